@@ -19,7 +19,8 @@ type message struct {
 	word string   // msgWord
 	req  *request // msgResume
 	at   time.Time
-	more bool // the next frame of this connection was there already: the client pipelines
+	ids  []wire.ID // msgFrame
+	more bool      // the next frame of this connection was there already: the client pipelines
 }
 
 type messageKind int
@@ -68,6 +69,7 @@ type cluster struct {
 	deferred []func()      // what a fault wants done once the present transaction is over
 	changed  chan struct{} // closed by the next transaction; nil unless somebody waits for it
 	quorum   *quorum       // nil for a single server
+	members  string        // what the configuration node has; empty for a single server
 }
 
 func newCluster(cfg config) *cluster {
@@ -209,8 +211,8 @@ func (c *cluster) handle(m message) {
 		c.fourLetterWord(m.conn, m.word)
 	case msgFrame:
 		c.heard(m.conn)
-		m.at = time.Now()
-		if m.conn.waiting {
+		m.at, m.ids = time.Now(), m.conn.ids
+		if m.conn.waiting > 0 && !m.overtakes() {
 			m.conn.backlog = append(m.conn.backlog, m)
 			return
 		}
@@ -218,6 +220,14 @@ func (c *cluster) handle(m message) {
 	case msgResume:
 		c.resume(m.req)
 	}
+}
+
+// overtakes reports whether the frame is served before requests of its connection that wait: ZooKeeper
+// answers auth and SASL as it reads them (ZooKeeperServer.processPacket), and all others in turn.
+func (m message) overtakes() bool {
+	var h wire.RequestHeader
+	h.Decode(wire.NewDecoder(m.body))
+	return m.conn.accepted && (h.Op == wire.OpAuth || h.Op == wire.OpSASL)
 }
 
 // accepted starts the goroutines of a new connection.
@@ -267,7 +277,7 @@ func (c *cluster) closeSessionless(now time.Time) {
 	c.sessionlessAt = time.Time{}
 	for _, ep := range c.endpoints {
 		for cn := range ep.conns {
-			if cn.session != nil || cn.waiting || cn.deafened {
+			if cn.session != nil || cn.waiting > 0 || cn.deafened {
 				continue
 			}
 			if at := cn.sessionlessUntil(); !now.Before(at) {

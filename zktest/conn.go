@@ -25,10 +25,11 @@ type conn struct {
 	// Owned by the loop.
 	session  *session // nil until the connect exchange is over
 	greeted  bool     // its connect request has come
+	accepted bool     // and has been answered with a session
 	gone     bool     // the loop has forgotten this connection
 	ids      []wire.ID
 	sasl     sasl.DigestServer
-	waiting  bool      // a request waits for a fault or a replica; those behind it are in backlog
+	waiting  int       // requests that wait for a fault or a replica; those behind them are in backlog
 	backlog  []message // in order of arrival
 	stats    connStats
 	deafened bool // the server will say nothing more; requests are ignored

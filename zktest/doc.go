@@ -56,12 +56,12 @@
 // [WithVersion] makes it a 3.9.3 or a 3.9.6, compared with those as Debian ships them.
 //
 // [Ensemble] adds what matters to a lock on several servers: lag, leases of sessions that reach the leader late, servers
-// that are cut off from it, elections.
+// that are cut off from it, elections, sessions that move from one server to another, and the members in /zookeeper/config.
 //
 // # What is not
 //
-// The server writes nothing to disk. It has no throttling, limits on connections, Kerberos, ACLs by certificate, read-only
-// mode, local sessions or observers, and reconfig answers that it is disabled. A bare check outside a multi makes 3.8.0 fall
+// The server writes nothing to disk. It has no throttling, Kerberos, ACLs by certificate, read-only mode, local sessions or
+// observers, and reconfig is answered as where it is disabled, which is ZooKeeper's default. A bare check outside a multi makes 3.8.0 fall
 // silent; here the answer is unimplemented. Characters beyond the basic plane, which no node may have in its name, come back as
 // UTF-8 and not in Java's way. The server does requests one by one, those of different clients too.
 package zktest

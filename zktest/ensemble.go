@@ -18,7 +18,9 @@ import (
 //   - When a leader stops or loses its majority, an election follows: all connections close, a new epoch of zxids
 //     begins, and every session has its full timeout again.
 //   - Without a majority there are no writes, and soon no connections. A client may move from any member to any other.
-//     A member refuses a client that has seen more than the member has.
+//     A member refuses a client that has seen more than the member has. The connection that a session has left is
+//     closed at its next write, and at its next request of any kind if it goes to the leader.
+//   - The node /zookeeper/config has the members with the addresses of clients, as in a dynamic configuration.
 //
 // The promoted methods show and change the committed state; a member may not show it yet.
 //
@@ -72,6 +74,8 @@ func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	}
 	c.call(func() { // the first election takes no time
 		now := time.Now()
+		c.members = c.membership()
+		c.tree.nodes[configNode].configure(c.members, c.cfg.millis(now))
 		for _, ep := range c.endpoints {
 			ep.replica.actAt = now
 		}

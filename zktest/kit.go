@@ -99,7 +99,9 @@ func (a admin) Reset() {
 		for _, id := range slices.Sorted(maps.Keys(a.c.sessions)) {
 			a.c.expireID(id)
 		}
-		a.c.restore(newTree())
+		fresh := newTree()
+		fresh.nodes[configNode].data = []byte(a.c.members)
+		a.c.restore(fresh)
 		a.c.history = history{}
 		a.c.pings, a.c.events, a.c.ended = 0, 0, nil
 		clear(a.c.counts)

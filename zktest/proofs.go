@@ -13,6 +13,7 @@ func (a admin) CreateAs(session int64, path string, data []byte, mode Mode, acl 
 
 // MoveSession makes the server believe that the session is attached to another server now. The next write on the old
 // connection is not done and not answered: the server closes the connection, as a real ensemble does (SessionMoved).
+// Reads and pings are answered, as by a follower; the leader of an [Ensemble] closes the connection at those, too.
 // Attaching again brings the session back. MoveSession reports whether there is such a session.
 func (a admin) MoveSession(id int64) (ok bool) {
 	a.c.call(func() {

@@ -19,12 +19,12 @@ import (
 )
 
 // readable finds a node the client may read.
-func (c *cluster) readable(path string, cn *conn) (*node, error) {
-	n := cn.ep.tree.nodes[path]
+func (c *cluster) readable(path string, req *request) (*node, error) {
+	n := req.conn.ep.tree.nodes[path]
 	if n == nil {
 		return nil, wire.NoNode
 	}
-	if !allowed(n.acl, wire.PermRead, cn.ids) {
+	if !allowed(n.acl, wire.PermRead, req.ids) {
 		return nil, wire.NoAuth
 	}
 	return n, nil
@@ -36,7 +36,7 @@ func (c *cluster) read(req *request, table *watchTable) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := c.readable(ask.Path, req.conn)
+	n, err := c.readable(ask.Path, req)
 	if err == nil && ask.Watch {
 		table.add(ask.Path, req.conn, oneShot)
 	}
@@ -52,7 +52,7 @@ func (c *cluster) exists(req *request) (wire.Record, error) {
 		return nil, wire.BadArguments
 	}
 	n := req.conn.ep.tree.nodes[ask.Path]
-	if n != nil && c.cfg.since("3.9.3") && !allowed(n.acl, wire.PermRead, req.conn.ids) {
+	if n != nil && c.cfg.since("3.9.3") && !allowed(n.acl, wire.PermRead, req.ids) {
 		return nil, wire.NoAuth
 	}
 	if ask.Watch {
@@ -137,11 +137,11 @@ func (c *cluster) getACL(req *request) (wire.Record, error) {
 	if n == nil {
 		return nil, wire.NoNode
 	}
-	if !allowed(n.acl, wire.PermRead|wire.PermAdmin, req.conn.ids) {
+	if !allowed(n.acl, wire.PermRead|wire.PermAdmin, req.ids) {
 		return nil, wire.NoAuth
 	}
 	acl := n.acl
-	if !allowed(n.acl, wire.PermAdmin, req.conn.ids) {
+	if !allowed(n.acl, wire.PermAdmin, req.ids) {
 		acl = hideDigests(acl)
 	}
 	return wire.ACLResponse{ACL: acl, Stat: n.stat()}, nil
@@ -159,7 +159,7 @@ func (c *cluster) getAllChildrenNumber(req *request) (wire.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.readable(ask.Path, req.conn); err != nil {
+	if _, err := c.readable(ask.Path, req); err != nil {
 		return nil, err
 	}
 	t := req.conn.ep.tree
@@ -191,7 +191,7 @@ func (c *cluster) getEphemerals(req *request) (wire.Record, error) {
 }
 
 func (c *cluster) whoAmI(req *request) (wire.Record, error) {
-	return wire.WhoAmIResponse{IDs: whoAmI(req.conn.ids)}, nil
+	return wire.WhoAmIResponse{IDs: whoAmI(req.ids)}, nil
 }
 
 // multiRead answers each read for itself: one that fails does not stop the others. Watches are not set.
@@ -203,7 +203,7 @@ func (c *cluster) multiRead(req *request) (wire.Record, error) {
 	var answer wire.MultiResponse
 	for _, op := range ask.Ops {
 		res := wire.MultiResult{Op: op.Op}
-		switch n, err := c.readable(op.Path, req.conn); {
+		switch n, err := c.readable(op.Path, req); {
 		case op.Op != wire.OpGetData && op.Op != wire.OpGetChildren:
 			return nil, wire.MarshallingError
 		case err != nil:

@@ -88,7 +88,7 @@ func (c *cluster) active(ep *endpoint) bool {
 // park keeps a request, and with it its connection, until the endpoint is in touch with a leader that has a
 // quorum. If it gives up before, the connection is closed and the request was never done.
 func (c *cluster) park(req *request) {
-	req.conn.waiting = true
+	req.conn.waiting++
 	r := req.conn.ep.replica
 	r.parked = append(r.parked, req)
 }
@@ -99,7 +99,7 @@ func (c *cluster) unpark(ep *endpoint) {
 	ep.replica.parked = nil
 	for _, req := range parked {
 		if cn := req.conn; !cn.gone && !cn.deafened {
-			cn.waiting = false
+			cn.waiting--
 			c.perform(req)
 			c.catchUp(cn)
 		}
@@ -113,7 +113,7 @@ func (c *cluster) whenApplied(req *request, fn func()) {
 		fn()
 		return
 	}
-	req.conn.waiting = true
+	req.conn.waiting++
 	ep.replica.waiters = append(ep.replica.waiters, waiter{zxid: c.zxid, req: req, fn: fn})
 }
 
@@ -136,7 +136,7 @@ func (ep *endpoint) answerApplied() {
 		w := r.waiters[0]
 		r.waiters = r.waiters[1:]
 		if cn := w.req.conn; !cn.gone {
-			cn.waiting = false
+			cn.waiting--
 			w.fn()
 			ep.c.catchUp(cn)
 		}

@@ -16,10 +16,11 @@ type request struct {
 	at    time.Time // of its arrival
 	xid   int32
 	body  []byte
-	paths []string // what it is about, when there are faults to match
-	early verdict  // of the faults before it, while it waits
-	asked bool     // Handle's function has had it
-	reply *Reply   // of Handle's function
+	paths []string  // what it is about, when there are faults to match
+	ids   []wire.ID // of its client when it arrived: an auth that overtakes it comes too late
+	early verdict   // of the faults before it, while it waits
+	asked bool      // Handle's function has had it
+	reply *Reply    // of Handle's function
 }
 
 // frame takes a frame off a connection: the connect request first, requests with a header after it.
@@ -29,7 +30,7 @@ func (c *cluster) frame(m message) {
 		return
 	}
 	cn.got(4 + len(m.body))
-	req := &request{conn: cn, op: wire.OpConnect, at: m.at, body: m.body}
+	req := &request{conn: cn, op: wire.OpConnect, at: m.at, body: m.body, ids: m.ids}
 	if cn.greeted {
 		d := wire.NewDecoder(m.body)
 		var h wire.RequestHeader
@@ -62,7 +63,7 @@ func (c *cluster) frame(m message) {
 // meanwhile runs fn outside the loop, and goes on with the request once fn has returned.
 func (c *cluster) meanwhile(req *request, fn func()) {
 	cn := req.conn
-	cn.waiting = true
+	cn.waiting++
 	c.wg.Go(func() {
 		fn()
 		select {
@@ -76,7 +77,7 @@ func (c *cluster) meanwhile(req *request, fn func()) {
 // resume goes on with a request that has waited, and with those that came behind it.
 func (c *cluster) resume(req *request) {
 	cn := req.conn
-	cn.waiting = false
+	cn.waiting--
 	if cn.gone || cn.deafened {
 		return
 	}
@@ -86,7 +87,7 @@ func (c *cluster) resume(req *request) {
 
 // catchUp takes the requests that came while one was waiting, up to the next one that has to wait.
 func (c *cluster) catchUp(cn *conn) {
-	for len(cn.backlog) > 0 && !cn.waiting && !cn.gone {
+	for len(cn.backlog) > 0 && cn.waiting == 0 && !cn.gone {
 		m := cn.backlog[0]
 		cn.backlog = cn.backlog[1:]
 		c.frame(m)
@@ -185,10 +186,13 @@ func (c *cluster) perform(req *request) {
 			c.whenApplied(req, func() { c.fail(req, wire.SessionExpired) })
 			return
 		}
-		if (cn.session.moved || cn.session.conn != cn) && req.op != wire.OpSync {
-			c.finish(cn) // without an answer, as a real server does
-			return
+	}
+	if c.hasMoved(req) {
+		if isWrite(req.op) {
+			c.commit(c.begin(cn.session.id))
 		}
+		c.whenApplied(req, func() { c.finish(cn) }) // without a reply, as ZooKeeper does
+		return
 	}
 	switch req.op {
 	case wire.OpPing:
@@ -221,6 +225,21 @@ func (c *cluster) perform(req *request) {
 			answer()
 		}
 	}
+}
+
+// hasMoved reports whether the leader rejects the request because the session is attached to another
+// member by now. A follower passes only writes on to the leader, and sync, which the leader does not
+// reject then. The leader itself gets every request of its clients. It never rejects the end of a session
+// (PrepRequestProcessor).
+func (c *cluster) hasMoved(req *request) bool {
+	cn := req.conn
+	if !cn.session.moved && cn.session.conn == cn {
+		return false
+	}
+	if cn.ep.replica != nil && cn.ep == c.quorum.leader && cn.ep.leads() {
+		return req.op != wire.OpClose
+	}
+	return isWrite(req.op) && req.op != wire.OpClose
 }
 
 // decodable is a pointer to a record.

@@ -144,13 +144,16 @@ func (c *cluster) connect(req *request) {
 	}
 	cn.session = s
 	cn.ep.attached[s.id] = cn
-	if c.active(cn.ep) {
+	if c.active(cn.ep) || c.quorum.leader == cn.ep && cn.ep.leads() {
 		s.conn, s.timeout, s.moved = cn, timeout, false
 		c.touch(s, time.Now())
 	}
 	answer.Timeout = int32(timeout.Milliseconds())
 	answer.SessionID, answer.Password = s.id, s.password
-	c.whenApplied(req, func() { c.send(req, wire.Frame(answer), nil) })
+	c.whenApplied(req, func() {
+		cn.accepted = true
+		c.send(req, wire.Frame(answer), nil)
+	})
 }
 
 // closeSession is the request.

@@ -100,15 +100,24 @@ func newTree() *tree {
 	config.aversion = -1
 	return &tree{
 		nodes: map[string]*node{
-			"":                  root,
-			"/":                 root,
-			"/zookeeper":        open([]byte{}, "config", "quota"),
-			"/zookeeper/config": config,
-			"/zookeeper/quota":  open([]byte{}),
+			"":                 root,
+			"/":                root,
+			"/zookeeper":       open([]byte{}, "config", "quota"),
+			configNode:         config,
+			"/zookeeper/quota": open([]byte{}),
 		},
 		ephemerals: make(map[int64]map[string]struct{}),
 		reapable:   make(map[string]struct{}),
 	}
+}
+
+// configNode has the members of an ensemble.
+const configNode = "/zookeeper/config"
+
+// configure does what ZKDatabase.initConfigInZKDatabase does, which is no transaction: the zxid is the
+// version of the configuration, and the version of the node is -1.
+func (n *node) configure(members string, millis int64) {
+	n.data, n.version, n.mzxid, n.mtime = []byte(members), -1, 0, millis
 }
 
 // splitPath cuts a path at its last slash; the parent of "/a" is "".

@@ -25,7 +25,7 @@ func (c *cluster) setWatches(req *request) (wire.Record, error) {
 	t := cn.ep.tree
 	missed := func(event EventType, path string) {
 		n := t.nodes[path]
-		if n == nil || !c.cfg.since("3.9.6") || allowed(n.acl, wire.PermRead, cn.ids) {
+		if n == nil || !c.cfg.since("3.9.6") || allowed(n.acl, wire.PermRead, req.ids) {
 			c.event(cn, event, path, noZxid)
 		}
 	}

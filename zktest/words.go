@@ -248,8 +248,15 @@ func (c *cluster) wordConf(ep *endpoint) string {
 	}
 	s += fmt.Sprintf("initLimit=%d\nsyncLimit=%d\nelectionAlg=3\nelectionPort=3888\nquorumPort=2888\npeerType=0\nmembership: \n",
 		c.cfg.syncLimit, c.cfg.syncLimit)
+	return s + c.members
+}
+
+// membership is the configuration of an ensemble as QuorumMaj.toString spells it, with the addresses of
+// clients, which Curator and zkCli connect to.
+func (c *cluster) membership() string {
+	var b strings.Builder
 	for _, m := range c.endpoints {
-		s += fmt.Sprintf("server.%d=%s:2888:3888:participant\n", m.id, m.addr[:strings.LastIndexByte(m.addr, ':')])
+		fmt.Fprintf(&b, "server.%d=%s:2888:3888:participant;%s\n", m.id, m.addr[:strings.LastIndexByte(m.addr, ':')], m.addr)
 	}
-	return s + "version=0"
+	return b.String() + "version=0"
 }

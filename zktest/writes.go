@@ -21,7 +21,7 @@ func write[T any, P decodable[T]](c *cluster, req *request, decide func(rules, T
 	tx := c.begin(req.conn.session.id)
 	defer c.commit(tx)
 	if err == nil {
-		ch, err = decide(c.rules(), ask, req.conn.ids)
+		ch, err = decide(c.rules(), ask, req.ids)
 	}
 	if err != nil {
 		return change{}, err
@@ -185,7 +185,7 @@ func (c *cluster) createIn(op wire.MultiOp) (kind, as wire.Op, err error) {
 
 // multiOp decides one operation of a multi, and returns the type with which its result is sent.
 func (c *cluster) multiOp(r rules, op wire.MultiOp, req *request) (ch change, as wire.Op, err error) {
-	ids := req.conn.ids
+	ids := req.ids
 	switch op.Op {
 	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
 		kind, as, err := c.createIn(op)
