@@ -2,6 +2,7 @@ package zktest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 )
 
@@ -13,8 +14,9 @@ import (
 //   - Signs of life of a session reach the leader only with the member's answers to its pings, every half tick.
 //   - A member that is cut off ([Member.Isolate], [Ensemble.Partition]) goes on answering pings and reads for about
 //     syncLimit ticks, a leader for up to one more, and then closes its clients' connections. Meanwhile writes wait,
-//     and so does everything behind them on their connections. They are done if the cut is healed in time, and
-//     otherwise never.
+//     and so does everything behind them on their connections. They are done if the cut is healed in time. If it
+//     is not, a write that the leader had is in doubt: the next election finds it, or does not ([WithSeed]). One
+//     that a follower could not pass on is never done.
 //   - When a leader stops or loses its majority, an election follows: all connections close, a new epoch of zxids
 //     begins, and every session has its full timeout again.
 //   - Without a majority there are no writes, and soon no connections. A client may move from any member to any other.
@@ -24,9 +26,8 @@ import (
 //
 // The promoted methods show and change the committed state; a member may not show it yet.
 //
-// What it leaves out: a write is never in doubt among the members. If a write got no answer because the majority was lost,
-// it was not done. (On a real ensemble it may have been: After(op).DropReply models that.) Members have their data at once
-// when they join, and the network between them has no latency except their lag.
+// What it leaves out: members have their data at once when they join, and the network between them has no latency
+// except their lag. So a write that is in doubt is one that came when the majority was already lost.
 type Ensemble struct {
 	admin
 	members []*Member
@@ -56,7 +57,7 @@ func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	}
 	c := newCluster(cfg)
 	e := &Ensemble{admin: admin{&c.faults, c}}
-	q := &quorum{c: c}
+	q := &quorum{c: c, random: rand.New(rand.NewPCG(cfg.seed, 0))}
 	c.quorum = q
 	for id := 1; id <= n; id++ {
 		ep := newEndpoint(c, id)

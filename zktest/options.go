@@ -27,6 +27,7 @@ type config struct {
 	network        *Network // nil: TCP
 	addrs          []string // one for each server; empty: any
 	syncLimit      int
+	seed           uint64
 	version        string
 	build          string // what the four-letter words say of it
 	shuffled       bool
@@ -172,6 +173,11 @@ func WithTLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } 
 
 // WithSyncLimit sets for how many ticks a member of an ensemble goes on without hearing from the others; 5 if not given.
 func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ticks } }
+
+// WithSeed decides about writes in doubt: those that the leader of an [Ensemble] had when it lost its
+// majority. The next election finds the first few of them, none or all, and the same seed makes the same
+// choices. It is 0 if not given. Whether a write in doubt was done, a client can only look.
+func WithSeed(seed uint64) Option { return func(c *config) { c.seed = seed } }
 
 // WithNetwork makes the server listen on n instead of TCP, so that it can live in a synctest bubble.
 func WithNetwork(n *Network) Option { return func(c *config) { c.network = n } }

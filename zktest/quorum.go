@@ -15,6 +15,7 @@ package zktest
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -25,8 +26,10 @@ const election = 500 * time.Millisecond
 // quorum is owned by the loop.
 type quorum struct {
 	c       *cluster
-	leader  *endpoint // the last one elected; nil before the first election
-	relayAt time.Time // the leader's next ping, if some follower has touches to tell
+	leader  *endpoint  // the last one elected; nil before the first election
+	relayAt time.Time  // the leader's next ping, if some follower has touches to tell
+	inDoubt []*request // writes that the last leader had without a majority; see settleDoubt
+	random  *rand.Rand // decides about them
 }
 
 func (q *quorum) majority() int { return len(q.c.endpoints)/2 + 1 }
@@ -152,6 +155,9 @@ func (q *quorum) relayFrom(ep *endpoint, now time.Time) {
 func (q *quorum) giveUp(ep *endpoint, now time.Time) {
 	r := ep.replica
 	wasLeading := r.role == leading
+	if wasLeading && ep == q.leader {
+		q.doubt()
+	}
 	r.role, r.leader, r.heard = looking, nil, nil
 	r.actAt = now.Add(election)
 	q.dropClients(ep)
@@ -164,6 +170,26 @@ func (q *quorum) giveUp(ep *endpoint, now time.Time) {
 			q.giveUp(f, now)
 		}
 	}
+}
+
+// doubt takes over the writes that wait at the last leader, and at the followers that reach it, for a
+// majority. The leader may have logged them, and sent them to others before it was cut off.
+func (q *quorum) doubt() {
+	for _, ep := range q.inTouchWith(q.leader) {
+		q.inDoubt = append(q.inDoubt, ep.replica.parked...)
+		ep.replica.parked = nil
+	}
+	slices.SortStableFunc(q.inDoubt, func(a, b *request) int { return a.at.Compare(b.at) })
+}
+
+// settleDoubt does the writes in doubt up to a random one, which is the last in the log of the member that
+// is elected. No member shows them before it joins that one.
+func (q *quorum) settleDoubt() {
+	for _, req := range q.inDoubt[:q.random.IntN(len(q.inDoubt)+1)] {
+		q.c.unanswered(req)
+	}
+	q.inDoubt = nil
+	clear(q.c.pending)
 }
 
 func (q *quorum) dropClients(ep *endpoint) {
@@ -286,10 +312,14 @@ func (q *quorum) elect(now time.Time) {
 		if len(ready) < q.majority() {
 			continue
 		}
+		if q.leader != nil && q.leader.replica.role == leading {
+			q.doubt() // it is cut off, and does not know yet that another is elected
+		}
 		// The one with the most in its log; among equals, the highest id.
 		q.leader = slices.MaxFunc(ready, func(a, b *endpoint) int {
 			return cmp.Or(cmp.Compare(a.replica.logged, b.replica.logged), cmp.Compare(a.id, b.id))
 		})
+		q.settleDoubt()
 		q.c.zxid = (q.c.zxid>>32 + 1) << 32 // a new epoch
 		q.leader.replica.heard = make(map[*endpoint]time.Time)
 		q.leader.replica.term = q.c.zxid >> 32

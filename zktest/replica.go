@@ -3,7 +3,11 @@ package zktest
 // What a member of an ensemble has in addition to a single server, and how the way of a request differs there: the
 // member answers reads from its own copy; writes and sync wait for the leader, and then for the member itself.
 
-import "time"
+import (
+	"time"
+
+	"github.com/zklock/zklock/internal/wire"
+)
 
 type role int
 
@@ -86,7 +90,8 @@ func (c *cluster) active(ep *endpoint) bool {
 }
 
 // park keeps a request, and with it its connection, until the endpoint is in touch with a leader that has a
-// quorum. If it gives up before, the connection is closed and the request was never done.
+// quorum. If it gives up before, the connection is closed, and the outcome of a write that the leader had is
+// in doubt.
 func (c *cluster) park(req *request) {
 	req.conn.waiting++
 	r := req.conn.ep.replica
@@ -98,11 +103,26 @@ func (c *cluster) unpark(ep *endpoint) {
 	parked := ep.replica.parked
 	ep.replica.parked = nil
 	for _, req := range parked {
-		if cn := req.conn; !cn.gone && !cn.deafened {
+		switch cn := req.conn; {
+		case !cn.gone && !cn.deafened:
 			cn.waiting--
 			c.perform(req)
 			c.catchUp(cn)
+		case cn.session != nil && (cn.session.conn == nil || cn.session.conn.ep == ep):
+			c.unanswered(req) // the client is gone, and its request on its way
 		}
+	}
+}
+
+// unanswered does a write whose client gets no reply, unless its session is over.
+func (c *cluster) unanswered(req *request) {
+	s := req.conn.session
+	switch {
+	case !isWrite(req.op) || s == nil || c.sessions[s.id] != s:
+	case req.op == wire.OpClose:
+		c.endSession(s, false, nil)
+	default:
+		handlers[req.op](c, req)
 	}
 }
 
