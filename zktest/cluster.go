@@ -202,6 +202,10 @@ func (c *cluster) onTime(now time.Time) {
 }
 
 func (c *cluster) handle(m message) {
+	if r := m.conn.ep.replica; r != nil && r.frozen {
+		r.unread = append(r.unread, m)
+		return
+	}
 	switch m.kind {
 	case msgAccepted:
 		c.accepted(m.conn)
@@ -277,7 +281,7 @@ func (c *cluster) closeSessionless(now time.Time) {
 	c.sessionlessAt = time.Time{}
 	for _, ep := range c.endpoints {
 		for cn := range ep.conns {
-			if cn.session != nil || cn.waiting > 0 || cn.deafened {
+			if cn.session != nil || cn.waiting > 0 || cn.deafened || ep.replica != nil && ep.replica.frozen {
 				continue
 			}
 			if at := cn.sessionlessUntil(); !now.Before(at) {
@@ -324,32 +328,6 @@ func (c *cluster) detach(cn *conn) {
 	if cn.session.conn == cn {
 		cn.session.conn = nil
 	}
-}
-
-// freeze stops the handling of messages and of time.
-func (c *cluster) freeze() { c.frozen = true }
-
-// thaw goes on. Time has passed all the same. Sessions that have run out meanwhile end first: no request that has piled
-// up can save them, which is the worst case for a client.
-func (c *cluster) thaw() {
-	if c.frozen {
-		c.frozen = false
-		c.onTime(time.Now())
-	}
-}
-
-// freezeFor freezes and has itself thawed.
-func (c *cluster) freezeFor(d time.Duration) {
-	c.freeze()
-	c.wg.Go(func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			c.call(c.thaw)
-		case <-c.closing:
-		}
-	})
 }
 
 // close ends everything and returns after the last goroutine.

@@ -115,6 +115,9 @@ func (ep *endpoint) halt() {
 		for c := range ep.conns {
 			ep.c.forget(c)
 		}
+		if ep.replica != nil {
+			ep.c.readUnread(ep) // a connection that is not accepted yet is closed
+		}
 	})
 	if ln == nil {
 		return

@@ -161,6 +161,17 @@ func (m *Member) Stop() { m.ep.halt() }
 // Start starts the member again, with the data it had. The member joins the others after the time of an election.
 func (m *Member) Start() error { return m.ep.start() }
 
+// Freeze stops the member as a debugger or a long pause would: its connections stay open and nothing on them
+// is read or answered, and the other members do not reach it. Without it for syncLimit ticks they go on as if
+// it had stopped: if it leads, they elect another. On a member that is stopped, Freeze has no effect.
+func (m *Member) Freeze() { m.e.c.call(func() { m.e.c.quorum.freeze(m.ep) }) }
+
+// Thaw ends Freeze, as Stop does. If the others have given the member up, it closes its clients' connections
+// and joins them again after the time of an election. A leader may first answer reads for up to a tick, and
+// what it returns is out of date. Otherwise the member gets what it has missed before its clients are
+// served, so the connections of sessions that have expired meanwhile are closed.
+func (m *Member) Thaw() { m.e.c.call(func() { m.e.c.quorum.thaw(m.ep) }) }
+
 // Isolate cuts the member off from all others, and leaves the others as they are with each other. Clients still reach it.
 func (m *Member) Isolate() {
 	c := m.e.c

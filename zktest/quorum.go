@@ -99,7 +99,7 @@ func (q *quorum) nextWake() (wake time.Time) {
 	}
 	for _, ep := range q.c.endpoints {
 		r := ep.replica
-		if r.role == down {
+		if r.role == down || r.frozen {
 			continue
 		}
 		earlier(r.actAt)
@@ -123,11 +123,16 @@ func (q *quorum) onTime(now time.Time) {
 		ep.applyDue(now)
 	}
 	for _, ep := range q.c.endpoints {
-		if r := ep.replica; (r.role == following || r.role == leading) && !r.actAt.IsZero() && !now.Before(r.actAt) {
+		if ep.replica.outOfTime(now) {
 			q.giveUp(ep, now)
 		}
 	}
 	q.settle(now)
+}
+
+// outOfTime reports whether the member is to give up its leader, or its leadership.
+func (r *replica) outOfTime(now time.Time) bool {
+	return !r.frozen && (r.role == following || r.role == leading) && !r.actAt.IsZero() && !now.Before(r.actAt)
 }
 
 // relay is the followers' answer to the leader's ping: the sessions they have heard of since the last one.
@@ -166,30 +171,10 @@ func (q *quorum) giveUp(ep *endpoint, now time.Time) {
 	}
 	// Followers that are in reach see their connection to the leader end.
 	for _, f := range q.c.endpoints {
-		if f.replica.leader == ep && f.replica.group == r.group {
+		if f.replica.leader == ep && f.replica.reaches(r) {
 			q.giveUp(f, now)
 		}
 	}
-}
-
-// doubt takes over the writes that wait at the last leader, and at the followers that reach it, for a
-// majority. The leader may have logged them, and sent them to others before it was cut off.
-func (q *quorum) doubt() {
-	for _, ep := range q.inTouchWith(q.leader) {
-		q.inDoubt = append(q.inDoubt, ep.replica.parked...)
-		ep.replica.parked = nil
-	}
-	slices.SortStableFunc(q.inDoubt, func(a, b *request) int { return a.at.Compare(b.at) })
-}
-
-// settleDoubt does the writes in doubt up to a random one, which is the last in the log of the member that
-// is elected. No member shows them before it joins that one.
-func (q *quorum) settleDoubt() {
-	for _, req := range q.inDoubt[:q.random.IntN(len(q.inDoubt)+1)] {
-		q.c.unanswered(req)
-	}
-	q.inDoubt = nil
-	clear(q.c.pending)
 }
 
 func (q *quorum) dropClients(ep *endpoint) {
@@ -213,7 +198,7 @@ func (q *quorum) settle(now time.Time) {
 				q.relayFrom(ep, now)
 			}
 			r.actAt = time.Time{}
-		case r.role == following && r.leader.replica.group == r.group:
+		case r.role == following && r.reaches(r.leader.replica):
 			q.giveUp(ep, now) // the leader is no leader any more
 		case r.role == following && r.actAt.IsZero():
 			r.actAt = q.lastPing(now).Add(time.Duration(q.c.cfg.syncLimit) * q.c.cfg.tick)
@@ -257,7 +242,7 @@ func (q *quorum) leaderGivesUp(leader *endpoint, now time.Time) time.Time {
 		if f == leader {
 			continue
 		}
-		reachable := f.replica.group == r.group
+		reachable := f.replica.reaches(r)
 		switch {
 		case f.replica.leader == leader && f.replica.inTouch():
 			r.heard[f] = time.Time{}
@@ -297,12 +282,12 @@ func (q *quorum) leaderGivesUp(leader *endpoint, now time.Time) time.Time {
 func (q *quorum) elect(now time.Time) {
 	groups := make(map[int][]*endpoint)
 	for _, ep := range q.c.endpoints {
-		if r := ep.replica; r.role == looking && !now.Before(r.actAt) {
+		if r := ep.replica; r.role == looking && !r.frozen && !now.Before(r.actAt) {
 			groups[r.group] = append(groups[r.group], ep)
 		}
 	}
-	for group, ready := range groups {
-		if q.leader != nil && q.leader.replica.role == leading && q.leader.replica.group == group {
+	for _, ready := range groups {
+		if q.leader != nil && q.leader.replica.role == leading && q.leader.replica.reaches(ready[0].replica) {
 			for _, ep := range ready {
 				q.join(ep)
 			}
@@ -331,7 +316,7 @@ func (q *quorum) elect(now time.Time) {
 		q.c.touchAll()
 	}
 	for _, ep := range q.c.endpoints {
-		if r := ep.replica; r.role == looking && !now.Before(r.actAt) {
+		if r := ep.replica; r.role == looking && !r.frozen && !now.Before(r.actAt) {
 			r.actAt = time.Time{} // nobody to be found: until something changes
 		}
 	}
@@ -356,8 +341,15 @@ func (q *quorum) started(ep *endpoint) {
 func (q *quorum) stopped(ep *endpoint) {
 	now := time.Now()
 	q.giveUp(ep, now)
-	ep.replica.role, ep.replica.actAt = down, time.Time{}
+	ep.replica.role, ep.replica.actAt, ep.replica.frozen = down, time.Time{}, false
 	q.settle(now)
+}
+
+// look has a member that has looked in vain look again.
+func (q *quorum) look(ep *endpoint, now time.Time) {
+	if ep.replica.role == looking && ep.replica.actAt.IsZero() {
+		ep.replica.actAt = now.Add(election)
+	}
 }
 
 // regroup is called when other members are in reach. Members that have looked in vain look again.
@@ -365,9 +357,7 @@ func (q *quorum) regroup(groups map[int]int) {
 	now := time.Now()
 	for _, ep := range q.c.endpoints {
 		ep.replica.group = groups[ep.id]
-		if ep.replica.role == looking && ep.replica.actAt.IsZero() {
-			ep.replica.actAt = now.Add(election)
-		}
+		q.look(ep, now)
 	}
 	if q.decisive() {
 		q.c.expireDue(now) // a leader without a majority counts on, and only cannot say so

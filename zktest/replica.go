@@ -3,11 +3,7 @@ package zktest
 // What a member of an ensemble has in addition to a single server, and how the way of a request differs there: the
 // member answers reads from its own copy; writes and sync wait for the leader, and then for the member itself.
 
-import (
-	"time"
-
-	"github.com/zklock/zklock/internal/wire"
-)
+import "time"
 
 type role int
 
@@ -38,7 +34,9 @@ type replica struct {
 	term    int64     // the epoch of that leader
 	since   time.Time // when it began to lead, if it leads
 	logged  int64     // zxid of the last transaction it has, visible or not
-	group   int       // members reach each other if they are in the same
+	group   int       // members reach each other if they are in the same, and not frozen
+	frozen  bool
+	unread  []message // what has come while it is frozen
 	lag     time.Duration
 	queue   []queued                // logged here, visible when their time has come
 	held    []*txn                  // on their way from a leader that cannot be reached
@@ -66,7 +64,12 @@ func (r *replica) inTouch() bool {
 		return false
 	}
 	l := r.leader.replica
-	return l.group == r.group && l.role == leading && l.term == r.term
+	return r.reaches(l) && l.role == leading && l.term == r.term
+}
+
+// reaches reports whether a member can send to another and get an answer.
+func (r *replica) reaches(other *replica) bool {
+	return r.group == other.group && !r.frozen && !other.frozen
 }
 
 // serving says whether clients are heard at all.
@@ -114,18 +117,6 @@ func (c *cluster) unpark(ep *endpoint) {
 	}
 }
 
-// unanswered does a write whose client gets no reply, unless its session is over.
-func (c *cluster) unanswered(req *request) {
-	s := req.conn.session
-	switch {
-	case !isWrite(req.op) || s == nil || c.sessions[s.id] != s:
-	case req.op == wire.OpClose:
-		c.endSession(s, false, nil)
-	default:
-		handlers[req.op](c, req)
-	}
-}
-
 // whenApplied runs fn when the member that got the request shows all that has been decided so far.
 func (c *cluster) whenApplied(req *request, fn func()) {
 	ep := req.conn.ep
@@ -140,6 +131,9 @@ func (c *cluster) whenApplied(req *request, fn func()) {
 // applyDue shows at the member what has been on its way to it long enough.
 func (ep *endpoint) applyDue(now time.Time) {
 	r := ep.replica
+	if r.frozen {
+		return
+	}
 	for len(r.queue) > 0 && !r.queue[0].at.After(now) {
 		tx := r.queue[0].tx
 		r.queue = r.queue[1:]

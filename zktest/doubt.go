@@ -1,0 +1,43 @@
+package zktest
+
+// Writes that a leader has and cannot answer, because it has lost its majority or the client is gone.
+
+import (
+	"slices"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// doubt takes over the writes that wait at the last leader, and at the followers that reach it, for a
+// majority. The leader may have logged them, and sent them to others before it was cut off.
+func (q *quorum) doubt() {
+	for _, ep := range q.c.endpoints {
+		if r := ep.replica; ep == q.leader || r.leader == q.leader && r.inTouch() {
+			q.inDoubt = append(q.inDoubt, r.parked...)
+			r.parked = nil
+		}
+	}
+	slices.SortStableFunc(q.inDoubt, func(a, b *request) int { return a.at.Compare(b.at) })
+}
+
+// settleDoubt does the writes in doubt up to a random one, which is the last in the log of the member that
+// is elected. No member shows them before it joins that one.
+func (q *quorum) settleDoubt() {
+	for _, req := range q.inDoubt[:q.random.IntN(len(q.inDoubt)+1)] {
+		q.c.unanswered(req)
+	}
+	q.inDoubt = nil
+	clear(q.c.pending)
+}
+
+// unanswered does a write whose client gets no reply, unless its session is over.
+func (c *cluster) unanswered(req *request) {
+	s := req.conn.session
+	switch {
+	case !isWrite(req.op) || s == nil || c.sessions[s.id] != s:
+	case req.op == wire.OpClose:
+		c.endSession(s, false, nil)
+	default:
+		handlers[req.op](c, req)
+	}
+}
