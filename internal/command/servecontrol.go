@@ -30,6 +30,7 @@ GET    /members
 POST   /members/N/stop        its nodes and sessions stay, for
 POST   /members/N/start
 POST   /members/N/isolate     cut it off from the other members
+POST   /members/N/freeze      stop it as a debugger would, until /thaw
 POST   /members/N/lag?for=2s  let it show changes late
 POST   /heal                  end all isolation
 GET    /dump                  nodes, sessions and watches, as text
@@ -233,6 +234,10 @@ func (c *control) member(r *http.Request) (any, error) {
 		return nil, m.Start()
 	case act == "isolate" && several:
 		e.Member(n).Isolate()
+	case act == "freeze" && several:
+		e.Member(n).Freeze()
+	case act == "thaw" && several:
+		e.Member(n).Thaw()
 	case act == "lag" && several:
 		d, err := time.ParseDuration(r.URL.Query().Get("for"))
 		if err != nil || d < 0 {
@@ -240,7 +245,7 @@ func (c *control) member(r *http.Request) (any, error) {
 		}
 		e.Member(n).SetLag(d)
 	default:
-		return nil, fmt.Errorf("%s: it can stop, start, and in an ensemble isolate and lag", act)
+		return nil, fmt.Errorf("%s: it can stop, start, and in an ensemble isolate, freeze, thaw and lag", act)
 	}
 	return nil, nil
 }

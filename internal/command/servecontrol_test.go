@@ -7,6 +7,7 @@ package command
 import (
 	"io"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -110,13 +111,22 @@ func TestServe_Control_MembersKeepTheirState(t *testing.T) {
 		require.Equal(t, 400, code, path)
 	}
 
-	_, ask = controlled(t, "--listen", "127.0.0.1:0", "--members", "3", "--tick", "100ms")
+	addrs, ask = controlled(t, "--listen", "127.0.0.1:0", "--members", "3", "--tick", "100ms")
 	_, said := ask("GET", "/members", "")
 	require.Equal(t, 1, strings.Count(said, `"role":"leader"`))
 	code, _ = ask("POST", "/members/3/isolate", "")
 	require.Equal(t, 204, code)
 	eventually(t, "another leads", func() bool { _, said := ask("GET", "/members", ""); return strings.Contains(said, `"role":"looking"`) })
 	ask("POST", "/heal", "")
+	eventually(t, "all serve", func() bool { _, said := ask("GET", "/members", ""); return !strings.Contains(said, `"role":"looking"`) })
+	code, _ = ask("POST", "/members/2/freeze", "")
+	require.Equal(t, 204, code)
+	_, err = rawzk.WordWithin(addrs[1], "srvr", 100*time.Millisecond)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	code, _ = ask("POST", "/members/2/thaw", "")
+	require.Equal(t, 204, code)
+	_, err = rawzk.Word(addrs[1], "srvr")
+	require.NoError(t, err)
 	eventually(t, "all serve", func() bool { _, said := ask("GET", "/members", ""); return !strings.Contains(said, `"role":"looking"`) })
 	code, _ = ask("POST", "/members/1/lag?for=1s", "")
 	require.Equal(t, 204, code)
