@@ -33,11 +33,14 @@ type virtual struct {
 	srv *zktest.Server
 }
 
+// serverTick is the tick of the server in virtual time.
+const serverTick = 2 * time.Second
+
 func inVirtualTime(t *testing.T, f func(t *testing.T, v *virtual), opts ...zktest.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
-		srv := zktest.Start(t, append([]zktest.Option{zktest.WithNetwork(n), zktest.WithTick(2 * time.Second), zktest.WithShuffledChildren()}, opts...)...)
+		srv := zktest.Start(t, append([]zktest.Option{zktest.WithNetwork(n), zktest.WithTick(serverTick), zktest.WithShuffledChildren()}, opts...)...)
 		_, err := srv.Create("/job", nil, 0)
 		require.NoError(t, err)
 		f(t, &virtual{t, n, srv})

@@ -23,7 +23,7 @@ type refusal struct {
 }
 
 var refusals = []refusal{
-	{zktest.RuntimeInconsistency, nil, "runtime inconsistency"},
+	{-2, nil, "runtime inconsistency"},
 	{zktest.Unimplemented, nil, "unimplemented"},
 	{zktest.BadArguments, zk.ErrBadArguments, "invalid arguments"},
 	{zktest.NoAuth, zk.ErrNoAuth, "not authenticated"},
@@ -49,7 +49,7 @@ func (r refusal) requireSays(t *testing.T, err error) {
 var unclear = []zktest.Code{
 	-1, // system error
 	-3, // data inconsistency
-	zktest.ConnectionLoss,
+	-4, // connection loss
 	-5, // marshalling: also of what was done and could not be answered
 	zktest.OperationTimeout,
 	-100, // API error

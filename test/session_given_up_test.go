@@ -42,7 +42,7 @@ func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
 				next, err := newMutex(t, v.connect(), "/job").Acquire(within(t, time.Minute))
 				require.NoError(t, err)
 				// The dial that is under way, the client's pause of a second, the try to end it, and then T and a tick.
-				require.LessOrEqual(t, time.Since(healed), 3*time.Second+8*time.Second+v.srv.Tick())
+				require.LessOrEqual(t, time.Since(healed), 3*time.Second+8*time.Second+serverTick)
 				require.True(t, s.State().Attached())
 				require.NotEqual(t, old, s.SessionID())
 				release(t, next)
@@ -71,7 +71,7 @@ func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
 		require.Greater(t, hangUp.Fired(), 3)
 		// The dial that is under way, three tries and the next session with a second's pause before each, two seconds of asking again, and
 		// then T and a tick.
-		require.LessOrEqual(t, time.Since(healed), time.Second+4*time.Second+2*time.Second+8*time.Second+v.srv.Tick())
+		require.LessOrEqual(t, time.Since(healed), time.Second+4*time.Second+2*time.Second+8*time.Second+serverTick)
 		require.NotEqual(t, old, s.SessionID())
 		release(t, next)
 	})

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -68,7 +69,7 @@ func inOneWayWorld(t *testing.T, timeout time.Duration, servers int, cut oneWayC
 		if timeout < 7500*time.Millisecond { // it has no room there
 			lease = zklock.SingleServerLease()
 		}
-		connect := func(dial zktest.Dialer) *zklock.Session {
+		connect := func(dial zk.Dialer) *zklock.Session {
 			return connect(t, strings.Join(ens.Addrs(), ","), zklock.WithDialer(dial), zklock.WithSessionTimeout(timeout), zklock.WithLease(lease))
 		}
 		w := &oneWayWorld{t: t, way: oneway.New(n.Dial), cut: cut, timeout: timeout}
@@ -255,7 +256,7 @@ func TestVirtual_Close_DarkServers_Returns(t *testing.T) {
 					}
 				}
 				ens.Freeze()
-				ens.Inject(zktest.StallHandshake().Optional())
+				ens.Inject(zktest.Before(zktest.Connect).Hold().Optional())
 				time.Sleep(40 * time.Second)
 				require.False(t, s.State().Attached())
 				start := time.Now()

@@ -123,7 +123,7 @@ func TestVirtual_SASL_RefusedForLong_HoldEndsByItsLease(t *testing.T) {
 				_, err := newMutex(t, s, "/other").TryAcquire(within(t, soon))
 				require.ErrorIs(t, err, zklock.ErrNotConnected)
 				requireRefused(t, err, why)
-				release(t, next.granted2(t, 12*time.Second+v.srv.Tick()))
+				release(t, next.granted2(t, 12*time.Second+serverTick))
 				time.Sleep(time.Minute)
 				require.Equal(t, 1, lines.about(refusedLine, ""))
 				require.Zero(t, lines.about("no server has accepted the session", ""), "it was logged, and is no outage")

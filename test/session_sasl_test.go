@@ -218,7 +218,7 @@ func TestVirtual_SASL_KDCIsAway_HoldIsLost(t *testing.T) {
 		lostWithin(t, h, 10*time.Second)
 		require.False(t, next.isGranted(), "I5")
 		require.NotErrorIs(t, h.Err(), zklock.ErrAuthFailed)
-		release(t, next.granted2(t, 10*time.Second+v.srv.Tick()))
+		release(t, next.granted2(t, 10*time.Second+serverTick))
 		k.silent.Store(false)
 		release(t, acquire(t, newMutex(t, s, "/job")))
 		require.NotEqual(t, old, s.SessionID())
@@ -303,7 +303,7 @@ func answersLost(t *testing.T, v *virtual, timeout time.Duration) {
 	release(t, next.granted2(t, time.Minute))
 	t.Logf("the next holder was granted %v after answers were lost (T = %v)", time.Since(cut), timeout)
 	// It touches the session as long as it holds, and once more to end it.
-	require.LessOrEqual(t, time.Since(cut), timeout+time.Second+timeout+v.srv.Tick())
+	require.LessOrEqual(t, time.Since(cut), timeout+time.Second+timeout+serverTick)
 	way.Heal()
 	release(t, acquire(t, newMutex(t, s, "/job")))
 }

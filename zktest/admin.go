@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -352,6 +351,3 @@ func (a admin) Freeze() { a.c.call(a.c.freeze) }
 
 // Thaw ends Freeze. Sessions that have run out meanwhile end before their clients are heard.
 func (a admin) Thaw() { a.c.call(a.c.thaw) }
-
-// Tick returns the server's tick.
-func (a admin) Tick() time.Duration { return a.c.cfg.tick }

@@ -98,11 +98,6 @@ func ExampleRefuseConnections() {
 	// Output: RefuseConnections().Times(3)
 }
 
-func ExampleStallHandshake() {
-	fmt.Println(zktest.StallHandshake())
-	// Output: Before(connect).Hold()
-}
-
 func ExampleNewNetwork() {
 	network := zktest.NewNetwork()
 	srv, err := zktest.NewServer(zktest.WithNetwork(network))

@@ -5,6 +5,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/zklock/zklock/internal/expire"
 )
 
@@ -22,10 +24,7 @@ func ExpireSession(addr string, session int64) error {
 	return expireSession(net.DialTimeout, addr, session)
 }
 
-// Dialer opens connections; [Network.Dial] is one.
-type Dialer = func(network, address string, timeout time.Duration) (net.Conn, error)
-
-func expireSession(dial Dialer, addr string, session int64) error {
+func expireSession(dial zk.Dialer, addr string, session int64) error {
 	_, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return dial("tcp", addr, timeout) }, session, nil)
 	if err != nil {
 		return fmt.Errorf("zktest: %w", err)

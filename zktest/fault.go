@@ -15,7 +15,7 @@ import (
 //
 //	After(Create).Path("/locks/*").Nth(2).DropReply().Close()
 //
-// It begins with a moment ([Before], [After], [OnEvent], [RefuseConnections], [StallHandshake]), may be
+// It begins with a moment ([Before], [After], [OnEvent], [RefuseConnections]), may be
 // narrowed (Path, Session, Member, Chance, Nth, Times, Once), and ends with what happens there (Close, DropReply, Delay, Hold,
 // Fail, Expire, Call, FreezeFor, Duplicate, and for events Drop). It does nothing until [Server.Inject] or [Proxy.Inject]
 // gets it.
@@ -79,9 +79,6 @@ func OnEvent(event EventType) Fault { return Fault{when: onEvent, event: event} 
 
 // RefuseConnections closes connections as they are opened, before anything is read from them. It takes no action besides.
 func RefuseConnections() Fault { return Fault{when: onAccept} }
-
-// StallHandshake is Before(Connect).Hold(): it takes connect requests and does nothing with them until Release.
-func StallHandshake() Fault { return Before(Connect).Hold() }
 
 // Path narrows the fault to nodes whose path matches the pattern, in the syntax of [path.Match]; "/**" at the
 // end matches any depth below. A create is matched with the path it asks for before, and with the one it
@@ -222,7 +219,7 @@ func (f Fault) String() string {
 func (f Fault) check() error {
 	switch {
 	case f.when == 0:
-		return fmt.Errorf("zktest: a fault begins with Before, After, OnEvent, RefuseConnections or StallHandshake")
+		return fmt.Errorf("zktest: a fault begins with Before, After, OnEvent or RefuseConnections")
 	case f.when == onAccept && len(f.actions) > 0:
 		return fmt.Errorf("zktest: %v: nothing else can happen to a connection that is refused", f)
 	case f.when != onAccept && len(f.actions) == 0:

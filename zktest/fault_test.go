@@ -19,7 +19,6 @@ func TestFault_String_IsHowItIsWritten(t *testing.T) {
 		`Before(create).Member(2).Chance(0.1, 7).Fail(throttled (-127))`: Before(Create).Member(2).Chance(0.1, 7).Fail(Throttled),
 		`OnEvent(NodeDeleted).Session(0x1f).Once().Drop()`:               OnEvent(NodeDeleted).Session(31).Once().Drop(),
 		`Before(any).Times(3).Fail(no auth (-102)).Optional()`:           Before(AnyOp).Times(3).Fail(NoAuth).Optional(),
-		`Before(connect).Hold()`:                                         StallHandshake(),
 		`RefuseConnections().Once()`:                                     RefuseConnections().Once(),
 		`OnEvent(any).Duplicate().Delay(1s)`:                             OnEvent(AnyEvent).Duplicate().Delay(time.Second),
 		`After(multi).Expire().FreezeFor(1m0s)`:                          After(Multi).Expire().FreezeFor(time.Minute),
@@ -259,7 +258,7 @@ func TestFault_Expire_AtTheMoment(t *testing.T) {
 func TestFault_RefuseAndStall(t *testing.T) {
 	struck(t, func(t *testing.T, srv *Server, at injector, conn *zk.Conn, events <-chan zk.Event) {
 		refused := at.Inject(RefuseConnections().Times(2))
-		stalled := at.Inject(StallHandshake().Once())
+		stalled := at.Inject(Before(Connect).Hold().Once())
 		require.True(t, srv.DropConnection(conn.SessionID()))
 		await(t, events, zk.StateDisconnected)
 		require.NoError(t, stalled.Wait(t.Context()))

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 )
 
 // Network is an in-memory network. A server listens on it by [WithNetwork], and [Network.Dial] fits
@@ -74,7 +76,7 @@ func (n *Network) Dial(network, address string, timeout time.Duration) (net.Conn
 
 // DialFrom returns a Dial whose connections come from the host, an IP address. So [Network.Partition] can cut off one client
 // and not the others.
-func (n *Network) DialFrom(host string) Dialer {
+func (n *Network) DialFrom(host string) zk.Dialer {
 	return func(network, address string, timeout time.Duration) (net.Conn, error) {
 		return n.dial(host, network, address, timeout)
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -29,7 +31,7 @@ const proxyFrame = 64 << 20
 type Proxy struct {
 	faultSet
 	backend string
-	dial    Dialer
+	dial    zk.Dialer
 	ln      net.Listener
 	wg      sync.WaitGroup
 	done    chan struct{}

@@ -22,7 +22,7 @@ func TestTLS_TakesTheClientsThatItTrusts(t *testing.T) {
 		srv := Start(t, WithNetwork(n), WithWhitelist("ruok"), WithTLS(&tls.Config{
 			Certificates: []tls.Certificate{ours.Own().Pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ours.Pool(),
 		}))
-		over := func(by *testca.Authority) Dialer {
+		over := func(by *testca.Authority) zk.Dialer {
 			return func(network, addr string, timeout time.Duration) (net.Conn, error) {
 				nc, err := n.Dial(network, addr, timeout)
 				if err != nil {

@@ -88,10 +88,8 @@ func parseFault(s string) (f zktest.Fault, err error) {
 		f = zktest.OnEvent(event)
 	case "RefuseConnections":
 		f = zktest.RefuseConnections()
-	case "StallHandshake":
-		f = zktest.StallHandshake()
 	default:
-		return f, fmt.Errorf("%s: a fault begins with Before, After, OnEvent, RefuseConnections or StallHandshake", name)
+		return f, fmt.Errorf("%s: a fault begins with Before, After, OnEvent or RefuseConnections", name)
 	}
 	for rest != "" {
 		rest, _ = strings.CutPrefix(rest, ".")

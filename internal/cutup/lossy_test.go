@@ -151,7 +151,7 @@ var clientFaults = []clientFault{
 	}},
 	{"handshake stalled", 3, func(_ *crew, c *client, r *rand.Rand) bool {
 		c.each((*zktest.Proxy).CloseConnections)
-		return c.strike(r, zktest.StallHandshake())
+		return c.strike(r, zktest.Before(zktest.Connect).Hold())
 	}},
 	{"event lost", 2, func(_ *crew, c *client, r *rand.Rand) bool {
 		return c.strike(r, zktest.OnEvent(zktest.NodeDeleted).Once().Drop())

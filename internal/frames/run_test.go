@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/lease"
@@ -27,7 +29,7 @@ type frameWorld struct {
 	virtual  bool
 	addr     string // of the server
 	proxy    *zktest.Proxy
-	dial     zktest.Dialer   // nil for the machine's network
+	dial     zk.Dialer   // nil for the machine's network
 	opts     []zklock.Option // of every Session
 	timeout  time.Duration   // of every Session
 	tick     time.Duration
