@@ -17,6 +17,7 @@ type message struct {
 	conn *conn
 	body []byte   // msgFrame
 	word string   // msgWord
+	mask int64    // after the word stmk
 	req  *request // msgResume
 	at   time.Time
 	ids  []wire.ID // msgFrame
@@ -212,7 +213,7 @@ func (c *cluster) handle(m message) {
 	case msgClosed:
 		c.forget(m.conn)
 	case msgWord:
-		c.fourLetterWord(m.conn, m.word)
+		c.fourLetterWord(m.conn, m.word, m.mask)
 	case msgFrame:
 		c.heard(m.conn)
 		m.at, m.ids = time.Now(), m.conn.ids

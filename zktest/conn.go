@@ -6,6 +6,7 @@ package zktest
 import (
 	"bufio"
 	"crypto/tls"
+	"encoding/binary"
 	"io"
 	"net"
 	"sync"
@@ -82,7 +83,11 @@ func (c *conn) read(inbox chan<- message) {
 		return
 	}
 	if isWord(head) {
-		send(message{kind: msgWord, conn: c, word: string(head[:])})
+		m := message{kind: msgWord, conn: c, word: string(head[:])}
+		if m.word == "stmk" && c.ep.c.cfg.answers(m.word) && binary.Read(r, binary.BigEndian, &m.mask) != nil {
+			return
+		}
+		send(m)
 		// The answer's writer closes the connection. Until then the server ignores all else that comes, also the end of
 		// the stream: "echo ruok | nc" has done with sending before it gets its answer.
 		io.Copy(io.Discard, r)

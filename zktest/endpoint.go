@@ -32,7 +32,8 @@ type endpoint struct {
 	tree     *tree           // the cluster's own, on a single server
 	zxid     int64           // of the last transaction applied here
 
-	stats serverStats
+	stats     serverStats
+	traceMask int64 // what gtmk returns; nothing is traced
 
 	nextSession int64
 	data        *watchTable
@@ -42,6 +43,7 @@ type endpoint struct {
 
 func newEndpoint(c *cluster, id int) *endpoint {
 	return &endpoint{
+		traceMask:   306,
 		nextSession: firstSessionID(int64(id), c.epoch),
 		c:           c, id: id, conns: make(map[*conn]struct{}), attached: make(map[int64]*conn), tree: c.tree, zxid: c.zxid,
 		data: newWatchTable(c.cfg), child: newWatchTable(c.cfg),

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf16"
 )
 
 // monitored collects the lines of mntr.
@@ -98,10 +99,10 @@ func (t *tree) ephemeralCount() (n int) {
 	return n
 }
 
-// dataSize is the length of all paths and data.
+// dataSize is the length of all paths, in UTF-16 as Java counts it, and data.
 func (t *tree) dataSize() (n int) {
 	for path, node := range t.nodes {
-		n += len(path) + len(node.data)
+		n += len(utf16.Encode([]rune(path))) + len(node.data)
 	}
 	return n
 }

@@ -58,6 +58,11 @@ func (c config) millis(t time.Time) int64 { return t.Add(c.clockOffset).UnixMill
 // fullVersion is what the four-letter words give.
 func (c config) fullVersion() string { return c.version + "-" + c.build }
 
+// answers reports whether the server may answer a four-letter word.
+func (c config) answers(word string) bool {
+	return word == "srvr" || slices.Contains(c.whitelist, word) || slices.Contains(c.whitelist, "*")
+}
+
 // newConfig is the configuration of so many servers.
 func newConfig(opts []Option, servers int) (config, error) {
 	cfg := config{

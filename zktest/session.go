@@ -80,6 +80,7 @@ func (c *cluster) endSession(s *session, expired bool, spare *conn) {
 	for _, path := range slices.Sorted(maps.Keys(c.tree.ephemerals[s.id])) {
 		c.do(tx, change{kind: changeDelete, path: path, owner: s.id})
 	}
+	delete(c.tree.ephemerals, s.id)
 	delete(c.sessions, s.id)
 	c.sessionEnded(s.id)
 	c.commit(tx)

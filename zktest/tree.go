@@ -80,8 +80,8 @@ type change struct {
 // therefore answers reads of the empty path.
 type tree struct {
 	nodes      map[string]*node
-	ephemerals map[int64]map[string]struct{}
-	reapable   map[string]struct{} // containers and TTL nodes
+	ephemerals map[int64]map[string]struct{} // of each session that has had one; the dump counts those without, too
+	reapable   map[string]struct{}           // containers and TTL nodes
 }
 
 var worldAnyone = []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
@@ -170,6 +170,7 @@ func (t *tree) create(ch change, zxid, now int64) (undo func()) {
 		parent.creates, parent.pzxid = ch.creates, zxid
 	}
 	parent.addChild(name)
+	first := ch.node == ephemeral && t.ephemerals[ch.owner] == nil
 	t.insert(ch.path, &node{
 		data: ch.data, acl: ch.acl, kind: ch.node, owner: ch.owner, ttl: ch.ttl,
 		children: make(map[string]struct{}), creates: ch.initial,
@@ -180,6 +181,9 @@ func (t *tree) create(ch change, zxid, now int64) (undo func()) {
 	return func() {
 		unaccount()
 		t.remove(ch.path)
+		if first {
+			delete(t.ephemerals, ch.owner)
+		}
 		parent.removeChild(name)
 		parent.creates, parent.pzxid = creates, pzxid
 	}
@@ -220,9 +224,6 @@ func (t *tree) remove(path string) {
 	delete(t.reapable, path)
 	if n.kind == ephemeral {
 		delete(t.ephemerals[n.owner], path)
-		if len(t.ephemerals[n.owner]) == 0 {
-			delete(t.ephemerals, n.owner)
-		}
 	}
 }
 

@@ -82,6 +82,9 @@ func (ep *endpoint) apply(tx *txn) {
 			ep.tree.apply(ch, tx.zxid, ep.c.cfg.millis(tx.at))
 		}
 	}
+	if tx.closes != 0 {
+		delete(ep.tree.ephemerals, tx.closes)
+	}
 	ep.zxid = tx.zxid
 	ep.notify(tx)
 	if cn := ep.attached[tx.closes]; cn != nil && cn != tx.spare {

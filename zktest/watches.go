@@ -29,8 +29,8 @@ const (
 type watchTable struct {
 	manyModes bool // as 3.9
 	byPath    map[string]map[*conn]watchMode
-	byConn    map[*conn]map[string]struct{}
-	recursive int // watches of the mode recursing; if there are none, fire ignores parents
+	byConn    map[*conn]map[string]struct{} // also if it has none left: wchs and wchc count it
+	recursive int                           // watches of the mode recursing; if there are none, fire ignores parents
 }
 
 func newWatchTable(cfg config) *watchTable {
@@ -80,9 +80,6 @@ func (w *watchTable) remove(path string, c *conn, modes watchMode) bool {
 		delete(w.byPath, path)
 	}
 	delete(w.byConn[c], path)
-	if len(w.byConn[c]) == 0 {
-		delete(w.byConn, c)
-	}
 	return true
 }
 
@@ -90,6 +87,7 @@ func (w *watchTable) removeConn(c *conn) {
 	for path := range maps.Clone(w.byConn[c]) {
 		w.remove(path, c, anyMode)
 	}
+	delete(w.byConn, c)
 }
 
 // contains answers checkWatches for 3.8.0, where a watch of any connection on the path counts. The

@@ -14,21 +14,22 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/zklock/zklock/internal/wire"
 )
 
-func (c *cluster) fourLetterWord(cn *conn, word string) {
+func (c *cluster) fourLetterWord(cn *conn, word string, mask int64) {
 	if cn.gone || cn.deafened {
 		return
 	}
 	says := func(answer string) func(*endpoint) string { return func(*endpoint) string { return answer } }
 	say := map[string]func(*endpoint) string{
 		"conf": c.wordConf, "cons": c.wordCons, "crst": c.wordCrst, "dirs": says("datadir_size: 0\nlogdir_size: 0\n"),
-		"dump": c.wordDump, "envi": c.wordEnvi, "gtmk": says("306"), "hash": says(""), "isro": says("rw"), "mntr": c.wordMntr,
-		"ruok": says("imok"), "srst": c.wordSrst, "srvr": c.wordSrvr, "stat": c.wordStat, "stmk": says(""),
+		"dump": c.wordDump, "envi": c.wordEnvi, "gtmk": says(strconv.FormatInt(cn.ep.traceMask, 10)), "hash": says(""), "isro": says("rw"), "mntr": c.wordMntr,
+		"ruok": says("imok"), "srst": c.wordSrst, "srvr": c.wordSrvr, "stat": c.wordStat, "stmk": says(strconv.FormatInt(mask, 10)),
 		"wchc": c.wordWchc, "wchp": c.wordWchp, "wchs": c.wordWchs,
 	}[word]
 	if say == nil {
@@ -36,7 +37,7 @@ func (c *cluster) fourLetterWord(cn *conn, word string) {
 		return
 	}
 	cn.got(4)
-	allowed := word == "srvr" || slices.Contains(c.cfg.whitelist, word) || slices.Contains(c.cfg.whitelist, "*")
+	allowed := c.cfg.answers(word)
 	switch {
 	case !allowed:
 		say = says(word + " is not executed because it is not in the whitelist.\n")
@@ -45,6 +46,9 @@ func (c *cluster) fourLetterWord(cn *conn, word string) {
 		say = says("null")
 	default:
 		say = says("This ZooKeeper instance is not currently serving requests\n")
+	}
+	if word == "stmk" && allowed {
+		cn.ep.traceMask = mask
 	}
 	if answer := say(cn.ep); answer != "" {
 		cn.out.put(outItem{data: []byte(answer)})
@@ -155,8 +159,13 @@ func (c *cluster) wordWchs(ep *endpoint) string {
 func (c *cluster) wordWchc(ep *endpoint) string {
 	var b strings.Builder
 	for _, cn := range ep.clients() {
-		if paths := ep.data.byConn[cn]; len(paths) > 0 {
-			fmt.Fprintf(&b, "%#x\n\t%s\n", cn.sessionID(), strings.Join(slices.Sorted(maps.Keys(paths)), "\n\t"))
+		paths, watching := ep.data.byConn[cn]
+		if !watching {
+			continue
+		}
+		fmt.Fprintf(&b, "%#x\n", cn.sessionID())
+		for _, path := range slices.Sorted(maps.Keys(paths)) {
+			fmt.Fprintf(&b, "\t%s\n", path)
 		}
 	}
 	return b.String() + "\n"

@@ -162,7 +162,7 @@ type subject struct {
 }
 
 var options = []zktest.Option{
-	zktest.WithTTLNodes(), zktest.WithContainerCheck(24 * time.Hour), zktest.WithSuperDigest(superDigest),
+	zktest.WithWhitelist("*"), zktest.WithTTLNodes(), zktest.WithContainerCheck(24 * time.Hour), zktest.WithSuperDigest(superDigest),
 }
 
 func single(t *testing.T, version string) subject {
@@ -208,6 +208,9 @@ func (d *run) operate(ops int) {
 		codes[req.op][code]++
 		if req.closes {
 			d.reattach(i)
+		}
+		if d.real != nil && (d.n%1000 == 0 || d.n == ops) {
+			d.sameWords()
 		}
 	}
 	require.Empty(d.t, d.script, "the transcript goes on")

@@ -29,7 +29,7 @@ type frameWorld struct {
 	virtual  bool
 	addr     string // of the server
 	proxy    *zktest.Proxy
-	dial     zk.Dialer   // nil for the machine's network
+	dial     zk.Dialer       // nil for the machine's network
 	opts     []zklock.Option // of every Session
 	timeout  time.Duration   // of every Session
 	tick     time.Duration
