@@ -61,7 +61,9 @@
 // # What is not
 //
 // The server writes nothing to disk. It has no throttling, Kerberos, ACLs by certificate, read-only mode, local sessions or
-// observers, and reconfig is answered as where it is disabled, which is ZooKeeper's default. A bare check outside a multi makes 3.8.0 fall
-// silent; here the answer is unimplemented. Characters beyond the basic plane, which no node may have in its name, come back as
-// UTF-8 and not in Java's way. The server does requests one by one, those of different clients too.
+// observers, and reconfig is answered as where it is disabled, which is ZooKeeper's default. A bare check outside a multi makes
+// 3.8.0 fall silent; here the answer is unimplemented. Characters beyond the basic plane, which no node may have in its name,
+// come back as UTF-8 and not in Java's way, and invalid UTF-8 comes back as it is, and not with U+FFFD. Null paths, and
+// createSession (-10) on a connection that has a session, which no client sends, get other replies. The server does requests
+// one by one, those of different clients too.
 package zktest
