@@ -102,7 +102,9 @@ func (t *tree) ephemeralCount() (n int) {
 // dataSize is the length of all paths, in UTF-16 as Java counts it, and data.
 func (t *tree) dataSize() (n int) {
 	for path, node := range t.nodes {
-		n += len(utf16.Encode([]rune(path))) + len(node.data)
+		if path != "" { // the root is there twice
+			n += len(utf16.Encode([]rune(path))) + len(node.data)
+		}
 	}
 	return n
 }

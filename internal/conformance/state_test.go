@@ -37,7 +37,7 @@ session
 Sessions with Ephemerals (1):
 session:
 == mntr
-zk_approximate_data_size	48
+zk_approximate_data_size	52
 zk_ephemerals_count	0
 zk_global_sessions	1
 zk_watch_count	0
@@ -45,7 +45,7 @@ zk_znode_count	6
 == dump
 Sessions with Ephemerals (0):
 == mntr
-zk_approximate_data_size	48
+zk_approximate_data_size	52
 zk_ephemerals_count	0
 zk_global_sessions	0
 zk_watch_count	0
@@ -66,6 +66,7 @@ func emptySets(t *testing.T, addr string) string {
 			{Op: wire.OpDelete, Path: "/none", Version: -1}}}},
 		{op: wire.OpExists, body: wire.PathWatchRequest{Path: "/日本", Watch: true}},
 		{op: wire.OpCreate, body: wire.CreateRequest{Path: "/日本", Data: []byte("x"), ACL: open}},
+		{op: wire.OpSetData, body: wire.SetDataRequest{Path: "/", Data: []byte("root"), Version: -1}},
 		{op: wire.OpCreate, body: wire.CreateRequest{Path: "/e", ACL: open, Flags: wire.FlagEphemeral}},
 		{op: wire.OpDelete, body: wire.PathVersionRequest{Path: "/e", Version: -1}},
 	} {
