@@ -1,0 +1,3 @@
+package shards
+
+const format = 1
