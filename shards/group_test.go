@@ -1,0 +1,42 @@
+package shards
+
+// These tests attack what a group promises when members join, leave and fail, in virtual time.
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A join moves the new member's part, a leave what the leaving member had, and a move is short.
+func TestVirtual_JoinAndLeave(t *testing.T) {
+	for _, c := range []struct{ n, m, join int }{{256, 8, 28}, {1000, 20, 47}} {
+		t.Run(fmt.Sprintf("%d over %d", c.n, c.m), func(t *testing.T) {
+			inWorld(t, c.n, func(w *world) {
+				began := time.Now()
+				w.started(c.m)
+				t.Logf("start: %v", time.Since(began))
+
+				joined := w.join("new")
+				took := w.within(w.quiet+time.Second, "join", w.isEven)
+				moves, gaps := w.reset()
+				t.Logf("join: %v, %d moves, without an owner %v, %v at most", took, moves, median(gaps), longest(gaps))
+				require.Equal(t, c.join, moves)
+				require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
+
+				w.reset()
+				had, _ := w.loads()
+				began = time.Now()
+				joined.leave()
+				took = time.Since(began)
+				w.within(time.Second, "leave", w.isEven)
+				moves, gaps = w.reset()
+				t.Logf("leave: %v, %d moves, without an owner %v, %v at most", took, moves, median(gaps), longest(gaps))
+				require.Equal(t, had["new"], moves)
+				require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
+			})
+		})
+	}
+}
