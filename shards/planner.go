@@ -42,8 +42,8 @@ func (s *schedule) decide(now time.Time, old plan, n int, present []Member, left
 		here[m.Name] = true
 	}
 	var crashed []Member
-	isStart := true
-	for name, m := range old.owners() {
+	isStart, owners := true, old.owners()
+	for name, m := range owners {
 		switch {
 		case here[name]:
 			isStart = false
@@ -59,7 +59,8 @@ func (s *schedule) decide(now time.Time, old plan, n int, present []Member, left
 		s.pending = now
 	}
 	due, quietAt := s.changed.Add(settle), s.changed.Add(s.quiet)
-	if latest := s.pending.Add(settleMax); latest.Before(due) {
+	// If most members are absent, the servers were perhaps unavailable. Then members come back in bursts, more than a second apart.
+	if latest := s.pending.Add(settleMax); latest.Before(due) || !isStart && 2*len(crashed) > len(owners) {
 		due = latest
 	}
 	settling := !s.pending.IsZero() && now.Before(due)
