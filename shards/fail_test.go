@@ -19,7 +19,7 @@ const afterCrash = sessionTimeout + 2*tick + settle + 200*time.Millisecond
 
 func TestVirtual_Crash(t *testing.T) {
 	for _, at := range []time.Duration{0, 300 * time.Millisecond, tick / 2, 1700 * time.Millisecond} {
-		inWorld(t, 256, func(w *world) {
+		inWorld(t, 256, func(t *testing.T, w *world) {
 			w.started(8)
 			time.Sleep(w.quiet + at)
 			victim := w.procs[3]
@@ -39,7 +39,7 @@ func TestVirtual_Crash(t *testing.T) {
 func TestVirtual_RollingRestart(t *testing.T) {
 	const n, m = 1000, 20
 	restart := func(t *testing.T, pause time.Duration, rename bool) (moves int) {
-		inWorld(t, n, func(w *world) {
+		inWorld(t, n, func(t *testing.T, w *world) {
 			w.started(m)
 			if rename { // one more member first, so that there is always room
 				w.join("new-00")
@@ -74,7 +74,7 @@ func TestVirtual_RollingRestart(t *testing.T) {
 // A member that comes and goes moves its shards away once, and gets shards again only when it stays.
 func TestVirtual_Flapping(t *testing.T) {
 	const n, m = 1000, 20
-	inWorld(t, n, func(w *world) {
+	inWorld(t, n, func(t *testing.T, w *world) {
 		w.started(m)
 		p := w.procs[7]
 		for range 24 {
@@ -94,7 +94,7 @@ func TestVirtual_Flapping(t *testing.T) {
 func TestVirtual_SessionLost_BackAtOnce(t *testing.T) {
 	for _, what := range []string{"a member", "the planner"} {
 		t.Run(what, func(t *testing.T) {
-			inWorld(t, 256, func(w *world) {
+			inWorld(t, 256, func(t *testing.T, w *world) {
 				w.started(8)
 				p := w.planner()
 				if what == "a member" {
@@ -130,7 +130,7 @@ func TestVirtual_AllSessionsLost(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	inWorld(t, 1000, func(w *world) {
+	inWorld(t, 1000, func(t *testing.T, w *world) {
 		w.started(20)
 		for _, p := range w.procs {
 			w.net.Partition(p.host)
@@ -231,7 +231,7 @@ func TestVirtual_Planner(t *testing.T) {
 		}, 2 * time.Second},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			inWorld(t, 64, func(w *world) {
+			inWorld(t, 64, func(t *testing.T, w *world) {
 				w.started(5)
 				c.do(w, w.planner())
 				time.Sleep(c.owned)
@@ -248,7 +248,7 @@ func TestVirtual_Planner(t *testing.T) {
 
 // The planner and a member crash together.
 func TestVirtual_PlannerAndMemberCrash(t *testing.T) {
-	inWorld(t, 64, func(w *world) {
+	inWorld(t, 64, func(t *testing.T, w *world) {
 		w.started(5)
 		p := w.planner()
 		w.other(p).crash()
@@ -261,7 +261,7 @@ func TestVirtual_PlannerAndMemberCrash(t *testing.T) {
 
 // A member is cut off for less than its session: nothing moves, and no function ends.
 func TestVirtual_ShortCut(t *testing.T) {
-	inWorld(t, 64, func(w *world) {
+	inWorld(t, 64, func(t *testing.T, w *world) {
 		w.started(4)
 		starts := w.starts
 		for _, p := range w.procs {
@@ -277,7 +277,7 @@ func TestVirtual_ShortCut(t *testing.T) {
 
 // The event that tells a member of a new plan is lost: it notices within a minute.
 func TestVirtual_EventLost(t *testing.T) {
-	inWorld(t, 64, func(w *world) {
+	inWorld(t, 64, func(t *testing.T, w *world) {
 		w.started(2)
 		w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Path(groupPath + "/plan").Session(w.other(w.planner()).s.SessionID()).Once().Drop())
 		w.join("new")

@@ -14,7 +14,7 @@ import (
 func TestVirtual_JoinAndLeave(t *testing.T) {
 	for _, c := range []struct{ n, m, join int }{{256, 8, 28}, {1000, 20, 47}} {
 		t.Run(fmt.Sprintf("%d over %d", c.n, c.m), func(t *testing.T) {
-			inWorld(t, c.n, func(w *world) {
+			inWorld(t, c.n, func(t *testing.T, w *world) {
 				began := time.Now()
 				w.started(c.m)
 				t.Logf("start: %v", time.Since(began))

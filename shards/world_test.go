@@ -76,7 +76,7 @@ type proc struct {
 }
 
 // inWorld runs f in virtual time, with n shards.
-func inWorld(t *testing.T, n int, f func(w *world), opts ...zktest.Option) {
+func inWorld(t *testing.T, n int, f func(t *testing.T, w *world), opts ...zktest.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork()
@@ -85,7 +85,7 @@ func inWorld(t *testing.T, n int, f func(w *world), opts ...zktest.Option) {
 		w := &world{t: t, net: network, srv: zktest.Start(t, opts...), n: n, quiet: DefaultQuiet, logs: &logBook{},
 			running: make([][]*job, n), tokens: make([]int64, n), last: make([]string, n), endedAt: make([]time.Time, n)}
 		defer w.end()
-		f(w)
+		f(t, w)
 	})
 }
 
