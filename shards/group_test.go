@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/zktest"
 )
 
 // A join moves the new member's part, a leave what the leaving member had, and a move is short.
@@ -39,4 +41,26 @@ func TestVirtual_JoinAndLeave(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Half of the members see each plan 2 s late. The previous owners continue to work meanwhile.
+func TestVirtual_LateReaders(t *testing.T) {
+	inWorld(t, 256, func(t *testing.T, w *world) {
+		w.started(8)
+		for i, p := range w.procs {
+			if i%2 == 0 {
+				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Path(groupPath + "/plan").Session(p.s.SessionID()).Delay(2 * time.Second).Optional())
+			}
+		}
+		w.procs[1].leave()
+		w.within(3*time.Second, "leave", w.isEven)
+		moves, gaps := w.reset()
+		t.Logf("%d moves, without an owner %v, %v at most", moves, median(gaps), longest(gaps))
+		require.Equal(t, 32, moves)
+		require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
+		w.join("new")
+		w.within(w.quiet+3*time.Second, "join", w.isEven)
+		_, gaps = w.reset()
+		require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
+	})
 }

@@ -54,11 +54,10 @@ type layout struct {
 	calls *sync.WaitGroup // requests that their callers did not wait for
 }
 
-func (l layout) members() string          { return l.root + "/members" }
-func (l layout) plan() string             { return l.root + "/plan" }
-func (l layout) left(id string) string    { return l.members() + "/" + leftPrefix + id }
-func (l layout) shard(shard int) string   { return fmt.Sprintf("%s/shards/%04d", l.path, shard) } // as NewMutex wants it
-func (l layout) absolute(p string) string { return l.s.Chroot() + p }
+func (l layout) members() string        { return l.root + "/members" }
+func (l layout) plan() string           { return l.root + "/plan" }
+func (l layout) left(id string) string  { return l.members() + "/" + leftPrefix + id }
+func (l layout) shard(shard int) string { return fmt.Sprintf("%s/shards/%04d", l.path, shard) } // as NewMutex wants it
 
 // errorf wraps what a request returned. Then zklock.IsFinal knows what the servers refuse.
 func (l layout) errorf(op string, err error) error {
@@ -154,23 +153,23 @@ func (l layout) parts(except ...string) (ops []any) {
 	return ops
 }
 
-// create creates PATH with all that is below it in one transaction, and the nodes above it.
+// create creates PATH with all that is below it in one transaction, and before that the nodes above it.
 func (l layout) create(n int) error {
-	data, _ := json.Marshal(settings{format, n})
+	conn := l.s.Conn()
 	for i := 1; i < len(l.path); i++ {
 		if l.path[i] != '/' {
 			continue
 		}
-		if _, err := l.s.Conn().Create(l.absolute(l.path[:i]), nil, 0, l.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			if above := l.absolute(l.path[:i]); errors.Is(err, zk.ErrNoAuth) { // it may be there: then CREATE above it is not needed
-				if ok, _, exErr := l.s.Conn().Exists(above); exErr == nil && ok {
-					continue
-				}
-			}
+		isThere, _, err := conn.Exists(l.s.Chroot() + l.path[:i])
+		if err == nil && !isThere {
+			_, err = conn.Create(l.s.Chroot()+l.path[:i], nil, 0, l.acl)
+		}
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return err
 		}
 	}
-	_, err := l.s.Conn().Multi(append([]any{&zk.CreateRequest{Path: l.root, Data: data, Acl: l.acl}}, l.parts()...)...)
+	data, _ := json.Marshal(settings{format, n})
+	_, err := conn.Multi(append([]any{&zk.CreateRequest{Path: l.root, Data: data, Acl: l.acl}}, l.parts()...)...)
 	return err
 }
 
@@ -349,8 +348,8 @@ func (l layout) others() (bool, error) {
 	return slices.ContainsFunc(children, func(c string) bool { return !strings.HasPrefix(c, leftPrefix) }), err
 }
 
-// behind reports whether another client is in the queue of a shard that we hold, and otherwise watches the queue.
-func (l layout) behind(shard int, hold *zklock.Hold) (bool, <-chan zk.Event, error) {
+// behind reports whether another client is in the queue of the shard that we hold, and otherwise watches the queue.
+func (l layout) behind(hold *zklock.Hold) (bool, <-chan zk.Event, error) {
 	root, node := path.Split(hold.Node())
 	children, _, events, err := l.s.Conn().ChildrenW(strings.TrimSuffix(root, "/"))
 	return slices.ContainsFunc(children, func(c string) bool { return c != node }), events, err

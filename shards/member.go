@@ -36,12 +36,11 @@ type run struct {
 
 	mu struct {
 		sync.Mutex
-		shards   map[int]*worker // those that are wanted or worked on
-		isLast   bool            // nobody is waited for any more
-		plan     written         // the last one that was read
-		hasPlan  bool
-		numbers  Stats // its counters and flags
-		nameSaid bool
+		shards  map[int]*worker // those that are wanted or worked on
+		isLast  bool            // nobody is waited for any more
+		plan    written         // the last one that was read
+		hasPlan bool
+		numbers Stats // its counters and flags
 	}
 }
 
@@ -146,8 +145,15 @@ func (r *run) follow(ctx context.Context) {
 
 // apply notes which shards are wanted, and starts the workers of those that are new.
 func (r *run) apply(p written) {
+	isTaken := false
+	defer func() {
+		if isTaken {
+			r.g.o.log.Warn("shards: another member has this name: this one gets no shards until the other has left", "path", r.l.path, "name", r.g.o.name)
+		}
+	}()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	was := r.mu.numbers.NameTaken
 	r.mu.plan, r.mu.hasPlan, r.mu.numbers.PlanVersion = p, true, p.version
 	mine := map[int]bool{}
 	r.mu.numbers.NameTaken = false
@@ -160,10 +166,7 @@ func (r *run) apply(p written) {
 			r.mu.numbers.NameTaken = true
 		}
 	}
-	if r.mu.numbers.NameTaken && !r.mu.nameSaid {
-		r.mu.nameSaid = true
-		r.g.o.log.Warn("shards: another member has this name: this one gets no shards until the other has left", "path", r.l.path, "name", r.g.o.name)
-	}
+	isTaken = r.mu.numbers.NameTaken && !was
 	r.wantLocked(mine)
 }
 
@@ -194,25 +197,33 @@ func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 		r.workers.Wait()
 		close(gone)
 	}()
-	_, markErr := r.l.s.Conn().Create(r.l.left(r.id), nil, zk.FlagEphemeral, r.l.acl)
+	marked := r.mark(0)
 	withdraw()
 	<-withdrawn
-	for isOver := false; !isOver; {
+	for isGone := false; !isGone; {
 		if others, err := r.l.others(); err == nil && !others {
 			r.wantNobody()
 		}
 		select {
 		case <-gone:
-			isOver = true
+			isGone = true
 		case <-time.After(lookAround):
-			if r.isLast() {
-				<-gone
-			}
+			marked = r.mark(marked)
 		}
 	}
-	if markErr == nil || !errors.Is(markErr, zk.ErrNoNode) {
-		_ = r.l.s.Conn().Delete(r.l.left(r.id), -1) // otherwise it goes with the ZooKeeper session
+	_ = r.l.s.Conn().Delete(r.l.left(r.id), -1) // if that fails, it goes with the ZooKeeper session
+}
+
+// mark creates the node of a member that leaves in the current ZooKeeper session, unless that is the one in which it was created.
+func (r *run) mark(marked int64) int64 {
+	id := r.l.s.SessionID()
+	if id == marked {
+		return marked
 	}
+	if _, err := r.l.s.Conn().Create(r.l.left(r.id), nil, zk.FlagEphemeral, r.l.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return marked
+	}
+	return id
 }
 
 // wantNobody ends the functions whose next owner is not there.
@@ -223,12 +234,6 @@ func (r *run) wantNobody() {
 	for _, w := range r.mu.shards {
 		w.wake()
 	}
-}
-
-func (r *run) isLast() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.isLast
 }
 
 // followed returns the last plan that was read.

@@ -83,6 +83,7 @@ type planner struct {
 	known map[string]candidate // by the name of the node
 	left  map[string]bool      // ids of members that have begun to leave, and whether they still have a node that says so
 	seen  []string             // the candidates' nodes when they were last listed
+	watch <-chan zk.Event      // of the members; nil if there is none
 	schedule
 }
 
@@ -94,19 +95,18 @@ func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
 	pause, isChecked := backoff{most: pauseMax}, false
 	for ctx.Err() == nil {
 		var wait time.Duration
-		var events <-chan zk.Event
 		err := error(nil)
 		if !isChecked { // from here on, our node prevents SetShards
 			err = p.l.ensureSynced(r.n)
 			isChecked = err == nil
 		}
 		if err == nil {
-			wait, events, err = p.round()
+			wait, err = p.round()
 		}
 		switch {
 		case err == nil:
 			pause.reset()
-			p.sleep(ctx, events, wait)
+			p.sleep(ctx, wait)
 		case isFinal(err):
 			return err
 		default:
@@ -120,22 +120,23 @@ func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
 }
 
 // sleep waits for an event or the end of ctx, for as long as given, and a minute at most. Zero stands for that.
-func (p *planner) sleep(ctx context.Context, events <-chan zk.Event, wait time.Duration) {
+func (p *planner) sleep(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(min(cmp.Or(wait, lookAgain), lookAgain))
 	defer timer.Stop()
 	select {
-	case <-events:
+	case <-p.watch:
+		p.watch = nil
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 }
 
 // round looks at the members and at the plan, and writes the plan that is due.
-func (p *planner) round() (wait time.Duration, events <-chan zk.Event, err error) {
+func (p *planner) round() (wait time.Duration, err error) {
 	conn := p.l.s.Conn()
-	present, events, err := p.members(conn)
+	present, err := p.members(conn)
 	if err != nil {
-		return 0, nil, p.l.errorf("list the members", err)
+		return 0, p.l.errorf("list the members", err)
 	}
 	data, stat, err := conn.Get(p.l.plan())
 	if errors.Is(err, zk.ErrNoNode) {
@@ -143,12 +144,12 @@ func (p *planner) round() (wait time.Duration, events <-chan zk.Event, err error
 			data, stat, err = conn.Get(p.l.plan())
 		}
 	}
-	if err != nil {
-		return 0, nil, p.l.errorf("read the plan", err)
+	old := plan{}
+	if err == nil {
+		old, err = parsePlan(data) // if it is bad, an operator must decide what becomes of it
 	}
-	old, err := parsePlan(data)
-	if err != nil { // an operator must decide what becomes of it
-		return 0, nil, p.l.errorf("read the plan", err)
+	if err != nil {
+		return 0, p.l.errorf("read the plan", err)
 	}
 	if len(data) == 0 { // there was none, or an operator has removed it
 		old = p.r.followed()
@@ -160,17 +161,30 @@ func (p *planner) round() (wait time.Duration, events <-chan zk.Event, err error
 	due, isBalanced, wait := p.decide(time.Now(), old, p.r.n, present, p.left)
 	isSame := len(data) > 0 && due.sameOwners(old) && (!isBalanced || slices.EqualFunc(due.Members, old.Members, Member.equal))
 	if isSame || len(due.Shards) == 0 {
-		return wait, events, nil
+		return wait, nil
 	}
-	return wait, events, p.write(due, old, stat.Version)
+	return wait, p.write(conn, due, old, stat.Version)
 }
 
-// members lists the members that can take shards, in the order of the queue, and watches them. The newest ones are left out if
-// the plan could become too long with them.
-func (p *planner) members(conn *zk.Conn) (present []Member, events <-chan zk.Event, err error) {
-	children, _, events, err := conn.ChildrenW(p.l.members())
+// list returns the children of PATH/members. A watch that has not fired yet is used again, because go-zookeeper would keep both.
+func (p *planner) list(conn *zk.Conn) (children []string, err error) {
+	if p.watch != nil {
+		children, _, err = conn.Children(p.l.members())
+		return children, err
+	}
+	children, _, watch, err := conn.ChildrenW(p.l.members())
+	if err == nil {
+		p.watch = watch
+	}
+	return children, err
+}
+
+// members returns the members that can take shards, in the order of the queue. The newest ones are left out if the plan could become too
+// long with them.
+func (p *planner) members(conn *zk.Conn) (present []Member, err error) {
+	children, err := p.list(conn)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for id := range p.left {
 		p.left[id] = false
@@ -189,7 +203,7 @@ func (p *planner) members(conn *zk.Conn) (present []Member, events <-chan zk.Eve
 		p.seen, p.changed = nodes, time.Now()
 	}
 	if err := p.read(conn, nodes); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	size := 8 * p.r.n
 	for _, c := range nodes {
@@ -197,16 +211,14 @@ func (p *planner) members(conn *zk.Conn) (present []Member, events <-chan zk.Eve
 		if _, isLeaving := p.left[m.ID]; !ok || isLeaving || m.Shards != p.r.n {
 			continue
 		}
-		if size += m.size; size > maxPlan {
-			if isNew {
-				p.r.g.o.log.Warn("shards: a member gets no shards, because the plan would be too long: give the members less data or shorter names",
-					"path", p.l.path, "member", m.Name)
-			}
-			continue
+		if size += m.size; size <= maxPlan {
+			present = append(present, m.Member)
+		} else if isNew {
+			p.r.g.o.log.Warn("shards: a member gets no shards, because the plan would be too long: give the members less data or shorter names",
+				"path", p.l.path, "member", m.Name)
 		}
-		present = append(present, m.Member)
 	}
-	return present, events, nil
+	return present, nil
 }
 
 // sequence returns the number at the end of a node's name.
@@ -242,12 +254,12 @@ func (p *planner) read(conn *zk.Conn, nodes []string) (failed error) {
 }
 
 // write replaces the plan, provided that this member is still first and that no other client has written since.
-func (p *planner) write(due, old plan, version int32) error {
+func (p *planner) write(conn *zk.Conn, due, old plan, version int32) error {
 	data, err := json.Marshal(due)
 	if err != nil {
 		return p.l.errorf("write the plan", err)
 	}
-	results, err := p.l.s.Conn().Multi(p.hold.Check(), &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: version})
+	results, err := conn.Multi(p.hold.Check(), &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: version})
 	if err != nil {
 		return p.l.errorf("write the plan", err)
 	}

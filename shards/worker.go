@@ -201,15 +201,19 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 
 // work waits while the function works. It reports whether the function must end because another client takes over, or none will.
 func (w *worker) work(hold *zklock.Hold, done <-chan struct{}) (isAsked bool) {
+	var watch <-chan zk.Event // of the queue; nothing has changed there as long as it has not fired
 	for {
-		var events <-chan zk.Event
 		var again <-chan time.Time
-		if isWanted, isLast := w.wish(); !isWanted {
-			others, ev, err := w.r.l.behind(w.shard, hold)
-			if others || isLast {
+		isWanted, isLast := w.wish()
+		if !isWanted && isLast {
+			return true
+		}
+		if !isWanted && watch == nil {
+			others, events, err := w.r.l.behind(hold)
+			if others {
 				return true
 			}
-			if events = ev; err != nil {
+			if watch = events; err != nil {
 				again = time.After(listAgain)
 			}
 		}
@@ -219,7 +223,8 @@ func (w *worker) work(hold *zklock.Hold, done <-chan struct{}) (isAsked bool) {
 		case <-hold.Lost():
 			return false
 		case <-w.changed:
-		case <-events:
+		case <-watch:
+			watch = nil
 		case <-again:
 		}
 	}

@@ -58,6 +58,7 @@ type world struct {
 type job struct {
 	p       *proc
 	hold    *zklock.Hold
+	isFreed bool
 	excused bool // its session was ended from outside: it is notified later
 }
 
@@ -149,6 +150,8 @@ func (p *proc) work(ctx context.Context, shard int, hold *zklock.Hold) error {
 	j := &job{p: p, hold: hold}
 	p.w.began(shard, j)
 	defer p.w.ended(shard, j)
+	stop := context.AfterFunc(hold.Context(), func() { p.w.freed(shard, j) })
+	defer stop()
 	if p.f != nil {
 		return p.f(ctx, shard, hold)
 	}
@@ -170,8 +173,8 @@ func (w *world) began(shard int, j *job) {
 		switch {
 		case other.p == j.p:
 			w.failLocked("shard %d: %s runs two functions", shard, j.p.name)
-		case !other.p.isDead && !other.excused && other.hold.Err() == nil:
-			w.failLocked("shard %d: %s and %s both believe to hold", shard, other.p.name, j.p.name)
+		case !other.p.isDead && !other.excused && !isLost(other.hold):
+			w.failLocked("shard %d: %s and %s both work and believe to hold", shard, other.p.name, j.p.name)
 		}
 	}
 	if token := j.hold.Token(); token <= w.tokens[shard] {
@@ -188,6 +191,12 @@ func (w *world) began(shard int, j *job) {
 	}
 	w.last[shard] = j.p.name
 	w.running[shard] = append(w.running[shard], j)
+}
+
+// isLost reports whether the hold has ended otherwise than by a release: then the function knows that it must stop.
+func isLost(h *zklock.Hold) bool {
+	err := h.Err()
+	return errors.Is(err, zklock.ErrLost) || errors.Is(err, zklock.ErrClosed)
 }
 
 func (w *world) failLocked(format string, args ...any) {
@@ -207,8 +216,19 @@ func (w *world) ended(shard int, j *job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running[shard] = slices.DeleteFunc(w.running[shard], func(o *job) bool { return o == j })
-	if !j.p.isDead {
-		w.endedAt[shard] = time.Now()
+	w.freedLocked(shard, j)
+}
+
+// freed notes that nobody works on the shard from now on: the function has returned, or its hold is lost.
+func (w *world) freed(shard int, j *job) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.freedLocked(shard, j)
+}
+
+func (w *world) freedLocked(shard int, j *job) {
+	if !j.p.isDead && !j.isFreed {
+		j.isFreed, w.endedAt[shard] = true, time.Now()
 	}
 }
 
