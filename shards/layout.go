@@ -94,6 +94,9 @@ func await[T any](ctx context.Context, l layout, f func() (T, error)) (T, error)
 
 // ensure creates the group's znodes for n shards if they are missing, and returns ErrShardCount if they are there for another number.
 func (l layout) ensure(n int) error {
+	if _, err := l.s.Conn().Sync(l.root); err != nil { // so that the server has all that was written before
+		return l.errorf("check the group", err)
+	}
 	for range 10 { // others may create them at the same time
 		data, stat, err := l.s.Conn().Get(l.root)
 		switch {
@@ -110,14 +113,6 @@ func (l layout) ensure(n int) error {
 		}
 	}
 	return l.errorf("create the group", errors.New("other clients create and delete it all the time"))
-}
-
-// ensureSynced is ensure on a server that has all that was written before.
-func (l layout) ensureSynced(n int) error {
-	if _, err := l.s.Conn().Sync(l.root); err != nil {
-		return l.errorf("check the group", err)
-	}
-	return l.ensure(n)
 }
 
 // check compares the data of PATH with the number of shards.
@@ -199,31 +194,32 @@ func (l layout) repair() error {
 	return nil
 }
 
-// setShards changes the number of shards in one transaction, which fails if a member is present.
+// setShards changes the number of shards in one transaction, which fails if a member is present. It returns the previous number.
 func (l layout) setShards(n int) (was int, err error) {
+	fail := func(err error) (int, error) { return 0, l.errorf("set the number of shards", err) }
 	conn := l.s.Conn()
 	if _, err := conn.Sync(l.root); err != nil {
-		return 0, l.errorf("set the number of shards", err)
+		return fail(err)
 	}
 	data, stat, err := conn.Get(l.root)
-	if errors.Is(err, zk.ErrNoNode) || err == nil && len(data) == 0 {
+	switch {
+	case errors.Is(err, zk.ErrNoNode), err == nil && len(data) == 0:
 		return 0, l.ensure(n)
+	case err != nil:
+		return fail(err)
 	}
-	set, parseErr := settings{}, error(nil)
-	if err == nil {
-		set, parseErr = parseSettings(data)
-	}
-	if err = errors.Join(err, parseErr); err != nil {
-		return 0, l.errorf("set the number of shards", err)
+	set, err := parseSettings(data)
+	if err != nil {
+		return fail(err)
 	}
 	data, _ = json.Marshal(settings{format, n})
 	_, err = conn.Multi(&zk.DeleteRequest{Path: l.members(), Version: -1}, &zk.CreateRequest{Path: l.members(), Acl: l.acl},
 		&zk.SetDataRequest{Path: l.root, Data: data, Version: stat.Version}, &zk.SetDataRequest{Path: l.plan(), Version: -1})
 	if errors.Is(err, zk.ErrNotEmpty) {
-		err = fmt.Errorf("%w: end all members first", ErrMembers)
+		err = fmt.Errorf("%w: end them first", ErrMembers)
 	}
 	if err != nil {
-		return 0, l.errorf("set the number of shards", err)
+		return fail(err)
 	}
 	return set.Shards, nil
 }

@@ -38,9 +38,8 @@ type run struct {
 		sync.Mutex
 		shards  map[int]*worker // those that are wanted or worked on
 		isLast  bool            // nobody is waited for any more
-		plan    written         // the last one that was read
-		hasPlan bool
-		numbers Stats // its counters and flags
+		plan    plan            // the last one that was read
+		numbers Stats           // its counters and flags
 	}
 }
 
@@ -117,26 +116,25 @@ func (r *run) campaign(ctx context.Context) error {
 }
 
 // follow reads each plan until ctx ends, or it can no longer do so: then it ends the membership, because a member that does not follow
-// the plan would keep shards and not work on them.
+// the plan would keep shards and not work on them. If a plan is bad, a member that has read a good one continues with that.
 func (r *run) follow(ctx context.Context) {
-	hasFailed := false
+	hasFollowed, hasFailed := false, false
 	for p, err := range r.l.plans(ctx) {
-		if ctx.Err() != nil {
-			return
-		}
 		if err == nil && len(p.Shards) != 0 && len(p.Shards) != r.n {
 			err = r.l.errorf("read the plan", ErrShardCount)
 		}
-		if err == nil {
-			hasFailed = false
-			r.apply(p)
-			continue
-		}
-		if isFinal(err) || errors.Is(err, errPlan) && !r.hasFollowed() {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			hasFollowed, hasFailed = true, false
+			if len(p.Shards) > 0 { // otherwise an operator has removed the plan: the planner will write it again
+				r.apply(p)
+			}
+		case isFinal(err), errors.Is(err, errPlan) && !hasFollowed:
 			r.stop(err)
 			return
-		}
-		if !hasFailed {
+		case !hasFailed:
 			hasFailed = true
 			r.g.o.log.Warn("shards: cannot read the plan, and this member keeps its shards", "path", r.l.path, "err", err)
 		}
@@ -145,31 +143,28 @@ func (r *run) follow(ctx context.Context) {
 
 // apply notes which shards are wanted, and starts the workers of those that are new.
 func (r *run) apply(p written) {
-	isTaken := false
-	defer func() {
-		if isTaken {
-			r.g.o.log.Warn("shards: another member has this name: this one gets no shards until the other has left", "path", r.l.path, "name", r.g.o.name)
-		}
-	}()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	was := r.mu.numbers.NameTaken
-	r.mu.plan, r.mu.hasPlan, r.mu.numbers.PlanVersion = p, true, p.version
-	mine := map[int]bool{}
-	r.mu.numbers.NameTaken = false
+	mine, isTaken := map[int]bool{}, false
 	for shard := range p.Shards {
 		switch m, ok := p.owner(shard); {
 		case !ok || m.Name != r.g.o.name:
 		case m.ID == r.id:
 			mine[shard] = true
 		default:
-			r.mu.numbers.NameTaken = true
+			isTaken = true
 		}
 	}
-	isTaken = r.mu.numbers.NameTaken && !was
+	r.mu.Lock()
+	was := r.mu.numbers.NameTaken
+	r.mu.numbers.NameTaken = isTaken
+	r.mu.plan, r.mu.numbers.PlanVersion = p.plan, p.version
 	r.wantLocked(mine)
+	r.mu.Unlock()
+	if isTaken && !was {
+		r.g.o.log.Warn("shards: another member has this name: this one gets no shards until the other has left", "path", r.l.path, "name", r.g.o.name)
+	}
 }
 
+// wantLocked tells the workers which shards are wanted, and starts those that are missing.
 func (r *run) wantLocked(mine map[int]bool) {
 	for shard, w := range r.mu.shards {
 		w.wantLocked(mine[shard])
@@ -236,31 +231,18 @@ func (r *run) wantNobody() {
 	}
 }
 
-// followed returns the last plan that was read.
+// followed returns the last plan that was read, which is empty before the first.
 func (r *run) followed() plan {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.plan.plan
+	return r.mu.plan
 }
 
-func (r *run) hasFollowed() bool {
+// count changes the numbers.
+func (r *run) count(f func(s *Stats)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.hasPlan
-}
-
-func (r *run) setPlanner(is bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.numbers.Planner = is
-}
-
-// wrote counts a plan of this member.
-func (r *run) wrote(moves int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.numbers.Plans++
-	r.mu.numbers.Moves += int64(moves)
+	f(&r.mu.numbers)
 }
 
 func (r *run) stats() Stats {

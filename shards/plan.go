@@ -63,16 +63,13 @@ func (p plan) movesFrom(old plan) (moves int) {
 
 // sameOwners reports whether both plans assign each shard to the same member, under the same id, weight and data.
 func (p plan) sameOwners(o plan) bool {
-	return len(p.Shards) == len(o.Shards) && p.movesFrom(o) == 0 && sameMembers(p.owners(), o.owners())
-}
-
-func sameMembers(a, b map[string]Member) bool {
-	for name, m := range a {
-		if !m.equal(b[name]) {
+	for shard := range p.Shards {
+		is, _ := p.owner(shard)
+		if was, _ := o.owner(shard); !is.equal(was) {
 			return false
 		}
 	}
-	return len(a) == len(b)
+	return len(p.Shards) == len(o.Shards)
 }
 
 // seat is one member while the shards are assigned.

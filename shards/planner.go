@@ -90,14 +90,14 @@ type planner struct {
 // lead plans until ctx ends. It returns an error if this process can never plan.
 func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
 	p := &planner{r: r, l: r.l, hold: hold, left: map[string]bool{}, schedule: schedule{quiet: r.g.o.quiet}}
-	r.setPlanner(true)
-	defer r.setPlanner(false)
+	r.count(func(s *Stats) { s.Planner = true })
+	defer r.count(func(s *Stats) { s.Planner = false })
 	pause, isChecked := backoff{most: pauseMax}, false
 	for ctx.Err() == nil {
 		var wait time.Duration
 		err := error(nil)
-		if !isChecked { // from here on, our node prevents SetShards
-			err = p.l.ensureSynced(r.n)
+		if !isChecked { // from here on, our node in the queue prevents SetShards
+			err = p.l.ensure(r.n)
 			isChecked = err == nil
 		}
 		if err == nil {
@@ -264,7 +264,7 @@ func (p *planner) write(conn *zk.Conn, due, old plan, version int32) error {
 		return p.l.errorf("write the plan", err)
 	}
 	moves := due.movesFrom(old)
-	p.r.wrote(moves)
+	p.r.count(func(s *Stats) { s.Plans, s.Moves = s.Plans+1, s.Moves+int64(moves) })
 	p.r.g.o.log.Info("shards: plan written", "path", p.l.path, "version", results[1].Stat.Version, "members", len(due.Members), "moves", moves)
 	return nil
 }

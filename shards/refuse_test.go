@@ -226,7 +226,9 @@ func TestVirtual_BadPlan(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			inWorld(t, 64, func(t *testing.T, w *world) {
-				w.started(3)
+				w.started(2)
+				w.join("m02") // so that the plan is not that of a start
+				w.within(w.quiet+time.Second, "even", w.isEven)
 				good, _ := w.srv.Get(groupPath + "/plan")
 				require.NoError(t, w.srv.SetData(groupPath+"/plan", []byte(data)))
 				w.steady("with a bad plan")
@@ -245,6 +247,9 @@ func TestVirtual_BadPlan(t *testing.T) {
 				w.steady("with a plan that is repaired")
 				require.NoError(t, w.srv.SetData(groupPath+"/plan", nil))
 				w.steady("with a plan that is emptied")
+				w.steady("with a plan that is written again")
+				again, _ := w.srv.Get(groupPath + "/plan")
+				require.JSONEq(t, string(good), string(again))
 				w.join("new")
 				w.within(w.quiet+time.Second, "even", w.isEven)
 			})
@@ -255,9 +260,12 @@ func TestVirtual_BadPlan(t *testing.T) {
 // Somebody deletes the plan: the planner writes it again, and nothing moves.
 func TestVirtual_PlanDeleted(t *testing.T) {
 	inWorld(t, 64, func(t *testing.T, w *world) {
-		w.started(3)
+		w.started(2)
+		w.join("m02")
+		w.within(w.quiet+time.Second, "even", w.isEven)
 		require.NoError(t, w.srv.Delete(groupPath+"/plan"))
 		w.steady("without a plan")
+		w.steady("with a plan again")
 		w.join("new")
 		w.within(w.quiet+time.Second, "even", w.isEven)
 	})

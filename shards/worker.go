@@ -135,9 +135,9 @@ func (w *worker) rest(o outcome, d time.Duration) {
 	log, isLost := w.r.g.o.log, errors.Is(o.err, zklock.ErrLost)
 	switch {
 	case o.isCalled && isLost:
-		w.count(func(s *Stats) { s.Lost++ })
+		w.r.count(func(s *Stats) { s.Lost++ })
 	case o.isCalled:
-		w.count(func(s *Stats) { s.Failed++ })
+		w.r.count(func(s *Stats) { s.Failed++ })
 		log.Warn("shards: the function returned early: it is called again", "path", w.r.l.path, "shard", w.shard, "after", d, "err", o.workErr)
 	default:
 		log.Warn("shards: cannot get the shard now", "path", w.r.l.path, "shard", w.shard, "again", d, "err", o.err)
@@ -152,12 +152,6 @@ func (w *worker) rest(o outcome, d time.Duration) {
 			}
 		}
 	}
-}
-
-func (w *worker) count(f func(s *Stats)) {
-	w.r.mu.Lock()
-	defer w.r.mu.Unlock()
-	f(&w.r.mu.numbers)
 }
 
 // round queues for the shard, has the function work, and releases. It returns when all that is over.
@@ -189,7 +183,7 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 			}
 		case hold = <-granted:
 			w.enter(working)
-			w.count(func(s *Stats) { s.Started++ })
+			w.r.count(func(s *Stats) { s.Started++ })
 			isAsked = w.work(hold, done)
 			stop()
 		}
