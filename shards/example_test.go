@@ -9,7 +9,6 @@ import (
 	"io"
 	"log"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock"
@@ -22,6 +21,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // exampleSession returns a Session on a server of its own.
 func exampleSession() (context.Context, *zklock.Session, func()) {
+	slog.SetDefault(quiet)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	srv, err := zktest.NewServer()
 	if err != nil {
@@ -38,25 +38,31 @@ func exampleSession() (context.Context, *zklock.Session, func()) {
 	}
 }
 
+// consume processes a partition until ctx ends. It passes the token to the database, which rejects a smaller one than it has seen.
+func consume(ctx context.Context, shard int, token int64) error {
+	<-ctx.Done()
+	return nil
+}
+
+// worker works on this process's part of 256 partitions until ctx ends.
+func worker(ctx context.Context, s *zklock.Session) error {
+	g, err := shards.New(s, "/orders/workers", 256, shards.WithMember("orders-3", []byte("10.0.0.7:8080")))
+	if err != nil {
+		return err
+	}
+	return g.Run(ctx, func(ctx context.Context, shard int, hold *zklock.Hold) error {
+		return consume(ctx, shard, hold.Token()) // until ctx ends
+	})
+}
+
 // A worker owns its part of the partitions, here all of them, until it gets SIGTERM.
 func Example() {
 	ctx, s, stop := exampleSession()
 	defer stop()
-	g, err := shards.New(s, "/orders/workers", 4, shards.WithMember("orders-1", []byte("10.0.0.7:8080")), shards.WithLogger(quiet))
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, sigterm := context.WithCancelCause(ctx) // in the field: signal.NotifyContext
-	var owned atomic.Int32
-	err = g.Run(ctx, func(ctx context.Context, shard int, hold *zklock.Hold) error {
-		if owned.Add(1) == 4 {
-			sigterm(errors.New("SIGTERM"))
-		}
-		<-ctx.Done() // consume the partition, with hold.Token()
-		return nil
-	})
-	fmt.Println(err, owned.Load())
-	// Output: SIGTERM 4
+	ctx, sigterm := context.WithTimeoutCause(ctx, 2*time.Second, errors.New("SIGTERM")) // in the field: signal.NotifyContext
+	defer sigterm()
+	fmt.Println(worker(ctx, s))
+	// Output: SIGTERM
 }
 
 // A router learns from the plan where to send the requests of a shard.

@@ -45,8 +45,8 @@ import (
 
 // The largest values that are accepted.
 const (
-	MaxShards = 10_000
-	MaxWeight = 1_000
+	MaxShards = 10_000 // of a group
+	MaxWeight = 1_000  // of a member
 	MaxName   = 128   // bytes
 	MaxData   = 1_024 // bytes
 )
