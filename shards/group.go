@@ -47,8 +47,8 @@ import (
 const (
 	MaxShards = 10_000 // of a group
 	MaxWeight = 1_000  // of a member
-	MaxName   = 128   // bytes
-	MaxData   = 1_024 // bytes
+	MaxName   = 128    // bytes
+	MaxData   = 1_024  // bytes
 )
 
 // DefaultQuiet is how long no member must join or leave before the shards are balanced, unless WithQuiet is given.
