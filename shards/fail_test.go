@@ -37,7 +37,7 @@ func TestVirtual_Crash(t *testing.T) {
 
 // Members are restarted one after the other. Their shards move to others and, at the end, back: N moves if the pauses are shorter than Quiet.
 func TestVirtual_RollingRestart(t *testing.T) {
-	const n, m = 1000, 20
+	const n, m = 400, 20
 	restart := func(t *testing.T, pause time.Duration, rename bool) (moves int) {
 		inWorld(t, n, func(t *testing.T, w *world) {
 			w.started(m)

@@ -164,6 +164,28 @@ func TestVirtual_SetShards(t *testing.T) {
 	})
 }
 
+// A member that leaves loses its session while its functions return: SetShards is still rejected.
+func TestVirtual_SetShards_WhileAMemberLeaves(t *testing.T) {
+	inWorld(t, 16, func(t *testing.T, w *world) {
+		w.started(1)
+		w.return_ = func(int) time.Duration { return time.Minute }
+		p := w.procs[0]
+		p.cancel()
+		time.Sleep(10 * time.Second)
+		p.loseSession()
+		time.Sleep(5 * time.Second)
+		s, _ := w.connect()
+		defer s.Close()
+		admin, err := New(s, groupPath, 1)
+		require.NoError(t, err)
+		_, err = admin.SetShards(t.Context(), 32)
+		require.ErrorIs(t, err, ErrMembers)
+		<-p.done
+		_, err = admin.SetShards(t.Context(), 32)
+		require.NoError(t, err)
+	})
+}
+
 // The number of shards changes between a member's look and its node in the queue: it is rejected before it plans or works.
 func TestVirtual_SetShards_WhileAMemberJoins(t *testing.T) {
 	inWorld(t, 16, func(t *testing.T, w *world) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -22,7 +23,13 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(envMember) != "" {
+		memberMain()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	sessionTimeout = 6 * time.Second
