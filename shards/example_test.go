@@ -38,7 +38,8 @@ func exampleSession() (context.Context, *zklock.Session, func()) {
 	}
 }
 
-// consume processes a partition until ctx ends. It passes the token to the database, which rejects a smaller one than it has seen.
+// consume processes a partition until ctx ends. It passes the token to the database, which rejects
+// a smaller one than it has seen.
 func consume(ctx context.Context, shard int, token int64) error {
 	<-ctx.Done()
 	return nil

@@ -1,7 +1,8 @@
 package shards
 
-// These tests attack a group whose members crash, are cut off, lose their sessions or come back, in virtual time. No shard may have two
-// functions, few shards may move, and none may stay without an owner for long.
+// These tests attack a group whose members crash, are cut off, lose their sessions or come back, in
+// virtual time. No shard may have two functions, few shards may move, and none may stay without an
+// owner for long.
 
 import (
 	"fmt"
@@ -14,7 +15,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// afterCrash is by when the shards of a member that crashed have owners: its session ends on a tick, and the planner waits a second.
+// afterCrash is by when the shards of a member that crashed have owners: its session ends on a
+// tick, and the planner waits a second.
 const afterCrash = sessionTimeout + 2*tick + settle + 200*time.Millisecond
 
 func TestVirtual_Crash(t *testing.T) {
@@ -35,7 +37,8 @@ func TestVirtual_Crash(t *testing.T) {
 	}
 }
 
-// Members are restarted one after the other. Their shards move to others and, at the end, back: N moves if the pauses are shorter than Quiet.
+// Members are restarted one after the other. Their shards move to others and, at the end, back: N
+// moves if the pauses are shorter than Quiet.
 func TestVirtual_RollingRestart(t *testing.T) {
 	const n, m = 400, 20
 	restart := func(t *testing.T, pause time.Duration, rename bool) (moves int) {
@@ -71,7 +74,8 @@ func TestVirtual_RollingRestart(t *testing.T) {
 	t.Run("5s between, new names", func(t *testing.T) { require.LessOrEqual(t, restart(t, 5*time.Second, true), n*115/100) })
 }
 
-// A member that comes and goes moves its shards away once, and gets shards again only when it stays.
+// A member that comes and goes moves its shards away once, and gets shards again only when it
+// stays.
 func TestVirtual_Flapping(t *testing.T) {
 	const n, m = 1000, 20
 	inWorld(t, n, func(t *testing.T, w *world) {
@@ -90,7 +94,8 @@ func TestVirtual_Flapping(t *testing.T) {
 	})
 }
 
-// One session ends, and the member is back at once, in another session and under its name: nothing moves.
+// One session ends, and the member is back at once, in another session and under its name: nothing
+// moves.
 func TestVirtual_SessionLost_BackAtOnce(t *testing.T) {
 	for _, what := range []string{"a member", "the planner"} {
 		t.Run(what, func(t *testing.T) {
@@ -145,7 +150,8 @@ func TestVirtual_AllSessionsLost(t *testing.T) {
 	})
 }
 
-// requireOnePlanner fails if the plan was written by a session that was not the first in the queue of members.
+// requireOnePlanner fails if the plan was written by a session that was not the first in the queue
+// of members.
 func (w *world) requireOnePlanner() {
 	w.t.Helper()
 	alive := map[string]int64{} // the members' nodes, and their sessions
@@ -175,7 +181,8 @@ func (w *world) requireOnePlanner() {
 	require.NotZero(w.t, plans)
 }
 
-// Whatever happens to the planner, the next one continues: no two members write plans, and orphans get owners.
+// Whatever happens to the planner, the next one continues: no two members write plans, and orphans
+// get owners.
 func TestVirtual_Planner(t *testing.T) {
 	plan := zktest.Before(zktest.Multi).Path(groupPath + "/plan").Once()
 	for _, c := range []struct {

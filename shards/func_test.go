@@ -1,7 +1,7 @@
 package shards
 
-// These tests attack a group by the functions that it calls, in virtual time: they return early, fail, panic, never return. No other shard may
-// be affected, and no shard may have two functions.
+// These tests attack a group by the functions that it calls, in virtual time: they return early,
+// fail, panic, never return. No other shard may be affected, and no shard may have two functions.
 
 import (
 	"context"
@@ -16,7 +16,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// A function that returns at once is called less and less often, and the other shards are not affected.
+// A function that returns at once is called less and less often, and the other shards are not
+// affected.
 func TestVirtual_Func_Fails(t *testing.T) {
 	for what, fail := range map[string]func() error{
 		"returns an error": func() error { return errors.New("no database") },
@@ -70,7 +71,8 @@ func TestVirtual_Func_FailsLate(t *testing.T) {
 	})
 }
 
-// A function that does not return keeps its shard, and nothing else: others move, and no member gets that shard. Run waits.
+// A function that does not return keeps its shard, and nothing else: others move, and no member
+// gets that shard. Run waits.
 func TestVirtual_Func_NeverReturns(t *testing.T) {
 	inWorld(t, 64, func(t *testing.T, w *world) {
 		letGo := make(chan struct{})
@@ -105,7 +107,8 @@ func TestVirtual_Func_NeverReturns(t *testing.T) {
 	})
 }
 
-// I5 within one process: the function of a lost hold still runs. The next one waits for it, although the shard is free and wanted.
+// I5 within one process: the function of a lost hold still runs. The next one waits for it,
+// although the shard is free and wanted.
 func TestVirtual_Func_OfLostHold_NextOneWaits(t *testing.T) {
 	inWorld(t, 8, func(t *testing.T, w *world) {
 		w.return_ = func(shard int) time.Duration { return 20 * time.Second }
@@ -122,7 +125,8 @@ func TestVirtual_Func_OfLostHold_NextOneWaits(t *testing.T) {
 	})
 }
 
-// The previous owner works until the next one is queued, and returns slowly: the shard is without an owner for no longer than that.
+// The previous owner works until the next one is queued, and returns slowly: the shard is without
+// an owner for no longer than that.
 func TestVirtual_Func_SlowReturn(t *testing.T) {
 	inWorld(t, 64, func(t *testing.T, w *world) {
 		w.started(3)
@@ -194,7 +198,8 @@ func TestVirtual_Leave_NobodyTakesOver(t *testing.T) {
 	})
 }
 
-// Another kind of client that waits for a shard gets it when the shard is not wanted any more, and not before.
+// Another kind of client that waits for a shard gets it when the shard is not wanted any more, and
+// not before.
 func TestVirtual_OtherWaiter(t *testing.T) {
 	inWorld(t, 4, func(t *testing.T, w *world) {
 		w.join("m")

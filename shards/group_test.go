@@ -120,7 +120,8 @@ func TestVirtual_AtRest(t *testing.T) {
 
 var large = flag.Bool("shards.large", false, "run TestVirtual_Large, with 1,000 members and 10,000 shards")
 
-// 1,000 members and 10,000 shards: a change costs few lists of the members, and the plan stays short.
+// 1,000 members and 10,000 shards: a change costs few lists of the members, and the plan stays
+// short.
 func TestVirtual_Large(t *testing.T) {
 	if !*large {
 		t.Skip("takes minutes: -shards.large")

@@ -72,7 +72,8 @@ func isFinal(err error) bool {
 	return zklock.IsFinal(err) || errors.Is(err, ErrShardCount) || errors.Is(err, errLayout)
 }
 
-// await returns what f returns, and the cause of ctx if that ends first: go-zookeeper's calls take no context.
+// await returns what f returns, and the cause of ctx if that ends first: go-zookeeper's calls take
+// no context.
 func await[T any](ctx context.Context, l layout, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -92,7 +93,8 @@ func await[T any](ctx context.Context, l layout, f func() (T, error)) (T, error)
 	}
 }
 
-// ensure creates the group's znodes for n shards if they are missing, and returns ErrShardCount if they are there for another number.
+// ensure creates the group's znodes for n shards if they are missing, and returns ErrShardCount if
+// they are there for another number.
 func (l layout) ensure(n int) error {
 	if _, err := l.s.Conn().Sync(l.root); err != nil { // so that the server has all that was written before
 		return l.errorf("check the group", err)
@@ -148,7 +150,8 @@ func (l layout) parts(except ...string) (ops []any) {
 	return ops
 }
 
-// create creates PATH with all that is below it in one transaction, and before that the nodes above it.
+// create creates PATH with all that is below it in one transaction, and before that the nodes above
+// it.
 func (l layout) create(n int) error {
 	conn := l.s.Conn()
 	for i := 1; i < len(l.path); i++ {
@@ -168,7 +171,8 @@ func (l layout) create(n int) error {
 	return err
 }
 
-// adopt makes a group of a node that an operator has created empty. It rejects a node with children of another recipe.
+// adopt makes a group of a node that an operator has created empty. It rejects a node with children
+// of another recipe.
 func (l layout) adopt(n int, version int32) error {
 	children, _, err := l.s.Conn().Children(l.root)
 	if err != nil {
@@ -194,7 +198,8 @@ func (l layout) repair() error {
 	return nil
 }
 
-// setShards changes the number of shards in one transaction, which fails if a member is present. It returns the previous number.
+// setShards changes the number of shards in one transaction, which fails if a member is present. It
+// returns the previous number.
 func (l layout) setShards(n int) (was int, err error) {
 	fail := func(err error) (int, error) { return 0, l.errorf("set the number of shards", err) }
 	conn := l.s.Conn()
@@ -240,8 +245,9 @@ func parsePlan(data []byte) (p plan, err error) {
 	return p, nil
 }
 
-// plans returns an iterator over the plans: the current one and then each next one, or errors. A plan that cannot be decoded is such an
-// error. It waits while no server can be reached, and ends with the cause of ctx or a final error.
+// plans returns an iterator over the plans: the current one and then each next one, or errors. A
+// plan that cannot be decoded is such an error. It waits while no server can be reached, and ends
+// with the cause of ctx or a final error.
 func (l layout) plans(ctx context.Context) iter.Seq2[written, error] {
 	return func(yield func(written, error) bool) {
 		pause := backoff{most: pauseMax}
@@ -305,7 +311,8 @@ func (l layout) planW() (r reading, err error) {
 	return r, err
 }
 
-// untilChanged waits for an event, for the end of ctx, or until a look each minute finds that the plan was written.
+// untilChanged waits for an event, for the end of ctx, or until a look each minute finds that the
+// plan was written.
 func (l layout) untilChanged(ctx context.Context, r reading) {
 	for {
 		select {
@@ -328,7 +335,8 @@ func (l layout) untilChanged(ctx context.Context, r reading) {
 	}
 }
 
-// candidate reads the node of a member. A node whose data is not that of a member is returned as one without shards.
+// candidate reads the node of a member. A node whose data is not that of a member is returned as
+// one without shards.
 func (l layout) candidate(conn *zk.Conn, node string) (c candidate, err error) {
 	data, _, err := conn.Get(l.members() + "/" + node)
 	if err == nil && json.Unmarshal(data, &c) != nil {
@@ -344,7 +352,8 @@ func (l layout) others() (bool, error) {
 	return slices.ContainsFunc(children, func(c string) bool { return !strings.HasPrefix(c, leftPrefix) }), err
 }
 
-// behind reports whether another client is in the queue of the shard that we hold, and otherwise watches the queue.
+// behind reports whether another client is in the queue of the shard that we hold, and otherwise
+// watches the queue.
 func (l layout) behind(hold *zklock.Hold) (bool, <-chan zk.Event, error) {
 	root, node := path.Split(hold.Node())
 	children, _, events, err := l.s.Conn().ChildrenW(strings.TrimSuffix(root, "/"))

@@ -19,8 +19,8 @@ const (
 	lookAround = 500 * time.Millisecond // how often it looks whether any other member is present
 )
 
-// run is one call of Run. Its goroutines are the candidate, the follower of the plan, and one for each shard that is wanted or worked
-// on, with one more while it queues or works.
+// run is one call of Run. Its goroutines are the candidate, the follower of the plan, and one for
+// each shard that is wanted or worked on, with one more while it queues or works.
 type run struct {
 	g    *Group
 	l    layout
@@ -95,7 +95,8 @@ func (r *run) join(ctx context.Context) error {
 	}
 }
 
-// campaign queues with the other members until ctx ends or this process cannot be a member. The first in the queue plans.
+// campaign queues with the other members until ctx ends or this process cannot be a member. The
+// first in the queue plans.
 func (r *run) campaign(ctx context.Context) error {
 	self := candidate{Member: Member{Name: r.g.o.name, Data: r.g.o.data, Weight: r.g.o.weight, ID: r.id}, Shards: r.n}
 	data, err := json.Marshal(self)
@@ -115,8 +116,9 @@ func (r *run) campaign(ctx context.Context) error {
 	}
 }
 
-// follow reads each plan until ctx ends, or it can no longer do so: then it ends the membership, because a member that does not follow
-// the plan would keep shards and not work on them. If a plan is bad, a member that has read a good one continues with that.
+// follow reads each plan until ctx ends, or it can no longer do so: then it ends the membership,
+// because a member that does not follow the plan would keep shards and not work on them. If a plan
+// is bad, a member that has read a good one continues with that.
 func (r *run) follow(ctx context.Context) {
 	hasFollowed, hasFailed := false, false
 	for p, err := range r.l.plans(ctx) {
@@ -178,9 +180,9 @@ func (r *run) wantLocked(mine map[int]bool) {
 	}
 }
 
-// leave withdraws the candidate, hands the shards over to the members that the plan names from now on, and returns when the last
-// function has returned. A node says meanwhile that this member leaves in order: so its shards are reassigned at once, and SetShards
-// is rejected.
+// leave withdraws the candidate, hands the shards over to the members that the plan names from now
+// on, and returns when the last function has returned. A node says meanwhile that this member
+// leaves in order: so its shards are reassigned at once, and SetShards is rejected.
 func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 	r.mu.Lock()
 	r.wantLocked(nil)
@@ -209,7 +211,8 @@ func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 	_ = r.l.s.Conn().Delete(r.l.left(r.id), -1) // if that fails, it goes with the ZooKeeper session
 }
 
-// mark creates the node of a member that leaves in the current ZooKeeper session, unless that is the one in which it was created.
+// mark creates the node of a member that leaves in the current ZooKeeper session, unless that is
+// the one in which it was created.
 func (r *run) mark(marked int64) int64 {
 	id := r.l.s.SessionID()
 	if id == marked {

@@ -1,7 +1,8 @@
 package shards
 
-// The planning function. It is pure: no I/O, no clock and no lock. Two processes may have different versions of it, because only
-// one member plans at a time and all members follow the plan that it wrote.
+// The planning function. It is pure: no I/O, no clock and no lock. Two processes may have different
+// versions of it, because only one member plans at a time and all members follow the plan that it
+// wrote.
 
 import (
 	"cmp"
@@ -61,7 +62,8 @@ func (p plan) movesFrom(old plan) (moves int) {
 	return moves
 }
 
-// sameOwners reports whether both plans assign each shard to the same member, under the same id, weight and data.
+// sameOwners reports whether both plans assign each shard to the same member, under the same id,
+// weight and data.
 func (p plan) sameOwners(o plan) bool {
 	for shard := range p.Shards {
 		is, _ := p.owner(shard)
@@ -83,9 +85,10 @@ type seat struct {
 
 // next returns the plan that follows old, for n shards.
 //
-// A member that is present keeps its shards, and so does one of kept, which is absent but may return: it takes none. Each other shard
-// goes to the present member that has the fewest shards for its weight. With balance, members above their quota also give up shards to
-// those below it, and no more than that. Then a second call changes nothing.
+// A member that is present keeps its shards, and so does one of kept, which is absent but may
+// return: it takes none. Each other shard goes to the present member that has the fewest shards for
+// its weight. With balance, members above their quota also give up shards to those below it, and no
+// more than that. Then a second call changes nothing.
 func next(old plan, n int, present, kept []Member, balance bool) plan {
 	seats := seatsOf(present, kept)
 	p := plan{Format: format, Members: make([]Member, len(seats)), Shards: make([]int, n)}
@@ -145,9 +148,10 @@ func seatsOf(present, kept []Member) (seats []seat) {
 // takes reports whether the member can be given shards.
 func (s *seat) takes() bool { return !s.stays && s.Weight > 0 }
 
-// setQuotas divides the n shards, apart from those of members that stay as they are, by Webster's method: each shard goes to the member
-// whose weight divided by 2·quota+1 is the largest. With a divisor method, one more member never raises another's quota. If several members
-// are equal, one that already has a shard beyond its quota so far gets it, because that saves a move.
+// setQuotas divides the n shards, apart from those of members that stay as they are, by Webster's
+// method: each shard goes to the member whose weight divided by 2·quota+1 is the largest. With a
+// divisor method, one more member never raises another's quota. If several members are equal, one
+// that already has a shard beyond its quota so far gets it, because that saves a move.
 func setQuotas(seats []seat, n int) {
 	for i := range seats {
 		if seats[i].stays {
@@ -178,8 +182,9 @@ func setQuotas(seats []seat, n int) {
 	}
 }
 
-// taker returns the index of the member that gets the shard: the one with the fewest shards for its weight, with balance among those below
-// their quota. The names and the shard decide between members that are equal, so that small differences do not always favor one name.
+// taker returns the index of the member that gets the shard: the one with the fewest shards for its
+// weight, with balance among those below their quota. The names and the shard decide between
+// members that are equal, so that small differences do not always favor one name.
 func taker(seats []seat, shard int, balance bool) int {
 	best := nobody
 	for i := range seats {

@@ -1,6 +1,7 @@
 package shards
 
-// These tests attack the planning function: it must be even, move as little as possible, and change nothing when called again.
+// These tests attack the planning function: it must be even, move as little as possible, and change
+// nothing when called again.
 
 import (
 	"flag"
@@ -36,7 +37,8 @@ func loads(p plan) map[string]int {
 	return l
 }
 
-// randomMembers returns up to most members with random names out of twice as many, and random weights if weighted.
+// randomMembers returns up to most members with random names out of twice as many, and random
+// weights if weighted.
 func randomMembers(r *rand.Rand, most int, weighted bool) (ms []Member) {
 	for _, i := range r.Perm(2 * most)[:r.IntN(most+1)] {
 		m := Member{Name: fmt.Sprintf("m%d", i), Weight: 1, ID: fmt.Sprint(r.Uint32())}
@@ -48,7 +50,8 @@ func randomMembers(r *rand.Rand, most int, weighted bool) (ms []Member) {
 	return ms
 }
 
-// randomPlan returns a plan of any shape: uneven, with shards of nobody, with members that own nothing.
+// randomPlan returns a plan of any shape: uneven, with shards of nobody, with members that own
+// nothing.
 func randomPlan(r *rand.Rand, n int, ms []Member) plan {
 	p := next(plan{}, n, ms, nil, false)
 	for shard := range p.Shards {
@@ -59,8 +62,9 @@ func randomPlan(r *rand.Rand, n int, ms []Member) plan {
 	return p
 }
 
-// webster computes quotas from the definition, in floating point and by other means than the code: it looks for a divisor d such that
-// the sum of the rounded weight/d is n. ok is false if there is none, because several members are equal.
+// webster computes quotas from the definition, in floating point and by other means than the code:
+// it looks for a divisor d such that the sum of the rounded weight/d is n. ok is false if there is
+// none, because several members are equal.
 func webster(weights []int, n int) (quotas []int, ok bool) {
 	var bounds []float64 // the values of d at which a quota changes
 	for _, w := range weights {
@@ -91,11 +95,12 @@ func webster(weights []int, n int) (quotas []int, ok bool) {
 	return nil, false
 }
 
-// leastMoves returns the smallest number of moves from the old plan to one in which the loads are a Webster apportionment. Its tied
-// seats may go to any of the members that are tied.
+// leastMoves returns the smallest number of moves from the old plan to one in which the loads are a
+// Webster apportionment. Its tied seats may go to any of the members that are tied.
 func leastMoves(old plan, n int, present []Member) int {
 	have := loads(old)
-	// All seats before the tie are certain. Of the tied ones, each given to a member with a shard to spare saves a move.
+	// All seats before the tie are certain. Of the tied ones, each given to a member with a shard
+	// to spare saves a move.
 	quota, takers := map[string]int{}, slices.DeleteFunc(slices.Clone(present), func(m Member) bool { return m.Weight == 0 })
 	if len(takers) == 0 {
 		return 0
@@ -127,7 +132,8 @@ func leastMoves(old plan, n int, present []Member) int {
 	return taken
 }
 
-// The plan is even by Webster's method, makes the fewest moves, is the same on each call, and changes nothing when called on itself.
+// The plan is even by Webster's method, makes the fewest moves, is the same on each call, and
+// changes nothing when called on itself.
 func TestNext_Random(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -279,7 +285,8 @@ func equal(a, b plan) bool {
 	return slices.Equal(a.Shards, b.Shards) && slices.EqualFunc(a.Members, b.Members, Member.equal)
 }
 
-// requireValid fails unless each shard has an owner, if a present member can take one, and all members are in the plan.
+// requireValid fails unless each shard has an owner, if a present member can take one, and all
+// members are in the plan.
 func requireValid(t *testing.T, p plan, n int, present, kept []Member, name func() string) {
 	t.Helper()
 	if len(p.Shards) != n || len(p.Members) != len(present)+len(kept) {

@@ -1,6 +1,7 @@
 package shards
 
-// The member that is first in the queue of members plans: it watches the members, and writes the plan under a check of its own node.
+// The member that is first in the queue of members plans: it watches the members, and writes the
+// plan under a check of its own node.
 
 import (
 	"cmp"
@@ -31,8 +32,9 @@ type schedule struct {
 	pending time.Time // since when there is something to settle; zero if there is nothing
 }
 
-// decide returns the plan that is due, which is old if none is, whether it is balanced, and after how long to decide again: zero if only a
-// change of the members is a reason. left has the ids of members that have left in order as its keys.
+// decide returns the plan that is due, which is old if none is, whether it is balanced, and after
+// how long to decide again: zero if only a change of the members is a reason. left has the ids of
+// members that have left in order as its keys.
 func (s *schedule) decide(now time.Time, old plan, n int, present []Member, left map[string]bool) (p plan, isBalanced bool, wait time.Duration) {
 	if len(present) == 0 {
 		return old, false, 0
@@ -59,7 +61,8 @@ func (s *schedule) decide(now time.Time, old plan, n int, present []Member, left
 		s.pending = now
 	}
 	due, quietAt := s.changed.Add(settle), s.changed.Add(s.quiet)
-	// If most members are absent, the servers were perhaps unavailable. Then members come back in bursts, more than a second apart.
+	// If most members are absent, the servers were perhaps unavailable. Then members come back in
+	// bursts, more than a second apart.
 	if latest := s.pending.Add(settleMax); latest.Before(due) || !isStart && 2*len(crashed) > len(owners) {
 		due = latest
 	}
@@ -119,7 +122,8 @@ func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
 	return nil
 }
 
-// sleep waits for an event or the end of ctx, for as long as given, and a minute at most. Zero stands for that.
+// sleep waits for an event or the end of ctx, for as long as given, and a minute at most. Zero
+// stands for that.
 func (p *planner) sleep(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(min(cmp.Or(wait, lookAgain), lookAgain))
 	defer timer.Stop()
@@ -166,7 +170,8 @@ func (p *planner) round() (wait time.Duration, err error) {
 	return wait, p.write(conn, due, old, stat.Version)
 }
 
-// list returns the children of PATH/members. A watch that has not fired yet is used again, because go-zookeeper would keep both.
+// list returns the children of PATH/members. A watch that has not fired yet is used again, because
+// go-zookeeper would keep both.
 func (p *planner) list(conn *zk.Conn) (children []string, err error) {
 	if p.watch != nil {
 		children, _, err = conn.Children(p.l.members())
@@ -179,8 +184,8 @@ func (p *planner) list(conn *zk.Conn) (children []string, err error) {
 	return children, err
 }
 
-// members returns the members that can take shards, in the order of the queue. The newest ones are left out if the plan could become too
-// long with them.
+// members returns the members that can take shards, in the order of the queue. The newest ones are
+// left out if the plan could become too long with them.
 func (p *planner) members(conn *zk.Conn) (present []Member, err error) {
 	children, err := p.list(conn)
 	if err != nil {
@@ -253,7 +258,8 @@ func (p *planner) read(conn *zk.Conn, nodes []string) (failed error) {
 	return failed
 }
 
-// write replaces the plan, provided that this member is still first and that no other client has written since.
+// write replaces the plan, provided that this member is still first and that no other client has
+// written since.
 func (p *planner) write(conn *zk.Conn, due, old plan, version int32) error {
 	data, err := json.Marshal(due)
 	if err != nil {

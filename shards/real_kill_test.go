@@ -1,7 +1,8 @@
 package shards
 
-// These tests attack a group of processes on a real server: they are killed with SIGKILL, and restarted one after the other. Each process
-// prints when its functions start and end; the test looks for overlaps, for tokens that do not grow, and for times without an owner.
+// These tests attack a group of processes on a real server: they are killed with SIGKILL, and
+// restarted one after the other. Each process prints when its functions start and end; the test
+// looks for overlaps, for tokens that do not grow, and for times without an owner.
 
 import (
 	"bufio"

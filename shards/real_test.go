@@ -14,7 +14,8 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// A real server gives the same numbers as virtual time. It takes half a minute, so it runs with ZKLOCK_TEST_REAL=1 alone.
+// A real server gives the same numbers as virtual time. It takes half a minute, so it runs with
+// ZKLOCK_TEST_REAL=1 alone.
 func TestReal_StartJoinLeave(t *testing.T) {
 	if os.Getenv("ZKLOCK_TEST_REAL") != "1" {
 		t.Skip("needs a real ZooKeeper: ZKLOCK_TEST_REAL=1")

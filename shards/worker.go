@@ -1,6 +1,7 @@
 package shards
 
-// One shard of a member, from the plan that gives it to the member until the function has returned and the shard is released.
+// One shard of a member, from the plan that gives it to the member until the function has returned
+// and the shard is released.
 
 import (
 	"context"
@@ -35,8 +36,9 @@ const (
 	returning
 )
 
-// worker is one shard that is wanted or worked on. A single goroutine runs its rounds, one after the other and across ZooKeeper sessions. So
-// there is never a second function for the shard in this process.
+// worker is one shard that is wanted or worked on. A single goroutine runs its rounds, one after
+// the other and across ZooKeeper sessions. So there is never a second function for the shard in
+// this process.
 type worker struct {
 	r       *run
 	shard   int
@@ -130,7 +132,8 @@ type outcome struct {
 	worked   time.Duration
 }
 
-// rest reports a function that returned early, and pauses before the next round, as long as the shard is wanted.
+// rest reports a function that returned early, and pauses before the next round, as long as the
+// shard is wanted.
 func (w *worker) rest(o outcome, d time.Duration) {
 	log, isLost := w.r.g.o.log, errors.Is(o.err, zklock.ErrLost)
 	switch {
@@ -154,7 +157,8 @@ func (w *worker) rest(o outcome, d time.Duration) {
 	}
 }
 
-// round queues for the shard, has the function work, and releases. It returns when all that is over.
+// round queues for the shard, has the function work, and releases. It returns when all that is
+// over.
 func (w *worker) round(m *zklock.Mutex) (o outcome) {
 	ctx, stop := context.WithCancel(w.r.base)
 	defer stop()
@@ -193,7 +197,8 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 	return o
 }
 
-// work waits while the function works. It reports whether the function must end because another client takes over, or none will.
+// work waits while the function works. It reports whether the function must end because another
+// client takes over, or none will.
 func (w *worker) work(hold *zklock.Hold, done <-chan struct{}) (isAsked bool) {
 	var watch <-chan zk.Event // of the queue; nothing has changed there as long as it has not fired
 	for {
@@ -224,7 +229,8 @@ func (w *worker) work(hold *zklock.Hold, done <-chan struct{}) (isAsked bool) {
 	}
 }
 
-// awaitReturn waits until the function has returned and the shard is released, however long that takes.
+// awaitReturn waits until the function has returned and the shard is released, however long that
+// takes.
 func (w *worker) awaitReturn(done <-chan struct{}) {
 	w.enter(returning)
 	since := time.Now()
@@ -240,7 +246,8 @@ func (w *worker) awaitReturn(done <-chan struct{}) {
 	}
 }
 
-// call calls the function. A panic is an error like others, so that it does not end the work on other shards.
+// call calls the function. A panic is an error like others, so that it does not end the work on
+// other shards.
 func (w *worker) call(ctx context.Context, hold *zklock.Hold) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

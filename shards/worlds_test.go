@@ -1,7 +1,8 @@
 package shards
 
-// F59: random worlds, in virtual time. Members join, leave, crash, are cut off, lose their sessions, come back, take other members' names;
-// functions return slowly; requests, replies and events are lost or late; servers restart. An observer that does not know the plan looks for
+// F59: random worlds, in virtual time. Members join, leave, crash, are cut off, lose their
+// sessions, come back, take other members' names; functions return slowly; requests, replies and
+// events are lost or late; servers restart. An observer that does not know the plan looks for
 // shards that two members believe to hold. In the end each group must be complete and even.
 
 import (
@@ -239,8 +240,9 @@ func (w *world) describe() string {
 		strings.Join(stats, "\n"), strings.Join(lastOf(w.logs.all(), 20), ""))
 }
 
-// count compares the plans that were written with what a pure function of the members would have moved (push: rendezvous hashing with a
-// cap, at each change), and with a plan that is balanced at each change.
+// count compares the plans that were written with what a pure function of the members would have
+// moved (push: rendezvous hashing with a cap, at each change), and with a plan that is balanced at
+// each change.
 func (w *world) count(all *total) {
 	members := map[string]string{} // names by node
 	var plan, push, eager = plan{}, make([]string, w.n), plan{}
