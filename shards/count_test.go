@@ -7,10 +7,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -181,6 +183,43 @@ func TestVirtual_Observe(t *testing.T) {
 		require.ErrorIs(t, <-ended, context.Canceled)
 		_, more := <-ended
 		require.False(t, more)
+	})
+}
+
+// All nodes have the ACL of WithACL, and containers of shards that are no more are removed.
+func TestVirtual_ACLAndContainer(t *testing.T) {
+	inWorld(t, 4, func(t *testing.T, w *world) {
+		s, _ := w.connect(zklock.WithDigest("orders", "secret"))
+		defer s.Close()
+		acl := zk.DigestACL(zk.PermAll, "orders", "secret")
+		g, err := New(s, groupPath, 4, WithACL(acl), WithContainer(), WithLogger(w.logger()))
+		require.NoError(t, err)
+		var hasEnded atomic.Bool
+		run := func(work Func) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			require.ErrorIs(t, g.Run(ctx, work), context.DeadlineExceeded)
+		}
+		run(func(ctx context.Context, shard int, hold *zklock.Hold) error {
+			for _, path := range []string{"", "/members", "/plan", "/shards", "/shards/0003"} {
+				got, _, err := s.Conn().GetACL(groupPath + path)
+				assert.NoError(t, err)
+				assert.Equal(t, acl, got, path)
+			}
+			hasEnded.Store(true)
+			<-ctx.Done()
+			return nil
+		})
+		require.True(t, hasEnded.Load())
+		_, err = g.SetShards(t.Context(), 2)
+		require.NoError(t, err)
+		run(func(ctx context.Context, shard int, hold *zklock.Hold) error {
+			<-ctx.Done()
+			return nil
+		})
+		time.Sleep(5 * time.Minute)
+		require.Empty(t, w.srv.Children(groupPath+"/shards"))
+		require.ElementsMatch(t, []string{"members", "plan", "shards"}, w.srv.Children(groupPath))
 	})
 }
 
