@@ -28,6 +28,8 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
+const realTick = 500 * time.Millisecond // of the ensemble
+
 const envMember = "ZKLOCK_SHARDS_MEMBER" // "address name shards": the test's binary is a member
 
 // memberMain is the member's process. It leaves at SIGTERM.
@@ -37,7 +39,11 @@ func memberMain() {
 	fields := strings.Fields(os.Getenv(envMember))
 	n, _ := strconv.Atoi(fields[2])
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	s, err := zklock.Connect(ctx, fields[0], zklock.WithSessionTimeout(sessionTimeout), zklock.WithLease(zklock.SingleServerLease()), zklock.WithLogger(quiet))
+	lease := zklock.SingleServerLease()
+	if strings.Contains(fields[0], ",") {
+		lease = zklock.QuorumLease(2 * realTick)
+	}
+	s, err := zklock.Connect(ctx, fields[0], zklock.WithSessionTimeout(sessionTimeout), zklock.WithLease(lease), zklock.WithLogger(quiet))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -126,8 +132,8 @@ func (ps *processes) end(name string, sig os.Signal) {
 	}
 }
 
-// even waits until each shard is worked on, evenly, and returns the gaps since then.
-func (ps *processes) even(most time.Duration, what string) {
+// even waits until each shard is worked on, evenly. It returns how many shards have moved.
+func (ps *processes) even(most time.Duration, what string) (moves int) {
 	ps.t.Helper()
 	began := time.Now()
 	require.Eventually(ps.t, func() bool {
@@ -150,7 +156,6 @@ func (ps *processes) even(most time.Duration, what string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	var gaps []time.Duration
-	moves := 0
 	for shard, spans := range ps.spans {
 		slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
 		for i := 1; i < len(spans); i++ {
@@ -169,29 +174,36 @@ func (ps *processes) even(most time.Duration, what string) {
 	if len(gaps) > 0 {
 		require.LessOrEqual(ps.t, longest(gaps), afterCrash+time.Second, what)
 	}
+	return moves
 }
 
-func TestReal_Killed(t *testing.T) {
+// onReal starts the members on a real server, and skips the test if there is none.
+func onReal(t *testing.T, addr func() string) *processes {
 	if os.Getenv("ZKLOCK_TEST_REAL") != "1" {
 		t.Skip("needs a real ZooKeeper: ZKLOCK_TEST_REAL=1")
 	}
-	const m = 8
-	ps := &processes{t: t, addr: zkserver.Single(t).Addr(), n: 256, all: map[string]*exec.Cmd{}, spans: make([][]span, 256)}
-	defer ps.read.Wait()
-	defer func() {
+	ps := &processes{t: t, addr: addr(), n: 256, all: map[string]*exec.Cmd{}, spans: make([][]span, 256)}
+	t.Cleanup(func() {
 		for name := range ps.all {
 			ps.end(name, syscall.SIGKILL)
 		}
-	}()
-	name := func(i int) string { return fmt.Sprintf("m%d", i) }
-	for i := range m {
-		ps.start(name(i))
+		ps.read.Wait()
+	})
+	for i := range realMembers {
+		ps.start(fmt.Sprint("m", i))
 		if i == 0 {
 			time.Sleep(300 * time.Millisecond) // it becomes the planner
 		}
 	}
 	ps.even(20*time.Second, "start")
+	return ps
+}
 
+const realMembers = 8
+
+// Members and the planner are killed, and all are restarted one after the other.
+func TestReal_Killed(t *testing.T) {
+	ps := onReal(t, func() string { return zkserver.Single(t).Addr() })
 	ps.end("m3", syscall.SIGKILL)
 	ps.even(20*time.Second, "a member is killed")
 	ps.start("m3")
@@ -200,11 +212,31 @@ func TestReal_Killed(t *testing.T) {
 	ps.even(20*time.Second, "the planner is killed")
 	ps.start("m0")
 	ps.even(20*time.Second, "it is back")
-
-	for i := range m {
-		ps.end(name(i), syscall.SIGTERM)
-		ps.start(name(i))
+	for i := range realMembers {
+		name := fmt.Sprint("m", i)
+		ps.end(name, syscall.SIGTERM)
+		ps.start(name)
 		time.Sleep(time.Second)
 	}
 	ps.even(20*time.Second, "a rolling restart, with 1 s between")
+}
+
+// One server of three is killed, the leader: nothing moves. Then a member and the planner are killed.
+func TestReal_Killed_Ensemble(t *testing.T) {
+	var ens *zkserver.Cluster
+	ps := onReal(t, func() string {
+		ens = zkserver.Ensemble(t, 3, zkserver.TickTime(realTick), zkserver.SessionTimeouts(time.Second, time.Minute))
+		return ens.ConnectString()
+	})
+	leader, err := ens.Leader()
+	require.NoError(t, err)
+	require.NoError(t, leader.Kill())
+	time.Sleep(2 * sessionTimeout)
+	require.Zero(t, ps.even(time.Second, "the leader is killed"), "moves")
+	ps.end("m3", syscall.SIGKILL)
+	ps.even(20*time.Second, "a member is killed")
+	ps.end("m0", syscall.SIGKILL)
+	ps.even(20*time.Second, "the planner is killed")
+	ps.start("m3")
+	ps.even(20*time.Second, "one is back")
 }
