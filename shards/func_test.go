@@ -163,6 +163,51 @@ func TestVirtual_Func_Context(t *testing.T) {
 	})
 }
 
+// Two Groups of one process run under one owner, and one of them under a hold of a shard: no lock
+// of a shard is re-entered.
+func TestVirtual_Func_OwnerInContext(t *testing.T) {
+	inWorld(t, 8, func(t *testing.T, w *world) {
+		s, _ := w.connect()
+		defer s.Close()
+		m, err := zklock.NewMutex(s, groupPath+"/shards/0007")
+		require.NoError(t, err)
+		hold, err := m.Acquire(t.Context())
+		require.NoError(t, err)
+		owner := zklock.NewOwner("both")
+		var running [8]atomic.Int32
+		var overlaps, starts atomic.Int32
+		work := func(ctx context.Context, shard int, h *zklock.Hold) error {
+			starts.Add(1)
+			if running[shard].Add(1) > 1 || shard == 7 && hold.Err() == nil {
+				overlaps.Add(1)
+			}
+			defer running[shard].Add(-1)
+			if got, ok := zklock.OwnerFrom(ctx); !ok || got != owner {
+				return errors.New("the owner is not in the context")
+			}
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return nil
+		}
+		done := make(chan error)
+		ctx, cancel := context.WithCancel(zklock.WithOwner(hold.Context(), owner))
+		for _, name := range []string{"a", "b"} {
+			g, err := New(s, groupPath, 8, WithMember(name, nil), WithLogger(w.logger()))
+			require.NoError(t, err)
+			go func() { done <- g.Run(ctx, work) }()
+			time.Sleep(5 * time.Second)
+		}
+		time.Sleep(w.quiet + 5*time.Second)
+		require.Zero(t, overlaps.Load())
+		require.EqualValues(t, 7+3, starts.Load(), "all but the one that is held, and those that have moved")
+		cancel()
+		<-done
+		<-done
+		require.NoError(t, hold.Release(context.Background()))
+		require.Zero(t, overlaps.Load())
+	})
+}
+
 // The last member does not wait for anybody to take over; neither do members that leave together.
 func TestVirtual_Leave_Last(t *testing.T) {
 	inWorld(t, 64, func(t *testing.T, w *world) {

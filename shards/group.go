@@ -207,7 +207,8 @@ func (g *Group) mutex(shard int) (*zklock.Mutex, error) {
 // SetShards; zklock.ErrClosed; what the servers refuse; or an error that describes a path or a plan
 // which this program cannot read. If the plan becomes unreadable later, the member continues with
 // the one that it has read. While no server can be reached, Run waits, and what is lost meanwhile
-// is queued for again.
+// is queued for again; a member that leaves then does so within two session timeouts, if its
+// functions return.
 func (g *Group) Run(ctx context.Context, f Func) error {
 	fail := func(err error) error { return &zklock.Error{Op: "shards: run", Path: g.l.path, Err: err} }
 	if ctx == nil || f == nil {

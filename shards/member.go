@@ -22,14 +22,14 @@ const (
 // run is one call of Run. Its goroutines are the candidate, the follower of the plan, and one for
 // each shard that is wanted or worked on, with one more while it queues or works.
 type run struct {
-	g    *Group
-	l    layout
-	n    int
-	id   string
-	f    Func
-	base context.Context         // the values of Run's context, without its end
-	stop context.CancelCauseFunc // ends the membership
-	over chan struct{}           // closed when Run returns
+	g      *Group
+	l      layout
+	n      int
+	id     string
+	f      Func
+	values context.Context         // of Run, without its end
+	stop   context.CancelCauseFunc // ends the membership
+	over   chan struct{}           // closed when Run returns
 
 	workers  sync.WaitGroup
 	requests sync.WaitGroup
@@ -66,11 +66,11 @@ func (r *run) run(ctx context.Context) error {
 	defer r.requests.Wait()
 	member, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	r.base, r.stop = context.WithoutCancel(ctx), stop
+	r.values, r.stop = context.WithoutCancel(ctx), stop
 	if err := r.join(member); err != nil {
 		return err
 	}
-	candidacy, withdraw := context.WithCancel(r.base)
+	candidacy, withdraw := context.WithCancel(r.values)
 	defer withdraw()
 	withdrawn := make(chan struct{})
 	go func() {

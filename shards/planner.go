@@ -67,6 +67,9 @@ func (s *schedule) decide(now time.Time, old plan, n int, present []Member, left
 		due = latest
 	}
 	settling := !s.pending.IsZero() && now.Before(due)
+	if isStart && !settling { // a later start is another one
+		s.pending = time.Time{}
+	}
 	switch {
 	case settling && isStart:
 		return old, false, due.Sub(now)

@@ -221,7 +221,8 @@ func TestReal_Killed(t *testing.T) {
 	ps.even(20*time.Second, "a rolling restart, with 1 s between")
 }
 
-// One server of three is killed, the leader: nothing moves. Then a member and the planner are killed.
+// One server of three is killed, the leader: nothing moves. Then a member and the planner are
+// killed.
 func TestReal_Killed_Ensemble(t *testing.T) {
 	var ens *zkserver.Cluster
 	ps := onReal(t, func() string {

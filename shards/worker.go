@@ -160,7 +160,7 @@ func (w *worker) rest(o outcome, d time.Duration) {
 // round queues for the shard, has the function work, and releases. It returns when all that is
 // over.
 func (w *worker) round(m *zklock.Mutex) (o outcome) {
-	ctx, stop := context.WithCancel(w.r.base)
+	ctx, stop := context.WithCancel(context.Background()) // an owner or a hold in Run's context would re-enter the lock
 	defer stop()
 	granted, done := make(chan *zklock.Hold, 1), make(chan struct{})
 	w.enter(queued)
@@ -168,6 +168,7 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 		defer close(done)
 		o.err = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
 			granted <- hold
+			w.r.count(func(s *Stats) { s.Started++ })
 			began := time.Now()
 			o.isCalled, o.workErr = true, errors.New("the function called runtime.Goexit") // unless it returns
 			o.workErr = w.call(ctx, hold)
@@ -187,7 +188,6 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 			}
 		case hold = <-granted:
 			w.enter(working)
-			w.r.count(func(s *Stats) { s.Started++ })
 			isAsked = w.work(hold, done)
 			stop()
 		}
@@ -201,8 +201,8 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 // client takes over, or none will.
 func (w *worker) work(hold *zklock.Hold, done <-chan struct{}) (isAsked bool) {
 	var watch <-chan zk.Event // of the queue; nothing has changed there as long as it has not fired
+	var again <-chan time.Time
 	for {
-		var again <-chan time.Time
 		isWanted, isLast := w.wish()
 		if !isWanted && isLast {
 			return true
@@ -212,7 +212,7 @@ func (w *worker) work(hold *zklock.Hold, done <-chan struct{}) (isAsked bool) {
 			if others {
 				return true
 			}
-			if watch = events; err != nil {
+			if watch, again = events, time.After(lookAgain); err != nil {
 				again = time.After(listAgain)
 			}
 		}
@@ -225,6 +225,7 @@ func (w *worker) work(hold *zklock.Hold, done <-chan struct{}) (isAsked bool) {
 		case <-watch:
 			watch = nil
 		case <-again:
+			watch = nil
 		}
 	}
 }
@@ -254,7 +255,22 @@ func (w *worker) call(ctx context.Context, hold *zklock.Hold) (err error) {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return w.r.f(ctx, w.shard, hold)
+	return w.r.f(workContext{ctx, w.r.values}, w.shard, hold)
+}
+
+// workContext is a function's context: that of the work under the hold, with the values of Run's
+// context in addition.
+type workContext struct {
+	context.Context
+	values context.Context
+}
+
+// Value implements context.Context.
+func (c workContext) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
 }
 
 // addToLocked adds the worker to the numbers.
