@@ -282,12 +282,26 @@ func TestVirtual_ShortCut(t *testing.T) {
 	})
 }
 
-// The event that tells a member of a new plan is lost: it notices within a minute.
+// An event is lost: the change is noticed within a minute.
 func TestVirtual_EventLost(t *testing.T) {
-	inWorld(t, 64, func(t *testing.T, w *world) {
-		w.started(2)
-		w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Path(groupPath + "/plan").Session(w.other(w.planner()).s.SessionID()).Once().Drop())
-		w.join("new")
-		w.within(w.quiet+lookAgain+time.Second, "even", w.isEven)
-	})
+	for what, fault := range map[string]zktest.Fault{
+		"of the plan":            zktest.OnEvent(zktest.NodeDataChanged).Path(groupPath + "/plan").Once(),
+		"of the members":         zktest.OnEvent(zktest.NodeChildrenChanged).Path(groupPath + "/members").Once(),
+		"of shards that must go": zktest.OnEvent(zktest.NodeChildrenChanged).Path(groupPath + "/shards/*"),
+	} {
+		t.Run(what, func(t *testing.T) {
+			inWorld(t, 64, func(t *testing.T, w *world) {
+				w.started(2)
+				p := w.join("new")
+				// The others have to wait for it, because it reads the plan late.
+				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(p.s.SessionID()).Delay(time.Second).Optional())
+				w.srv.Inject(fault.Drop())
+				if what == "of the members" {
+					w.join("another")
+				}
+				took := w.within(w.quiet+lookAgain+5*time.Second, "even", w.isEven)
+				require.Greater(t, took, w.quiet+5*time.Second, "the event was not needed")
+			})
+		})
+	}
 }
