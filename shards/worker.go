@@ -22,6 +22,9 @@ const (
 	listAgain = 200 * time.Millisecond
 )
 
+// errAsked is the cause of a function's context that has ended although its hold is not lost.
+var errAsked = errors.New("shards: another member takes the shard over, or this member leaves")
+
 // stage is what a worker does.
 //
 //	queued ── granted ──▶ working ── asked to end, or lost ──▶ returning ── returned ──▶ idle
@@ -160,8 +163,8 @@ func (w *worker) rest(o outcome, d time.Duration) {
 // round queues for the shard, has the function work, and releases. It returns when all that is
 // over.
 func (w *worker) round(m *zklock.Mutex) (o outcome) {
-	ctx, stop := context.WithCancel(context.Background()) // an owner or a hold in Run's context would re-enter the lock
-	defer stop()
+	ctx, stop := context.WithCancelCause(context.Background()) // an owner or a hold in Run's context would re-enter the lock
+	defer stop(nil)
 	granted, done := make(chan *zklock.Hold, 1), make(chan struct{})
 	w.enter(queued)
 	go func() {
@@ -183,13 +186,13 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 			return o
 		case <-w.changed:
 			if isWanted, _ := w.wish(); !isWanted { // it leaves the queue
-				stop()
+				stop(errAsked)
 				isAsked = true
 			}
 		case hold = <-granted:
 			w.enter(working)
 			isAsked = w.work(hold, done)
-			stop()
+			stop(errAsked)
 		}
 	}
 	w.awaitReturn(done)
