@@ -77,23 +77,27 @@ func randomWorld(t *testing.T, seed uint64, all *total) {
 		for range 1 + r.IntN(6) {
 			join()
 		}
-		events := 15 + r.IntN(20)
-		for range events {
-			w.pause(r)
-			w.event(r, join, note)
+		events := 0
+		for range 2 {
+			for range 8 + r.IntN(12) {
+				w.pause(r)
+				w.event(r, join, note)
+				events++
+			}
+			note("quiet")
+			w.calm()
+			if len(w.procs) == 0 {
+				join()
+			}
+			time.Sleep(w.quiet + 90*time.Second)
+			synctest.Wait()
+			require.True(t, w.isEven(), w.describe())
+			starts := w.starts
+			time.Sleep(time.Minute)
+			require.Equal(t, starts, w.starts, "something moves although all is quiet")
+			require.True(t, w.isEven(), w.describe())
 		}
-		note("quiet")
-		w.calm()
-		if len(w.procs) == 0 {
-			join()
-		}
-		time.Sleep(w.quiet + 90*time.Second)
-		synctest.Wait()
-		require.True(t, w.isEven(), w.describe())
-		starts, before := w.starts, *all
-		time.Sleep(time.Minute)
-		require.Equal(t, starts, w.starts, "something moves although all is quiet")
-		require.True(t, w.isEven(), w.describe())
+		before := *all
 		w.count(all)
 		all.starts += w.starts
 		all.events += events
