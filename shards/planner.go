@@ -46,13 +46,10 @@ func (s *schedule) decide(now time.Time, old plan, n int, present []Member, left
 	var crashed []Member
 	isStart, owners := true, old.owners()
 	for name, m := range owners {
-		switch {
-		case here[name]:
+		if _, inOrder := left[m.ID]; here[name] {
 			isStart = false
-		default:
-			if _, inOrder := left[m.ID]; !inOrder {
-				crashed = append(crashed, m)
-			}
+		} else if !inOrder {
+			crashed = append(crashed, m)
 		}
 	}
 	if !isStart && len(crashed) == 0 {
