@@ -22,7 +22,7 @@ var (
 	twoNames   = [mProcs]string{"a", "b", "a"}
 )
 
-// Each world is explored to its end: one function for each shard, one planner, and in the end all
+// F59: each world is explored to its end: one function for each shard, one planner, and in the end all
 // shards are worked on, evenly.
 func TestExplore(t *testing.T) {
 	worlds := []struct {

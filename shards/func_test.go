@@ -107,7 +107,7 @@ func TestVirtual_Func_NeverReturns(t *testing.T) {
 	})
 }
 
-// I5 within one process: the function of a lost hold still runs. The next one waits for it,
+// F59, in one process: the function of a lost hold still runs. The next one waits for it,
 // although the shard is free and wanted.
 func TestVirtual_Func_OfLostHold_NextOneWaits(t *testing.T) {
 	inWorld(t, 8, func(t *testing.T, w *world) {

@@ -34,6 +34,7 @@ type total struct {
 	free                               time.Duration // how long shards had no owner
 }
 
+// F59: each world is complete and even when it is quiet, and no shard ever has two functions.
 func TestF59_RandomWorlds(t *testing.T) {
 	var all total
 	run := func(seed uint64) {
