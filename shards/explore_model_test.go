@@ -1,6 +1,6 @@
 package shards
 
-// The model of the rule that TestExplore walks through.
+// The model of the rule that TestExploreShards walks through.
 
 import (
 	"fmt"

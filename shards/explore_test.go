@@ -24,7 +24,7 @@ var (
 
 // F59: each world is explored to its end: one function for each shard, one planner, and in the end all
 // shards are worked on, evenly.
-func TestExplore(t *testing.T) {
+func TestExploreShards(t *testing.T) {
 	worlds := []struct {
 		names  [mProcs]string
 		start  int
@@ -60,7 +60,7 @@ func TestExplore(t *testing.T) {
 }
 
 // Each planted mistake is found.
-func TestExplore_Mistakes(t *testing.T) {
+func TestExploreShards_Mistakes(t *testing.T) {
 	for what, c := range map[string]struct {
 		start  int
 		budget [evKinds]int8
