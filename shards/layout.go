@@ -131,11 +131,12 @@ func (l layout) check(data []byte, n int) error {
 }
 
 func parseSettings(data []byte) (set settings, err error) {
-	if err := json.Unmarshal(data, &set); err != nil || set.Format < 1 || set.Shards < 1 {
-		return set, fmt.Errorf("%w: the node's data %.40q is not that of a group: give the group a path of its own", errLayout, data)
-	}
-	if set.Format > format {
+	err = json.Unmarshal(data, &set)
+	switch {
+	case set.Format > format: // whatever else is there
 		return set, fmt.Errorf("%w: the group has format %d, and this program knows %d: update the program", errLayout, set.Format, format)
+	case err != nil, set.Format < 1, set.Shards < 1:
+		return set, fmt.Errorf("%w: the node's data %.40q is not that of a group: give the group a path of its own", errLayout, data)
 	}
 	return set, nil
 }
@@ -237,7 +238,7 @@ func parsePlan(data []byte) (p plan, err error) {
 	err = json.Unmarshal(data, &p)
 	isBad := func(i int) bool { return i < nobody || i >= len(p.Members) }
 	switch {
-	case err == nil && p.Format > format:
+	case p.Format > format: // whatever else is there
 		return plan{}, fmt.Errorf("%w: it has format %d, and this program knows %d: update the program", errPlan, p.Format, format)
 	case err != nil, p.Format < 1, slices.ContainsFunc(p.Shards, isBad):
 		return plan{}, fmt.Errorf("%w: %.40q…: set the node's data to that of an earlier plan, or to none for a new plan", errPlan, data)

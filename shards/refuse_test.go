@@ -130,12 +130,13 @@ func TestVirtual_SameName(t *testing.T) {
 // When it is repaired or emptied, the members follow it again, and nothing moves.
 func TestVirtual_BadPlan(t *testing.T) {
 	for what, data := range map[string]string{
-		"garbage":           "hello",
-		"another's":         `{"leader":"me"}`,
-		"a wrong index":     `{"format":1,"members":[],"shards":[0]}`,
-		"a later format":    `{"format":2,"owners":{}}`,
-		"half of the plan":  `{"format":1,"members":[{"na`,
-		"a number too long": `{"format":1,"members":[],"shards":[99999999999999999999]}`,
+		"garbage":                           "hello",
+		"another's":                         `{"leader":"me"}`,
+		"a wrong index":                     `{"format":1,"members":[],"shards":[0]}`,
+		"a later format":                    `{"format":2,"owners":{}}`,
+		"a later format, with other shards": `{"format":2,"shards":{"a":[1,2]}}`,
+		"half of the plan":                  `{"format":1,"members":[{"na`,
+		"a number too long":                 `{"format":1,"members":[],"shards":[99999999999999999999]}`,
 	} {
 		t.Run(what, func(t *testing.T) {
 			inWorld(t, 64, func(t *testing.T, w *world) {
@@ -153,6 +154,9 @@ func TestVirtual_BadPlan(t *testing.T) {
 				p := w.join("new")
 				w.within(time.Second, "rejected", func() bool { return isClosed(p.done) })
 				require.ErrorIs(t, p.err, errPlan)
+				if strings.HasPrefix(what, "a later format") {
+					require.ErrorContains(t, p.err, "update the program")
+				}
 				p.gone()
 				p.s.Close()
 
@@ -187,10 +191,11 @@ func TestVirtual_PlanDeleted(t *testing.T) {
 // The path is that of another recipe, or of a later format, or its data are somebody else's.
 func TestVirtual_OtherPath(t *testing.T) {
 	for what, c := range map[string]struct{ data, child, says string }{
-		"a lock":         {"", "_c_1-lock-0000000000", "not of a group"},
-		"data":           {"hello", "", "not that of a group"},
-		"other JSON":     {"{}", "", "not that of a group"},
-		"a later format": {`{"format":2,"shards":8}`, "", "update the program"},
+		"a lock":                            {"", "_c_1-lock-0000000000", "not of a group"},
+		"data":                              {"hello", "", "not that of a group"},
+		"other JSON":                        {"{}", "", "not that of a group"},
+		"a later format":                    {`{"format":2,"shards":8}`, "", "update the program"},
+		"a later format, with other shards": {`{"format":2,"shards":["a"]}`, "", "update the program"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			inWorld(t, 8, func(t *testing.T, w *world) {
