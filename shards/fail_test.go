@@ -294,7 +294,7 @@ func TestVirtual_EventLost(t *testing.T) {
 				w.started(2)
 				p := w.join("new")
 				// The others have to wait for it, because it reads the plan late.
-				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(p.s.SessionID()).Delay(time.Second).Optional())
+				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(p.s.SessionID()).Delay(time.Second / 2).Optional())
 				w.srv.Inject(fault.Drop())
 				if what == "of the members" {
 					w.join("another")

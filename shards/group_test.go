@@ -52,13 +52,13 @@ func TestVirtual_JoinAndLeave(t *testing.T) {
 	}
 }
 
-// Half of the members see each plan 2 s late. The previous owners continue to work meanwhile.
+// Half of the members see each plan half a second late. The previous owners continue to work meanwhile.
 func TestVirtual_LateReaders(t *testing.T) {
 	inWorld(t, 256, func(t *testing.T, w *world) {
 		w.started(8)
 		for i, p := range w.procs {
 			if i%2 == 0 {
-				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Path(groupPath + "/plan").Session(p.s.SessionID()).Delay(2 * time.Second).Optional())
+				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Path(groupPath + "/plan").Session(p.s.SessionID()).Delay(time.Second / 2).Optional())
 			}
 		}
 		w.procs[1].leave()
