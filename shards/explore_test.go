@@ -22,8 +22,8 @@ var (
 	twoNames   = [mProcs]string{"a", "b", "a"}
 )
 
-// F59: each world is explored to its end: one function for each shard, one planner, and in the end all
-// shards are worked on, evenly.
+// F59: each world is explored to its end: one function for each shard, one planner, and in the end
+// all shards are worked on, evenly.
 func TestExploreShards(t *testing.T) {
 	worlds := []struct {
 		names  [mProcs]string

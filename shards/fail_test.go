@@ -181,8 +181,8 @@ func (w *world) requireOnePlanner() {
 	require.NotZero(w.t, plans)
 }
 
-// F59: whatever happens to the planner, the next one continues: no two members write plans, and orphans
-// get owners.
+// F59: whatever happens to the planner, the next one continues: no two members write plans, and
+// orphans get owners.
 func TestVirtual_Planner(t *testing.T) {
 	plan := zktest.Before(zktest.Multi).Path(groupPath + "/plan").Once()
 	for _, c := range []struct {

@@ -52,7 +52,8 @@ func TestVirtual_JoinAndLeave(t *testing.T) {
 	}
 }
 
-// Half of the members see each plan half a second late. The previous owners continue to work meanwhile.
+// Half of the members see each plan half a second late. The previous owners continue to work
+// meanwhile.
 func TestVirtual_LateReaders(t *testing.T) {
 	inWorld(t, 256, func(t *testing.T, w *world) {
 		w.started(8)
