@@ -249,6 +249,9 @@ func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) 
 	}
 	ok = err == nil && z.mu.lease.Grants(now)
 	first := ok && len(z.mu.held) == 0
+	if first { // heartbeats that failed before do not concern this hold
+		z.mu.failing = failing{}
+	}
 	if ok {
 		z.mu.held[node] = by
 		for _, n := range more {
