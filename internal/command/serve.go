@@ -35,6 +35,7 @@ type serving struct {
 	enforceQuotas     bool
 	containerCheck    time.Duration
 	whitelist         string
+	auth              serveAuth
 }
 
 // zkServer is one server or several.
@@ -61,8 +62,8 @@ func newServeCommand() *cobra.Command {
 		Short: "Run a ZooKeeper server for development, in memory",
 		Long: `Serve runs a ZooKeeper server for development and tests. It speaks ZooKeeper's
 protocol to any client, needs no Java, and keeps everything in memory: when it
-ends, nodes and sessions are gone. It has no TLS, no SASL and no limits, so it
-listens on the loopback interface only, unless told otherwise.
+ends, nodes and sessions are gone. It listens on the loopback interface only,
+unless --allow-remote is given.
 
   zklock serve &
   zklock run --servers 127.0.0.1:2181 --lease single /locks/try -- sleep 5
@@ -119,6 +120,11 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.BoolVar(&s.enforceQuotas, "enforce-quotas", false, "refuse what exceeds a hard quota, as enforceQuota does")
 	f.DurationVar(&s.containerCheck, "container-check", time.Minute, "how often empty containers and old TTL nodes are looked for")
 	f.StringVar(&s.whitelist, "whitelist", "", "four-letter `words` to answer besides srvr: ruok,mntr, or * for all")
+	f.StringVar(&s.auth.tlsCert, "tls-cert", "", "`file` with the server's PEM certificate; the port then takes TLS alone")
+	f.StringVar(&s.auth.tlsKey, "tls-key", "", "`file` with the server's PEM key")
+	f.StringVar(&s.auth.tlsClientCA, "tls-client-ca", "", "`file` with the PEM certificates that must have signed a client's (default: clients need none)")
+	f.StringVar(&s.auth.saslUsers, "sasl-users", "", "`file` with lines user:password, of users for SASL with DIGEST-MD5")
+	f.BoolVar(&s.auth.saslRequired, "sasl-required", false, "answer no client that has not proved by SASL who it is")
 }
 
 // start checks the flags and starts what they ask for.
@@ -133,7 +139,11 @@ func (s serving) start(ctx context.Context) (zkServer, error) {
 	case s.maxSessionTimeout < 0 || s.maxSessionTimeout > 0 && s.maxSessionTimeout < 2*s.tick:
 		return nil, exitf(exitUsage, "--max-session-timeout %v is below the shortest timeout, two ticks of %v", s.maxSessionTimeout, s.tick)
 	}
-	opts := s.options()
+	auth, err := s.auth.options()
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	opts := append(s.options(), auth...)
 	if s.members > 1 {
 		e, err := zktest.NewEnsemble(int(s.members), append(opts, zktest.WithAddr(addrs...))...)
 		if err != nil {
@@ -166,8 +176,7 @@ func (s serving) options() []zktest.Option {
 	return opts
 }
 
-// addrs returns the members' addresses. It refuses an address that other hosts can reach, unless --allow-remote is given: the
-// server lets anybody in.
+// addrs returns the members' addresses. It refuses an address that other hosts can reach, unless --allow-remote is given.
 func (s serving) addrs(ctx context.Context) ([]string, error) {
 	host, service, err := net.SplitHostPort(s.listen)
 	if err != nil {
@@ -212,7 +221,7 @@ func (s serving) onlyHere(ctx context.Context, flag, addr, host string) error {
 		return nil
 	}
 	if err := isLoopback(ctx, host); err != nil {
-		return fmt.Errorf("%s %s: %w; this server has no protection of any kind, so give --allow-remote if that is meant", flag, addr, err)
+		return fmt.Errorf("%s %s: %w; this server is for development only, so give --allow-remote if that is meant", flag, addr, err)
 	}
 	return nil
 }

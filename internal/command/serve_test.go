@@ -102,7 +102,7 @@ func TestServe_Refuses(t *testing.T) {
 		"--listen 0.0.0.0:0":                    "--allow-remote",
 		"--listen :2181":                        "--allow-remote",
 		"--listen [::]:0":                       "--allow-remote",
-		"--listen 192.0.2.1:2181":               "--listen 192.0.2.1:2181: other hosts can reach it; this server has no protection of any kind, so give --allow-remote",
+		"--listen 192.0.2.1:2181":               "--listen 192.0.2.1:2181: other hosts can reach it; this server is for development only, so give --allow-remote",
 		"--listen 127.0.0.1":                    "give host:port",
 		"--listen 127.0.0.1:zookeeper":          "not a port",
 		"--listen 127.0.0.1:70000":              "not a port",
