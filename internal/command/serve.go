@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strconv"
@@ -36,6 +38,8 @@ type serving struct {
 	containerCheck    time.Duration
 	whitelist         string
 	auth              serveAuth
+	admin             string
+	metrics           string
 }
 
 // zkServer is one server or several.
@@ -85,13 +89,10 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 				return err
 			}
 			defer srv.Close()
-			if s.control != "" {
-				url, stop, err := serveControl(s.control, srv)
-				if err != nil {
-					return &exitError{exitUsage, fmt.Errorf("--control: %w", err)}
-				}
-				defer stop()
-				fmt.Fprintln(cmd.ErrOrStderr(), "zklock: control at "+url)
+			stopPorts, err := s.serveHTTP(ctx, srv, cmd.ErrOrStderr())
+			defer stopPorts()
+			if err != nil {
+				return &exitError{exitUsage, err}
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "zklock: a ZooKeeper server for development only: it keeps everything in memory, and forgets everything when it ends")
 			fmt.Fprintln(cmd.OutOrStdout(), strings.Join(srv.Addrs(), ","))
@@ -100,7 +101,7 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 		},
 	}
 	s.flags(cmd)
-	for _, name := range []string{"listen", "tick", "max-session-timeout", "members", "control", "super-digest", "container-check", "whitelist"} {
+	for _, name := range []string{"listen", "tick", "max-session-timeout", "members", "control", "admin", "metrics", "super-digest", "container-check", "whitelist"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
@@ -114,6 +115,8 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.DurationVar(&s.maxSessionTimeout, "max-session-timeout", 0, "longest session timeout (default: 20 ticks)")
 	f.Int64Var(&s.members, "members", 1, "number of servers, as an ensemble, on consecutive ports")
 	f.StringVar(&s.control, "control", "", "`address` of the control port, host:port (default: none)")
+	f.StringVar(&s.admin, "admin", "", "`address` of the AdminServer's commands, host:port; ZooKeeper's port is 8080 (default: none)")
+	f.StringVar(&s.metrics, "metrics", "", "`address` of the metrics for Prometheus, host:port; ZooKeeper's port is 7000 (default: none)")
 	f.StringVar(&s.version, "zookeeper-version", "3.9.6", "the ZooKeeper that it is: 3.8.0, 3.9.3 or 3.9.6")
 	f.StringVar(&s.superDigest, "super-digest", "", "`user:digest` that may do anything, as superDigest has it")
 	f.BoolVar(&s.ttlNodes, "ttl-nodes", false, "allow TTL nodes, as extendedTypesEnabled does")
@@ -178,41 +181,88 @@ func (s serving) options() []zktest.Option {
 
 // addrs returns the members' addresses. It refuses an address that other hosts can reach, unless --allow-remote is given.
 func (s serving) addrs(ctx context.Context) ([]string, error) {
-	host, service, err := net.SplitHostPort(s.listen)
-	if err != nil {
-		return nil, fmt.Errorf("--listen %q: give host:port, such as 127.0.0.1:2181", s.listen)
-	}
-	port, err := strconv.ParseUint(service, 10, 16)
-	if err != nil {
-		return nil, fmt.Errorf("--listen %q: %q is not a port", s.listen, service)
-	}
 	if s.members < 1 || s.members > maxMembers {
 		return nil, fmt.Errorf("--members %d: give 1 to %d", s.members, maxMembers)
 	}
-	if err := s.onlyHere(ctx, "--listen", s.listen, host); err != nil {
-		return nil, err
-	}
-	if s.control != "" {
-		host, _, err := net.SplitHostPort(s.control)
-		if err != nil {
-			return nil, fmt.Errorf("--control %q: give host:port, such as 127.0.0.1:8474", s.control)
+	for _, other := range []struct {
+		flag, addr string
+		n          int64
+	}{{"--control", s.control, 1}, {"--admin", s.admin, s.members}, {"--metrics", s.metrics, s.members}} {
+		if other.addr == "" {
+			continue
 		}
-		if err := s.onlyHere(ctx, "--control", s.control, host); err != nil {
+		if _, err := s.portsFrom(ctx, other.flag, other.addr, other.n); err != nil {
 			return nil, err
 		}
 	}
-	var addrs []string
-	for i := range uint64(s.members) {
+	return s.portsFrom(ctx, "--listen", s.listen, s.members)
+}
+
+// portsFrom returns n addresses on consecutive ports, from the one that a flag has.
+func (s serving) portsFrom(ctx context.Context, flag, addr string, n int64) (addrs []string, err error) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: give host:port, such as 127.0.0.1:2181", flag, addr)
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %q is not a port", flag, addr, service)
+	}
+	if err := s.onlyHere(ctx, flag, addr, host); err != nil {
+		return nil, err
+	}
+	for i := range uint64(n) {
 		p := port
 		if port != 0 {
 			p += i
 		}
 		if p > 65535 {
-			return nil, fmt.Errorf("--listen %s: no room for %d ports from there", s.listen, s.members)
+			return nil, fmt.Errorf("%s %s: no room for %d ports from there", flag, addr, n)
 		}
 		addrs = append(addrs, net.JoinHostPort(host, strconv.FormatUint(p, 10)))
 	}
 	return addrs, nil
+}
+
+// serveHTTP serves the ports besides ZooKeeper's own that the flags ask for, and reports where they are. stop ends those that were begun.
+func (s serving) serveHTTP(ctx context.Context, srv zkServer, stderr io.Writer) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+	if s.control != "" {
+		url, stopControl, err := serveControl(s.control, srv)
+		if err != nil {
+			return stop, fmt.Errorf("--control: %w", err)
+		}
+		stops = append(stops, stopControl)
+		fmt.Fprintln(stderr, "zklock: control at "+url)
+	}
+	members := adminMembers(srv, s.auth.tlsCert != "")
+	for _, port := range []struct {
+		flag, addr, what, path string
+		handler                func(adminMember) http.Handler
+	}{{"--admin", s.admin, "commands", "/commands", adminHandler}, {"--metrics", s.metrics, "metrics", "/metrics", metricsHandler}} {
+		if port.addr == "" {
+			continue
+		}
+		addrs, err := s.portsFrom(ctx, port.flag, port.addr, s.members)
+		if err != nil {
+			return stop, err
+		}
+		var urls []string
+		for i, m := range members {
+			url, stopPort, err := serveHTTP(addrs[i], port.handler(m))
+			if err != nil {
+				return stop, fmt.Errorf("%s: %w", port.flag, err)
+			}
+			stops, urls = append(stops, stopPort), append(urls, url+port.path)
+		}
+		fmt.Fprintf(stderr, "zklock: %s at %s\n", port.what, strings.Join(urls, ","))
+	}
+	return stop, nil
 }
 
 // onlyHere refuses an address that other hosts can reach, unless that is allowed.
