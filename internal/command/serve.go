@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,6 +41,7 @@ type serving struct {
 	auth              serveAuth
 	admin             string
 	metrics           string
+	data              serveData
 }
 
 // zkServer is one server or several.
@@ -53,6 +55,8 @@ type zkServer interface {
 	Freeze()
 	Thaw()
 	Dump() string
+	Snapshot() zktest.Snapshot
+	Zxid() int64
 }
 
 type single struct{ *zktest.Server }
@@ -66,7 +70,8 @@ func newServeCommand() *cobra.Command {
 		Short: "Run a ZooKeeper server for development, in memory",
 		Long: `Serve runs a ZooKeeper server for development and tests. It speaks ZooKeeper's
 protocol to any client, needs no Java, and keeps everything in memory: when it
-ends, nodes and sessions are gone. It listens on the loopback interface only,
+ends, nodes and sessions are gone. With --data, nodes that are not ephemeral
+are there again at the next start. It listens on the loopback interface only,
 unless --allow-remote is given.
 
   zklock serve &
@@ -81,30 +86,42 @@ When it accepts connections it prints the connection string on standard output.
 It ends with exit code 0 on SIGINT or SIGTERM.`,
 		Args:              none,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			srv, err := s.start(ctx)
-			if err != nil {
-				return err
-			}
-			defer srv.Close()
-			stopPorts, err := s.serveHTTP(ctx, srv, cmd.ErrOrStderr())
-			defer stopPorts()
-			if err != nil {
-				return &exitError{exitUsage, err}
-			}
-			fmt.Fprintln(cmd.ErrOrStderr(), "zklock: a ZooKeeper server for development only: it keeps everything in memory, and forgets everything when it ends")
-			fmt.Fprintln(cmd.OutOrStdout(), strings.Join(srv.Addrs(), ","))
-			<-ctx.Done()
-			return nil
-		},
+		RunE:              func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	s.flags(cmd)
 	for _, name := range []string{"listen", "tick", "max-session-timeout", "members", "control", "admin", "metrics", "super-digest", "container-check", "whitelist"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
+}
+
+// run serves until a signal comes, and then writes the nodes if --data is given.
+func (s serving) run(cmd *cobra.Command) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	stderr := cmd.ErrOrStderr()
+	srv, err := s.start(ctx, stderr)
+	if err != nil {
+		return err
+	}
+	defer srv.Close()
+	stopPorts, err := s.serveHTTP(ctx, srv, stderr)
+	defer stopPorts()
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	after := "forgets everything when it ends"
+	if s.data.dir != "" {
+		after = "writes its nodes to " + s.data.file() + " when it ends"
+	}
+	fmt.Fprintln(stderr, "zklock: a ZooKeeper server for development only: it keeps everything in memory, and "+after)
+	fmt.Fprintln(cmd.OutOrStdout(), strings.Join(srv.Addrs(), ","))
+	<-ctx.Done()
+	srv.Close()
+	if err := s.data.save(srv); err != nil {
+		return fmt.Errorf("--data: the nodes are not written, and the file is as it was: %w", err)
+	}
+	return nil
 }
 
 func (s *serving) flags(cmd *cobra.Command) {
@@ -117,6 +134,8 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&s.control, "control", "", "`address` of the control port, host:port (default: none)")
 	f.StringVar(&s.admin, "admin", "", "`address` of the AdminServer's commands, host:port; ZooKeeper's port is 8080 (default: none)")
 	f.StringVar(&s.metrics, "metrics", "", "`address` of the metrics for Prometheus, host:port; ZooKeeper's port is 7000 (default: none)")
+	f.StringVar(&s.data.dir, "data", "", "`directory` to write the nodes to at the end, and to read them from at the start (default: none)")
+	f.StringVar(&s.data.load, "load", "", "`file` of a real server, dataDir/version-2/snapshot.ZXID, with the nodes to begin with")
 	f.StringVar(&s.version, "zookeeper-version", "3.9.6", "the ZooKeeper that it is: 3.8.0, 3.9.3 or 3.9.6")
 	f.StringVar(&s.superDigest, "super-digest", "", "`user:digest` that may do anything, as superDigest has it")
 	f.BoolVar(&s.ttlNodes, "ttl-nodes", false, "allow TTL nodes, as extendedTypesEnabled does")
@@ -131,7 +150,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 }
 
 // start checks the flags and starts what they ask for.
-func (s serving) start(ctx context.Context) (zkServer, error) {
+func (s serving) start(ctx context.Context, stderr io.Writer) (zkServer, error) {
 	addrs, err := s.addrs(ctx)
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
@@ -146,7 +165,14 @@ func (s serving) start(ctx context.Context) (zkServer, error) {
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	opts := append(s.options(), auth...)
+	nodes, from, err := s.data.open()
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	if from != "" {
+		fmt.Fprintln(stderr, "zklock: nodes from "+from)
+	}
+	opts := slices.Concat(s.options(), auth, nodes)
 	if s.members > 1 {
 		e, err := zktest.NewEnsemble(int(s.members), append(opts, zktest.WithAddr(addrs...))...)
 		if err != nil {
