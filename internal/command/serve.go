@@ -42,6 +42,7 @@ type serving struct {
 	admin             string
 	metrics           string
 	data              serveData
+	maxClientCnxns    int64
 }
 
 // zkServer is one server or several.
@@ -77,6 +78,7 @@ unless --allow-remote is given.
   zklock serve &
   zklock run --servers 127.0.0.1:2181 --lease single /locks/try -- sleep 5
 
+It takes the variables of the official ZooKeeper image, such as $ZOO_TICK_TIME.
 With --control, tests bring about faults by HTTP: that port's / says how.
 
   zklock serve --control 127.0.0.1:8474 &
@@ -89,7 +91,7 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	s.flags(cmd)
-	for _, name := range []string{"listen", "tick", "max-session-timeout", "members", "control", "admin", "metrics", "super-digest", "container-check", "whitelist"} {
+	for _, name := range []string{"listen", "tick", "max-session-timeout", "members", "control", "admin", "metrics", "max-client-cnxns", "super-digest", "container-check", "whitelist"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
@@ -100,6 +102,13 @@ func (s serving) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	stderr := cmd.ErrOrStderr()
+	unknown, err := s.takeOfficial(os.Environ(), cmd.Flags().Changed)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	if len(unknown) > 0 {
+		fmt.Fprintln(stderr, "zklock: serve has no use for "+strings.Join(unknown, ", "))
+	}
 	srv, err := s.start(ctx, stderr)
 	if err != nil {
 		return err
@@ -134,6 +143,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&s.control, "control", "", "`address` of the control port, host:port (default: none)")
 	f.StringVar(&s.admin, "admin", "", "`address` of the AdminServer's commands, host:port; ZooKeeper's port is 8080 (default: none)")
 	f.StringVar(&s.metrics, "metrics", "", "`address` of the metrics for Prometheus, host:port; ZooKeeper's port is 7000 (default: none)")
+	f.Int64Var(&s.maxClientCnxns, "max-client-cnxns", 60, "how many connections of one address each server accepts; 0 for no limit")
 	f.StringVar(&s.data.dir, "data", "", "`directory` to write the nodes to at the end, and to read them from at the start (default: none)")
 	f.StringVar(&s.data.load, "load", "", "`file` of a real server, dataDir/version-2/snapshot.ZXID, with the nodes to begin with")
 	f.StringVar(&s.version, "zookeeper-version", "3.9.6", "the ZooKeeper that it is: 3.8.0, 3.9.3 or 3.9.6")
@@ -195,6 +205,7 @@ func (s serving) options() []zktest.Option {
 	opts := []zktest.Option{
 		zktest.WithTick(s.tick), zktest.WithSessionTimeouts(0, s.maxSessionTimeout), zktest.WithVersion(s.version),
 		zktest.WithSuperDigest(s.superDigest), zktest.WithContainerCheck(s.containerCheck), zktest.WithWhitelist(words...),
+		zktest.WithMaxClientConnections(int(s.maxClientCnxns)),
 	}
 	if s.ttlNodes {
 		opts = append(opts, zktest.WithTTLNodes())

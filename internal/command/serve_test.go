@@ -116,6 +116,7 @@ func TestServe_Refuses(t *testing.T) {
 		"--listen 127.0.0.1:0 --admin " + taken.Addr().String(): "--admin: listen",
 		"--zookeeper-version 3.4.13":                            "3.8.0",
 		"--members 10":                                          "1 to 9",
+		"--max-client-cnxns -1":                                 "0 is no limit",
 		"--tick 0s":                                             "at least 1ms",
 		"--tick 1s --max-session-timeout 1s":                    "two ticks",
 		"--listen " + taken.Addr().String():                     "in use",
