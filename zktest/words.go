@@ -21,8 +21,8 @@ import (
 )
 
 // Word returns the server's answer to a four-letter word, such as mntr, whether or not the whitelist has
-// it, and without a connection that the server would count. It is empty if the server is stopped, or
-// knows no such word.
+// it, and without a connection that the server would count. It is empty if the server is stopped or
+// frozen, or knows no such word.
 func (s *Server) Word(word string) string { return s.ep.word(word) }
 
 // Word returns the member's answer to a four-letter word, as [Server.Word] does.
@@ -30,7 +30,7 @@ func (m *Member) Word(word string) string { return m.ep.word(word) }
 
 func (ep *endpoint) word(word string) (answer string) {
 	ep.c.call(func() {
-		if say := ep.c.words(ep, word); say != nil && ep.listener != nil {
+		if say := ep.c.words(ep, word); say != nil && ep.listener != nil && !ep.c.frozen {
 			answer = say(ep)
 		}
 	})

@@ -145,6 +145,10 @@ func TestWord_NeedsNoConnection(t *testing.T) {
 	require.Contains(t, srv.Word("mntr"), "zk_num_alive_connections\t0\n")
 	require.Contains(t, srv.Word("mntr"), "zk_packets_received\t0\n")
 	require.Empty(t, srv.Word("nope"))
+	srv.Freeze()
+	require.Empty(t, srv.Word("ruok"))
+	srv.Thaw()
+	require.Equal(t, "imok", srv.Word("ruok"))
 	srv.Stop()
 	require.Empty(t, srv.Word("ruok"))
 

@@ -1,7 +1,7 @@
 package command
 
-// What operators' probes ask of a ZooKeeper server by HTTP: the commands of its AdminServer, and the page of its PrometheusMetricsProvider. Both are
-// made from the four-letter words, which have all that these say.
+// The HTTP ports that operators' probes use: the commands of ZooKeeper's AdminServer, and the page of its PrometheusMetricsProvider. Both are made
+// from the four-letter words, which contain the same values.
 
 import (
 	"bytes"
@@ -76,7 +76,7 @@ func (f fields) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// adminCommands are the names that a command answers to, the one that its answer has first.
+// adminCommands are the commands by name. The reply has the first name.
 var adminCommands = []struct {
 	names []string
 	do    func(adminMember) fields
@@ -90,7 +90,17 @@ var adminCommands = []struct {
 	{[]string{"stats", "stat"}, adminMember.stats},
 }
 
-// adminHandler answers as the AdminServer does: with 200 also where there is an error.
+// whileUp closes the connection without a reply if the server is stopped or frozen: a probe has to fail then.
+func (m adminMember) whileUp(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if m.Word("ruok") == "" {
+			panic(http.ErrAbortHandler)
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// adminHandler replies as the AdminServer does: the status is 200 for an error, too.
 func adminHandler(m adminMember) http.Handler {
 	mux := http.NewServeMux()
 	list := func(w http.ResponseWriter, _ *http.Request) {
@@ -111,10 +121,10 @@ func adminHandler(m adminMember) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(jsonName.ReplaceAll(text, []byte("$1 : ")))
 	})
-	return mux
+	return m.whileUp(mux)
 }
 
-// jsonName is a name at the front of its line. ZooKeeper has a space behind it, which probes that use grep expect.
+// jsonName is a field's name. ZooKeeper writes a space after it, which probes that use grep expect.
 var jsonName = regexp.MustCompile(`(?m)^( *"(?:[^"\\]|\\.)*"): `)
 
 func (m adminMember) command(name string) fields {
@@ -138,7 +148,7 @@ func asValue(s string) any {
 	return s
 }
 
-// monitored is what mntr says.
+// monitored returns the values of mntr.
 func (m adminMember) monitored() (all fields) {
 	for line := range strings.Lines(m.Word("mntr")) {
 		if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok {
@@ -220,7 +230,7 @@ func (m adminMember) serverStats() fields {
 	return append(all, field{"node_count", now.get("znode_count")})
 }
 
-// statLine is a connection, as the word stat has it.
+// statLine is a connection in the reply to stat.
 var statLine = regexp.MustCompile(`(?m)^ /(\S+)\[(\d+)\]\(queued=(\d+),recved=(\d+),sent=(\d+)\)$`)
 
 func (m adminMember) stats() fields {
@@ -239,24 +249,20 @@ func (m adminMember) stats() fields {
 	return append(m.serverStats(), field{"connections", plain}, field{"secure_connections", secure})
 }
 
-// metricsHandler serves /metrics. A server that is stopped has none, and a member that serves no clients has an empty page.
+// metricsHandler serves /metrics, an empty page while a member serves no clients.
 func metricsHandler(m adminMember) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		if m.Word("ruok") == "" {
-			http.Error(w, "the server is stopped", http.StatusServiceUnavailable)
-			return
-		}
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = w.Write(m.metrics())
 	})
-	return mux
+	return m.whileUp(mux)
 }
 
 // countersOfServer are those of mntr that only rise.
 var countersOfServer = []string{"bytes_received_count", "connection_request_count", "response_bytes"}
 
-// metrics is mntr in Prometheus's text format, with the names that ZooKeeper gives them there. Of latencies, a summary takes the place of all gauges.
+// metrics returns mntr in Prometheus's text format, under ZooKeeper's names. The latencies of reads and of updates are summaries.
 func (m adminMember) metrics() []byte {
 	var b bytes.Buffer
 	now := m.monitored()

@@ -6,6 +6,7 @@ package command
 
 import (
 	"encoding/json"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -146,10 +147,41 @@ func TestServe_Probes_OfAnEnsemble_HaveAPortForEachMember(t *testing.T) {
 		require.Contains(t, body, "\nquorum_size 3\n")
 		require.Equal(t, state == "leader", strings.Contains(body, "\nsynced_followers 2\n"))
 	}
-	code, _ := get("POST", urls("control")[0]+"/members/1/stop")
-	require.Equal(t, 204, code)
-	_, body := get("GET", admin[0]+"/ruok")
-	require.Contains(t, body, "not currently serving requests")
-	code, _ = get("GET", metrics[0])
-	require.Equal(t, 503, code)
+	control := urls("control")[0]
+	// answers reports for each member whether its two ports answer.
+	answers := func() (all []bool) {
+		for i := range admin {
+			both := 0
+			for _, url := range []string{admin[i] + "/ruok", metrics[i]} {
+				r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+				require.NoError(t, err)
+				r.Close = true
+				if answer, err := http.DefaultClient.Do(r); err == nil {
+					_ = answer.Body.Close()
+					require.Equal(t, 200, answer.StatusCode)
+					both++
+				} else {
+					require.ErrorIs(t, err, io.EOF, "no answer")
+				}
+			}
+			require.NotEqual(t, 1, both, "the ports agree")
+			all = append(all, both == 2)
+		}
+		return all
+	}
+	for step, want := range [][]bool{{false, true, true}, {false, false, false}, {true, true, true}} {
+		for _, path := range [][]string{{"/members/1/stop"}, {"/freeze"}, {"/thaw", "/members/1/start"}}[step] {
+			code, _ := get("POST", control+path)
+			require.Equal(t, 204, code)
+		}
+		require.Equal(t, want, answers())
+	}
+	for _, id := range []string{"2", "3"} {
+		code, _ := get("POST", control+"/members/"+id+"/stop")
+		require.Equal(t, 204, code)
+	}
+	eventually(t, "a member without a majority does not serve", func() bool {
+		_, body := get("GET", admin[0]+"/srvr")
+		return strings.Contains(body, `"error" : "This ZooKeeper instance is not currently serving requests"`)
+	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// serveAuth is what the flags of TLS and SASL say.
+// serveAuth has the flags of TLS and SASL.
 type serveAuth struct {
 	tlsCert, tlsKey, tlsClientCA string
 	saslUsers                    string

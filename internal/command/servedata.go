@@ -1,6 +1,6 @@
 package command
 
-// The nodes that serve begins with: those of --data, which it wrote when it last ended, or those of --load.
+// The nodes that serve begins with: from --data, where it wrote them when it last ended, or from --load.
 
 import (
 	"encoding/json"
@@ -22,11 +22,11 @@ const (
 // dataOnDisk is what the file holds.
 type dataOnDisk struct {
 	Version int             `json:"version"`
-	Zxid    int64           `json:"zxid"` // a client that goes on refuses a server that is behind what it has seen
+	Zxid    int64           `json:"zxid"` // a client that has seen a later one is rejected
 	Nodes   zktest.Snapshot `json:"nodes"`
 }
 
-// serveData is what the flags say of the nodes.
+// serveData has the flags of the nodes.
 type serveData struct {
 	dir  string // "" for none
 	load string // a snapshot file of a real server
@@ -93,7 +93,7 @@ func (s serveData) read() (*dataOnDisk, error) {
 	return &saved, nil
 }
 
-// save writes the nodes of a server that is closed. Whoever reads the file finds the old nodes or the new ones.
+// save writes the nodes of a server that is closed. A reader of the file finds the old nodes or the new ones, and no part.
 func (s serveData) save(srv zkServer) error {
 	if s.dir == "" {
 		return nil

@@ -1,6 +1,6 @@
 package command
 
-// The variables of the official ZooKeeper image, as serve takes them: the image's settings for a server are those of a flag.
+// The variables of the official ZooKeeper image. Each stands for a setting of zoo.cfg, and that for a flag.
 
 import (
 	"fmt"
@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// officialIgnored have no effect: they are of a disk, of the Java virtual machine, of the image's own directories, or of elections, for which
-// an ensemble of serve has fixed limits.
+// officialIgnored have no effect: they set a disk, Java, the image's directories, or elections, whose limits are fixed here. A server's id
+// comes from its place in the ensemble.
 var officialIgnored = []string{
 	"ZOO_INIT_LIMIT", "ZOO_SYNC_LIMIT", "ZOO_STANDALONE_ENABLED", "ZOO_AUTOPURGE_PURGEINTERVAL", "ZOO_AUTOPURGE_SNAPRETAINCOUNT", "ZOO_MY_ID",
 	"ZOO_CONF_DIR", "ZOO_DATA_DIR", "ZOO_DATA_LOG_DIR", "ZOO_LOG_DIR", "ZOO_LOG4J_PROP",
 }
 
-// takeOfficial sets what the official image's variables say, unless a flag says it. given reports whether a flag is given. unknown are the
-// variables, and the settings of ZOO_CFG_EXTRA, that have no effect here and might be meant to.
+// takeOfficial applies the official image's variables, except where a flag is given. It returns the variables, and the settings of
+// ZOO_CFG_EXTRA, that it does not know.
 func (s *serving) takeOfficial(environ []string, given func(flag string) bool) (unknown []string, err error) {
 	variables := map[string]string{}
 	for _, one := range environ {
@@ -63,7 +63,7 @@ func (s *serving) takeOfficial(environ []string, given func(flag string) bool) (
 	return unknown, nil
 }
 
-// takeSetting sets what a setting of zoo.cfg says, unless its flag is given, and reports whether it is known.
+// takeSetting applies a setting of zoo.cfg, unless its flag is given, and reports whether it is known.
 func (s *serving) takeSetting(key, value string, given func(flag string) bool) (known bool, err error) {
 	flag := map[string]string{
 		"tickTime": "tick", "maxSessionTimeout": "max-session-timeout", "maxClientCnxns": "max-client-cnxns", "4lw.commands.whitelist": "whitelist",
