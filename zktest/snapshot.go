@@ -32,8 +32,8 @@ type savedACL struct {
 	ID     string `json:"id"`
 }
 
-// MarshalJSON returns the nodes by path, each with its data in base64, its ACL, its kind, and its count of creates.
-// It leaves out /zookeeper/config.
+// MarshalJSON returns the nodes by path, each with its data in base64, its ACL, its kind, and its
+// count of creates. It leaves out /zookeeper/config.
 func (s Snapshot) MarshalJSON() ([]byte, error) {
 	nodes := []savedNode{}
 	if s.tree == nil {
@@ -56,8 +56,9 @@ func (s Snapshot) MarshalJSON() ([]byte, error) {
 	return json.Marshal(nodes)
 }
 
-// UnmarshalJSON takes what MarshalJSON returns, or a test writes: a parent comes before its children, and a node
-// without an ACL is open to anyone. If it returns an error, the snapshot is as it was.
+// UnmarshalJSON takes what MarshalJSON returns, or a test writes: a parent comes before its
+// children, and a node without an ACL is open to anyone. If it returns an error, the snapshot is as
+// it was.
 func (s *Snapshot) UnmarshalJSON(text []byte) error {
 	var nodes []savedNode
 	if err := json.Unmarshal(text, &nodes); err != nil {
@@ -129,10 +130,11 @@ var (
 	errNoSnapshot = errors.New("zktest: this is no snapshot of ZooKeeper: give a file snapshot.ZXID from the version-2 directory of a server's dataDir")
 )
 
-// ReadSnapshot reads the snapshot of a real server, a file such as dataDir/version-2/snapshot.2c, so that a
-// test can work with the nodes of production. It leaves out ephemeral nodes, whose sessions are elsewhere, and
-// /zookeeper/config. It returns an error for a file that is compressed, damaged, or longer than 1 GiB.
-// What a server did after the snapshot is in its logs, which are not read.
+// ReadSnapshot reads the snapshot of a real server, a file such as dataDir/version-2/snapshot.2c,
+// so that a test can work with the nodes of production. It leaves out ephemeral nodes, whose
+// sessions are elsewhere, and /zookeeper/config. It returns an error for a file that is compressed,
+// damaged, or longer than 1 GiB. What a server did after the snapshot is in its logs, which are not
+// read.
 func ReadSnapshot(r io.Reader) (Snapshot, error) {
 	file, err := io.ReadAll(io.LimitReader(r, snapshotLimit+1))
 	switch {
@@ -204,8 +206,8 @@ func readNodes(d *wire.Decoder) (nodes []savedNode, err error) {
 	}
 }
 
-// countOf reads how many elements follow, each of so many bytes at least. Of more than can be there, it returns
-// how many can: reading them fails.
+// countOf reads how many elements follow, each of so many bytes at least. Of more than can be
+// there, it returns how many can: reading them fails.
 func countOf(d *wire.Decoder, size int) int {
 	return min(max(int(d.Int32()), 0), len(d.Rest())/size+1)
 }

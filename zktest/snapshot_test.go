@@ -16,7 +16,8 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-// realSnapshot was written by a ZooKeeper 3.8.0, after clients had created containers, TTL nodes, ACLs and an ephemeral node.
+// realSnapshot was written by a ZooKeeper 3.8.0, after clients had created containers, TTL nodes,
+// ACLs and an ephemeral node.
 func realSnapshot(t *testing.T) []byte {
 	t.Helper()
 	b, err := os.ReadFile("testdata/snapshot.e")

@@ -1,7 +1,8 @@
 package command
 
-// The HTTP ports that operators' probes use: the commands of ZooKeeper's AdminServer, and the page of its PrometheusMetricsProvider. Both are made
-// from the four-letter words, which contain the same values.
+// The HTTP ports that operators' probes use: the commands of ZooKeeper's AdminServer, and the page
+// of its PrometheusMetricsProvider. Both are made from the four-letter words, which contain the
+// same values.
 
 import (
 	"bytes"
@@ -90,7 +91,8 @@ var adminCommands = []struct {
 	{[]string{"stats", "stat"}, adminMember.stats},
 }
 
-// whileUp closes the connection without a reply if the server is stopped or frozen: a probe has to fail then.
+// whileUp closes the connection without a reply if the server is stopped or frozen: a probe has to
+// fail then.
 func (m adminMember) whileUp(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if m.Word("ruok") == "" {
@@ -180,7 +182,8 @@ func (m adminMember) configuration() (all fields) {
 	return all
 }
 
-// dump lists sessions by when they expire, which only a leader knows, in milliseconds since 1970: ZooKeeper's are those of a clock of its own.
+// dump lists sessions by when they expire, which only a leader knows, in milliseconds since 1970:
+// ZooKeeper's are those of a clock of its own.
 func (m adminMember) dump() fields {
 	expire, ephemerals := map[string][]int64{}, map[string][]string{}
 	follows := m.monitored().get("server_state") == "follower"
@@ -262,7 +265,8 @@ func metricsHandler(m adminMember) http.Handler {
 // countersOfServer are those of mntr that only rise.
 var countersOfServer = []string{"bytes_received_count", "connection_request_count", "response_bytes"}
 
-// metrics returns mntr in Prometheus's text format, under ZooKeeper's names. The latencies of reads and of updates are summaries.
+// metrics returns mntr in Prometheus's text format, under ZooKeeper's names. The latencies of reads
+// and of updates are summaries.
 func (m adminMember) metrics() []byte {
 	var b bytes.Buffer
 	now := m.monitored()

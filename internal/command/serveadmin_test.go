@@ -2,7 +2,8 @@
 
 package command
 
-// Attacks serve's ports for probes: the fields of a real AdminServer's answers, and metrics that Prometheus reads.
+// Attacks serve's ports for probes: the fields of a real AdminServer's answers, and metrics that
+// Prometheus reads.
 
 import (
 	"encoding/json"
@@ -20,7 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// probed starts a server with both ports, and returns its addresses and what gets a page: of the port "commands" or "metrics".
+// probed starts a server with both ports, and returns its addresses and what gets a page: of the
+// port "commands" or "metrics".
 func probed(t *testing.T, args ...string) (addrs []string, get func(port, path string) (int, string)) {
 	t.Helper()
 	p, addrs := serve(t, append(args, "--admin", "127.0.0.1:0", "--metrics", "127.0.0.1:0")...)
@@ -35,7 +37,8 @@ func probed(t *testing.T, args ...string) (addrs []string, get func(port, path s
 	}
 }
 
-// shape has a JSON value's fields, and of what type they are; of a list, those of its first element.
+// shape has a JSON value's fields, and of what type they are; of a list, those of its first
+// element.
 func shape(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

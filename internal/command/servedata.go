@@ -1,6 +1,7 @@
 package command
 
-// The nodes that serve begins with: from --data, where it wrote them when it last ended, or from --load.
+// The nodes that serve begins with: from --data, where it wrote them when it last ended, or from
+// --load.
 
 import (
 	"encoding/json"
@@ -93,7 +94,8 @@ func (s serveData) read() (*dataOnDisk, error) {
 	return &saved, nil
 }
 
-// save writes the nodes of a server that is closed. A reader of the file finds the old nodes or the new ones, and no part.
+// save writes the nodes of a server that is closed. A reader of the file finds the old nodes or the
+// new ones, and no part.
 func (s serveData) save(srv zkServer) error {
 	if s.dir == "" {
 		return nil

@@ -2,7 +2,8 @@
 
 package command
 
-// Attacks the nodes that serve keeps from one run to the next, and those that it takes from a real server.
+// Attacks the nodes that serve keeps from one run to the next, and those that it takes from a real
+// server.
 
 import (
 	"net"
@@ -65,7 +66,8 @@ func TestServe_Data_NodesAreThereAgain(t *testing.T) {
 	require.Greater(t, after.Czxid, st.Czxid, "clients that go on would refuse an older server")
 }
 
-// A client that was connected before comes back, with a new session: it would stay away from a server that is behind.
+// A client that was connected before comes back, with a new session: it would stay away from a
+// server that is behind.
 func TestServe_Data_ClientsGoOn(t *testing.T) {
 	t.Parallel()
 	port, err := zkserver.FreePort()

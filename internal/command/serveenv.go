@@ -1,6 +1,7 @@
 package command
 
-// The variables of the official ZooKeeper image. Each stands for a setting of zoo.cfg, and that for a flag.
+// The variables of the official ZooKeeper image. Each stands for a setting of zoo.cfg, and that for
+// a flag.
 
 import (
 	"fmt"
@@ -12,15 +13,15 @@ import (
 	"time"
 )
 
-// officialIgnored have no effect: they set a disk, Java, the image's directories, or elections, whose limits are fixed here. A server's id
-// comes from its place in the ensemble.
+// officialIgnored have no effect: they set a disk, Java, the image's directories, or elections,
+// whose limits are fixed here. A server's id comes from its place in the ensemble.
 var officialIgnored = []string{
 	"ZOO_INIT_LIMIT", "ZOO_SYNC_LIMIT", "ZOO_STANDALONE_ENABLED", "ZOO_AUTOPURGE_PURGEINTERVAL", "ZOO_AUTOPURGE_SNAPRETAINCOUNT", "ZOO_MY_ID",
 	"ZOO_CONF_DIR", "ZOO_DATA_DIR", "ZOO_DATA_LOG_DIR", "ZOO_LOG_DIR", "ZOO_LOG4J_PROP",
 }
 
-// takeOfficial applies the official image's variables, except where a flag is given. It returns the variables, and the settings of
-// ZOO_CFG_EXTRA, that it does not know.
+// takeOfficial applies the official image's variables, except where a flag is given. It returns the
+// variables, and the settings of ZOO_CFG_EXTRA, that it does not know.
 func (s *serving) takeOfficial(environ []string, given func(flag string) bool) (unknown []string, err error) {
 	variables := map[string]string{}
 	for _, one := range environ {
@@ -63,7 +64,8 @@ func (s *serving) takeOfficial(environ []string, given func(flag string) bool) (
 	return unknown, nil
 }
 
-// takeSetting applies a setting of zoo.cfg, unless its flag is given, and reports whether it is known.
+// takeSetting applies a setting of zoo.cfg, unless its flag is given, and reports whether it is
+// known.
 func (s *serving) takeSetting(key, value string, given func(flag string) bool) (known bool, err error) {
 	flag := map[string]string{
 		"tickTime": "tick", "maxSessionTimeout": "max-session-timeout", "maxClientCnxns": "max-client-cnxns", "4lw.commands.whitelist": "whitelist",

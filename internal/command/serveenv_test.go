@@ -2,7 +2,8 @@
 
 package command
 
-// Attacks the variables of the official ZooKeeper image: serve takes the place of a server that they were written for.
+// Attacks the variables of the official ZooKeeper image: serve takes the place of a server that
+// they were written for.
 
 import (
 	"encoding/json"
