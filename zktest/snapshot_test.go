@@ -154,3 +154,26 @@ func TestSnapshot_UnmarshalJSON_Refuses(t *testing.T) {
 	srv.Restore(Snapshot{})
 	require.Equal(t, []string{"zookeeper"}, srv.Children("/"))
 }
+
+// Whatever the file has, it is refused or becomes nodes that a server starts with.
+func FuzzReadSnapshot(f *testing.F) {
+	whole, err := os.ReadFile("testdata/snapshot.e")
+	require.NoError(f, err)
+	f.Add(whole[16 : bytes.Index(whole, []byte("\x00\x00\x00\x01/"))+5])
+	f.Fuzz(func(t *testing.T, body []byte) {
+		file := append(bytes.Clone(whole[:16]), body...)
+		sum := adler32.Checksum(file)
+		file = append(file, 0, 0, 0, 0, byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum), 0, 0, 0, 1, '/')
+		s, err := ReadSnapshot(bytes.NewReader(file))
+		if err != nil {
+			return
+		}
+		text, err := json.Marshal(s)
+		require.NoError(t, err)
+		var again Snapshot
+		require.NoError(t, json.Unmarshal(text, &again))
+		srv, err := NewServer(WithNetwork(NewNetwork()), WithSnapshot(again))
+		require.NoError(t, err)
+		srv.Close()
+	})
+}
