@@ -177,3 +177,18 @@ func FuzzReadSnapshot(f *testing.F) {
 		srv.Close()
 	})
 }
+
+// The configuration names the members that there are now, and not those of a snapshot.
+func TestRestore_KeepsTheConfiguration(t *testing.T) {
+	s, err := ReadSnapshot(bytes.NewReader(realSnapshot(t)))
+	require.NoError(t, err)
+	srv := Start(t)
+	before := srv.Snapshot()
+	require.NoError(t, srv.SetData("/zookeeper/config", []byte("server.1=...")))
+	for _, restore := range []func(){func() { srv.Restore(s) }, func() { srv.Restore(before) }, srv.Reset} {
+		restore()
+		data, ok := srv.Get("/zookeeper/config")
+		require.True(t, ok)
+		require.Equal(t, "server.1=...", string(data))
+	}
+}
