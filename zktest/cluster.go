@@ -86,6 +86,9 @@ func newCluster(cfg config) *cluster {
 		initial:  cfg.creates,
 	}
 	c.reapAt = c.epoch.Add(cfg.containerCheck)
+	if cfg.snapshot.tree != nil {
+		c.restore(cfg.snapshot.tree)
+	}
 	return c
 }
 
