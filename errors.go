@@ -62,11 +62,12 @@ var (
 	// demands some where none were given, or did not prove its identity. It is final if no server
 	// has served the Session before: Connect returns it, or the first call does, and the Session is
 	// closed. After that the Session tries on. If all servers reject it, ErrAuthFailed is joined
-	// with ErrNotConnected, or with ErrLost when a lease has ended, and is not final.
+	// with ErrNotConnected, with the end of a call's context, or with ErrLost when a lease has
+	// ended, and is not final.
 	ErrAuthFailed = errAuthFailed
 	// ErrCertificate: over TLS, each server that was tried refused our certificate, or we refused its. The error says which, and why. It
-	// is joined with the end of a call's context or with ErrNotConnected, and is not final: the Session tries on, and a certificate that
-	// is renewed is taken at the next dial (WithTLSFiles).
+	// is joined with the end of a call's context, with ErrNotConnected, or with ErrLost when a lease has ended, and is not final: the
+	// Session tries on, and a certificate that is renewed is taken at the next dial (WithTLSFiles).
 	ErrCertificate = errCertificate
 )
 

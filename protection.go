@@ -182,6 +182,7 @@ func (c *creation) resolve() error {
 	switch {
 	case err == nil && stat.EphemeralOwner == e.ID:
 		e.Carrier.Executed(wire.OpCreate2)
+		c.last.Note(nil)
 		c.node, c.token = found[0], stat.Czxid
 		c.reservation.Taken(c.node)
 	case errors.Is(err, zk.ErrNoNode):

@@ -154,7 +154,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
 			root := lockRoot{path: s.chroot, acl: s.opts.chrootACL}
 			if _, err = root.ensure(ctx, z); !errors.Is(err, link.ErrOver) {
-				return err
+				return forCaller(ctx, err)
 			}
 		}
 		switch {

@@ -173,7 +173,8 @@ func (w *watcher) armed(on *watch, a tap.Answer) {
 // restore returns requests that set the watches of the last connection again, on a new one. before is the last zxid seen on
 // the last connection: the server sends the events of nodes that have changed since.
 func (w *watcher) restore(before int64) (rs []*tap.Request) {
-	const maxBytes = 128 << 10 // as the Java client
+	const overhead, each = 28, 4                 // bytes of the request, and of a path beside itself
+	most := min(128<<10, w.z.Longest) - overhead // 128 KiB as the Java client
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.missing == 0 { // or nobody has heard yet what happened since
@@ -187,7 +188,7 @@ func (w *watcher) restore(before int64) (rs []*tap.Request) {
 	}
 	for len(stood) > 0 {
 		ask, n := wire.SetWatchesRequest{RelativeZxid: w.mu.since}, 0
-		for size := 0; n < len(stood) && size < maxBytes; n++ {
+		for size := 0; n < len(stood) && (n == 0 || size+len(stood[n].path)+each <= most); n++ {
 			paths := &ask.Data
 			switch on := stood[n]; {
 			case on.isOfChildren():
@@ -195,7 +196,7 @@ func (w *watcher) restore(before int64) (rs []*tap.Request) {
 			case on.none:
 				paths = &ask.Exist
 			}
-			*paths, size = append(*paths, stood[n].path), size+len(stood[n].path)+4
+			*paths, size = append(*paths, stood[n].path), size+len(stood[n].path)+each
 		}
 		batch := stood[:n]
 		stood = stood[n:]

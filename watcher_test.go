@@ -43,6 +43,22 @@ func TestWatcher_Restore_InBatches(t *testing.T) {
 	require.Zero(t, bytes, "each path is there once")
 }
 
+// No batch is longer than what the servers read (WithJuteMaxBuffer): they would close each connection at it.
+func TestWatcher_Restore_ShortBatches(t *testing.T) {
+	for length := range 120 {
+		e := anEra()
+		e.Longest = 4 << 10
+		for i := range 100 {
+			standing(e, fmt.Sprintf("/locks/%0*d", 10+length, i), true)
+		}
+		rs := e.Restore(7)
+		require.Greater(t, len(rs), 0)
+		for _, r := range rs {
+			require.LessOrEqual(t, r.Length(), e.Longest)
+		}
+	}
+}
+
 // F31: watches are restored as of the last connection on which all of them were: what happened since may not have been heard.
 func TestWatcher_RestoredAsOfTheLastWhole(t *testing.T) {
 	e := anEra()

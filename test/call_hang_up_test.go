@@ -181,3 +181,23 @@ func TestVirtual_Outages_AreNoHangUps(t *testing.T) {
 		release(t, w.granted(t))
 	})
 }
+
+// R112: at the third connection that ends at a create, the server has executed it. The call goes on with that node, and queues again when
+// the session ends.
+func TestVirtual_HangUps_ThirdIsExecuted_CallQueuesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		held := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		at := func(f zktest.Fault) zktest.Fault { return f.Path("/job/*").Session(s.SessionID()) }
+		v.srv.Inject(at(zktest.Before(zktest.Create)).Close().Times(2))
+		v.srv.Inject(at(zktest.After(zktest.Create)).DropReply().Close().Once())
+		list := zktest.Before(zktest.GetChildren).Path("/job").Session(s.SessionID())
+		found := v.srv.Inject(at(zktest.After(zktest.Exists)).Once().Call(func() { v.srv.Inject(list.Expire().Once()) }))
+		w := v.queueUp(newMutex(t, s, "/job"))
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, found.Fired())
+		release(t, held)
+		release(t, w.granted2(t, time.Minute))
+	})
+}

@@ -92,20 +92,19 @@ func TestVirtual_Suspend_WaitingHolder_IsNotifiedSoon(t *testing.T) {
 				h := acquire(t, newMutex(t, v.hooked(asleep.hooks(), zklock.WithSessionTimeout(timeout),
 					zklock.WithLease(zklock.SingleServerLease())), "/job"))
 				ending := ending(t, h, margin)
-				isNotified := func(ctx context.Context) {
+				isNotifiedAfter := func(sleep time.Duration, ctx context.Context) {
 					t.Helper()
 					require.False(t, isDone(ctx), "or this shows nothing")
+					asleep.Add(int64(sleep)) // the Session may look at the clock in this instant
 					time.Sleep(251 * time.Millisecond)
 					require.True(t, isDone(ctx), "T = %v", timeout)
 				}
 				time.Sleep(20*time.Second + off)
 				if off > 0 { // the first sleeps for an hour at once, and its server is there
 					v.net.Partition(v.srv.Addr()) // or the lease might be renewed before Ending looks
-					asleep.Add(int64(time.Until(h.Deadline()) - margin))
-					isNotified(ending)
+					isNotifiedAfter(time.Until(h.Deadline())-margin, ending)
 				}
-				asleep.Add(int64(time.Hour))
-				isNotified(h.Context())
+				isNotifiedAfter(time.Hour, h.Context())
 				v.net.Heal(v.srv.Addr())
 			})
 		}

@@ -166,6 +166,33 @@ func TestVirtual_Connect_Chroot_Faults(t *testing.T) {
 	}
 }
 
+// I6, R111: the context ends while the chroot is looked for or made. The error is that of the context, with the last response if there
+// was one.
+func TestVirtual_Connect_Chroot_ContextEnds(t *testing.T) {
+	look, create := zktest.Before(zktest.Multi), zktest.Before(zktest.Create)
+	for _, c := range []struct {
+		faults []zktest.Fault
+		says   string
+	}{
+		{[]zktest.Fault{look.Hold()}, "context deadline exceeded"},
+		{[]zktest.Fault{look.Nth(1).Fail(zktest.Throttled), look.Nth(2).Hold()}, "context deadline exceeded; the last response was an error: zookeeper: throttled (-127)"},
+		{[]zktest.Fault{create.Hold()}, "context deadline exceeded"},
+		{[]zktest.Fault{create.Fail(zktest.Throttled)}, "context deadline exceeded"},
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			for _, f := range c.faults {
+				v.srv.Inject(f)
+			}
+			servers := v.srv.Addr() + "/team/app"
+			_, err := zklock.Connect(within(t, 2*time.Second), servers, zklock.WithDialer(v.net.Dial), zklock.WithCreateChroot(), quiet(t))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.EqualError(t, err, "zklock: connect "+servers+": "+c.says)
+			time.Sleep(time.Minute) // the Connect in vain ends
+		})
+	}
+}
+
 // The chroot is deleted while it is in use: nothing makes it again, neither an acquire nor a wait that queues again.
 func TestVirtual_ChrootDeletedLater_IsNotMadeAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

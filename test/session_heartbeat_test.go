@@ -122,3 +122,18 @@ func TestConnect_Heartbeat_NoRoom(t *testing.T) {
 	require.ErrorIs(t, err, zklock.ErrNoRoom)
 	require.ErrorContains(t, err, "did not grant the 1m0s asked for: session timeout too short for the lease: 10s")
 }
+
+// R68: the servers read less of a request than it takes to check all holds. The heartbeat then has several requests, and no hold ends.
+func TestVirtual_Heartbeat_ShortJuteMaxBuffer(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect(zklock.WithJuteMaxBuffer(4<<10), zklock.WithSessionTimeout(20*time.Second))
+		var holds []*zklock.Hold
+		for i := range 60 {
+			holds = append(holds, acquire(t, newMutex(t, s, fmt.Sprintf("/%0*d", 40+i, i))))
+		}
+		time.Sleep(time.Minute)
+		for _, h := range holds {
+			release(t, h)
+		}
+	})
+}

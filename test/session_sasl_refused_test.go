@@ -326,3 +326,29 @@ func TestVirtual_SASL_RequiredLater_IsTriedAgain(t *testing.T) {
 		release(t, waits.granted2(t, time.Minute))
 	})
 }
+
+// R117, I6: servers come to reject a Session that waits in a queue, and attach it all the same. Its node does not block those behind it:
+// the ZooKeeper session is given up as if no server answered, and is over a session timeout later.
+func TestVirtual_RejectedWaiter_BlocksNobody(t *testing.T) {
+	const timeout = 10 * time.Second
+	for code, ops := range map[zktest.Code][]zktest.Op{
+		zktest.AuthRequired: {zktest.AnyOp, zktest.Ping},
+		zktest.AuthFailed:   {zktest.Auth},
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			var lines warnings
+			h := acquire(t, newMutex(t, v.connect(), "/job"))
+			s := v.connect(zklock.WithDigest("ann", "secret"), zklock.WithSessionTimeout(timeout), lines.option())
+			v.queueUp(newMutex(t, s, "/job"))
+			next := v.queueUp(newMutex(t, v.connect(), "/job"))
+			for _, op := range ops {
+				v.srv.Inject(zktest.Before(op).Session(s.SessionID()).Fail(code).Optional())
+			}
+			require.True(t, v.srv.DropConnection(s.SessionID()))
+			time.Sleep(time.Second)
+			release(t, h)
+			release(t, next.granted2(t, timeout*7/6+time.Second+3*time.Second+timeout+serverTick)) // 3 s: pauses of dials
+			require.Equal(t, 1, lines.about(refusedLine, fmt.Sprint(int(code))))
+		})
+	}
+}

@@ -89,6 +89,9 @@ func newCluster(cfg config) *cluster {
 		initial:  cfg.creates,
 	}
 	c.reapAt = c.epoch.Add(cfg.containerCheck)
+	if cfg.snapshot.tree != nil {
+		c.restore(cfg.snapshot.tree)
+	}
 	return c
 }
 
@@ -282,7 +285,7 @@ func (c *cluster) closeSessionless(now time.Time) {
 	c.sessionlessAt = time.Time{}
 	for _, ep := range c.endpoints {
 		for cn := range ep.conns {
-			if cn.session != nil || cn.waiting > 0 || cn.deafened || ep.replica != nil && ep.replica.frozen {
+			if cn.session != nil || cn.waiting > 0 || cn.deafened || ep.frozen() {
 				continue
 			}
 			if at := cn.sessionlessUntil(); !now.Before(at) {

@@ -3,6 +3,7 @@ package zktest_test
 import (
 	"fmt"
 	"log"
+	"os"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -220,4 +221,23 @@ func ExampleStartProxy() {
 	fault := proxy.Inject(zktest.After(zktest.Create).DropReply().Close().Optional())
 	fmt.Println(fault, fault.Fired())
 	// Output: After(create).DropReply().Close().Optional() 0
+}
+
+func ExampleReadSnapshot() {
+	f, err := os.Open("testdata/snapshot.e") // of a real server: dataDir/version-2/snapshot.ZXID
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	nodes, err := zktest.ReadSnapshot(f)
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv, err := zktest.NewServer(zktest.WithSnapshot(nodes))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Close()
+	fmt.Println(srv.Children("/app"))
+	// Output: [empty null private queue-0000000004 queue-0000000005]
 }

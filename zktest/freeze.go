@@ -30,6 +30,9 @@ func (c *cluster) freezeFor(d time.Duration) {
 	})
 }
 
+// frozen reports whether the server, or this member of the ensemble, stands still.
+func (ep *endpoint) frozen() bool { return ep.c.frozen || ep.replica != nil && ep.replica.frozen }
+
 // freeze stops a member; what reaches it is kept.
 func (q *quorum) freeze(ep *endpoint) {
 	if ep.serving() || ep.replica.role == looking {

@@ -38,6 +38,7 @@ func TestMemberFreeze_Briefly_ItCatchesUp_ThenAnswers(t *testing.T) {
 		send(t, c, wire.OpGetChildren, wire.PathWatchRequest{Path: "/"})
 		require.Equal(t, wire.OK, createAt(t, other, "/a", 0))
 		time.Sleep(tick)
+		require.Empty(t, e.Member(1).Word("ruok"))
 		require.Equal(t, []string{"zookeeper"}, e.Member(1).Children("/"))
 		require.Equal(t, "follower", e.Member(1).Role())
 		start := time.Now()

@@ -75,7 +75,8 @@ func (a admin) Load(nodes map[string]string) error {
 	})
 }
 
-// Snapshot is the nodes of a server at one time, without ephemeral nodes.
+// Snapshot is the nodes of a server at one time, without ephemeral nodes. It is kept as JSON, and
+// [ReadSnapshot] reads one of a real server.
 type Snapshot struct{ tree *tree }
 
 // Snapshot returns the server's nodes, for [Server.Restore].
@@ -86,9 +87,12 @@ func (a admin) Snapshot() (s Snapshot) {
 
 // Restore deletes, creates and changes nodes in one transaction, until they are those of the snapshot,
 // with its data, ACLs and counts for sequential children. All ephemeral nodes go; sessions, connections
-// and watches stay, and clients get their events. Stats that count or order changes, such as czxid and
-// version, are not the snapshot's.
+// and watches stay, and clients get their events. A zero Snapshot has only the nodes of a new server. Stats that count or order changes, such as czxid and
+// version, are not the snapshot's, and /zookeeper/config stays the server's own.
 func (a admin) Restore(s Snapshot) {
+	if s.tree == nil {
+		s.tree = newTree()
+	}
 	a.c.call(func() { a.c.restore(s.tree) })
 }
 
@@ -112,6 +116,9 @@ func (c *cluster) restore(to *tree) {
 	tx := c.begin(0)
 	for _, path := range slices.Backward(c.tree.sortedNodes()) { // children come after their parents
 		n, want := c.tree.nodes[path], to.nodes[path]
+		if path == configPath {
+			continue
+		}
 		if want == nil || n.kind == ephemeral || n.kind != want.kind || n.ttl != want.ttl {
 			c.do(tx, change{kind: changeDelete, path: path, owner: n.owner})
 		}
@@ -119,7 +126,7 @@ func (c *cluster) restore(to *tree) {
 	for _, path := range to.sortedNodes() {
 		n, want := c.tree.nodes[path], to.nodes[path]
 		switch {
-		case want.kind == ephemeral:
+		case want.kind == ephemeral, path == configPath:
 			continue
 		case n == nil:
 			parent, _ := splitPath(path)
@@ -137,7 +144,7 @@ func (c *cluster) restore(to *tree) {
 	}
 	c.commit(tx)
 	for path, want := range to.nodes {
-		if want.kind != ephemeral {
+		if want.kind != ephemeral && path != configPath {
 			c.setCreates(path, want.creates)
 		}
 	}

@@ -18,6 +18,7 @@ type config struct {
 	maxTimeout     time.Duration // 0: twenty ticks
 	containerCheck time.Duration
 	zxid           int64
+	snapshot       Snapshot
 	creates        map[string]int32
 	clockOffset    time.Duration
 	ttl            bool
@@ -131,6 +132,9 @@ func WithContainerCheck(d time.Duration) Option { return func(c *config) { c.con
 
 // WithZxid sets the zxid that the server starts from; its first transaction gets the next one.
 func WithZxid(zxid int64) Option { return func(c *config) { c.zxid = zxid } }
+
+// WithSnapshot gives the server the nodes of the snapshot before any client connects, as [Server.Restore] does later.
+func WithSnapshot(s Snapshot) Option { return func(c *config) { c.snapshot = s } }
 
 // WithCreates makes the node at path, when it is first created, begin with a count of n creates, so that its
 // first sequential child gets n as its suffix. ZooKeeper's counter sticks at 2147483647; see [Server.SetCreates].

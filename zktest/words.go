@@ -21,40 +21,64 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
+// Word returns the server's answer to a four-letter word, such as mntr, whether or not the whitelist has
+// it, and without a connection that the server would count. It is empty if the server is stopped or
+// frozen, or knows no such word.
+func (s *Server) Word(word string) string { return s.ep.word(word) }
+
+// Word returns the member's answer to a four-letter word, as [Server.Word] does.
+func (m *Member) Word(word string) string { return m.ep.word(word) }
+
+func (ep *endpoint) word(word string) (answer string) {
+	ep.c.call(func() {
+		if say := ep.c.words(ep, word); say != nil && ep.listener != nil && !ep.frozen() {
+			answer = say(ep)
+		}
+	})
+	return answer
+}
+
 func (c *cluster) fourLetterWord(cn *conn, word string, mask int64) {
 	if cn.gone || cn.deafened {
 		return
 	}
-	says := func(answer string) func(*endpoint) string { return func(*endpoint) string { return answer } }
-	say := map[string]func(*endpoint) string{
-		"conf": c.wordConf, "cons": c.wordCons, "crst": c.wordCrst, "dirs": says("datadir_size: 0\nlogdir_size: 0\n"),
-		"dump": c.wordDump, "envi": c.wordEnvi, "gtmk": says(strconv.FormatInt(cn.ep.traceMask, 10)), "hash": says(""), "isro": says("rw"), "mntr": c.wordMntr,
-		"ruok": says("imok"), "srst": c.wordSrst, "srvr": c.wordSrvr, "stat": c.wordStat, "stmk": says(strconv.FormatInt(mask, 10)),
-		"wchc": c.wordWchc, "wchp": c.wordWchp, "wchs": c.wordWchs,
-	}[word]
+	say := c.words(cn.ep, word)
 	if say == nil {
 		c.forget(cn) // it is the length of a frame that is too long
 		return
 	}
 	cn.got(4)
 	allowed := c.cfg.answers(word)
-	switch {
-	case !allowed:
+	if !allowed {
 		say = says(word + " is not executed because it is not in the whitelist.\n")
-	case cn.ep.serving(), word == "ruok", word == "envi", word == "gtmk", word == "stmk":
-	case word == "isro":
-		say = says("null")
-	default:
-		say = says("This ZooKeeper instance is not currently serving requests\n")
 	}
 	if word == "stmk" && allowed {
-		cn.ep.traceMask = mask
+		cn.ep.traceMask, say = mask, says(strconv.FormatInt(mask, 10))
 	}
 	if answer := say(cn.ep); answer != "" {
 		cn.out.put(outItem{data: []byte(answer)})
 		cn.gave(0)
 	}
 	c.finish(cn)
+}
+
+func says(answer string) func(*endpoint) string { return func(*endpoint) string { return answer } }
+
+// words returns the function that answers a word, or nil if there is no such word.
+func (c *cluster) words(ep *endpoint, word string) func(*endpoint) string {
+	say := map[string]func(*endpoint) string{
+		"conf": c.wordConf, "cons": c.wordCons, "crst": c.wordCrst, "dirs": says("datadir_size: 0\nlogdir_size: 0\n"),
+		"dump": c.wordDump, "envi": c.wordEnvi, "gtmk": says(strconv.FormatInt(ep.traceMask, 10)), "hash": says(""), "isro": says("rw"), "mntr": c.wordMntr,
+		"ruok": says("imok"), "srst": c.wordSrst, "srvr": c.wordSrvr, "stat": c.wordStat, "stmk": says(""),
+		"wchc": c.wordWchc, "wchp": c.wordWchp, "wchs": c.wordWchs,
+	}[word]
+	switch {
+	case say == nil, ep.serving(), word == "ruok", word == "envi", word == "gtmk", word == "stmk":
+		return say
+	case word == "isro":
+		return says("null")
+	}
+	return says("This ZooKeeper instance is not currently serving requests\n")
 }
 
 // clients returns all connections, in the order in which they came, but for those that are about to be closed.

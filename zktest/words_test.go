@@ -137,3 +137,22 @@ func TestWords_OfMembers(t *testing.T) {
 		require.Contains(t, ask(t, n, e.Leader(), "mntr"), "zk_synced_followers\t1\n")
 	})
 }
+
+// A test reads the words without a connection, whatever the whitelist has.
+func TestWord_NeedsNoConnection(t *testing.T) {
+	srv := Start(t)
+	require.Equal(t, "imok", srv.Word("ruok"))
+	require.Contains(t, srv.Word("mntr"), "zk_num_alive_connections\t0\n")
+	require.Contains(t, srv.Word("mntr"), "zk_packets_received\t0\n")
+	require.Empty(t, srv.Word("nope"))
+	srv.Freeze()
+	require.Empty(t, srv.Word("ruok"))
+	srv.Thaw()
+	require.Equal(t, "imok", srv.Word("ruok"))
+	srv.Stop()
+	require.Empty(t, srv.Word("ruok"))
+
+	e := StartEnsemble(t, 3)
+	require.Contains(t, e.Member(3).Word("srvr"), "Mode: leader\n")
+	require.Contains(t, e.Member(1).Word("srvr"), "Mode: follower\n")
+}

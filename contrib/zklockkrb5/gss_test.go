@@ -322,7 +322,8 @@ func (n names) LookupAddr(_ context.Context, addr string) ([]string, error) {
 	return n[addr], nil
 }
 
-// A name whose addresses are not one server's, or have odd names, is taken as it is: a ticket for another server is a refusal, which is final.
+// A name whose addresses are not one server's, or have odd names, is taken as it is: a server
+// rejects a ticket for another one, which ends Connect.
 func TestCanonical(t *testing.T) {
 	dns := names{
 		"alias": {"192.0.2.1"}, "192.0.2.1": {"zk1.test."}, "zk1.test.": {"192.0.2.1"},

@@ -19,8 +19,8 @@ import (
 )
 
 // exchange asks the KDCs of a realm, one after the other, the one first that answered last. An error that is a messages.KRBError is a
-// KDC's answer. One that refuses us may have a copy of the database that is older than our key, so that the others are asked, too: a
-// refusal is final.
+// KDC's answer. One that rejects us may have a copy of the database that is older than our key, so the others are asked, too: a
+// rejection ends Connect.
 func (l *login) exchange(ctx context.Context, conf *config.Config, realm string, request []byte) ([]byte, error) {
 	kdcs, err := kdcsOf(ctx, conf, realm)
 	if err != nil {

@@ -128,7 +128,7 @@ func (n naming) canonical(ctx context.Context, dns resolver, host string) string
 
 // reverse returns the name that a host's addresses have, if that name has one of them, and
 // otherwise the host. Addresses with several names are several servers, and it is not known which
-// of them was dialled: a ticket for another one would be a refusal, which is final.
+// of them was dialled. A server rejects a ticket for another one, and a rejection ends Connect.
 func reverse(ctx context.Context, dns resolver, host string) string {
 	addrs, _ := dns.LookupHost(ctx, host)
 	name := ""

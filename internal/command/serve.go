@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,6 +38,11 @@ type serving struct {
 	enforceQuotas     bool
 	containerCheck    time.Duration
 	whitelist         string
+	auth              serveAuth
+	admin             string
+	metrics           string
+	data              serveData
+	maxClientCnxns    int64
 }
 
 // zkServer is one server or several.
@@ -48,6 +56,8 @@ type zkServer interface {
 	Freeze()
 	Thaw()
 	Dump() string
+	Snapshot() zktest.Snapshot
+	Zxid() int64
 }
 
 type single struct{ *zktest.Server }
@@ -61,12 +71,14 @@ func newServeCommand() *cobra.Command {
 		Short: "Run a ZooKeeper server for development, in memory",
 		Long: `Serve runs a ZooKeeper server for development and tests. It speaks ZooKeeper's
 protocol to any client, needs no Java, and keeps everything in memory: when it
-ends, nodes and sessions are gone. It has no TLS, no SASL and no limits, so it
-listens on the loopback interface only, unless told otherwise.
+ends, nodes and sessions are gone. With --data, nodes that are not ephemeral
+are there again at the next start. It listens on the loopback interface only,
+unless --allow-remote is given.
 
   zklock serve &
   zklock run --servers 127.0.0.1:2181 --lease single /locks/try -- sleep 5
 
+It takes the variables of the official ZooKeeper image, such as $ZOO_TICK_TIME.
 With --control, tests bring about faults by HTTP: that port's / says how.
 
   zklock serve --control 127.0.0.1:8474 &
@@ -76,33 +88,49 @@ When it accepts connections it prints the connection string on standard output.
 It ends with exit code 0 on SIGINT or SIGTERM.`,
 		Args:              none,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			srv, err := s.start(ctx)
-			if err != nil {
-				return err
-			}
-			defer srv.Close()
-			if s.control != "" {
-				url, stop, err := serveControl(s.control, srv)
-				if err != nil {
-					return &exitError{exitUsage, fmt.Errorf("--control: %w", err)}
-				}
-				defer stop()
-				fmt.Fprintln(cmd.ErrOrStderr(), "zklock: control at "+url)
-			}
-			fmt.Fprintln(cmd.ErrOrStderr(), "zklock: a ZooKeeper server for development only: it keeps everything in memory, and forgets everything when it ends")
-			fmt.Fprintln(cmd.OutOrStdout(), strings.Join(srv.Addrs(), ","))
-			<-ctx.Done()
-			return nil
-		},
+		RunE:              func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	s.flags(cmd)
-	for _, name := range []string{"listen", "tick", "max-session-timeout", "members", "control", "super-digest", "container-check", "whitelist"} {
+	for _, name := range []string{"listen", "tick", "max-session-timeout", "members", "control", "admin", "metrics", "max-client-cnxns", "super-digest", "container-check", "whitelist"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
+}
+
+// run serves until a signal comes, and then writes the nodes if --data is given.
+func (s serving) run(cmd *cobra.Command) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	stderr := cmd.ErrOrStderr()
+	unknown, err := s.takeOfficial(os.Environ(), cmd.Flags().Changed)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	if len(unknown) > 0 {
+		fmt.Fprintln(stderr, "zklock: serve has no use for "+strings.Join(unknown, ", "))
+	}
+	srv, err := s.start(ctx, stderr)
+	if err != nil {
+		return err
+	}
+	defer srv.Close()
+	stopPorts, err := s.serveHTTP(ctx, srv, stderr)
+	defer stopPorts()
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	after := "forgets everything when it ends"
+	if s.data.dir != "" {
+		after = "writes its nodes to " + s.data.file() + " when it ends"
+	}
+	fmt.Fprintln(stderr, "zklock: a ZooKeeper server for development only: it keeps everything in memory, and "+after)
+	fmt.Fprintln(cmd.OutOrStdout(), strings.Join(srv.Addrs(), ","))
+	<-ctx.Done()
+	srv.Close()
+	if err := s.data.save(srv); err != nil {
+		return fmt.Errorf("--data: the nodes are not written, and the file is as it was: %w", err)
+	}
+	return nil
 }
 
 func (s *serving) flags(cmd *cobra.Command) {
@@ -113,16 +141,26 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.DurationVar(&s.maxSessionTimeout, "max-session-timeout", 0, "longest session timeout (default: 20 ticks)")
 	f.Int64Var(&s.members, "members", 1, "number of servers, as an ensemble, on consecutive ports")
 	f.StringVar(&s.control, "control", "", "`address` of the control port, host:port (default: none)")
+	f.StringVar(&s.admin, "admin", "", "`address` of the AdminServer's commands, host:port; ZooKeeper's port is 8080 (default: none)")
+	f.StringVar(&s.metrics, "metrics", "", "`address` of the metrics for Prometheus, host:port; ZooKeeper's port is 7000 (default: none)")
+	f.Int64Var(&s.maxClientCnxns, "max-client-cnxns", 60, "how many connections of one address each server accepts; 0 for no limit")
+	f.StringVar(&s.data.dir, "data", "", "`directory` to write the nodes to at the end, and to read them from at the start (default: none)")
+	f.StringVar(&s.data.load, "load", "", "`file` of a real server, dataDir/version-2/snapshot.ZXID, with the nodes to begin with")
 	f.StringVar(&s.version, "zookeeper-version", "3.9.6", "the ZooKeeper that it is: 3.8.0, 3.9.3 or 3.9.6")
 	f.StringVar(&s.superDigest, "super-digest", "", "`user:digest` that may do anything, as superDigest has it")
 	f.BoolVar(&s.ttlNodes, "ttl-nodes", false, "allow TTL nodes, as extendedTypesEnabled does")
 	f.BoolVar(&s.enforceQuotas, "enforce-quotas", false, "refuse what exceeds a hard quota, as enforceQuota does")
 	f.DurationVar(&s.containerCheck, "container-check", time.Minute, "how often empty containers and old TTL nodes are looked for")
 	f.StringVar(&s.whitelist, "whitelist", "", "four-letter `words` to answer besides srvr: ruok,mntr, or * for all")
+	f.StringVar(&s.auth.tlsCert, "tls-cert", "", "`file` with the server's PEM certificate; the port then takes TLS alone")
+	f.StringVar(&s.auth.tlsKey, "tls-key", "", "`file` with the server's PEM key")
+	f.StringVar(&s.auth.tlsClientCA, "tls-client-ca", "", "`file` with the PEM certificates that must have signed a client's (default: clients need none)")
+	f.StringVar(&s.auth.saslUsers, "sasl-users", "", "`file` with lines user:password, of users for SASL with DIGEST-MD5")
+	f.BoolVar(&s.auth.saslRequired, "sasl-required", false, "answer no client that has not proved by SASL who it is")
 }
 
 // start checks the flags and starts what they ask for.
-func (s serving) start(ctx context.Context) (zkServer, error) {
+func (s serving) start(ctx context.Context, stderr io.Writer) (zkServer, error) {
 	addrs, err := s.addrs(ctx)
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
@@ -133,7 +171,18 @@ func (s serving) start(ctx context.Context) (zkServer, error) {
 	case s.maxSessionTimeout < 0 || s.maxSessionTimeout > 0 && s.maxSessionTimeout < 2*s.tick:
 		return nil, exitf(exitUsage, "--max-session-timeout %v is below the shortest timeout, two ticks of %v", s.maxSessionTimeout, s.tick)
 	}
-	opts := s.options()
+	auth, err := s.auth.options()
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	nodes, from, err := s.data.open()
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	if from != "" {
+		fmt.Fprintln(stderr, "zklock: nodes from "+from)
+	}
+	opts := slices.Concat(s.options(), auth, nodes)
 	if s.members > 1 {
 		e, err := zktest.NewEnsemble(int(s.members), append(opts, zktest.WithAddr(addrs...))...)
 		if err != nil {
@@ -156,6 +205,7 @@ func (s serving) options() []zktest.Option {
 	opts := []zktest.Option{
 		zktest.WithTick(s.tick), zktest.WithSessionTimeouts(0, s.maxSessionTimeout), zktest.WithVersion(s.version),
 		zktest.WithSuperDigest(s.superDigest), zktest.WithContainerCheck(s.containerCheck), zktest.WithWhitelist(words...),
+		zktest.WithMaxClientConnections(int(s.maxClientCnxns)),
 	}
 	if s.ttlNodes {
 		opts = append(opts, zktest.WithTTLNodes())
@@ -166,44 +216,90 @@ func (s serving) options() []zktest.Option {
 	return opts
 }
 
-// addrs returns the members' addresses. It refuses an address that other hosts can reach, unless --allow-remote is given: the
-// server lets anybody in.
+// addrs returns the members' addresses. It refuses an address that other hosts can reach, unless --allow-remote is given.
 func (s serving) addrs(ctx context.Context) ([]string, error) {
-	host, service, err := net.SplitHostPort(s.listen)
-	if err != nil {
-		return nil, fmt.Errorf("--listen %q: give host:port, such as 127.0.0.1:2181", s.listen)
-	}
-	port, err := strconv.ParseUint(service, 10, 16)
-	if err != nil {
-		return nil, fmt.Errorf("--listen %q: %q is not a port", s.listen, service)
-	}
 	if s.members < 1 || s.members > maxMembers {
 		return nil, fmt.Errorf("--members %d: give 1 to %d", s.members, maxMembers)
 	}
-	if err := s.onlyHere(ctx, "--listen", s.listen, host); err != nil {
-		return nil, err
-	}
-	if s.control != "" {
-		host, _, err := net.SplitHostPort(s.control)
-		if err != nil {
-			return nil, fmt.Errorf("--control %q: give host:port, such as 127.0.0.1:8474", s.control)
+	for _, other := range []struct {
+		flag, addr string
+		n          int64
+	}{{"--control", s.control, 1}, {"--admin", s.admin, s.members}, {"--metrics", s.metrics, s.members}} {
+		if other.addr == "" {
+			continue
 		}
-		if err := s.onlyHere(ctx, "--control", s.control, host); err != nil {
+		if _, err := s.portsFrom(ctx, other.flag, other.addr, other.n); err != nil {
 			return nil, err
 		}
 	}
-	var addrs []string
-	for i := range uint64(s.members) {
+	return s.portsFrom(ctx, "--listen", s.listen, s.members)
+}
+
+// portsFrom returns n addresses on consecutive ports, from the one that a flag has.
+func (s serving) portsFrom(ctx context.Context, flag, addr string, n int64) (addrs []string, err error) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: give host:port, such as 127.0.0.1:2181", flag, addr)
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %q is not a port", flag, addr, service)
+	}
+	if err := s.onlyHere(ctx, flag, addr, host); err != nil {
+		return nil, err
+	}
+	for i := range uint64(n) {
 		p := port
 		if port != 0 {
 			p += i
 		}
 		if p > 65535 {
-			return nil, fmt.Errorf("--listen %s: no room for %d ports from there", s.listen, s.members)
+			return nil, fmt.Errorf("%s %s: no room for %d ports from there", flag, addr, n)
 		}
 		addrs = append(addrs, net.JoinHostPort(host, strconv.FormatUint(p, 10)))
 	}
 	return addrs, nil
+}
+
+// serveHTTP serves the ports besides ZooKeeper's own that the flags ask for, and reports where they are. stop ends those that were begun.
+func (s serving) serveHTTP(ctx context.Context, srv zkServer, stderr io.Writer) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+	if s.control != "" {
+		url, stopControl, err := serveControl(s.control, srv)
+		if err != nil {
+			return stop, fmt.Errorf("--control: %w", err)
+		}
+		stops = append(stops, stopControl)
+		fmt.Fprintln(stderr, "zklock: control at "+url)
+	}
+	members := adminMembers(srv, s.auth.tlsCert != "")
+	for _, port := range []struct {
+		flag, addr, what, path string
+		handler                func(adminMember) http.Handler
+	}{{"--admin", s.admin, "commands", "/commands", adminHandler}, {"--metrics", s.metrics, "metrics", "/metrics", metricsHandler}} {
+		if port.addr == "" {
+			continue
+		}
+		addrs, err := s.portsFrom(ctx, port.flag, port.addr, s.members)
+		if err != nil {
+			return stop, err
+		}
+		var urls []string
+		for i, m := range members {
+			url, stopPort, err := serveHTTP(addrs[i], port.handler(m))
+			if err != nil {
+				return stop, fmt.Errorf("%s: %w", port.flag, err)
+			}
+			stops, urls = append(stops, stopPort), append(urls, url+port.path)
+		}
+		fmt.Fprintf(stderr, "zklock: %s at %s\n", port.what, strings.Join(urls, ","))
+	}
+	return stop, nil
 }
 
 // onlyHere refuses an address that other hosts can reach, unless that is allowed.
@@ -212,7 +308,7 @@ func (s serving) onlyHere(ctx context.Context, flag, addr, host string) error {
 		return nil
 	}
 	if err := isLoopback(ctx, host); err != nil {
-		return fmt.Errorf("%s %s: %w; this server has no protection of any kind, so give --allow-remote if that is meant", flag, addr, err)
+		return fmt.Errorf("%s %s: %w; this server is for development only, so give --allow-remote if that is meant", flag, addr, err)
 	}
 	return nil
 }

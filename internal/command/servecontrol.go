@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -49,16 +48,9 @@ type control struct {
 
 // serveControl serves the port until stop is called, which returns after the last request.
 func serveControl(addr string, srv zkServer) (url string, stop func(), err error) {
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return "", nil, err
-	}
 	c := &control{srv: srv}
 	c.mu.faults = make(map[int]*zktest.Injection)
-	s := &http.Server{Handler: c.handler(), ReadHeaderTimeout: 10 * time.Second}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) })
-	return "http://" + ln.Addr().String(), func() { _ = s.Close(); serving.Wait() }, nil
+	return serveHTTP(addr, c.handler())
 }
 
 func (c *control) handler() http.Handler {

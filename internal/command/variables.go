@@ -50,7 +50,7 @@ var mustHaveValue = []string{
 	// Another lock, or more permits in use than intended.
 	"semaphore", "semaphore-limit", "permits",
 	// A lease, nodes or a connection that is less safe.
-	"leader-ping", "acl", "auth-file", "tls-ca", "tls-cert", "tls-key", "tls-server-name",
+	"leader-ping", "acl", "auth-file", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "tls-client-ca", "sasl-users",
 	// prune and revoke affect more than intended.
 	"older-than", "holder",
 }

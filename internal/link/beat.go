@@ -52,11 +52,12 @@ func (z *Era) beat(conn uint64) bool {
 // checkHolds asks about the rest again at once (R68). It returns the error of the last transaction, unless one node is the
 // reason for it.
 func (z *Era) checkHolds(nodes []string) (err error) {
-	const maxBytes = 256 << 10 // servers close the connection at 1 MB
+	const each = 32 // bytes that a node takes at most, beside its path
+	most := min(256<<10, z.Longest)
 	for len(nodes) > 0 {
 		n, size := 0, 0
-		for n < len(nodes) && (n == 0 || size < maxBytes) {
-			size += len(nodes[n]) + 32
+		for n < len(nodes) && (n == 0 || size+len(nodes[n])+each <= most) {
+			size += len(nodes[n]) + each
 			n++
 		}
 		var again []string

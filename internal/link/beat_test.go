@@ -70,6 +70,28 @@ func TestBeat_HeldSinceTheLook_IsChecked(t *testing.T) {
 	require.False(t, z.beatNow(conn))
 }
 
+// R111: heartbeats have failed over a connection, and what was held was released before the Session left it. The next hold does not end
+// the connection, and a loss of it does not name those errors.
+func TestHeartbeatsFail_BeforeTheHold_SaysNothing(t *testing.T) {
+	const conn = 3
+	z := sessionOver(&laterOn{answer: tap.Answer{Conn: conn}})
+	hold := func() {
+		ok, err := z.Hold("/locks/a/own", &lossOf{})
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	hold()
+	for range 2 {
+		z.noteBeat(conn, wire.Throttled)
+	}
+	require.ErrorIs(t, z.heartbeatsFail(conn), wire.Throttled)
+	clear(z.mu.held)
+	require.NoError(t, z.heartbeatsFail(conn))
+	hold()
+	require.NoError(t, z.heartbeatsFail(conn))
+	require.NoError(t, z.mu.failing.err)
+}
+
 func multiBody(results ...wire.MultiResult) []byte {
 	return wire.Frame(wire.MultiResponse{Results: results})[4:]
 }

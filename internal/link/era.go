@@ -37,6 +37,8 @@ type Era struct {
 		cause      error // why it is over
 		lease      lease.Lease
 		heard      clock.Instant     // when its server last answered
+		served     clock.Instant     // when a request was last answered, or a server first attached it again after that
+		unserved   bool              // no request has been answered since a server attached it again
 		server     string            // which that is
 		unanswered int               // once it is over: how often a server was asked to end it, and did not answer
 		overAt     clock.Instant     // once it is over: since when
@@ -69,7 +71,7 @@ func NewEra(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mode, r t
 	z := &Era{ID: r.SessionID, Log: log, Clock: clk, Carrier: c, Password: secret.Of(r.Password), Longest: wire.MaxFrame, ended: make(chan struct{})}
 	z.mu.lease = lease.New(mode)
 	z.mu.lease.Attached(conn, shook, r.Timeout, true)
-	z.mu.heard, z.mu.server = shook.Answered, server
+	z.mu.heard, z.mu.served, z.mu.server = shook.Answered, shook.Answered, server
 	z.mu.held, z.mu.kept = make(map[string]Holder), make(map[string]Holder)
 	return z
 }

@@ -29,7 +29,8 @@ var (
 	ErrSilence = fmt.Errorf("%w: no server has answered", ErrLeaseEnded)
 	// ErrNoQuorum: it ended although a server answered.
 	ErrNoQuorum = errors.New("no quorum has confirmed the session")
-	// ErrUnheard: no server has answered for lease.Unheard. A hold would have been lost before, at the end of its lease.
+	// ErrUnheard: no server has answered a request for lease.Unheard. A hold under a QuorumLease would have been lost before, at the
+	// end of its lease.
 	ErrUnheard = errors.New("no server has answered for longer than the session timeout")
 	// ErrExpired: the servers ended it.
 	ErrExpired = errors.New("the servers ended the ZooKeeper session")

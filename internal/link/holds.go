@@ -24,7 +24,12 @@ func (z *Era) reattach(server string, conn uint64, shook lease.Exchange, timeout
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.mu.lease.Attached(conn, shook, timeout, false)
-	z.mu.heard, z.mu.server = max(z.mu.heard, shook.Answered), server
+	// Servers that reject the credentials may attach the session all the same, each time. Then it is given up as if they did not
+	// answer: otherwise its nodes would block their queues for as long as that lasts.
+	if !z.mu.unserved {
+		z.mu.served = max(z.mu.served, shook.Answered)
+	}
+	z.mu.heard, z.mu.server, z.mu.unserved = max(z.mu.heard, shook.Answered), server, true
 	// A reconnect alone keeps no hold: a quorum check has to follow.
 	z.mu.soon = len(z.mu.held)+len(z.mu.kept) > 0
 }
@@ -44,7 +49,7 @@ func (z *Era) answered(conn uint64, f lease.Exchange) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.mu.lease.Answered(conn, f)
-	z.mu.heard = max(z.mu.heard, f.Answered)
+	z.mu.heard, z.mu.served, z.mu.unserved = max(z.mu.heard, f.Answered), max(z.mu.served, f.Answered), false
 }
 
 // quorum renews the lease, unless it has already ended over a hold.
@@ -149,12 +154,12 @@ func (z *Era) LoseIfLate(now clock.Instant) {
 }
 
 // LoseIfUnheard ends the session if no server has answered in it for too long, whether something is held or not. The servers may
-// hear us all the same: then they would keep it, and its nodes in everybody's way, for as long as that lasts (F51).
+// hear us all the same, or reject each request: then they would keep it, and its nodes in everybody's way, for as long as that lasts (F51).
 func (z *Era) LoseIfUnheard(now clock.Instant) {
 	z.mu.Lock()
 	var unheard error
 	if now >= z.unheardLocked() {
-		unheard = fmt.Errorf("%w: the last was %s, %v ago", ErrUnheard, z.mu.server, now.Sub(z.mu.heard).Round(100*time.Millisecond))
+		unheard = fmt.Errorf("%w: the last was %s, %v ago", ErrUnheard, z.mu.server, now.Sub(z.mu.served).Round(100*time.Millisecond))
 	}
 	z.mu.Unlock()
 	if unheard != nil {
@@ -163,7 +168,7 @@ func (z *Era) LoseIfUnheard(now clock.Instant) {
 }
 
 func (z *Era) unheardLocked() clock.Instant {
-	return z.mu.heard.Add(lease.Unheard(z.mu.lease.Timeout()))
+	return z.mu.served.Add(lease.Unheard(z.mu.lease.Timeout()))
 }
 
 // leaseEndedLocked says what let the lease end: this process stood still, no server answered, or none proved the session alive.
@@ -249,6 +254,9 @@ func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) 
 	}
 	ok = err == nil && z.mu.lease.Grants(now)
 	first := ok && len(z.mu.held) == 0
+	if first { // heartbeats that failed before do not concern this hold
+		z.mu.failing = failing{}
+	}
 	if ok {
 		z.mu.held[node] = by
 		for _, n := range more {

@@ -15,13 +15,13 @@ import (
 type LastError struct{ err atomic.Pointer[error] }
 
 // Note takes the error of a request. A success removes the error before it. No response changes nothing, unless servers close the
-// connection at each such request, nor does an error that says something of what was asked.
+// connection at each such request, nor does the end of the context, or an error that says something of what was asked.
 func (l *LastError) Note(err error) {
 	switch {
 	case l == nil:
 	case err == nil:
 		l.err.Store(nil)
-	case errors.Is(err, ErrHungUp), !answer.IsRefusal(err) && !errors.Is(err, zk.ErrConnectionClosed):
+	case errors.Is(err, ErrHungUp), !answer.IsRefusal(err) && !answer.IsAny(err, zk.ErrConnectionClosed, ErrCtxEnded):
 		l.err.Store(&err)
 	}
 }

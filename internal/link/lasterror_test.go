@@ -24,6 +24,8 @@ func TestLastError(t *testing.T) {
 		"the session has moved":           {[]error{wire.Throttled, zk.ErrSessionMoved}, zk.ErrSessionMoved},
 		"a success since":                 {[]error{wire.Throttled, nil}, nil},
 		"no response since":               {[]error{wire.Throttled, zk.ErrConnectionClosed}, wire.Throttled},
+		"the end of the context since":    {[]error{wire.Throttled, ErrCtxEnded}, wire.Throttled},
+		"the end of the context":          {[]error{ErrCtxEnded}, nil},
 		"no response":                     {[]error{zk.ErrConnectionClosed}, nil},
 		"an error about the node":         {[]error{zk.ErrNoNode}, nil},
 		"an error about the node, before": {[]error{zk.ErrNoNode, wire.OperationTimeout}, wire.OperationTimeout},

@@ -230,7 +230,7 @@ func TestDocs_EveryLogLineHasATest(t *testing.T) {
 func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
 	names, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
-	for _, dir := range slices.Concat([]string{"test", "internal/pages", "fence", "fence/zkfence"}, contrib(t), packages[1:]) {
+	for _, dir := range slices.Concat([]string{"test", "internal/pages", "fence", "fence/zkfence", "shards"}, contrib(t), packages[1:]) {
 		more, err := filepath.Glob(dir + "/*_test.go")
 		require.NoError(t, err)
 		names = append(names, more...)

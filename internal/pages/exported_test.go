@@ -20,7 +20,7 @@ import (
 
 // Every exported name says what it promises, in every package but internal/wire, whose names are the protocol's.
 func TestExportedNamesHaveDocComments(t *testing.T) {
-	fset, files := sources(t, append(slices.DeleteFunc(slices.Clone(packages), func(pkg string) bool { return pkg == "internal/wire" }), "fence", "fence/zkfence")...)
+	fset, files := sources(t, append(slices.DeleteFunc(slices.Clone(packages), func(pkg string) bool { return pkg == "internal/wire" }), "fence", "fence/zkfence", "shards")...)
 	missing := func(n ast.Node, name string) {
 		t.Errorf("%s: %s is exported and has no doc comment: say what it does, what it returns when it fails, and what is still true then", fset.Position(n.Pos()), name)
 	}

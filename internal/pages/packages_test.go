@@ -255,6 +255,19 @@ func TestDependencies_FenceIsStandardLibraryOnly(t *testing.T) {
 	}
 }
 
+// Package shards is a user of the library: what its code needs, other users need, too.
+func TestDependencies_ShardsIsTheLibrarysUser(t *testing.T) {
+	fset, files := sources(t, "shards")
+	for _, f := range files {
+		for _, imp := range f.Imports {
+			if name := strings.Trim(imp.Path.Value, `"`); strings.Contains(name, ".") && name != module && name != "github.com/go-zookeeper/zk" {
+				t.Errorf("%s: shards imports %s: do without it, or have the root export it", fset.Position(imp.Pos()), name)
+			}
+		}
+	}
+	require.NotEmpty(t, files)
+}
+
 // Package zkfence brings in the library, package fence, and nothing else but Go.
 func TestDependencies_ZkfenceIsTheLibraryAndFence(t *testing.T) {
 	fset, files := sources(t, "fence/zkfence")

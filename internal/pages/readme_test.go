@@ -30,7 +30,8 @@ func readFile(t *testing.T, name string) string {
 // examples of its own, in zktest.)
 func TestDocs_GoIsInTheExamples(t *testing.T) {
 	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
-	sources := readFile(t, "example_test.go") + readFile(t, "fence/example_test.go") + readFile(t, "fence/zkfence/example_test.go") + readFile(t, "examples/service/main.go")
+	sources := readFile(t, "example_test.go") + readFile(t, "fence/example_test.go") + readFile(t, "fence/zkfence/example_test.go") +
+		readFile(t, "shards/example_test.go") + readFile(t, "examples/service/main.go")
 	for _, pattern := range []string{"contrib/*/example*_test.go", "contrib/*/example*/*.go", "contrib/*/examples/*/*.go"} {
 		names, err := filepath.Glob(pattern)
 		require.NoError(t, err)
@@ -50,7 +51,7 @@ func TestDocs_GoIsInTheExamples(t *testing.T) {
 		}
 		for _, b := range blocks {
 			if !strings.Contains(examples, squeeze(b[1])) {
-				t.Errorf("this block of %s is not in example_test.go, an example_test.go of fence, an example of contrib or examples/service/main.go; change them together:\n%s", name, b[1])
+				t.Errorf("this block of %s is not in example_test.go, an example_test.go of fence or shards, an example of contrib or examples/service/main.go; change them together:\n%s", name, b[1])
 			}
 		}
 	}

@@ -1,0 +1,362 @@
+package shards
+
+// The znodes of a group, and the requests that read and write them.
+//
+//	PATH                  {"format":1,"shards":N}
+//	PATH/members          an election: each member is a candidate, and the leader plans
+//	PATH/members/left-ID  a member that leaves, until its last function has returned
+//	PATH/plan             {"format":1,"members":[…],"shards":[…]}, or empty as long as there is no plan
+//	PATH/shards/NNNN      an ordinary mutex for each shard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+)
+
+const (
+	format     = 1           // of PATH and of the plan
+	maxPlan    = 256 << 10   // bytes, of the 1 MiB that the servers read by default
+	leftPrefix = "left-"     // of the node of a member that leaves
+	lookAgain  = time.Minute // a change is noticed after this at the latest, should a server lose its event
+)
+
+// settings is the data of PATH.
+type settings struct {
+	Format int `json:"format"`
+	Shards int `json:"shards"`
+}
+
+// candidate is the data of a member's node.
+type candidate struct {
+	Member
+	Shards int `json:"shards"` // the number that it was given
+	size   int // of the data
+}
+
+// layout is where a group's znodes are.
+type layout struct {
+	s     *zklock.Session
+	path  string // as given, below the chroot
+	root  string // absolute
+	acl   []zk.ACL
+	calls *sync.WaitGroup // requests that their callers did not wait for
+}
+
+func (l layout) members() string        { return l.root + "/members" }
+func (l layout) plan() string           { return l.root + "/plan" }
+func (l layout) left(id string) string  { return l.members() + "/" + leftPrefix + id }
+func (l layout) shard(shard int) string { return fmt.Sprintf("%s/shards/%04d", l.path, shard) } // as NewMutex wants it
+
+// errorf wraps what a request returned. Then zklock.IsFinal knows what the servers refuse.
+func (l layout) errorf(op string, err error) error {
+	if l.s.State() == zklock.Closed {
+		err = zklock.ErrClosed // go-zookeeper reports a lost connection
+	}
+	return &zklock.Error{Op: "shards: " + op, Path: l.path, Err: err}
+}
+
+// isFinal reports whether the error stays until an operator changes something.
+func isFinal(err error) bool {
+	return zklock.IsFinal(err) || errors.Is(err, ErrShardCount) || errors.Is(err, errLayout)
+}
+
+// await returns what f returns, and the cause of ctx if that ends first: go-zookeeper's calls take
+// no context.
+func await[T any](ctx context.Context, l layout, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	l.calls.Go(func() {
+		value, err := f()
+		done <- result{value, err}
+	})
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// ensure creates the group's znodes for n shards if they are missing, and returns ErrShardCount if
+// they are there for another number.
+func (l layout) ensure(n int) error {
+	if _, err := l.s.Conn().Sync(l.root); err != nil { // so that the server has all that was written before
+		return l.errorf("check the group", err)
+	}
+	for range 10 { // others may create them at the same time
+		data, stat, err := l.s.Conn().Get(l.root)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			err = l.create(n)
+		case err != nil:
+		case len(data) == 0:
+			err = l.adopt(n, stat.Version)
+		default:
+			return l.check(data, n)
+		}
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrBadVersion) {
+			return l.errorf("create the group", err)
+		}
+	}
+	return l.errorf("create the group", errors.New("other clients create and delete it all the time"))
+}
+
+// check compares the data of PATH with the number of shards.
+func (l layout) check(data []byte, n int) error {
+	set, err := parseSettings(data)
+	if err == nil && set.Shards != n {
+		err = fmt.Errorf("%w: the group has %d shards, and this member was given %d: give it %d, or end all members and call SetShards",
+			ErrShardCount, set.Shards, n, set.Shards)
+	}
+	if err != nil {
+		return l.errorf("check the group", err)
+	}
+	return nil
+}
+
+func parseSettings(data []byte) (set settings, err error) {
+	err = json.Unmarshal(data, &set)
+	switch {
+	case set.Format > format: // whatever else is there
+		return set, fmt.Errorf("%w: the group has format %d, and this program knows %d: update the program", errLayout, set.Format, format)
+	case err != nil, set.Format < 1, set.Shards < 1:
+		return set, fmt.Errorf("%w: the node's data %.40q is not that of a group: give the group a path of its own", errLayout, data)
+	}
+	return set, nil
+}
+
+// parts are the requests that create the nodes below PATH.
+func (l layout) parts(except ...string) (ops []any) {
+	for _, name := range []string{"members", "plan", "shards"} {
+		if !slices.Contains(except, name) {
+			ops = append(ops, &zk.CreateRequest{Path: l.root + "/" + name, Acl: l.acl})
+		}
+	}
+	return ops
+}
+
+// create creates PATH with all that is below it in one transaction, and before that the nodes above
+// it.
+func (l layout) create(n int) error {
+	conn := l.s.Conn()
+	for i := 1; i < len(l.path); i++ {
+		if l.path[i] != '/' {
+			continue
+		}
+		isThere, _, err := conn.Exists(l.s.Chroot() + l.path[:i])
+		if err == nil && !isThere {
+			_, err = conn.Create(l.s.Chroot()+l.path[:i], nil, 0, l.acl)
+		}
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return err
+		}
+	}
+	data, _ := json.Marshal(settings{format, n})
+	_, err := conn.Multi(append([]any{&zk.CreateRequest{Path: l.root, Data: data, Acl: l.acl}}, l.parts()...)...)
+	return err
+}
+
+// adopt makes a group of a node that an operator has created empty. It rejects a node with children
+// of another recipe.
+func (l layout) adopt(n int, version int32) error {
+	children, _, err := l.s.Conn().Children(l.root)
+	if err != nil {
+		return err
+	}
+	for _, c := range children {
+		if c != "members" && c != "plan" && c != "shards" {
+			return fmt.Errorf("%w: the path has a child %q, which is not of a group: give the group a path of its own", errLayout, c)
+		}
+	}
+	data, _ := json.Marshal(settings{format, n})
+	_, err = l.s.Conn().Multi(append([]any{&zk.SetDataRequest{Path: l.root, Data: data, Version: version}}, l.parts(children...)...)...)
+	return err
+}
+
+// repair creates the nodes below PATH that are missing.
+func (l layout) repair() error {
+	for _, op := range l.parts() {
+		if _, err := l.s.Conn().Create(op.(*zk.CreateRequest).Path, nil, 0, l.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return l.errorf("create the group", err)
+		}
+	}
+	return nil
+}
+
+// setShards changes the number of shards in one transaction, which fails if a member is present. It
+// returns the previous number.
+func (l layout) setShards(n int) (was int, err error) {
+	fail := func(err error) (int, error) { return 0, l.errorf("set the number of shards", err) }
+	conn := l.s.Conn()
+	if _, err := conn.Sync(l.root); err != nil {
+		return fail(err)
+	}
+	data, stat, err := conn.Get(l.root)
+	switch {
+	case errors.Is(err, zk.ErrNoNode), err == nil && len(data) == 0:
+		return 0, l.ensure(n)
+	case err != nil:
+		return fail(err)
+	}
+	set, err := parseSettings(data)
+	if err != nil {
+		return fail(err)
+	}
+	data, _ = json.Marshal(settings{format, n})
+	_, err = conn.Multi(&zk.DeleteRequest{Path: l.members(), Version: -1}, &zk.CreateRequest{Path: l.members(), Acl: l.acl},
+		&zk.SetDataRequest{Path: l.root, Data: data, Version: stat.Version}, &zk.SetDataRequest{Path: l.plan(), Version: -1})
+	if errors.Is(err, zk.ErrNotEmpty) {
+		err = fmt.Errorf("%w: end them first", ErrMembers)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return set.Shards, nil
+}
+
+// parsePlan decodes the data of PATH/plan. No data means that there is no plan yet.
+func parsePlan(data []byte) (p plan, err error) {
+	if len(data) == 0 {
+		return plan{}, nil
+	}
+	err = json.Unmarshal(data, &p)
+	isBad := func(i int) bool { return i < nobody || i >= len(p.Members) }
+	switch {
+	case p.Format > format: // whatever else is there
+		return plan{}, fmt.Errorf("%w: it has format %d, and this program knows %d: update the program", errPlan, p.Format, format)
+	case err != nil, p.Format < 1, slices.ContainsFunc(p.Shards, isBad):
+		return plan{}, fmt.Errorf("%w: %.40q…: set the node's data to that of an earlier plan, or to none for a new plan", errPlan, data)
+	}
+	return p, nil
+}
+
+// plans returns an iterator over the plans: the current one and then each next one, or errors. A
+// plan that cannot be decoded is such an error. It waits while no server can be reached, and ends
+// with the cause of ctx or a final error.
+func (l layout) plans(ctx context.Context) iter.Seq2[written, error] {
+	return func(yield func(written, error) bool) {
+		pause := backoff{most: pauseMax}
+		for known := int64(-1); ; {
+			r, err := await(ctx, l, l.planW)
+			switch {
+			case ctx.Err() != nil:
+				yield(written{}, context.Cause(ctx))
+				return
+			case err != nil:
+				if err = l.errorf("read the plan", err); !yield(written{}, err) || isFinal(err) {
+					return
+				}
+				pause.wait(ctx)
+				continue
+			case r.zxid != known:
+				p, err := parsePlan(r.data)
+				if err != nil {
+					err = l.errorf("read the plan", err)
+				}
+				if !yield(written{p, r.version}, err) {
+					return
+				}
+			}
+			known = r.zxid
+			pause.reset()
+			l.untilChanged(ctx, r)
+		}
+	}
+}
+
+// written is a plan with the version of its node.
+type written struct {
+	plan
+	version int32
+}
+
+// reading is the answer to one read of the plan's node.
+type reading struct {
+	data    []byte
+	version int32
+	zxid    int64 // of the last write; 0 if there is no node
+	events  <-chan zk.Event
+}
+
+// planW reads the plan and watches it.
+func (l layout) planW() (r reading, err error) {
+	var stat *zk.Stat
+	if r.data, stat, r.events, err = l.s.Conn().GetW(l.plan()); errors.Is(err, zk.ErrNoNode) {
+		var isThere bool
+		switch isThere, _, r.events, err = l.s.Conn().ExistsW(l.plan()); {
+		case err == nil && isThere: // it was created in between
+			return l.planW()
+		case err == nil:
+			return r, nil
+		}
+	}
+	if err == nil {
+		r.version, r.zxid = stat.Version, stat.Mzxid
+	}
+	return r, err
+}
+
+// untilChanged waits for an event, for the end of ctx, or until a look each minute finds that the
+// plan was written.
+func (l layout) untilChanged(ctx context.Context, r reading) {
+	for {
+		select {
+		case <-r.events: // also when the ZooKeeper session has ended
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(lookAgain):
+		}
+		zxid, err := await(ctx, l, func() (int64, error) {
+			_, stat, err := l.s.Conn().Exists(l.plan())
+			if err != nil {
+				return 0, err
+			}
+			return stat.Mzxid, nil
+		})
+		if err != nil || zxid != r.zxid {
+			return
+		}
+	}
+}
+
+// candidate reads the node of a member. A node whose data is not that of a member is returned as
+// one without shards.
+func (l layout) candidate(conn *zk.Conn, node string) (c candidate, err error) {
+	data, _, err := conn.Get(l.members() + "/" + node)
+	if err == nil && json.Unmarshal(data, &c) != nil {
+		c = candidate{}
+	}
+	c.size = len(data)
+	return c, err
+}
+
+// others reports whether a child of PATH/members is a member that has not begun to leave.
+func (l layout) others() (bool, error) {
+	children, _, err := l.s.Conn().Children(l.members())
+	return slices.ContainsFunc(children, func(c string) bool { return !strings.HasPrefix(c, leftPrefix) }), err
+}
+
+// behind reports whether another client is in the queue of the shard that we hold, and otherwise
+// watches the queue.
+func (l layout) behind(hold *zklock.Hold) (bool, <-chan zk.Event, error) {
+	root, node := path.Split(hold.Node())
+	children, _, events, err := l.s.Conn().ChildrenW(strings.TrimSuffix(root, "/"))
+	return slices.ContainsFunc(children, func(c string) bool { return c != node }), events, err
+}
