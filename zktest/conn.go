@@ -68,14 +68,15 @@ func (c *conn) read(inbox chan<- message) {
 		}
 	}
 	// The loop must hear of the end even if it comes from close(); only the end of the server itself
-	// lets it not be heard.
+	// lets it not be heard. As in ZooKeeper, the connection is forgotten before it is closed: whoever
+	// has read the end of the stream is not counted any more.
 	defer func() {
-		c.close()
 		select {
 		case inbox <- message{kind: msgClosed, conn: c}:
 		case <-c.ep.c.done:
 		case <-c.ep.stopping():
 		}
+		c.close()
 	}()
 	r := bufio.NewReaderSize(c.nc, 4096)
 	var head [4]byte
