@@ -93,6 +93,17 @@ func await[T any](ctx context.Context, l layout, f func() (T, error)) (T, error)
 	}
 }
 
+// persist calls f until it succeeds, ctx ends or an error is final.
+func persist[T any](ctx context.Context, l layout, f func() (T, error)) (T, error) {
+	for pause := (backoff{most: pauseMax}); ; {
+		value, err := await(ctx, l, f)
+		if err == nil || ctx.Err() != nil || isFinal(err) {
+			return value, err
+		}
+		pause.wait(ctx)
+	}
+}
+
 // ensure creates the group's znodes for n shards if they are missing, and returns ErrShardCount if
 // they are there for another number.
 func (l layout) ensure(n int) error {
