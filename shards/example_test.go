@@ -154,12 +154,12 @@ func ExampleGroup_Stats() {
 			time.Sleep(time.Millisecond)
 		}
 		st := g.Stats()
-		fmt.Println(st.Name, st.Planner, st.Wanted, st.Working)
+		fmt.Println(g.Path(), st.Name, st.Planner, st.Wanted, st.Working)
 		leave()
 		<-ctx.Done()
 		return nil
 	})
-	// Output: orders-1 true 1 1
+	// Output: /orders/workers orders-1 true 1 1
 }
 
 // Inspect shows an operator the group without being a member of it.
