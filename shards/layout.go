@@ -147,7 +147,7 @@ func parseSettings(data []byte) (set settings, err error) {
 	case set.Format > format: // whatever else is there
 		return set, fmt.Errorf("%w: the group has format %d, and this program knows %d: update the program", errLayout, set.Format, format)
 	case err != nil, set.Format < 1, set.Shards < 1:
-		return set, fmt.Errorf("%w: the node's data %.40q is not that of a group: give the group a path of its own", errLayout, data)
+		return set, fmt.Errorf("%w: the node's data %.40q is not that of a group: give the path of a group, or a new one a path of its own", errLayout, data)
 	}
 	return set, nil
 }
