@@ -287,17 +287,16 @@ func TestVirtual_Stats_Unserved(t *testing.T) {
 		require.NoError(t, err)
 		hold, err := m.Acquire(t.Context())
 		require.NoError(t, err)
-		began, calls := time.Time{}, 0
+		var calls atomic.Int32
 		p := w.joinWith("m", func(ctx context.Context, shard int, hold *zklock.Hold) error {
-			if calls++; shard == 1 && calls == 1 {
-				began = time.Now()
+			if calls.Add(1) == 1 { // of shard 1: the other is held
 				time.Sleep(time.Second)
 				return errors.New("once")
 			}
 			<-ctx.Done()
 			return nil
 		}, 2)
-		w.within(3*time.Second, "start", func() bool { return !began.IsZero() })
+		w.within(3*time.Second, "start", func() bool { return calls.Load() > 0 })
 		time.Sleep(time.Minute)
 		st := p.g.Stats()
 		require.InDelta(t, time.Minute, st.Waiting, float64(50*time.Millisecond))

@@ -16,7 +16,7 @@ import (
 // each shard.
 type Snapshot struct {
 	Plan    Assignment             // Plan.Shards() is 0 as long as there is none
-	Members []Member               // that are present, in the order of their queue: the first one plans
+	Members []Member               // that are present, in their queue: the first one plans
 	Queues  [][]zklock.Participant // of each shard, the holder first. Data is the name of a member
 }
 
@@ -71,7 +71,7 @@ func Inspect(ctx context.Context, s *zklock.Session, path string) (Snapshot, err
 
 // number reads the number of shards of a group.
 func (l layout) number() (int, error) {
-	if _, err := l.s.Conn().Sync(l.root); err != nil { // so that the server has all that was written before
+	if _, err := l.s.Conn().Sync(l.root); err != nil { // a server may lag behind
 		return 0, l.errorf("inspect", err)
 	}
 	data, _, err := l.s.Conn().Get(l.root)
