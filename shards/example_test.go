@@ -154,10 +154,33 @@ func ExampleGroup_Stats() {
 			time.Sleep(time.Millisecond)
 		}
 		st := g.Stats()
-		fmt.Println(st.Name, st.Planner, st.Wanted, st.Working)
+		fmt.Println(g.Path(), st.Name, st.Planner, st.Wanted, st.Working)
 		leave()
 		<-ctx.Done()
 		return nil
 	})
-	// Output: orders-1 true 1 1
+	// Output: /orders/workers orders-1 true 1 1
+}
+
+// Inspect shows an operator the group without being a member of it.
+func ExampleInspect() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	g, err := shards.New(s, "/orders/workers", 1, shards.WithMember("orders-1", nil), shards.WithLogger(quiet))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(ctx)
+	_ = g.Run(ctx, func(ctx context.Context, shard int, hold *zklock.Hold) error {
+		sn, err := shards.Inspect(ctx, s, "/orders/workers")
+		if err != nil {
+			log.Fatal(err)
+		}
+		owner, _ := sn.Plan.Owner(0)
+		fmt.Println(len(sn.Members), owner.Name, string(sn.Queues[0][0].Data), sn.Queues[0][0].Token == hold.Token())
+		leave()
+		<-ctx.Done()
+		return nil
+	})
+	// Output: 1 orders-1 orders-1 true
 }

@@ -272,3 +272,41 @@ func TestVirtual_OtherWaiter(t *testing.T) {
 		w.within(time.Second, "owned", w.isEven)
 	})
 }
+
+// Waiting and Unserved measure the time for which a wanted shard is not worked on, over the rounds
+// of a function that fails, and no other time.
+func TestVirtual_Stats_Unserved(t *testing.T) {
+	inWorld(t, 2, func(t *testing.T, w *world) {
+		s, _ := w.connect()
+		defer s.Close()
+		g, err := New(s, groupPath, 2)
+		require.NoError(t, err)
+		_, err = g.SetShards(t.Context(), 2)
+		require.NoError(t, err)
+		m, err := zklock.NewMutex(s, g.Path()+"/shards/0000")
+		require.NoError(t, err)
+		hold, err := m.Acquire(t.Context())
+		require.NoError(t, err)
+		var calls atomic.Int32
+		p := w.joinWith("m", func(ctx context.Context, shard int, hold *zklock.Hold) error {
+			if calls.Add(1) == 1 { // of shard 1: the other is held
+				time.Sleep(time.Second)
+				return errors.New("once")
+			}
+			<-ctx.Done()
+			return nil
+		}, 2)
+		w.within(3*time.Second, "start", func() bool { return calls.Load() > 0 })
+		time.Sleep(time.Minute)
+		st := p.g.Stats()
+		require.InDelta(t, time.Minute, st.Waiting, float64(50*time.Millisecond))
+		require.InDelta(t, time.Minute+pauseMin, st.Unserved, float64(50*time.Millisecond), "and the pause of the other shard")
+		require.NoError(t, hold.Release(t.Context()))
+		w.within(time.Second, "complete", func() bool { return p.g.Stats().Working == 2 })
+		st = p.g.Stats()
+		time.Sleep(time.Hour)
+		require.Zero(t, st.Waiting)
+		require.InDelta(t, time.Minute+pauseMin, st.Unserved, float64(50*time.Millisecond))
+		require.Equal(t, st, p.g.Stats(), "it does not grow")
+	})
+}

@@ -66,7 +66,7 @@ var (
 	// ErrMembers: a member is present, so the number of shards cannot be changed.
 	ErrMembers = errors.New("the group has members")
 
-	errLayout = errors.New("not a group that this program can join")
+	errLayout = errors.New("not a group of shards that this program knows")
 	errPlan   = errors.New("not a plan that this program can follow")
 )
 
@@ -195,6 +195,9 @@ func (g *Group) mutex(shard int) (*zklock.Mutex, error) {
 	return zklock.NewMutex(g.l.s, g.l.shard(shard), append(g.o.lock(), zklock.WithName(g.l.path))...)
 }
 
+// Path returns the path of the group, as given.
+func (g *Group) Path() string { return g.l.path }
+
 // Run joins the group, calls f in a goroutine of its own for each shard that the plan gives to this
 // member, and leaves the group when ctx ends. It creates the group if that is not there.
 //
@@ -307,6 +310,7 @@ type Stats struct {
 
 	Waiting       time.Duration // the longest time since when a shard has been wanted without a function that works on it
 	LongestReturn time.Duration // of the functions that were asked to end, the longest time since then
+	Unserved      time.Duration // for how long shards were wanted without a function that works on them, in total over the shards
 
 	Started int64 // functions
 	Failed  int64 // functions that returned early or panicked

@@ -93,6 +93,17 @@ func await[T any](ctx context.Context, l layout, f func() (T, error)) (T, error)
 	}
 }
 
+// persist calls f until it succeeds, ctx ends or an error is final.
+func persist[T any](ctx context.Context, l layout, f func() (T, error)) (T, error) {
+	for pause := (backoff{most: pauseMax}); ; {
+		value, err := await(ctx, l, f)
+		if err == nil || ctx.Err() != nil || isFinal(err) {
+			return value, err
+		}
+		pause.wait(ctx)
+	}
+}
+
 // ensure creates the group's znodes for n shards if they are missing, and returns ErrShardCount if
 // they are there for another number.
 func (l layout) ensure(n int) error {
@@ -136,7 +147,7 @@ func parseSettings(data []byte) (set settings, err error) {
 	case set.Format > format: // whatever else is there
 		return set, fmt.Errorf("%w: the group has format %d, and this program knows %d: update the program", errLayout, set.Format, format)
 	case err != nil, set.Format < 1, set.Shards < 1:
-		return set, fmt.Errorf("%w: the node's data %.40q is not that of a group: give the group a path of its own", errLayout, data)
+		return set, fmt.Errorf("%w: the node's data %.40q is not that of a group: give the path of a group, or a new one a path of its own", errLayout, data)
 	}
 	return set, nil
 }

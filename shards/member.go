@@ -86,13 +86,8 @@ func (r *run) run(ctx context.Context) error {
 
 // join sees to the group's znodes. It waits while no server can be reached.
 func (r *run) join(ctx context.Context) error {
-	for pause := (backoff{most: pauseMax}); ; {
-		_, err := await(ctx, r.l, func() (any, error) { return nil, r.l.ensure(r.n) })
-		if err == nil || ctx.Err() != nil || isFinal(err) {
-			return err
-		}
-		pause.wait(ctx)
-	}
+	_, err := persist(ctx, r.l, func() (any, error) { return nil, r.l.ensure(r.n) })
+	return err
 }
 
 // campaign queues with the other members until ctx ends or this process cannot be a member. The

@@ -50,17 +50,33 @@ type worker struct {
 	// Guarded by run.mu.
 	isWanted bool
 	stage    stage
-	since    time.Time // of the stage; of the last wish while nothing works
+	since    time.Time // of the stage
+	idleFrom time.Time // since when the shard is wanted and no function works on it; zero if that is not so
 }
 
 func newWorker(r *run, shard int) *worker {
-	return &worker{r: r, shard: shard, changed: make(chan struct{}, 1), isWanted: true, since: time.Now()}
+	now := time.Now()
+	return &worker{r: r, shard: shard, changed: make(chan struct{}, 1), isWanted: true, since: now, idleFrom: now}
 }
 
 func (w *worker) wantLocked(is bool) {
 	if w.isWanted != is {
 		w.isWanted = is
+		w.measureLocked(time.Now())
 		w.wake()
+	}
+}
+
+// measureLocked follows a change: it adds the time for which a wanted shard was not worked on to
+// the numbers, or begins to measure it.
+func (w *worker) measureLocked(now time.Time) {
+	isIdle := w.isWanted && w.stage != working
+	switch {
+	case isIdle && w.idleFrom.IsZero():
+		w.idleFrom = now
+	case !isIdle && !w.idleFrom.IsZero():
+		w.r.mu.numbers.Unserved += now.Sub(w.idleFrom)
+		w.idleFrom = time.Time{}
 	}
 }
 
@@ -78,14 +94,12 @@ func (w *worker) wish() (isWanted, isLast bool) {
 	return w.isWanted, w.r.mu.isLast
 }
 
-// enter notes the stage. The time of a wait includes the pauses in it.
+// enter notes the stage.
 func (w *worker) enter(s stage) {
 	w.r.mu.Lock()
 	defer w.r.mu.Unlock()
-	if s != queued {
-		w.since = time.Now()
-	}
-	w.stage = s
+	w.stage, w.since = s, time.Now()
+	w.measureLocked(w.since)
 }
 
 // endsUnlessWanted removes the worker if the shard is not wanted. The next wish starts another.
@@ -291,7 +305,8 @@ func (w *worker) addToLocked(s *Stats, now time.Time) {
 		s.Returning++
 		s.LongestReturn = max(s.LongestReturn, now.Sub(w.since))
 	}
-	if w.isWanted && w.stage != working {
-		s.Waiting = max(s.Waiting, now.Sub(w.since))
+	if !w.idleFrom.IsZero() {
+		s.Waiting = max(s.Waiting, now.Sub(w.idleFrom))
+		s.Unserved += now.Sub(w.idleFrom)
 	}
 }

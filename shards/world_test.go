@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,10 +48,12 @@ type world struct {
 	addr    string
 	n       int
 	quiet   time.Duration
+	session []zklock.Option               // of the processes, instead of the usual ones
 	return_ func(shard int) time.Duration // how long a function takes to return; nil: no time
 	procs   []*proc
 	hosts   int
 	logs    *logBook
+	bytes   atomic.Int64 // that the clients have sent and received
 
 	mu       sync.Mutex
 	running  [][]*job
@@ -117,10 +120,10 @@ func (w *world) logger() *slog.Logger { return slog.New(slog.NewTextHandler(w.lo
 func (w *world) connect(opts ...zklock.Option) (*zklock.Session, string) {
 	w.hosts++
 	host := fmt.Sprintf("10.0.%d.%d", w.hosts/250, w.hosts%250+1)
-	opts = append([]zklock.Option{zklock.WithSessionTimeout(sessionTimeout),
-		zklock.WithLease(zklock.SingleServerLease()), zklock.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))}, opts...)
+	opts = slices.Concat([]zklock.Option{zklock.WithSessionTimeout(sessionTimeout), zklock.WithLease(zklock.SingleServerLease()),
+		zklock.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))}, w.session, opts)
 	if w.net != nil {
-		opts = append(opts, zklock.WithDialer(w.net.DialFrom(host)))
+		opts = append(opts, zklock.WithDialer(counted(w.net.DialFrom(host), &w.bytes)))
 	}
 	s, err := zklock.Connect(w.t.Context(), w.addr, opts...)
 	require.NoError(w.t, err)

@@ -37,6 +37,28 @@
 //	zklock_lease_left_seconds  gauge    the shortest lease of a Session that holds something; missing if none does
 //	zklock_reconnects_total    counter  how often Sessions were attached again, closed ones included
 //
+// # By group of shards
+//
+// These come from Group.Stats of the groups that WatchGroup was given. lock is the path of the group, as it is for the locks of the
+// group above: zklock_is_leader shows which process plans, and the mutexes of the shards are one line. Counters begin again with each
+// call of Run.
+//
+//	zklock_shards_wanted                  gauge    lock  shards that the plan gives to this process
+//	zklock_shards_working                 gauge    lock  shards on which a function works
+//	zklock_shards_unwanted                gauge    lock  of those, the ones that wait for another process to take them over
+//	zklock_shards_returning               gauge    lock  shards whose function was asked to end and has not returned
+//	zklock_shards_longest_wait_seconds    gauge    lock  the longest time for which a shard has been wanted and not worked on
+//	zklock_shards_longest_return_seconds  gauge    lock  the longest time since a function that has not returned was asked to end
+//	zklock_shards_name_taken              gauge    lock  1 if another member has the name of this one, which gets no shards
+//	zklock_shards_unserved_seconds_total  counter  lock  for how long shards were wanted and not worked on, added up over the shards
+//	zklock_shards_failed_total            counter  lock  functions that returned early or panicked
+//	zklock_shards_lost_total              counter  lock  holds that were lost while a function worked
+//	zklock_shards_plans_total             counter  lock  plans that this process has written
+//	zklock_shards_moves_total             counter  lock  moves of shards in those plans
+//
+// A process knows nothing of shards that the plan gives to others: for the shards that a dead process had, look at the time from its
+// death to the next plan, and use `zklock shards`.
+//
 // # Cardinality
 //
 // lock is the name that WithName gave, otherwise the path as given. The first 100 names (WithMaxLocks) have series of their own; all later
@@ -55,6 +77,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/shards"
 )
 
 // Metrics counts the acquires and holds of the Sessions that were given its Option, and asks those that it watches for their Stats. It is a
@@ -70,6 +93,7 @@ type Metrics struct {
 	lost     *prometheus.CounterVec
 
 	sessions sessions
+	groups   groups
 
 	mu    sync.Mutex // guards what follows, and what the lines have; not held while a Hold is asked
 	names names
@@ -103,7 +127,7 @@ func New(opts ...Option) *Metrics {
 		names: names{limit: 100, known: make(map[string]struct{})},
 		lines: make(map[lineKey]*line),
 	}
-	m.sessions.watched = make(map[*zklock.Session]struct{})
+	m.sessions.watched, m.groups.watched = make(map[*zklock.Session]struct{}), make(map[*shards.Group]struct{})
 	m.trace = zklock.Trace{AcquireStart: m.acquireStart, AcquireEnd: m.acquireEnd, HoldLost: m.holdLost, HoldEnd: m.holdEnd}
 	for _, opt := range opts {
 		if opt == nil {
@@ -133,12 +157,16 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range byProcess {
 		ch <- d
 	}
+	for _, metric := range byGroup {
+		ch <- metric.desc
+	}
 }
 
 // Collect is for the registry. It asks the Sessions and the holds of elections as they are now, and sends nothing.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.sessions.collect(ch) // first: a lease that has ended ends its holds
 	m.collectLines(ch)
+	m.collectGroups(ch)
 	for _, c := range []prometheus.Collector{m.acquires, m.held, m.overrun, m.lost} {
 		c.Collect(ch)
 	}

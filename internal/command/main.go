@@ -173,7 +173,7 @@ To try it without servers:
 		return err
 	})
 	root.SetVersionTemplate("zklock {{.Version}}\n")
-	root.AddCommand(withVariables(newRunCommand(), newListCommand(), newRunsCommand(), newRevokeCommand(), newDeleteCommand(), newExpireCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())...)
+	root.AddCommand(withVariables(newRunCommand(), newListCommand(), newRunsCommand(), newShardsCommand(), newRevokeCommand(), newDeleteCommand(), newExpireCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())...)
 	usage := root.UsageFunc()
 	root.SetUsageFunc(func(c *cobra.Command) error {
 		err := usage(c)

@@ -5,6 +5,7 @@ package rulestest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/contrib/zklockprom"
 	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/shards"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -120,6 +122,25 @@ func (p *process) stand() {
 		_ = e.Campaign(ctx, func(ctx context.Context, _ *zklock.Hold) error { <-ctx.Done(); return ctx.Err() })
 	}()
 }
+
+// join runs a member of a group of eight shards until the test ends. It is watched if it is on the process's own Session.
+func (p *process) join(s *zklock.Session, name string, f shards.Func) {
+	g, err := shards.New(s, "/orders/workers", 8, shards.WithMember(name, nil), shards.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(p.t, err)
+	if s == p.s {
+		p.metrics.WatchGroup(g)
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	p.t.Cleanup(func() { leave(); <-done })
+	go func() {
+		defer close(done)
+		_ = g.Run(ctx, f)
+	}()
+}
+
+// partition works until its context ends.
+func partition(ctx context.Context, _ int, _ *zklock.Hold) error { <-ctx.Done(); return nil }
 
 var faults = map[string]struct {
 	happens func(p *process)
@@ -242,6 +263,54 @@ var faults = map[string]struct {
 		require.NoError(p.t, e.Campaign(context.Background(), func(context.Context, *zklock.Hold) error { p.pass(time.Minute); return nil }))
 		p.pass(3 * time.Minute)
 	}, nil},
+	"none: a group works on its shards for hours, and a member joins": {func(p *process) {
+		p.join(p.s, "a", partition)
+		p.pass(70 * time.Minute)
+		p.join(p.connect(), "b", partition)
+		p.pass(10 * time.Minute)
+	}, nil},
+	"another client holds a shard that is no member": {func(p *process) {
+		m, err := zklock.NewMutex(p.connect(), "/orders/workers/shards/0003")
+		require.NoError(p.t, err)
+		p.join(p.s, "a", func(ctx context.Context, shard int, h *zklock.Hold) error { // it lets go of one shard for a moment
+			if shard == 3 {
+				time.Sleep(time.Second)
+				return nil
+			}
+			return partition(ctx, shard, h)
+		})
+		time.Sleep(1500 * time.Millisecond)
+		_, err = m.Acquire(context.Background())
+		require.NoError(p.t, err)
+		p.pass(10 * time.Minute)
+	}, []string{"ZklockShardsWaiting"}},
+	"a function does not return": {func(p *process) {
+		letGo := make(chan struct{})
+		defer close(letGo)
+		p.join(p.s, "a", func(ctx context.Context, shard int, h *zklock.Hold) error {
+			<-ctx.Done()
+			<-letGo
+			return nil
+		})
+		p.pass(time.Minute)
+		p.join(p.connect(), "b", partition)
+		p.pass(5 * time.Minute)
+	}, []string{"ZklockShardsNotReturning"}},
+	"a function fails": {func(p *process) {
+		p.join(p.s, "a", func(ctx context.Context, shard int, h *zklock.Hold) error {
+			if shard == 3 {
+				return errors.New("no")
+			}
+			return partition(ctx, shard, h)
+		})
+		p.pass(20 * time.Minute)
+	}, []string{"ZklockShardsFailing"}},
+	"two members have one name": {func(p *process) {
+		p.join(p.connect(p.metrics.Option()), "a", partition) // the leader is scraped
+		p.pass(time.Minute)
+		p.join(p.s, "a", partition)
+		p.pass(3 * time.Minute)
+	}, []string{"ZklockShardsNameTaken"}},
 	"something that is no candidate keeps the candidates from leading": {func(p *process) {
 		p.acquire(p.connect())
 		p.stand()
@@ -288,7 +357,7 @@ func TestFaults_FireEachAlert(t *testing.T) {
 	}
 	for _, g := range parse(t).Groups {
 		for _, r := range g.Rules {
-			require.Equal(t, g.Name == "zklock", fired[r.Alert], r.Alert)
+			require.Equal(t, g.Name != "zklock-run", fired[r.Alert], r.Alert)
 		}
 	}
 }

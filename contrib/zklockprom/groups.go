@@ -1,0 +1,94 @@
+package zklockprom
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/shards"
+)
+
+// groups is the groups of shards that are watched.
+type groups struct {
+	mu      sync.Mutex
+	watched map[*shards.Group]struct{}
+}
+
+// groupMetric is a metric of a group: a gauge or a counter.
+type groupMetric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(s *shards.Stats) float64
+}
+
+func groupGauge(name, help string, value func(s *shards.Stats) float64) groupMetric {
+	return groupMetric{describe(name, help, "lock"), prometheus.GaugeValue, value}
+}
+
+func groupCounter(name, help string, value func(s *shards.Stats) float64) groupMetric {
+	return groupMetric{describe(name, help, "lock"), prometheus.CounterValue, value}
+}
+
+var byGroup = []groupMetric{
+	groupGauge("zklock_shards_wanted", "Shards that the plan gives to this process.", func(s *shards.Stats) float64 { return float64(s.Wanted) }),
+	groupGauge("zklock_shards_working", "Shards on which a function works.", func(s *shards.Stats) float64 { return float64(s.Working) }),
+	groupGauge("zklock_shards_unwanted", "Of those, the ones that wait for another process to take them over.",
+		func(s *shards.Stats) float64 { return float64(s.Unwanted) }),
+	groupGauge("zklock_shards_returning", "Shards whose function was asked to end and has not returned.",
+		func(s *shards.Stats) float64 { return float64(s.Returning) }),
+	groupGauge("zklock_shards_longest_wait_seconds", "The longest time for which a shard has been wanted and not worked on.",
+		func(s *shards.Stats) float64 { return s.Waiting.Seconds() }),
+	groupGauge("zklock_shards_longest_return_seconds", "The longest time since a function that has not returned was asked to end.",
+		func(s *shards.Stats) float64 { return s.LongestReturn.Seconds() }),
+	groupGauge("zklock_shards_name_taken", "Whether another member of the group has the name of this one, which gets no shards.",
+		func(s *shards.Stats) float64 { return isTrue(s.NameTaken) }),
+	groupCounter("zklock_shards_unserved_seconds_total", "For how long shards were wanted and not worked on, added up over the shards.",
+		func(s *shards.Stats) float64 { return s.Unserved.Seconds() }),
+	groupCounter("zklock_shards_failed_total", "Functions that returned early or panicked.", func(s *shards.Stats) float64 { return float64(s.Failed) }),
+	groupCounter("zklock_shards_lost_total", "Holds that were lost while a function worked.", func(s *shards.Stats) float64 { return float64(s.Lost) }),
+	groupCounter("zklock_shards_plans_total", "Plans that this process has written.", func(s *shards.Stats) float64 { return float64(s.Plans) }),
+	groupCounter("zklock_shards_moves_total", "Moves of shards in those plans.", func(s *shards.Stats) float64 { return float64(s.Moves) }),
+}
+
+func isTrue(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// WatchGroup adds the Stats of a group of shards to the metrics, for as long as m is used. A Group is counted once, however often
+// it is watched. WatchGroup panics if g is nil.
+func (m *Metrics) WatchGroup(g *shards.Group) {
+	g.Path() // panics where the mistake is
+	m.groups.mu.Lock()
+	defer m.groups.mu.Unlock()
+	m.groups.watched[g] = struct{}{}
+}
+
+// collectGroups adds up the numbers of the groups that have one label; of times, the longest counts.
+func (m *Metrics) collectGroups(ch chan<- prometheus.Metric) {
+	sums := map[string]*shards.Stats{}
+	m.groups.mu.Lock()
+	for g := range m.groups.watched {
+		m.mu.Lock()
+		label := m.names.label(zklock.AcquireInfo{Path: g.Path()}) // that of the group's locks
+		m.mu.Unlock()
+		s := g.Stats()
+		sum := sums[label]
+		if sum == nil {
+			sums[label] = &s
+			continue
+		}
+		sum.Wanted, sum.Working, sum.Unwanted, sum.Returning = sum.Wanted+s.Wanted, sum.Working+s.Working, sum.Unwanted+s.Unwanted, sum.Returning+s.Returning
+		sum.Waiting, sum.LongestReturn, sum.NameTaken = max(sum.Waiting, s.Waiting), max(sum.LongestReturn, s.LongestReturn), sum.NameTaken || s.NameTaken
+		sum.Unserved, sum.Failed, sum.Lost, sum.Plans, sum.Moves = sum.Unserved+s.Unserved, sum.Failed+s.Failed, sum.Lost+s.Lost, sum.Plans+s.Plans, sum.Moves+s.Moves
+	}
+	m.groups.mu.Unlock()
+	for label, sum := range sums {
+		for _, metric := range byGroup {
+			ch <- prometheus.MustNewConstMetric(metric.desc, metric.kind, metric.value(sum), label)
+		}
+	}
+}
