@@ -35,7 +35,7 @@ func (c countedConn) Write(p []byte) (int, error) {
 }
 
 // counted wraps a way to the servers.
-func counted(dial zktest.Dialer, bytes *atomic.Int64) zktest.Dialer {
+func counted(dial zk.Dialer, bytes *atomic.Int64) zk.Dialer {
 	return func(network, address string, timeout time.Duration) (net.Conn, error) {
 		conn, err := dial(network, address, timeout)
 		if err != nil {
