@@ -14,7 +14,7 @@ all: check test
 ## random faults for each other recipe. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
 ## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
 ## take, because those of the command and of processes mostly wait.
-LONGEST := ./test ./internal/command ./internal/supervise ./internal/zkserver ./internal/frames
+LONGEST := ./test ./internal/command ./shards ./internal/supervise ./internal/zkserver ./internal/frames
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")

@@ -184,7 +184,7 @@ var library = []mutant{
 
 	// Sessions that were given up, or should be over.
 	{"a session without an answer goes on", "F23, F51, I6", "internal/link", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain|TestVirtual_OneWay_WaiterCutOff_NextIsGranted", []Swap{{
-		"Era.unheardLocked", "z.mu.heard.Add(lease.Unheard(", "z.mu.heard.Add(1000 * lease.Unheard("}}},
+		"Era.unheardLocked", "z.mu.served.Add(lease.Unheard(", "z.mu.served.Add(1000 * lease.Unheard("}}},
 	{"a place is lost in a short outage", "F22", "internal/lease", "TestVirtual_ServerAway_WaiterKeepsItsPlace", []Swap{{
 		"Unheard", "return timeout + IdleRead(timeout) + time.Second", "return timeout"}}},
 	{"a session that was given up is taken up again", "I5", "internal/link", "TestLink_GivenUpSession_IsRefused", []Swap{{
