@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/link"
 )
 
 // worker is a goroutine of a client that acquires, tries, gives up, re-enters, writes, and releases at random.
@@ -111,6 +112,8 @@ func (k *worker) acquire(ctx context.Context, try bool, bound time.Duration) (*z
 		w.count("given up")
 	case errors.Is(err, zklock.ErrClosed) && k.c.hasClosed(s):
 		w.count("ended by Close")
+	case errors.Is(err, link.ErrHungUp): // three connections in a row were cut at creates
+		w.count("cut off at creates")
 	default:
 		w.failf("acquire: %v", err)
 	}
