@@ -71,10 +71,12 @@ platforms:
 i386:
 	scripts/i386
 
-## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo
+## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo; and the
+## shards of processes that are killed, on the installed one
 servers:
 	scripts/setup compiler zookeeper clients kerberos
 	scripts/servers
+	ZKLOCK_TEST_REAL=1 $(GO) test -count=1 -v -timeout 10m -run '^TestReal' ./shards
 
 ## the library against containers, and docker-compose.yml
 integration:
@@ -99,6 +101,7 @@ simulation:
 	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
 	$(GO) test -count=1 -v -timeout 0 -run TestVirtual ./test -random.hours=$(HOURS)
 	$(GO) test -count=1 -v -run TestEnsemble_Chaos ./zktest -chaos.seeds=100
+	$(GO) test -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large' ./shards -shards.worlds=1000 -shards.large
 
 ## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it (with
 ## -p 1, go test prints each as it ends)

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -192,11 +193,23 @@ func onReal(t *testing.T, addr func() string) *processes {
 	for i := range realMembers {
 		ps.start(fmt.Sprint("m", i))
 		if i == 0 {
-			time.Sleep(300 * time.Millisecond) // it becomes the planner
+			ps.joined() // it is the planner
 		}
 	}
 	ps.even(20*time.Second, "start")
 	return ps
+}
+
+// joined waits until a member is in the queue.
+func (ps *processes) joined() {
+	ps.t.Helper()
+	conn, _, err := zk.Connect(strings.Split(ps.addr, ","), sessionTimeout, zk.WithLogInfo(false))
+	require.NoError(ps.t, err)
+	defer conn.Close()
+	require.Eventually(ps.t, func() bool {
+		members, _, err := conn.Children(groupPath + "/members")
+		return err == nil && len(members) > 0
+	}, 20*time.Second, 10*time.Millisecond, "no member has joined")
 }
 
 const realMembers = 8
@@ -216,7 +229,7 @@ func TestReal_Killed(t *testing.T) {
 		name := fmt.Sprint("m", i)
 		ps.end(name, syscall.SIGTERM)
 		ps.start(name)
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // what is tested: a second between two members
 	}
 	ps.even(20*time.Second, "a rolling restart, with 1 s between")
 }
@@ -232,7 +245,7 @@ func TestReal_Killed_Ensemble(t *testing.T) {
 	leader, err := ens.Leader()
 	require.NoError(t, err)
 	require.NoError(t, leader.Kill())
-	time.Sleep(2 * sessionTimeout)
+	time.Sleep(2 * sessionTimeout) // in which every session that nobody took back would have expired
 	require.Zero(t, ps.even(time.Second, "the leader is killed"), "moves")
 	ps.end("m3", syscall.SIGKILL)
 	ps.even(20*time.Second, "a member is killed")

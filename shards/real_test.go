@@ -48,7 +48,7 @@ func TestReal_StartJoinLeave(t *testing.T) {
 
 // report prints what has moved since the last report, and returns how much.
 func (w *world) report(what string) int {
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(200 * time.Millisecond) // in which a move too many would show
 	moves, gaps := w.reset()
 	slices.Sort(gaps)
 	require.NotEmpty(w.t, gaps)

@@ -349,3 +349,19 @@ func TestVirtual_AfterALoss_TheOwnerQueuesAgain(t *testing.T) {
 		}
 	})
 }
+
+// R111: a leader looks at who has the session for pings, too. The hold stands, as the session does:
+// the connection ends, and the next one takes the session back.
+func TestVirtual_PingSaysThatTheSessionMoved_HoldStands(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		h := acquire(t, newMutex(t, s, "/job"))
+		moved := v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Fail(zktest.SessionMoved).Once())
+		id := s.SessionID()
+		time.Sleep(time.Minute) // virtual: many pings
+		require.Equal(t, 1, moved.Fired())
+		require.NoError(t, h.Err())
+		require.Equal(t, id, s.SessionID())
+		release(t, h)
+	})
+}

@@ -363,7 +363,7 @@ func (r report) Refused(op wire.Op, code wire.Code) {
 		r.tap.Leave(why)
 		return
 	}
-	if code == wire.SessionMoved && op != wire.OpPing {
+	if code == wire.SessionMoved {
 		// The server executes no write of this connection any more, and another connection takes the
 		// session back. Servers since ZOOKEEPER-2886 close the connection themselves.
 		r.tap.Leave(fmt.Errorf("%w (%d)", errMoved, code))
