@@ -39,8 +39,8 @@
 //     without a client and its delays. History holds the last 100,000 changes with their sessions,
 //     zxids and times, for checkers.
 //   - Several servers: an [Ensemble] has lag, members that are cut off, and elections.
-//   - Real servers: a [Proxy] injects the same faults for any server, and [ExpireSession]
-//     expires a session there.
+//   - Real servers: a [Proxy] injects the same faults for any server, and [ExpireSession] expires a
+//     session there.
 //   - Other languages: the command zklock serve runs this server in a process of its own, with
 //     faults over HTTP.
 //
@@ -71,9 +71,9 @@
 // events are sent only to sessions with READ, as by that server and by 3.8.4 and later.
 // [WithVersion] makes it a 3.9.3 or a 3.9.6, which are compared with Debian's packages, too.
 //
-// [Ensemble] adds the behaviour of several servers that matters to a lock: lag, session renewals that
-// reach the leader late, servers that are cut off from the leader, elections, sessions that move
-// from one server to another, and the list of members in /zookeeper/config.
+// [Ensemble] adds the behaviour of several servers that matters to a lock: lag, session renewals
+// that reach the leader late, servers that are cut off from the leader, elections, sessions that
+// move from one server to another, and the list of members in /zookeeper/config.
 //
 // # Limitations
 //

@@ -170,7 +170,7 @@ type Stat struct {
 	Version, Cversion, Aversion int32
 	EphemeralOwner              int64
 	DataLength, NumChildren     int32
-	Creates                     int32 // the number of children ever created, which is the next sequence number
+	Creates                     int32 // children ever created: the next sequence number
 	Container                   bool
 }
 
