@@ -1,6 +1,7 @@
 package wire
 
-// ConnectRequest is the first frame of a connection: it asks for a session, or for its own back.
+// ConnectRequest is the first frame of a connection: it requests a new session, or re-attaches to
+// one.
 type ConnectRequest struct {
 	ProtocolVersion int32
 	LastZxidSeen    int64
@@ -8,7 +9,7 @@ type ConnectRequest struct {
 	SessionID       int64 // 0 for a new session
 	Password        []byte
 	ReadOnly        bool
-	HasReadOnly     bool // go-zookeeper does not send the readOnly byte, and then gets none back
+	HasReadOnly     bool // go-zookeeper sends no readOnly byte, and then the response has none either
 }
 
 // Encode appends the request.
@@ -23,7 +24,7 @@ func (r ConnectRequest) Encode(e *Encoder) {
 	}
 }
 
-// Decode takes the request.
+// Decode reads the request.
 func (r *ConnectRequest) Decode(d *Decoder) {
 	*r = ConnectRequest{
 		ProtocolVersion: d.Int32(), LastZxidSeen: d.Int64(), Timeout: d.Int32(),
@@ -35,7 +36,8 @@ func (r *ConnectRequest) Decode(d *Decoder) {
 	}
 }
 
-// ConnectResponse answers a [ConnectRequest]. Session id 0 says that the session is gone.
+// ConnectResponse is the response to a [ConnectRequest]. Session id 0 reports that the session has
+// ended.
 type ConnectResponse struct {
 	ProtocolVersion int32
 	Timeout         int32 // as negotiated, milliseconds
@@ -56,7 +58,7 @@ func (r ConnectResponse) Encode(e *Encoder) {
 	}
 }
 
-// Decode takes the response.
+// Decode reads the response.
 func (r *ConnectResponse) Decode(d *Decoder) {
 	*r = ConnectResponse{
 		ProtocolVersion: d.Int32(), Timeout: d.Int32(), SessionID: d.Int64(), Password: d.Buffer(),
@@ -67,9 +69,9 @@ func (r *ConnectResponse) Decode(d *Decoder) {
 	}
 }
 
-// SessionPassword returns the password that every ZooKeeper from 3.4 on gives the session: 16 bytes of a
-// java.util.Random seeded with the id and a constant. Knowing the id is enough to take a session over, which
-// is how a test ends one on any server.
+// SessionPassword returns the password that ZooKeeper from 3.4 on gives the session: 16 bytes of a
+// java.util.Random seeded with the id and a constant. So the id is enough to take over a session,
+// which is how a test ends one on any server.
 func SessionPassword(session int64) []byte {
 	const superSecret = 0xB3415C00
 	const mask = 1<<48 - 1

@@ -1,6 +1,7 @@
 package wire
 
-// CreateRequest is the body of create, create2, createContainer and createTTL; TTL travels with the last only.
+// CreateRequest is the body of create, create2, createContainer and createTTL; only the last sends
+// TTL.
 type CreateRequest struct {
 	Path  string
 	Data  []byte
@@ -17,12 +18,12 @@ func (r CreateRequest) Encode(e *Encoder) {
 	e.Int32(r.Flags)
 }
 
-// Decode takes a request without a TTL.
+// Decode reads a request without a TTL.
 func (r *CreateRequest) Decode(d *Decoder) {
 	*r = CreateRequest{Path: d.Text(), Data: d.Buffer(), ACL: decodeACLs(d), Flags: d.Int32(), TTL: -1}
 }
 
-// CreateTTLRequest is a [CreateRequest] that travels with its TTL.
+// CreateTTLRequest is a [CreateRequest] with its TTL.
 type CreateTTLRequest struct{ CreateRequest }
 
 // Encode appends the request.
@@ -31,7 +32,7 @@ func (r CreateTTLRequest) Encode(e *Encoder) {
 	e.Int64(r.TTL)
 }
 
-// Decode takes the request.
+// Decode reads the request.
 func (r *CreateTTLRequest) Decode(d *Decoder) {
 	r.CreateRequest.Decode(d)
 	r.TTL = d.Int64()
@@ -43,10 +44,10 @@ type PathRequest struct{ Path string }
 // Encode appends the request.
 func (r PathRequest) Encode(e *Encoder) { e.String(r.Path) }
 
-// Decode takes the request.
+// Decode reads the request.
 func (r *PathRequest) Decode(d *Decoder) { r.Path = d.Text() }
 
-// PathVersionRequest is the body of delete and check. Version -1 matches all.
+// PathVersionRequest is the body of delete and check. Version -1 matches any version.
 type PathVersionRequest struct {
 	Path    string
 	Version int32
@@ -58,7 +59,7 @@ func (r PathVersionRequest) Encode(e *Encoder) {
 	e.Int32(r.Version)
 }
 
-// Decode takes the request.
+// Decode reads the request.
 func (r *PathVersionRequest) Decode(d *Decoder) {
 	*r = PathVersionRequest{Path: d.Text(), Version: d.Int32()}
 }
@@ -75,7 +76,7 @@ func (r PathWatchRequest) Encode(e *Encoder) {
 	e.Bool(r.Watch)
 }
 
-// Decode takes the request.
+// Decode reads the request.
 func (r *PathWatchRequest) Decode(d *Decoder) {
 	*r = PathWatchRequest{Path: d.Text(), Watch: d.Bool()}
 }
@@ -94,7 +95,7 @@ func (r SetDataRequest) Encode(e *Encoder) {
 	e.Int32(r.Version)
 }
 
-// Decode takes the request.
+// Decode reads the request.
 func (r *SetDataRequest) Decode(d *Decoder) {
 	*r = SetDataRequest{Path: d.Text(), Data: d.Buffer(), Version: d.Int32()}
 }
@@ -113,7 +114,7 @@ func (r SetACLRequest) Encode(e *Encoder) {
 	e.Int32(r.Version)
 }
 
-// Decode takes the request.
+// Decode reads the request.
 func (r *SetACLRequest) Decode(d *Decoder) {
 	*r = SetACLRequest{Path: d.Text(), ACL: decodeACLs(d), Version: d.Int32()}
 }
@@ -132,21 +133,22 @@ func (r AuthRequest) Encode(e *Encoder) {
 	e.Buffer(r.Auth)
 }
 
-// Decode takes the request.
+// Decode reads the request.
 func (r *AuthRequest) Decode(d *Decoder) {
 	*r = AuthRequest{Type: d.Int32(), Scheme: d.Text(), Auth: d.Buffer()}
 }
 
-// SASLToken is the body of sasl, and of its answer: what a mechanism says to the other side.
+// SASLToken is the body of sasl and of its response: a token of the mechanism.
 type SASLToken struct{ Token []byte }
 
 // Encode appends the token.
 func (r SASLToken) Encode(e *Encoder) { e.Buffer(r.Token) }
 
-// Decode takes the token.
+// Decode reads the token.
 func (r *SASLToken) Decode(d *Decoder) { r.Token = d.Buffer() }
 
-// SetWatchesRequest is the body of setWatches and setWatches2; the persistent ones travel with the second only.
+// SetWatchesRequest is the body of setWatches and setWatches2; only the second sends the persistent
+// watches.
 type SetWatchesRequest struct {
 	RelativeZxid int64
 	Data         []string
@@ -164,12 +166,12 @@ func (r SetWatchesRequest) Encode(e *Encoder) {
 	e.Strings(r.Child)
 }
 
-// Decode takes the body of setWatches.
+// Decode reads the body of setWatches.
 func (r *SetWatchesRequest) Decode(d *Decoder) {
 	*r = SetWatchesRequest{RelativeZxid: d.Int64(), Data: d.Strings(), Exist: d.Strings(), Child: d.Strings()}
 }
 
-// SetWatches2Request is a [SetWatchesRequest] that travels with its persistent watches.
+// SetWatches2Request is a [SetWatchesRequest] with its persistent watches.
 type SetWatches2Request struct{ SetWatchesRequest }
 
 // Encode appends the body of setWatches2.
@@ -179,7 +181,7 @@ func (r SetWatches2Request) Encode(e *Encoder) {
 	e.Strings(r.Recursive)
 }
 
-// Decode takes the body of setWatches2.
+// Decode reads the body of setWatches2.
 func (r *SetWatches2Request) Decode(d *Decoder) {
 	r.SetWatchesRequest.Decode(d)
 	r.Persistent = d.Strings()
@@ -198,7 +200,7 @@ func (r WatchesRequest) Encode(e *Encoder) {
 	e.Int32(r.Type)
 }
 
-// Decode takes the request.
+// Decode reads the request.
 func (r *WatchesRequest) Decode(d *Decoder) { *r = WatchesRequest{Path: d.Text(), Type: d.Int32()} }
 
 // AddWatchRequest is the body of addWatch.
@@ -213,7 +215,7 @@ func (r AddWatchRequest) Encode(e *Encoder) {
 	e.Int32(r.Mode)
 }
 
-// Decode takes the request.
+// Decode reads the request.
 func (r *AddWatchRequest) Decode(d *Decoder) { *r = AddWatchRequest{Path: d.Text(), Mode: d.Int32()} }
 
 // GetEphemeralsRequest is the body of getEphemerals.
@@ -222,5 +224,5 @@ type GetEphemeralsRequest struct{ Prefix string }
 // Encode appends the request.
 func (r GetEphemeralsRequest) Encode(e *Encoder) { e.String(r.Prefix) }
 
-// Decode takes the request; a null prefix is an empty one.
+// Decode reads the request; a null prefix becomes empty.
 func (r *GetEphemeralsRequest) Decode(d *Decoder) { r.Prefix, _ = d.NullableString() }
