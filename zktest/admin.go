@@ -279,7 +279,6 @@ func (a admin) SetData(path string, data []byte) error {
 	return a.transact(0, func(tx *txn) error { return a.c.set(tx, path, slices.Clone(data)) })
 }
 
-// set sets a node's data for a test.
 func (c *cluster) set(tx *txn, path string, data []byte) error {
 	ch, err := c.rules().setData(wire.SetDataRequest{Path: path, Data: data, Version: -1}, god)
 	if err == nil {
@@ -307,8 +306,8 @@ func (a admin) transact(session int64, fill func(*txn) error) (err error) {
 
 // SetCreates sets the number of children that a node has ever had, from which sequential children
 // get their suffix. It reports whether the node exists. The count stops at 2147483647, and every
-// later child gets that suffix again. If creates are pipelined or in one multi, the children in
-// between get suffixes from -2147483648 up.
+// later child gets that suffix again. In between, creates that are pipelined or in one multi get
+// suffixes from -2147483648 up.
 func (a admin) SetCreates(path string, n int32) (ok bool) {
 	a.c.call(func() { ok = a.c.setCreates(path, n) })
 	return ok

@@ -17,7 +17,6 @@ import (
 // latency counts replies by their duration in milliseconds.
 type latency map[int64]int64
 
-// sum returns the number of replies, and their total, shortest and longest duration.
 func (l latency) sum() (count, total, least, most int64) {
 	for ms, n := range l {
 		if count == 0 || ms < least {

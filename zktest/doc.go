@@ -32,7 +32,7 @@
 //
 // # More
 //
-//   - Immediate actions: [Server.ExpireSession], [Server.DropConnection], [Server.Freeze],
+//   - Actions: [Server.ExpireSession], [Server.DropConnection], [Server.Freeze],
 //     [Network.Partition]. Stop and Start restart the server with the same address, nodes and
 //     sessions.
 //   - Inspection: Children, Get, Stat, Sessions, Watches and Requests return the current state,

@@ -15,8 +15,8 @@ import (
 //   - A session's renewals reach the leader only with the member's replies to the leader's pings,
 //     every half tick.
 //   - A member that is cut off ([Member.Isolate], [Ensemble.Partition]) continues to answer pings
-//     and reads for about syncLimit ticks, or one tick more if it is a leader. Then it closes its
-//     clients' connections. Meanwhile writes wait, and so do all later requests on their
+//     and reads for about syncLimit ticks, or up to one tick more if it is a leader. Then it closes
+//     its clients' connections. Meanwhile writes wait, and so do all later requests on their
 //     connections. If the cut is healed in time, the writes are executed. If not, a write that the
 //     leader received is in doubt: the next election may or may not find it ([WithSeed]). A write
 //     that a follower could not forward is never executed.
@@ -152,8 +152,7 @@ func (m *Member) ID() int { return m.ep.id }
 // Addr returns the address for clients. It remains the same across Stop and Start.
 func (m *Member) Addr() string { return m.ep.addr }
 
-// Role returns the role that the member itself believes to have: "leader", "follower", "looking" or
-// "down".
+// Role returns the role that the member believes it has: "leader", "follower", "looking" or "down".
 func (m *Member) Role() (r string) {
 	m.e.c.call(func() { r = m.ep.replica.role.String() })
 	return r

@@ -18,8 +18,8 @@ import (
 //
 // ExpireSession attaches to the session, which cuts the client's connection, and closes the session
 // in the same write. The client may re-attach in between, and a server may end the session without
-// a response. So for ten seconds ExpireSession tries again until the server reports that the
-// session does not exist.
+// a response. So ExpireSession tries again, for at most ten seconds, until the server reports that
+// the session does not exist.
 func ExpireSession(addr string, session int64) error {
 	return expireSession(net.DialTimeout, addr, session)
 }

@@ -83,8 +83,8 @@ func OnEvent(event EventType) Fault { return Fault{when: onEvent, event: event} 
 func RefuseConnections() Fault { return Fault{when: onAccept} }
 
 // Path narrows the fault to nodes whose path matches the pattern, in the syntax of [path.Match];
-// "/**" at the end matches any depth. Before a create, the path is the requested one; after it, the
-// path of the created node. A multi matches if any of its operations does.
+// "/**" at the end matches any depth below. Before a create, the path is the requested one; after
+// it, the path of the created node. A multi matches if any of its operations does.
 func (f Fault) Path(pattern string) Fault { f.path = pattern; return f }
 
 // Session narrows the fault to one session.
@@ -93,9 +93,9 @@ func (f Fault) Session(id int64) Fault { f.session = id; return f }
 // Member narrows the fault to one member of an [Ensemble], by its id.
 func (f Fault) Member(id int) Fault { f.member = id; return f }
 
-// Chance fires at a match with probability p: with 0.1, at one in ten. The same seed makes the same
-// choices, in the order of the matches. If the seed is 0, Inject chooses one at random, and
-// [Injection.String] reports it. Such a fault is Optional.
+// Chance makes the fault fire at a match with probability p: with 0.1, at one match in ten. The
+// same seed makes the same choices, in the order of the matches. If the seed is 0, Inject chooses
+// one at random, and [Injection.String] reports it. Such a fault is Optional.
 func (f Fault) Chance(p float64, seed uint64) Fault {
 	f.chance, f.seed, f.optional = p, seed, true
 	return f

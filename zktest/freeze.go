@@ -30,7 +30,6 @@ func (c *cluster) freezeFor(d time.Duration) {
 	})
 }
 
-// frozen reports whether the server, or this member of the ensemble, is frozen.
 func (ep *endpoint) frozen() bool { return ep.c.frozen || ep.replica != nil && ep.replica.frozen }
 
 // freeze pauses a member; messages to it are queued.

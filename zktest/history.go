@@ -68,7 +68,6 @@ const (
 	historyBytes = 64 << 20
 )
 
-// history holds the last changes.
 type history struct {
 	changes []Applied
 	bytes   int // of their data and paths
@@ -86,7 +85,6 @@ func (h *history) add(a Applied) {
 
 func (a Applied) size() int { return len(a.Path) + len(a.Data) }
 
-// record keeps the changes of a transaction.
 func (c *cluster) record(tx *txn) {
 	add := func(a Applied) {
 		a.Session, a.Zxid, a.Time = tx.session, tx.zxid, tx.at

@@ -149,7 +149,6 @@ func (s *faultSet) active() bool {
 	return len(s.list) > 0 || s.onFrame != nil
 }
 
-// unfired returns the faults that never fired and are not optional.
 func (s *faultSet) unfired() []*Injection {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -210,7 +210,6 @@ func (n *Network) blockedLocked(e ends) bool {
 	return n.mu.blocked[e.to] != nil || n.mu.blocked[e.from] != nil
 }
 
-// listener implements net.Listener.
 type listener struct {
 	network *Network
 	addr    memAddr

@@ -56,7 +56,6 @@ func (c config) since(version string) bool {
 // millis returns the time of nodes that a transaction at t creates or writes.
 func (c config) millis(t time.Time) int64 { return t.Add(c.clockOffset).UnixMilli() }
 
-// fullVersion returns the version that the four-letter words report.
 func (c config) fullVersion() string { return c.version + "-" + c.build }
 
 // answers reports whether the server may respond to a four-letter word.
@@ -64,7 +63,6 @@ func (c config) answers(word string) bool {
 	return word == "srvr" || slices.Contains(c.whitelist, word) || slices.Contains(c.whitelist, "*")
 }
 
-// newConfig returns the configuration of the given number of servers.
 func newConfig(opts []Option, servers int) (config, error) {
 	cfg := config{
 		tick:           2 * time.Second,
@@ -192,10 +190,10 @@ func WithTLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } 
 // contact to the other members; the default is 5.
 func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ticks } }
 
-// WithSeed decides about writes in doubt: the writes that the leader of an [Ensemble] had received
-// when it lost its majority. The next election finds the first few of them, none or all, and the
-// same seed makes the same choices. The default is 0. A client can find out whether a write in
-// doubt was executed only by reading.
+// WithSeed sets the seed that decides about writes in doubt: the writes that the leader of an
+// [Ensemble] had received when it lost its majority. The next election finds the first few of them,
+// none or all, and the same seed makes the same choices. The default is 0. A client can find out
+// whether a write in doubt was executed only by reading.
 func WithSeed(seed uint64) Option { return func(c *config) { c.seed = seed } }
 
 // WithNetwork makes the server listen on n instead of TCP, so that it works in a synctest bubble.

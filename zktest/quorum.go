@@ -239,8 +239,8 @@ func (q *quorum) caughtUp(ep *endpoint, now time.Time) {
 }
 
 // leaderGivesUp returns the time when a leader finds that it has no majority: the first full tick
-// at which too few followers have replied to a ping within syncLimit ticks. A follower whose
-// process has ended does not count.
+// when too few followers have replied to a ping within syncLimit ticks. A follower whose process
+// has ended does not count.
 func (q *quorum) leaderGivesUp(leader *endpoint, now time.Time) time.Time {
 	r := leader.replica
 	need := q.majority() - 1

@@ -81,7 +81,6 @@ func (t *tree) account(path string, count, bytes int64) (undo func()) {
 	return undo
 }
 
-// startStats fills new stats.
 func (t *tree) startStats(path string) {
 	if top, ok := strings.CutPrefix(path, quotaRoot); ok && strings.HasSuffix(path, quotaStats) {
 		q := quota{}
@@ -103,7 +102,6 @@ func (t *tree) measure(path string, q quota) {
 	}
 }
 
-// allStats returns the current content of all stats.
 func (t *tree) allStats() map[string][]byte {
 	all := make(map[string][]byte)
 	for path, n := range t.nodes {

@@ -18,7 +18,6 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// readable finds a node that the client may read.
 func (c *cluster) readable(path string, req *request) (*node, error) {
 	n := req.conn.ep.tree.nodes[path]
 	if n == nil {
@@ -254,7 +253,6 @@ func (c *cluster) auth(req *request) {
 	}
 }
 
-// sortedNodes returns the paths of all nodes, for dumps.
 func (t *tree) sortedNodes() []string {
 	paths := slices.Collect(maps.Keys(t.nodes))
 	slices.SortFunc(paths, cmp.Compare)

@@ -74,12 +74,11 @@ func (r *replica) reaches(other *replica) bool {
 	return r.group == other.group && !r.frozen && !other.frozen
 }
 
-// serving reports whether the endpoint serves clients at all.
 func (ep *endpoint) serving() bool {
 	return ep.replica == nil || ep.replica.role == following || ep.replica.role == leading
 }
 
-// leads reports whether the endpoint believes to be the leader.
+// leads reports whether the endpoint believes that it leads.
 func (ep *endpoint) leads() bool { return ep.replica == nil || ep.replica.role == leading }
 
 func (ep *endpoint) mode() string {

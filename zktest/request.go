@@ -249,7 +249,6 @@ type decodable[T any] interface {
 	Decode(*wire.Decoder)
 }
 
-// decode decodes a record from a body.
 func decode[T any, P decodable[T]](body []byte) (rec T, err error) {
 	d := wire.NewDecoder(body)
 	P(&rec).Decode(d)
@@ -307,12 +306,10 @@ func isWrite(op wire.Op) bool {
 	return false
 }
 
-// fail replies with an error.
 func (c *cluster) fail(req *request, code wire.Code) {
 	c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: req.conn.ep.zxid, Err: code}, nil)
 }
 
-// reply sends a header and, if there is one, a record.
 func (c *cluster) reply(req *request, h wire.ReplyHeader, rec wire.Record) {
 	cn := req.conn
 	cn.replied(req, h)

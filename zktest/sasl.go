@@ -56,7 +56,6 @@ func (c *cluster) sasl(req *request) {
 	c.reply(req, wire.ReplyHeader{Xid: req.xid}, wire.SASLToken{Token: token})
 }
 
-// refuse rejects a client and closes its connection.
 func (c *cluster) refuse(req *request, code wire.Code, rec wire.Record) {
 	c.reply(req, wire.ReplyHeader{Xid: req.xid, Err: code}, rec)
 	c.finish(req.conn)

@@ -34,7 +34,6 @@ func (c *cluster) expiry(now time.Time, timeout time.Duration) time.Time {
 	return c.epoch.Add((ticks + 1) * c.cfg.tick)
 }
 
-// touch renews a session.
 func (c *cluster) touch(s *session, now time.Time) {
 	s.expires = c.expiry(now, s.timeout)
 	if c.wakeAt.IsZero() || s.expires.Before(c.wakeAt) {
@@ -160,7 +159,6 @@ func (c *cluster) connect(req *request) {
 	})
 }
 
-// closeSession handles the request.
 func (c *cluster) closeSession(req *request) {
 	cn := req.conn
 	c.endSession(cn.session, false, cn)

@@ -49,7 +49,6 @@ func (n *node) stat() wire.Stat {
 func (n *node) addChild(name string)    { n.children[name], n.listed = struct{}{}, nil }
 func (n *node) removeChild(name string) { delete(n.children, name); n.listed = nil }
 
-// changeKind is the effect of a change on its node.
 type changeKind int
 
 const (

@@ -33,7 +33,6 @@ func write[T any, P decodable[T]](c *cluster, req *request, decide func(rules, T
 	return ch, nil
 }
 
-// statOf replies to a write with the node's stat.
 func (c *cluster) statOf(ch change, err error) (wire.Record, error) {
 	if err != nil {
 		return nil, err

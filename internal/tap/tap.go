@@ -30,8 +30,8 @@ type Sink interface {
 	// Credentials are sent first on every connection, before the client's own requests. It is
 	// called once per connection.
 	Credentials() expire.Credentials
-	// Authenticated reports that the server accepted all of them (nil), or rejected one: an error
-	// that is a wire.Code is the server's.
+	// Authenticated reports that the server accepted all of them (nil), or rejected one: a
+	// wire.Code is the server's error.
 	Authenticated(err error)
 	// Event reports that a watch has fired, one of ours or one of the client's.
 	Event(ev wire.WatcherEvent)

@@ -12,7 +12,6 @@ type ConnectRequest struct {
 	HasReadOnly     bool // go-zookeeper sends no readOnly byte, and then the response has none either
 }
 
-// Encode appends the request.
 func (r ConnectRequest) Encode(e *Encoder) {
 	e.Int32(r.ProtocolVersion)
 	e.Int64(r.LastZxidSeen)
@@ -24,7 +23,6 @@ func (r ConnectRequest) Encode(e *Encoder) {
 	}
 }
 
-// Decode reads the request.
 func (r *ConnectRequest) Decode(d *Decoder) {
 	*r = ConnectRequest{
 		ProtocolVersion: d.Int32(), LastZxidSeen: d.Int64(), Timeout: d.Int32(),
@@ -47,7 +45,6 @@ type ConnectResponse struct {
 	HasReadOnly     bool // only if the request had one
 }
 
-// Encode appends the response.
 func (r ConnectResponse) Encode(e *Encoder) {
 	e.Int32(r.ProtocolVersion)
 	e.Int32(r.Timeout)
@@ -58,7 +55,6 @@ func (r ConnectResponse) Encode(e *Encoder) {
 	}
 }
 
-// Decode reads the response.
 func (r *ConnectResponse) Decode(d *Decoder) {
 	*r = ConnectResponse{
 		ProtocolVersion: d.Int32(), Timeout: d.Int32(), SessionID: d.Int64(), Password: d.Buffer(),

@@ -2,7 +2,7 @@ package wire
 
 import "encoding/binary"
 
-// Record is a record that can be sent.
+// Record is a record that can be sent. Encode appends it to e.
 type Record interface {
 	Encode(e *Encoder)
 }

@@ -6,13 +6,11 @@ type RequestHeader struct {
 	Op  Op
 }
 
-// Encode appends the header.
 func (h RequestHeader) Encode(e *Encoder) {
 	e.Int32(h.Xid)
 	e.Int32(int32(h.Op))
 }
 
-// Decode reads the header.
 func (h *RequestHeader) Decode(d *Decoder) { *h = RequestHeader{Xid: d.Int32(), Op: Op(d.Int32())} }
 
 // ReplyHeader begins every reply. A reply whose Err is not [OK] has no body.
@@ -22,14 +20,12 @@ type ReplyHeader struct {
 	Err  Code
 }
 
-// Encode appends the header.
 func (h ReplyHeader) Encode(e *Encoder) {
 	e.Int32(h.Xid)
 	e.Int64(h.Zxid)
 	e.Int32(int32(h.Err))
 }
 
-// Decode reads the header.
 func (h *ReplyHeader) Decode(d *Decoder) {
 	*h = ReplyHeader{Xid: d.Int32(), Zxid: d.Int64(), Err: Code(d.Int32())}
 }
@@ -41,14 +37,12 @@ type WatcherEvent struct {
 	Path  string
 }
 
-// Encode appends the event.
 func (w WatcherEvent) Encode(e *Encoder) {
 	e.Int32(w.Type)
 	e.Int32(w.State)
 	e.String(w.Path)
 }
 
-// Decode reads the event.
 func (w *WatcherEvent) Decode(d *Decoder) {
 	*w = WatcherEvent{Type: d.Int32(), State: d.Int32(), Path: d.Text()}
 }

@@ -18,7 +18,6 @@ type MultiOp struct {
 // MultiRequest is the body of multi (1, 2, 5, 13, 15, 19, 21) and multiRead (4, 8).
 type MultiRequest struct{ Ops []MultiOp }
 
-// Encode appends the request.
 func (r MultiRequest) Encode(e *Encoder) {
 	for _, op := range r.Ops {
 		e.multiHeader(op.Op, false, -1)
@@ -99,7 +98,6 @@ type MultiResult struct {
 // MultiResponse is the response to multi and multiRead.
 type MultiResponse struct{ Results []MultiResult }
 
-// Encode appends the response.
 func (r MultiResponse) Encode(e *Encoder) {
 	for _, res := range r.Results {
 		e.multiHeader(res.Op, false, res.Err)

@@ -3,10 +3,8 @@ package wire
 // PathResponse is the response to create and sync.
 type PathResponse struct{ Path string }
 
-// Encode appends the response.
 func (r PathResponse) Encode(e *Encoder) { e.String(r.Path) }
 
-// Decode reads the response.
 func (r *PathResponse) Decode(d *Decoder) { r.Path = d.Text() }
 
 // PathStatResponse is the response to create2, createContainer and createTTL.
@@ -15,13 +13,11 @@ type PathStatResponse struct {
 	Stat Stat
 }
 
-// Encode appends the response.
 func (r PathStatResponse) Encode(e *Encoder) {
 	e.String(r.Path)
 	r.Stat.Encode(e)
 }
 
-// Decode reads the response.
 func (r *PathStatResponse) Decode(d *Decoder) {
 	r.Path = d.Text()
 	r.Stat.Decode(d)
@@ -33,13 +29,11 @@ type DataResponse struct {
 	Stat Stat
 }
 
-// Encode appends the response.
 func (r DataResponse) Encode(e *Encoder) {
 	e.Buffer(r.Data)
 	r.Stat.Encode(e)
 }
 
-// Decode reads the response.
 func (r *DataResponse) Decode(d *Decoder) {
 	r.Data = d.Buffer()
 	r.Stat.Decode(d)
@@ -48,10 +42,8 @@ func (r *DataResponse) Decode(d *Decoder) {
 // StringsResponse is the response to getChildren and getEphemerals.
 type StringsResponse struct{ Strings []string }
 
-// Encode appends the response.
 func (r StringsResponse) Encode(e *Encoder) { e.Strings(r.Strings) }
 
-// Decode reads the response.
 func (r *StringsResponse) Decode(d *Decoder) { r.Strings = d.Strings() }
 
 // ChildrenStatResponse is the response to getChildren2.
@@ -60,13 +52,11 @@ type ChildrenStatResponse struct {
 	Stat     Stat
 }
 
-// Encode appends the response.
 func (r ChildrenStatResponse) Encode(e *Encoder) {
 	e.Strings(r.Children)
 	r.Stat.Encode(e)
 }
 
-// Decode reads the response.
 func (r *ChildrenStatResponse) Decode(d *Decoder) {
 	r.Children = d.Strings()
 	r.Stat.Decode(d)
@@ -78,13 +68,11 @@ type ACLResponse struct {
 	Stat Stat
 }
 
-// Encode appends the response.
 func (r ACLResponse) Encode(e *Encoder) {
 	encodeACLs(e, r.ACL)
 	r.Stat.Encode(e)
 }
 
-// Decode reads the response.
 func (r *ACLResponse) Decode(d *Decoder) {
 	r.ACL = decodeACLs(d)
 	r.Stat.Decode(d)
@@ -93,17 +81,14 @@ func (r *ACLResponse) Decode(d *Decoder) {
 // IntResponse is the response to getAllChildrenNumber, and, with 0, to addWatch.
 type IntResponse struct{ N int32 }
 
-// Encode appends the response.
 func (r IntResponse) Encode(e *Encoder) { e.Int32(r.N) }
 
-// Decode reads the response.
 func (r *IntResponse) Decode(d *Decoder) { r.N = d.Int32() }
 
 // WhoAmIResponse is the response to whoAmI: each identity of the connection, as scheme and user.
 // The first is its address.
 type WhoAmIResponse struct{ IDs []ID }
 
-// Encode appends the response.
 func (r WhoAmIResponse) Encode(e *Encoder) {
 	e.Int32(int32(len(r.IDs)))
 	for _, id := range r.IDs {
@@ -112,7 +97,6 @@ func (r WhoAmIResponse) Encode(e *Encoder) {
 	}
 }
 
-// Decode reads the response.
 func (r *WhoAmIResponse) Decode(d *Decoder) {
 	n := d.count(8)
 	r.IDs = nil

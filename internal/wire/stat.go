@@ -30,7 +30,6 @@ func (s Stat) Encode(e *Encoder) {
 	e.Int64(s.Pzxid)
 }
 
-// Decode reads a stat.
 func (s *Stat) Decode(d *Decoder) {
 	*s = Stat{
 		Czxid: d.Int64(), Mzxid: d.Int64(), Ctime: d.Int64(), Mtime: d.Int64(),
@@ -53,7 +52,6 @@ type ACL struct {
 	NullID bool // the ID was null, as kazoo sends it with the scheme auth
 }
 
-// Encode appends the ACL.
 func (a ACL) Encode(e *Encoder) {
 	e.Int32(a.Perms)
 	if a.Null {
