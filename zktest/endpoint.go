@@ -74,7 +74,8 @@ func (ep *endpoint) start() error {
 	if err != nil {
 		return fmt.Errorf("zktest: %w", err)
 	}
-	if addr := ln.Addr().String(); ep.addr != addr { // only the first time: later, other goroutines may be reading it
+	// Only the first time: later, other goroutines may be reading it.
+	if addr := ln.Addr().String(); ep.addr != addr {
 		ep.addr = addr
 	}
 	ep.stop.Lock()

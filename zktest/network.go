@@ -150,7 +150,8 @@ func (n *Network) pair(host, address string) (client, server *memConn) {
 	client.forget = func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if !n.blockedLocked(n.mu.conns[client]) { // data that a partition keeps arrives after it, although this side is closed
+		// Data that a partition keeps arrives afterwards, even from a side that is closed.
+		if !n.blockedLocked(n.mu.conns[client]) {
 			delete(n.mu.conns, client)
 		}
 	}

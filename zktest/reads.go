@@ -104,7 +104,8 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 	all := make([]hashed, 0, len(n.children))
 	for name := range n.children {
 		h := fnv(seed, name)
-		h = (h ^ h>>32) * 0x9e3779b97f4a7c15 // before it, names that differ only in their last byte have similar hashes
+		// Without this step, names that differ only in their last byte have similar hashes.
+		h = (h ^ h>>32) * 0x9e3779b97f4a7c15
 		all = append(all, hashed{h ^ h>>29, name})
 	}
 	slices.SortFunc(all, func(a, b hashed) int {

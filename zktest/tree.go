@@ -79,9 +79,10 @@ type change struct {
 // tree holds all nodes by path. The root is stored under "/" and under "", as in ZooKeeper, which
 // therefore serves reads of the empty path.
 type tree struct {
-	nodes      map[string]*node
-	ephemerals map[int64]map[string]struct{} // of each session that has had one; the dump counts those without, too
-	reapable   map[string]struct{}           // containers and TTL nodes
+	nodes map[string]*node
+	// Has an entry for each session that has had one: the dump counts empty entries, too.
+	ephemerals map[int64]map[string]struct{}
+	reapable   map[string]struct{} // containers and TTL nodes
 }
 
 var worldAnyone = []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}

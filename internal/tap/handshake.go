@@ -16,9 +16,10 @@ import (
 type Approach int
 
 const (
-	Attach      Approach = iota // forward it
-	EndIt                       // end the session, because we have given it up, and notify the client that it expired
-	SayItsEnded                 // notify the client that the session expired; send the server nothing
+	Attach Approach = iota // forward it
+	// End the session, because we have given it up, and notify the client that it expired.
+	EndIt
+	SayItsEnded // notify the client that the session expired; send the server nothing
 )
 
 // Response is the server's connect response; a session id of 0 means that the session has expired.

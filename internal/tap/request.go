@@ -19,7 +19,9 @@ type Request struct {
 	frame   []byte       // complete; the mux writes the xid into it
 	encoder wire.Encoder // it encoded the frame; part of the request to save an allocation
 	Urgent  bool         // does not wait for capacity: a heartbeat
-	Done    func(Answer) // called once, on the goroutine that finds the fate: it must not block, nor keep the reply's body
+	// Called once, on the goroutine that finds the fate: it must not block, nor keep the reply's
+	// body.
+	Done func(Answer)
 
 	xid     int32 // set by the mux, like the next field
 	written bool  // handed to the network

@@ -53,8 +53,10 @@ type Sink interface {
 // HangUp describes our unanswered requests when a server ended the connection. It is zero if there
 // are none, or if the server did not end it.
 type HangUp struct {
-	Longest int     // the longest Answer.HungUpOn
-	At      wire.Op // the oldest request, if the server has not replied to one of that kind on this connection; otherwise 0
+	Longest int // the longest Answer.HungUpOn
+	// The oldest request, if the server has not replied to one of that kind on this connection;
+	// otherwise 0.
+	At wire.Op
 }
 
 // Tap is the connection that the ZooKeeper client uses. It forwards the client's frames, and sends
@@ -362,7 +364,8 @@ func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 	switch {
 	case x.op == wire.OpAuth:
 		return
-	case code == wire.SessionExpired, code == wire.AuthRequired, code == wire.SessionMoved: // the last does not mean that the session has ended
+	// SessionMoved does not mean that the session has ended.
+	case code == wire.SessionExpired, code == wire.AuthRequired, code == wire.SessionMoved:
 		t.sink.Refused(x.op, code)
 		return
 	}

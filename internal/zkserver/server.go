@@ -169,7 +169,8 @@ func (s *Server) Launch() error {
 			properties = make(map[string]string)
 		}
 		properties["java.security.auth.login.config"] = s.jaasFile()
-		properties["zookeeper.fips-mode"] = "false" // by default true, from 3.9.0 on; 3.9.6 then has no DIGEST-MD5
+		// By default true, from 3.9.0 on; 3.9.6 then has no DIGEST-MD5.
+		properties["zookeeper.fips-mode"] = "false"
 	}
 	c, err := startChild(s.install.command(s.self.host.Command, s.confDir(), properties), s.logFile())
 	if err != nil {
