@@ -1,6 +1,6 @@
 package zktest
 
-// Who may do what: the schemes world, digest, ip, auth and sasl, and super.
+// Permissions: the schemes world, digest, ip, auth and sasl, and super.
 
 import (
 	"crypto/sha1"
@@ -13,15 +13,16 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Digest returns what ZooKeeper's digest scheme stores for "user:password": the user and the base64 of a
-// SHA-1. It is the ID of a digest ACL and the argument of [WithSuperDigest].
+// Digest returns the ID that ZooKeeper's digest scheme stores for "user:password": the user and the
+// base64 of a SHA-1. It is the ID of a digest ACL and the argument of [WithSuperDigest].
 func Digest(userPassword string) string {
 	user, _, _ := strings.Cut(userPassword, ":")
 	sum := sha1.Sum([]byte(userPassword))
 	return user + ":" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// allowed is checkACL: super may do everything; for all others one entry must grant one of the permissions.
+// allowed is checkACL: super has every permission. For any other id, one entry must grant one of
+// the permissions.
 func allowed(acl []wire.ACL, perm int32, ids []wire.ID) bool {
 	if len(acl) == 0 || slices.ContainsFunc(ids, func(id wire.ID) bool { return id.Scheme == "super" }) {
 		return true
@@ -56,8 +57,8 @@ func matches(id, pattern wire.ID) bool {
 	return false
 }
 
-// parseIP reads an address of the scheme ip, such as 10.0.0.0/8. Numbers are read as Java does: 01
-// is a number in IPv4.
+// parseIP parses an address of the scheme ip, such as 10.0.0.0/8. It reads numbers as Java does: 01
+// is a valid number in IPv4.
 func parseIP(s string) (netip.Prefix, bool) {
 	s, mask, masked := strings.Cut(s, "/")
 	addr, ok := parseIPv4(s)
@@ -92,8 +93,8 @@ func parseIPv4(s string) (addr netip.Addr, ok bool) {
 	return netip.AddrFrom4(b), true
 }
 
-// fixACL returns what a create or setACL stores: without duplicates, and with auth replaced by what
-// the connection has authenticated as. It fails on entries that the server does not accept.
+// fixACL returns the ACL that a create or setACL stores: without duplicates, and with auth replaced
+// by the ids of the connection. It returns an error for entries that the server does not accept.
 func (r rules) fixACL(acl []wire.ACL, ids []wire.ID) ([]wire.ACL, error) {
 	var fixed []wire.ACL
 	for i, a := range acl {
@@ -104,7 +105,7 @@ func (r rules) fixACL(acl []wire.ACL, ids []wire.ID) ([]wire.ACL, error) {
 		case a.Null:
 			return nil, wire.InvalidACL
 		case a.NullID && (a.Scheme == "world" || a.Scheme == "digest" || a.Scheme == "ip"):
-			return nil, wire.MarshallingError // what a real server makes of its NullPointerException
+			return nil, wire.MarshallingError // a real server's response to its NullPointerException
 		case a.Scheme == "world" && a.ID.ID == "anyone":
 			fixed = append(fixed, a)
 		case a.Scheme == "auth":
@@ -157,7 +158,7 @@ func hideDigests(acl []wire.ACL) []wire.ACL {
 	return shown
 }
 
-// whoAmI is what the whoAmI request tells: users, not secrets.
+// whoAmI returns the response to a whoAmI request, which contains users but no secrets.
 func whoAmI(ids []wire.ID) []wire.ID {
 	shown := slices.Clone(ids)
 	for i, id := range shown {

@@ -1,7 +1,7 @@
 package zktest
 
-// What a test does to a server and sees of it. Every method is a closure that the loop runs; once the server
-// is closed, they still answer from what it left.
+// The methods with which a test acts on a server and inspects it. Every method is a closure that
+// the loop runs. After the server is closed, they still return its last state.
 
 import (
 	"cmp"
@@ -15,13 +15,13 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// admin is what [Server] and [Ensemble] have in common.
+// admin has the methods that [Server] and [Ensemble] share.
 type admin struct {
 	*faultSet
 	c *cluster
 }
 
-// god may do anything, as the digest scheme's super user.
+// god has every permission, as the digest scheme's super user.
 var god = []wire.ID{{Scheme: "super"}}
 
 // Children returns the names of the node's children, sorted, or nil if there is no such node.
@@ -39,7 +39,7 @@ func childrenIn(c *cluster, t func() *tree, path string) (names []string) {
 	return names
 }
 
-// Get returns the node's data and whether there is such a node.
+// Get returns the node's data, and reports whether the node exists.
 func (a admin) Get(path string) (data []byte, ok bool) {
 	a.c.call(func() {
 		var n *node
@@ -50,7 +50,7 @@ func (a admin) Get(path string) (data []byte, ok bool) {
 	return data, ok
 }
 
-// Stat returns what is known about the node and whether there is one.
+// Stat returns the node's stat, and reports whether the node exists.
 func (a admin) Stat(path string) (st Stat, ok bool) {
 	a.c.call(func() {
 		var n *node
@@ -61,7 +61,7 @@ func (a admin) Stat(path string) (st Stat, ok bool) {
 	return st, ok
 }
 
-// Sessions returns the sessions that are alive, by id.
+// Sessions returns the live sessions, sorted by id.
 func (a admin) Sessions() (all []Session) {
 	a.c.call(func() {
 		for _, s := range a.c.sessions {
@@ -79,7 +79,7 @@ func (a admin) Sessions() (all []Session) {
 	return all
 }
 
-// Watches returns the watches on exactly this path, by session.
+// Watches returns the watches on exactly this path, sorted by session.
 func (a admin) Watches(path string) (all []Watch) {
 	a.c.call(func() {
 		for _, ep := range a.c.endpoints {
@@ -101,8 +101,9 @@ func (a admin) Watches(path string) (all []Watch) {
 	return all
 }
 
-// WatchCount returns the number of watches, as mntr's zk_watch_count does: a path watched by two
-// connections counts twice, and so does one watched for data and for children.
+// WatchCount returns the number of watches, as mntr's zk_watch_count does: a path that two
+// connections watch counts twice, and so does a path that one connection watches for data and for
+// children.
 func (a admin) WatchCount() (n int) {
 	a.c.call(func() { n = a.c.watchCount() })
 	return n
@@ -116,7 +117,7 @@ func (c *cluster) watchCount() int {
 	return n
 }
 
-// Requests returns how many requests have come since the start or the last [Server.ResetRequests].
+// Requests returns the number of requests since the start or the last [Server.ResetRequests].
 func (a admin) Requests() (counts Counts) {
 	a.c.call(func() {
 		counts = Counts{BySession: make(map[int64]map[Op]int), Pings: a.c.pings, Events: a.c.events}
@@ -127,7 +128,7 @@ func (a admin) Requests() (counts Counts) {
 	return counts
 }
 
-// ResetRequests starts the counts afresh.
+// ResetRequests sets the counts to zero.
 func (a admin) ResetRequests() {
 	a.c.call(func() {
 		a.c.pings, a.c.events = 0, 0
@@ -135,8 +136,8 @@ func (a admin) ResetRequests() {
 	})
 }
 
-// History returns what was applied, in order: the last 100,000 changes, or fewer if their data and
-// paths are more than 64 MB. The caller may change what it gets.
+// History returns the changes that the server applied, in order: the last 100,000, or fewer if
+// their data and paths exceed 64 MB. The caller may modify the result.
 func (a admin) History() (all []Applied) {
 	a.c.call(func() { all = slices.Clone(a.c.history.changes) })
 	for i, ch := range all {
@@ -151,11 +152,11 @@ func (a admin) Zxid() (zxid int64) {
 	return zxid
 }
 
-// dumpLimit is of how many nodes and of how many sessions Dump writes a line each.
+// dumpLimit is the number of nodes, and of sessions, for which Dump writes a line each.
 const dumpLimit = 500
 
-// Dump returns nodes, sessions and watches as text, for the log of a test that failed: the first 500
-// nodes and sessions, and how many more there are.
+// Dump returns nodes, sessions and watches as text, for the log of a failed test. It lists the
+// first 500 nodes and sessions, and counts the rest.
 func (a admin) Dump() string {
 	var b strings.Builder
 	sessions := a.Sessions()
@@ -192,7 +193,8 @@ func (a admin) Dump() string {
 	return b.String()
 }
 
-// Mode is the type of a node that Create makes, with go-zookeeper's numbers: its flags are Modes, too.
+// Mode is the type of a node that Create creates. It has go-zookeeper's numbers, so its flags can
+// be converted to a Mode.
 type Mode int32
 
 // The modes of nodes.
@@ -204,10 +206,10 @@ const (
 	Container           = Mode(wire.FlagContainer)
 )
 
-// Create creates a node as another client would, past every ACL, and its parents if they are missing.
-// It returns the node's path. The node has this ACL; without one, anyone may do anything with it. An
-// ephemeral node has a session: see [Server.CreateAs]. If ZooKeeper would refuse the node, the error is
-// a [Code], such as [NodeExists], and no parent has been created.
+// Create creates a node as another client would, regardless of ACLs, with any parents that are
+// missing. It returns the node's path. Without an ACL, every client has all permissions on the
+// node. For an ephemeral node, which needs a session, see [Server.CreateAs]. If ZooKeeper would
+// reject the node, the error is a [Code], such as [NodeExists], and no parent has been created.
 func (a admin) Create(path string, data []byte, mode Mode, acl ...zk.ACL) (string, error) {
 	return a.create(0, path, data, mode, acl)
 }
@@ -223,7 +225,7 @@ func (a admin) create(session int64, path string, data []byte, mode Mode, acl []
 	return created, err
 }
 
-// make creates a node for a test, and the parents that are missing.
+// make creates a node for a test, and its missing parents.
 func (c *cluster) make(tx *txn, path string, data []byte, mode Mode, acl []zk.ACL) (created string, err error) {
 	for i := range path {
 		if i == 0 || path[i] != '/' || c.tree.nodes[path[:i]] != nil {
@@ -253,7 +255,7 @@ func (c *cluster) make(tx *txn, path string, data []byte, mode Mode, acl []zk.AC
 	return ch.path, codeError(err)
 }
 
-// codeError is the rules' error as tests get it.
+// codeError converts an error of the rules to the error that a test gets.
 func codeError(err error) error {
 	if err == nil {
 		return nil
@@ -261,7 +263,7 @@ func codeError(err error) error {
 	return Code(codeOf(err))
 }
 
-// Delete deletes a node as another client would, past every ACL and version.
+// Delete deletes a node as another client would, regardless of ACLs and version.
 func (a admin) Delete(path string) error {
 	return a.transact(0, func(tx *txn) error {
 		ch, err := a.c.rules().delete(wire.PathVersionRequest{Path: path, Version: -1}, god)
@@ -272,12 +274,11 @@ func (a admin) Delete(path string) error {
 	})
 }
 
-// SetData sets a node's data as another client would, past every ACL and version.
+// SetData sets a node's data as another client would, regardless of ACLs and version.
 func (a admin) SetData(path string, data []byte) error {
 	return a.transact(0, func(tx *txn) error { return a.c.set(tx, path, slices.Clone(data)) })
 }
 
-// set sets a node's data for a test.
 func (c *cluster) set(tx *txn, path string, data []byte) error {
 	ch, err := c.rules().setData(wire.SetDataRequest{Path: path, Data: data, Version: -1}, god)
 	if err == nil {
@@ -286,7 +287,7 @@ func (c *cluster) set(tx *txn, path string, data []byte) error {
 	return codeError(err)
 }
 
-// transact makes a transaction of the test's own. If fill returns an error, nothing has changed.
+// transact runs a transaction for the test. If fill returns an error, nothing has changed.
 func (a admin) transact(session int64, fill func(*txn) error) (err error) {
 	a.c.call(func() {
 		if session != 0 && a.c.sessions[session] == nil {
@@ -303,9 +304,10 @@ func (a admin) transact(session int64, fill func(*txn) error) (err error) {
 	return err
 }
 
-// SetCreates sets a node's count of creates. Sequential children get their suffix from it. The count sticks at
-// 2147483647: every later child gets that suffix again, or, when creates are pipelined or stand in one multi,
-// -2147483648 and up in between. SetCreates reports whether there is such a node.
+// SetCreates sets the number of children that a node has ever had, from which sequential children
+// get their suffix. It reports whether the node exists. The count stops at 2147483647, and every
+// later child gets that suffix again. In between, creates that are pipelined or in one multi get
+// suffixes from -2147483648 up.
 func (a admin) SetCreates(path string, n int32) (ok bool) {
 	a.c.call(func() { ok = a.c.setCreates(path, n) })
 	return ok
@@ -325,14 +327,15 @@ func (c *cluster) setCreates(path string, n int32) bool {
 	return true
 }
 
-// ExpireSession ends a session now, as if its time had run out: its nodes go and its connection is closed.
-// It reports whether there was such a session.
+// ExpireSession expires a session now, as if it had timed out: its nodes are deleted and its
+// connection is closed. It reports whether the session existed.
 func (a admin) ExpireSession(id int64) (ok bool) {
 	a.c.call(func() { ok = a.c.expireID(id) })
 	return ok
 }
 
-// DropConnection cuts the connection of a session and leaves the session alone. It reports whether there was one.
+// DropConnection closes a session's connection and leaves the session alive. It reports whether
+// there was a connection.
 func (a admin) DropConnection(id int64) (ok bool) {
 	a.c.call(func() {
 		for _, ep := range a.c.endpoints {
@@ -345,9 +348,10 @@ func (a admin) DropConnection(id int64) (ok bool) {
 	return ok
 }
 
-// Freeze stops the server as a debugger or a long pause would: connections stay open, but nothing is read, answered
-// or expired. The server's own methods still work.
+// Freeze stops the server as a debugger or a long pause would: connections stay open, but the
+// server reads nothing, sends no reply and expires no session. The methods of Server still work.
 func (a admin) Freeze() { a.c.call(a.c.freeze) }
 
-// Thaw ends Freeze. Sessions that have run out meanwhile end before their clients are heard.
+// Thaw ends Freeze. Sessions that have timed out meanwhile expire before their clients' requests
+// are read.
 func (a admin) Thaw() { a.c.call(a.c.thaw) }

@@ -20,9 +20,10 @@ func (noLog) Printf(string, ...any) {}
 
 var chaosSeeds = flag.Uint64("chaos.seeds", 6, "how many worlds TestEnsemble_Chaos runs")
 
-// TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie lets members lag, be cut off, stop, start and elect, and sessions be
-// lost, under clients that create and delete. Afterwards all members have the same nodes, every change that was
-// answered with success is in the history exactly once, and those that were never answered at most once.
+// TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie lets members lag, be cut off, stop, start and
+// elect, and sessions be lost, under clients that create and delete. Afterwards all members have
+// the same nodes. Every change with a successful reply is in the history exactly once, and every
+// change without a reply at most once.
 func TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie(t *testing.T) {
 	for seed := range *chaosSeeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -1,6 +1,7 @@
 package zktest_test
 
-// Attacks the order in which children are listed: it must stay while they do, and say nothing about their names.
+// Attacks the order in which children are listed: it must remain the same until the children
+// change, and not depend on their names.
 
 import (
 	"fmt"

@@ -10,7 +10,8 @@ import (
 )
 
 // A server that closes a connection with a frame that is too long has not read all of it. ZooKeeper
-// shuts its side down before it closes, so that the client reads the end of the stream and no reset.
+// shuts its side down before it closes, so that the client reads the end of the stream and no
+// reset.
 func TestClose_ClientStillSends_ReadsTheEnd(t *testing.T) {
 	srv := Start(t)
 	for range 100 {

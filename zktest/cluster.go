@@ -1,7 +1,7 @@
 package zktest
 
-// The one goroutine that owns the state. Connections hand it messages; the methods users call are closures
-// that it runs. It never waits for anything but the next of these.
+// The one goroutine that owns the state. Connections send it messages, and users' method calls are
+// closures that it runs. It waits only for the next message or closure.
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// message is what reaches the loop from connections.
+// message is sent by a connection to the loop.
 type message struct {
 	kind messageKind
 	conn *conn
@@ -21,7 +21,7 @@ type message struct {
 	req  *request // msgResume
 	at   time.Time
 	ids  []wire.ID // msgFrame
-	more bool      // the next frame of this connection was there already: the client pipelines
+	more bool      // the next frame of this connection is already buffered: the client pipelines
 }
 
 type messageKind int
@@ -44,12 +44,12 @@ type cluster struct {
 	done    chan struct{} // closed when the loop has ended
 	once    sync.Once
 	wg      sync.WaitGroup // goroutines of waiting requests, and thaws
-	after   sync.Mutex     // takes the loop's place once it has ended
+	after   sync.Mutex     // replaces the loop after it has ended
 	epoch   time.Time      // the clock's zero for ticks
 
 	// Owned by the loop.
 	endpoints []*endpoint
-	tree      *tree // every transaction is decided on it
+	tree      *tree // decides every transaction
 	zxid      int64
 	sessions  map[int64]*session
 	nextConn  int64
@@ -67,10 +67,10 @@ type cluster struct {
 	events   int
 	initial  map[string]int32 // WithCreates, not used yet
 	handler  func(Request) (Reply, bool)
-	deferred []func()      // what a fault wants done once the present transaction is over
-	changed  chan struct{} // closed by the next transaction; nil unless somebody waits for it
+	deferred []func()      // actions of a fault, to run after the current transaction
+	changed  chan struct{} // closed by the next transaction; nil unless a caller waits for it
 	quorum   *quorum       // nil for a single server
-	members  string        // what the configuration node has; empty for a single server
+	members  string        // the configuration node's data; empty for a single server
 }
 
 func newCluster(cfg config) *cluster {
@@ -144,7 +144,7 @@ func (c *cluster) run() {
 	}
 }
 
-// later has fn run by the loop when what it is doing now is done.
+// later schedules fn for the loop, after its current step.
 func (c *cluster) later(fn func()) { c.deferred = append(c.deferred, fn) }
 
 func (c *cluster) runLater() {
@@ -155,7 +155,7 @@ func (c *cluster) runLater() {
 	}
 }
 
-// nextWake returns when the loop has something to do by the clock alone, or zero.
+// nextWake returns the time of the next action that only the clock triggers, or zero.
 func (c *cluster) nextWake() time.Time {
 	if c.frozen || !c.running() {
 		return time.Time{}
@@ -175,7 +175,8 @@ func (c *cluster) nextWake() time.Time {
 	earlier(c.wakeAt)
 	earlier(c.sessionlessAt)
 	if len(c.tree.reapable) > 0 {
-		// While there was nothing to reap, nobody counted the intervals. They go on as if somebody had.
+		// While there was nothing to reap, no intervals were counted. Advance by as many whole
+		// intervals as have passed.
 		if late := time.Since(c.reapAt); late > 0 {
 			c.reapAt = c.reapAt.Add(late / c.cfg.containerCheck * c.cfg.containerCheck)
 		}
@@ -184,7 +185,7 @@ func (c *cluster) nextWake() time.Time {
 	return wake
 }
 
-// running says whether any endpoint is up. While none is up, time does not count for sessions.
+// running reports whether any endpoint is running. While none is, no session's timeout advances.
 func (c *cluster) running() bool {
 	return slices.ContainsFunc(c.endpoints, func(ep *endpoint) bool { return ep.listener != nil })
 }
@@ -230,8 +231,9 @@ func (c *cluster) handle(m message) {
 	}
 }
 
-// overtakes reports whether the frame is served before requests of its connection that wait: ZooKeeper
-// answers auth and SASL as it reads them (ZooKeeperServer.processPacket), and all others in turn.
+// overtakes reports whether the frame is served before waiting requests of its connection.
+// ZooKeeper handles auth and SASL as soon as it reads them (ZooKeeperServer.processPacket), and all
+// other requests in order.
 func (m message) overtakes() bool {
 	var h wire.RequestHeader
 	h.Decode(wire.NewDecoder(m.body))
@@ -269,18 +271,20 @@ func (c *cluster) accepted(cn *conn) {
 	ep.wg.Go(cn.write)
 }
 
-// sessionless is how long a connection may have no session (zookeeper.nio.sessionlessCnxnTimeout).
-// ZooKeeper checks in intervals of the same length.
+// sessionless is how long a connection may remain without a session
+// (zookeeper.nio.sessionlessCnxnTimeout). ZooKeeper checks in intervals of the same length.
 const sessionless = 10 * time.Second
 
-// sessionlessUntil returns when the server closes the connection unless it has a session.
+// sessionlessUntil returns the time when the server closes a connection that has no session by
+// then.
 func (c *conn) sessionlessUntil() time.Time {
 	epoch := c.ep.c.epoch
 	return epoch.Add(((c.stats.opened.Sub(epoch)+sessionless)/sessionless + 1) * sessionless)
 }
 
-// closeSessionless closes the connections that have had no session for too long. One whose request a
-// fault holds is left alone: the fault is a server that does not respond, and would not do this either.
+// closeSessionless closes the connections that have had no session for too long, except those whose
+// request a fault holds. Such a fault models a server that does not respond, and that server would
+// not close the connection either.
 func (c *cluster) closeSessionless(now time.Time) {
 	c.sessionlessAt = time.Time{}
 	for _, ep := range c.endpoints {
@@ -297,7 +301,7 @@ func (c *cluster) closeSessionless(now time.Time) {
 	}
 }
 
-// forget takes a connection off every table and cuts it. Its session lives on.
+// forget removes a connection from every table and closes it. Its session stays alive.
 func (c *cluster) forget(cn *conn) {
 	cn.close()
 	if cn.gone {
@@ -309,7 +313,7 @@ func (c *cluster) forget(cn *conn) {
 	c.detach(cn)
 }
 
-// finish forgets a connection once what is queued for it has been sent.
+// finish forgets a connection after its queued data has been sent.
 func (c *cluster) finish(cn *conn) {
 	cn.out.put(outItem{last: true})
 	if cn.deafened {
@@ -319,7 +323,7 @@ func (c *cluster) finish(cn *conn) {
 	c.detach(cn)
 }
 
-// detach parts a connection from its watches and its session.
+// detach removes a connection's watches and separates it from its session.
 func (c *cluster) detach(cn *conn) {
 	cn.ep.data.removeConn(cn)
 	cn.ep.child.removeConn(cn)
@@ -334,7 +338,7 @@ func (c *cluster) detach(cn *conn) {
 	}
 }
 
-// close ends everything and returns after the last goroutine.
+// close stops all goroutines and returns after the last one has ended.
 func (c *cluster) close() {
 	c.once.Do(func() {
 		for _, ep := range c.endpoints {
@@ -346,19 +350,19 @@ func (c *cluster) close() {
 	c.wg.Wait()
 }
 
-// stopped is called in the loop when an endpoint has been told to stop.
+// stopped runs in the loop when an endpoint stops.
 func (c *cluster) stopped(ep *endpoint) {
 	if c.quorum != nil {
 		c.quorum.stopped(ep)
 	}
 }
 
-// decisive says whether transactions can be made: always on a single server, and with a leader that has the
-// quorum's ear in an ensemble.
+// decisive reports whether transactions can be committed: always on a single server, and in an
+// ensemble while a leader has a majority.
 func (c *cluster) decisive() bool { return c.quorum == nil || c.quorum.decisive() }
 
-// elsewhere runs the calls of a wait on a goroutine of their own. A connection's writer must not run them: they may
-// stop the server, and the server waits for its writers.
+// elsewhere runs the calls of a wait on a separate goroutine. A connection's writer must not run
+// them, because they may stop the server, and the server waits for its writers.
 func (c *cluster) elsewhere(w wait) wait {
 	if len(w.calls) == 0 {
 		return w
@@ -375,7 +379,8 @@ func (c *cluster) elsewhere(w wait) wait {
 	return w
 }
 
-// started gives every session its full time, as a server does when it comes back. In an ensemble the next leader does.
+// started gives every session its full timeout, as a server does after a restart. In an ensemble
+// the next leader does so.
 func (c *cluster) started(ep *endpoint) {
 	if c.quorum != nil {
 		c.quorum.started(ep)

@@ -1,7 +1,7 @@
 package zktest
 
-// One client connection: a goroutine that reads frames and hands them to the loop, and one that writes what
-// the loop has queued. Neither decides anything.
+// One client connection: a goroutine that reads frames and passes them to the loop, and one that
+// writes the data that the loop has queued. Neither makes any decision.
 
 import (
 	"bufio"
@@ -24,32 +24,32 @@ type conn struct {
 	closed chan struct{}
 
 	// Owned by the loop.
-	session  *session // nil until the connect exchange is over
-	greeted  bool     // its connect request has come
-	accepted bool     // and has been answered with a session
+	session  *session // nil until the connect exchange is complete
+	greeted  bool     // its connect request has arrived
+	accepted bool     // and its response contained a session
 	gone     bool     // the loop has forgotten this connection
 	ids      []wire.ID
 	sasl     sasl.DigestServer
-	waiting  int       // requests that wait for a fault or a replica; those behind them are in backlog
+	waiting  int       // requests that wait for a fault or a replica; later requests are in backlog
 	backlog  []message // in order of arrival
 	stats    connStats
-	deafened bool // the server will say nothing more; requests are ignored
+	deafened bool // the server sends nothing more, and ignores requests
 }
 
-// close cuts the connection now. Both goroutines end, and the loop is told by the reader.
+// close closes the connection now. Both goroutines end, and the reader notifies the loop.
 func (c *conn) close() {
 	c.once.Do(func() {
 		close(c.closed)
 		nc := c.nc
 		if over, ok := nc.(*tls.Conn); ok {
-			nc = over.NetConn() // the loop must not wait until the client has read that this is the end
+			nc = over.NetConn() // the loop must not wait until the client has read the TLS close alert
 		}
 		shut(nc)
 	})
 }
 
-// shut closes a connection as ZooKeeper does, its side first: a client that is still sending reads
-// the end of the stream, and not a reset because of what was not read.
+// shut closes a connection as ZooKeeper does, its own side first. So a client that is still sending
+// reads the end of the stream and not a reset, which unread data would cause.
 func shut(nc net.Conn) {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		tcp.CloseWrite()
@@ -57,7 +57,8 @@ func shut(nc net.Conn) {
 	nc.Close()
 }
 
-// read hands every frame to the loop, in order. The first four bytes may be a word instead of a length.
+// read passes every frame to the loop, in order. The first four bytes may be a word instead of a
+// length.
 func (c *conn) read(inbox chan<- message) {
 	send := func(m message) bool {
 		select {
@@ -67,9 +68,9 @@ func (c *conn) read(inbox chan<- message) {
 			return false
 		}
 	}
-	// The loop must hear of the end even if it comes from close(); only the end of the server itself
-	// lets it not be heard. As in ZooKeeper, the connection is forgotten before it is closed: whoever
-	// has read the end of the stream is not counted any more.
+	// The loop must be notified of the end, even if close() caused it, unless the server itself
+	// ends. As in ZooKeeper, the connection is forgotten before it is closed: after a client has
+	// read the end of the stream, its connection no longer counts.
 	defer func() {
 		select {
 		case inbox <- message{kind: msgClosed, conn: c}:
@@ -89,8 +90,9 @@ func (c *conn) read(inbox chan<- message) {
 			return
 		}
 		send(m)
-		// The answer's writer closes the connection. Until then the server ignores all else that comes, also the end of
-		// the stream: "echo ruok | nc" has done with sending before it gets its answer.
+		// The writer of the response closes the connection. Until then the server ignores all
+		// further input, including the end of the stream: "echo ruok | nc" closes its sending side
+		// before it reads the response.
 		io.Copy(io.Discard, r)
 		<-c.closed
 		return
@@ -118,7 +120,7 @@ func isWord(head [4]byte) bool {
 	return true
 }
 
-// write sends what is queued until the connection ends.
+// write sends the queued data until the connection ends.
 func (c *conn) write() {
 	defer c.close()
 	for {
@@ -155,7 +157,7 @@ func (c *conn) write() {
 	}
 }
 
-// outItem is bytes to send, and what has to pass before.
+// outItem is data to send, and a wait that must end before.
 type outItem struct {
 	data []byte
 	wait wait
@@ -202,7 +204,7 @@ func (q *outQueue) take(done <-chan struct{}) []outItem {
 	}
 }
 
-// host is the client's address without the port, as the ip scheme knows it.
+// host returns the client's address without the port, as the ip scheme uses it.
 func (c *conn) host() string {
 	host, _, err := net.SplitHostPort(c.nc.RemoteAddr().String())
 	if err != nil {

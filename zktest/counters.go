@@ -1,6 +1,7 @@
 package zktest
 
-// What the four-letter words count: by connection for cons, and by server, since its start or srst, for the others.
+// The counters that the four-letter words report: by connection for cons; for the other words by
+// server, since its start or srst.
 
 import (
 	"maps"
@@ -13,10 +14,9 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// latency counts replies by the milliseconds they took.
+// latency counts replies by their duration in milliseconds.
 type latency map[int64]int64
 
-// sum returns the number of replies, and the total, shortest and longest time.
 func (l latency) sum() (count, total, least, most int64) {
 	for ms, n := range l {
 		if count == 0 || ms < least {
@@ -27,7 +27,7 @@ func (l latency) sum() (count, total, least, most int64) {
 	return count, total, least, most
 }
 
-// average is in the words' form: four decimals at most, and one at least.
+// average returns the average in the words' format: at most four decimals, and at least one.
 func (l latency) average() string {
 	count, total, _, _ := l.sum()
 	s := strconv.FormatFloat(math.Round(float64(total)/float64(max(count, 1))*1e4)/1e4, 'f', -1, 64)
@@ -37,10 +37,10 @@ func (l latency) average() string {
 	return s
 }
 
-// percentile returns the time that the share p of the replies took at most.
+// percentile returns the duration that the share p of the replies did not exceed.
 func (l latency) percentile(p float64) int64 {
 	count, _, _, most := l.sum()
-	above := int64((1 - p) * float64(count)) // so many may have taken longer
+	above := int64((1 - p) * float64(count)) // the number of replies that may have taken longer
 	for _, ms := range slices.Backward(slices.Sorted(maps.Keys(l))) {
 		if above -= l[ms]; above < 0 {
 			return ms
@@ -49,7 +49,7 @@ func (l latency) percentile(p float64) int64 {
 	return most
 }
 
-// connStats is what cons tells of a connection.
+// connStats holds the values that cons reports for a connection.
 type connStats struct {
 	received, sent int64
 	opened         time.Time
@@ -59,10 +59,10 @@ type connStats struct {
 	lastReply      int64 // milliseconds since the server was made
 	lastLatency    int64
 	latency        latency
-	reset          bool // by crst; before it, a real server takes 0 for the shortest latency
+	reset          bool // by crst; until then, a real server reports 0 as the shortest latency
 }
 
-// serverStats is what srvr, stat and mntr tell of a server.
+// serverStats holds the values that srvr, stat and mntr report for a server.
 type serverStats struct {
 	started                       time.Time
 	received, sent                int64
@@ -76,7 +76,7 @@ func newServerStats(started time.Time) serverStats {
 	return serverStats{started: started, lastSize: -1, leastSize: -1, mostSize: -1, reads: latency{}, updates: latency{}}
 }
 
-// requests is the latency of reads and updates together.
+// requests returns the latency of reads and updates together.
 func (s *serverStats) requests() latency {
 	all := maps.Clone(s.reads)
 	for ms, n := range s.updates {
@@ -85,14 +85,14 @@ func (s *serverStats) requests() latency {
 	return all
 }
 
-// got counts a frame or a word that has come.
+// got counts a frame or a word that has arrived.
 func (cn *conn) got(bytes int) {
 	cn.stats.received++
 	cn.ep.stats.received++
 	cn.ep.stats.bytesReceived += int64(bytes)
 }
 
-// gave counts a packet that goes out. size is that of a reply or an event.
+// gave counts an outgoing packet. size is the size of a reply or an event.
 func (cn *conn) gave(size int64) {
 	cn.stats.sent++
 	s := &cn.ep.stats
@@ -105,14 +105,14 @@ func (cn *conn) gave(size int64) {
 	}
 }
 
-// replied counts the reply to a request. Those to auth and sasl do not count.
+// replied counts the reply to a request. Replies to auth and sasl do not count.
 func (cn *conn) replied(req *request, h wire.ReplyHeader) {
 	if req.op == wire.OpAuth || req.op == wire.OpSASL {
 		return
 	}
 	now, s := time.Now(), &cn.stats
 	s.lastOp, s.lastZxid, s.lastReply = lop(req.op, h.Err), h.Zxid, now.Sub(cn.ep.c.epoch).Milliseconds()
-	if h.Xid >= 0 { // others stand for no request of the client's own
+	if h.Xid >= 0 { // a negative xid belongs to no request that the client numbered
 		s.lastXid = h.Xid
 	}
 	s.lastLatency = now.Sub(req.at).Milliseconds()

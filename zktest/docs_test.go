@@ -18,7 +18,7 @@ func readText(t *testing.T, name string) string {
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }
 
-// The page's Go is that of the examples, which compile and run.
+// All Go on the page is in the examples, which compile and run.
 func TestDocs_GoIsInTheExamples(t *testing.T) {
 	examples := readText(t, "example_guide_test.go") + readText(t, "example_service_test.go") + readText(t, "example_job_test.go")
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readText(t, guide), -1)

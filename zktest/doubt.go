@@ -1,6 +1,7 @@
 package zktest
 
-// Writes that a leader has and cannot answer, because it has lost its majority or the client is gone.
+// Writes that a leader has received but cannot respond to, because it has lost its majority or the
+// client has disconnected.
 
 import (
 	"slices"
@@ -8,8 +9,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// doubt takes over the writes that wait at the last leader, and at the followers that reach it, for a
-// majority. The leader may have logged them, and sent them to others before it was cut off.
+// doubt takes over the writes that wait for a majority on the last leader and on the followers that
+// reach it. The leader may have logged them, and sent them to other members before it was cut off.
 func (q *quorum) doubt() {
 	for _, ep := range q.c.endpoints {
 		if r := ep.replica; ep == q.leader || r.leader == q.leader && r.inTouch() {
@@ -20,8 +21,8 @@ func (q *quorum) doubt() {
 	slices.SortStableFunc(q.inDoubt, func(a, b *request) int { return a.at.Compare(b.at) })
 }
 
-// settleDoubt does the writes in doubt up to a random one, which is the last in the log of the member that
-// is elected. No member shows them before it joins that one.
+// settleDoubt executes the writes in doubt up to a random one, which is the last in the log of the
+// elected member. No member shows them before it joins the new leader.
 func (q *quorum) settleDoubt() {
 	for _, req := range q.inDoubt[:q.random.IntN(len(q.inDoubt)+1)] {
 		q.c.unanswered(req)
@@ -30,7 +31,7 @@ func (q *quorum) settleDoubt() {
 	clear(q.c.pending)
 }
 
-// unanswered does a write whose client gets no reply, unless its session is over.
+// unanswered executes a write whose client gets no reply, unless its session has ended.
 func (c *cluster) unanswered(req *request) {
 	s := req.conn.session
 	switch {

@@ -1,6 +1,6 @@
 package zktest_test
 
-// Writes whose outcome is in doubt, because the leader lost its majority before it could answer.
+// Writes whose outcome is in doubt, because the leader lost its majority before it could reply.
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-// send makes a request and does not wait for its reply.
+// send sends a request and does not wait for its reply.
 func send(t *testing.T, c *rawzk.Conn, op wire.Op, body wire.Record) {
 	t.Helper()
 	_, err := c.Send(op, body)

@@ -1,7 +1,8 @@
 package zktest
 
-// One address that clients connect to, and the state of the ZooKeeper process behind it: its copy of the nodes and its
-// watches. A single server has one endpoint, an ensemble several over one state.
+// One address that clients connect to, and the state of the ZooKeeper process behind it: its copy
+// of the nodes, and its watches. A single server has one endpoint; an ensemble has several, which
+// share one state.
 
 import (
 	"crypto/tls"
@@ -16,7 +17,8 @@ type endpoint struct {
 	id   int // 1 and up, as in zoo.cfg
 	addr string
 
-	// lifecycle serialises Start and Stop. It is taken outside the loop only, before a call into it.
+	// lifecycle serialises Start and Stop. It is locked only outside the loop, before a call into
+	// it.
 	lifecycle sync.Mutex
 	wg        sync.WaitGroup // accept loop, readers and writers of this run
 
@@ -33,12 +35,12 @@ type endpoint struct {
 	zxid     int64           // of the last transaction applied here
 
 	stats     serverStats
-	traceMask int64 // what gtmk returns; nothing is traced
+	traceMask int64 // returned by gtmk; nothing is traced
 
 	nextSession int64
 	data        *watchTable
 	child       *watchTable
-	replica     *replica // what makes it a member of an ensemble; nil on a single server
+	replica     *replica // the state of a member of an ensemble; nil on a single server
 }
 
 func newEndpoint(c *cluster, id int) *endpoint {
@@ -56,7 +58,7 @@ func (ep *endpoint) stopping() <-chan struct{} {
 	return ep.stop.ch
 }
 
-// start listens, on the address of the first time.
+// start listens, on the same address each time.
 func (ep *endpoint) start() error {
 	ep.lifecycle.Lock()
 	defer ep.lifecycle.Unlock()
@@ -72,7 +74,8 @@ func (ep *endpoint) start() error {
 	if err != nil {
 		return fmt.Errorf("zktest: %w", err)
 	}
-	if addr := ln.Addr().String(); ep.addr != addr { // only the first time: later, others may be reading it
+	// Only the first time: later, other goroutines may be reading it.
+	if addr := ln.Addr().String(); ep.addr != addr {
 		ep.addr = addr
 	}
 	ep.stop.Lock()
@@ -103,7 +106,7 @@ func (ep *endpoint) listen() (ln net.Listener, err error) {
 	return tls.NewListener(ln, ep.c.cfg.tls), nil
 }
 
-// halt closes the listener and all connections and returns when their goroutines have ended.
+// halt closes the listener and all connections, and returns when their goroutines have ended.
 func (ep *endpoint) halt() {
 	ep.lifecycle.Lock()
 	defer ep.lifecycle.Unlock()
@@ -131,7 +134,7 @@ func (ep *endpoint) halt() {
 	ep.wg.Wait()
 }
 
-// accept hands every connection to the loop, which starts its goroutines.
+// accept passes every connection to the loop, which starts its goroutines.
 func (ep *endpoint) accept(ln net.Listener) {
 	for {
 		nc, err := ln.Accept()

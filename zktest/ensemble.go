@@ -6,28 +6,34 @@ import (
 	"time"
 )
 
-// Ensemble is several servers over one history, with what matters to a lock:
+// Ensemble is a set of servers with one history. It models the behaviour of several servers that
+// matters to a lock:
 //
-//   - The member that a client is connected to answers reads from its own copy, which may lag ([Member.SetLag]).
-//     Writes, sync and the opening of sessions need a leader with a majority. The member answers them when it shows
-//     them.
-//   - Signs of life of a session reach the leader only with the member's answers to its pings, every half tick.
-//   - A member that is cut off ([Member.Isolate], [Ensemble.Partition]) goes on answering pings and reads for about
-//     syncLimit ticks, a leader for up to one more, and then closes its clients' connections. Meanwhile writes wait,
-//     and so does everything behind them on their connections. They are done if the cut is healed in time. If it
-//     is not, a write that the leader had is in doubt: the next election finds it, or does not ([WithSeed]). One
-//     that a follower could not pass on is never done.
-//   - When a leader stops or loses its majority, an election follows: all connections close, a new epoch of zxids
-//     begins, and every session has its full timeout again.
-//   - Without a majority there are no writes, and soon no connections. A client may move from any member to any other.
-//     A member refuses a client that has seen more than the member has. The connection that a session has left is
-//     closed at its next write, and at its next request of any kind if it goes to the leader.
-//   - The node /zookeeper/config has the members with the addresses of clients, as in a dynamic configuration.
+//   - A client's member answers reads from its own copy, which may lag ([Member.SetLag]). Writes,
+//     sync and the creation of sessions need a leader with a majority. The member replies when its
+//     own copy shows the result.
+//   - A session's renewals reach the leader only with the member's replies to the leader's pings,
+//     every half tick.
+//   - A member that is cut off ([Member.Isolate], [Ensemble.Partition]) continues to answer pings
+//     and reads for about syncLimit ticks, or up to one tick more if it is a leader. Then it closes
+//     its clients' connections. Meanwhile writes wait, and so do all later requests on their
+//     connections. If the cut is healed in time, the writes are executed. If not, a write that the
+//     leader received is in doubt: the next election may or may not find it ([WithSeed]). A write
+//     that a follower could not forward is never executed.
+//   - When a leader stops or loses its majority, an election follows: all connections close, a new
+//     epoch of zxids begins, and every session gets its full timeout again.
+//   - Without a majority there are no writes, and soon no connections. A client may move from any
+//     member to any other, but a member rejects a client that has seen a later zxid than the member
+//     has. If a session has moved, its old connection is closed at the next write, or at the next
+//     request of any kind if the connection is to the leader.
+//   - The node /zookeeper/config lists the members with their client addresses, as in a dynamic
+//     configuration.
 //
-// The promoted methods show and change the committed state; a member may not show it yet.
+// The promoted methods read and change the committed state, which a member may not show yet.
 //
-// What it leaves out: members have their data at once when they join, and the network between them has no latency
-// except their lag. So a write that is in doubt is one that came when the majority was already lost.
+// Two things are simpler than in ZooKeeper. Members have their data as soon as they join, and the
+// network between them has no latency except their lag. So only a write that arrives after the
+// majority is lost can be in doubt.
 type Ensemble struct {
 	admin
 	members []*Member
@@ -39,14 +45,14 @@ type Member struct {
 	ep *endpoint
 }
 
-// StartEnsemble starts n servers for the length of a test, as [Start] does one.
+// StartEnsemble starts n servers for the duration of a test, as [Start] starts one.
 func StartEnsemble(t TB, n int, opts ...Option) *Ensemble {
 	t.Helper()
 	e, err := NewEnsemble(n, opts...)
 	return started(t, e, err)
 }
 
-// NewEnsemble starts n servers. The last one leads. The caller closes them.
+// NewEnsemble starts n servers, and the last one leads. The caller must close the Ensemble.
 func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	if n < 1 || n > 254 {
 		return nil, fmt.Errorf("zktest: an ensemble of %d members; it needs 1 to 254", n)
@@ -85,13 +91,13 @@ func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	return e, nil
 }
 
-// Close ends all members and returns after the last of their goroutines.
+// Close stops all members and returns after the last of their goroutines has ended.
 func (e *Ensemble) Close() { e.c.close() }
 
 // Members returns all members, in the order of their ids.
 func (e *Ensemble) Members() []*Member { return append([]*Member(nil), e.members...) }
 
-// Member returns the member with the id, which counts from 1.
+// Member returns the member with this id; ids start at 1.
 func (e *Ensemble) Member(id int) *Member { return e.members[id-1] }
 
 // Addrs returns the addresses of all members, running or not.
@@ -103,7 +109,7 @@ func (e *Ensemble) Addrs() []string {
 	return addrs
 }
 
-// Leader returns the member that leads with a majority behind it, or nil when there is none at the moment.
+// Leader returns the member that leads with a majority, or nil if no member does.
 func (e *Ensemble) Leader() (leader *Member) {
 	e.c.call(func() {
 		if q := e.c.quorum; q.decisive() {
@@ -113,8 +119,8 @@ func (e *Ensemble) Leader() (leader *Member) {
 	return leader
 }
 
-// Partition cuts the members into groups by id. Members of different groups do not reach each other. The members that are
-// not named are a group too. Clients reach all members.
+// Partition divides the members into groups by id. Members of different groups do not reach each
+// other. The members that are not listed form one more group. Clients reach all members.
 func (e *Ensemble) Partition(groups ...[]int) {
 	of := make(map[int]int)
 	for i, ids := range groups {
@@ -128,8 +134,8 @@ func (e *Ensemble) Partition(groups ...[]int) {
 // Heal ends all partitions.
 func (e *Ensemble) Heal() { e.Partition() }
 
-// Elect makes the leader step down, if there is one. All connections close, and after the time of an election some
-// member leads, with a new epoch.
+// Elect makes the leader step down, if there is one. All connections close, and after the duration
+// of an election a member leads with a new epoch.
 func (e *Ensemble) Elect() {
 	e.c.call(func() {
 		if q := e.c.quorum; q.decisive() {
@@ -143,10 +149,10 @@ func (e *Ensemble) Elect() {
 // ID returns the member's number, from 1.
 func (m *Member) ID() int { return m.ep.id }
 
-// Addr returns the address clients connect to. It stays the same over Stop and Start.
+// Addr returns the address for clients. It remains the same across Stop and Start.
 func (m *Member) Addr() string { return m.ep.addr }
 
-// Role returns "leader", "follower", "looking" or "down": what the member itself believes.
+// Role returns the role that the member believes it has: "leader", "follower", "looking" or "down".
 func (m *Member) Role() (r string) {
 	m.e.c.call(func() { r = m.ep.replica.role.String() })
 	return r
@@ -155,24 +161,29 @@ func (m *Member) Role() (r string) {
 // String returns the member's id and address.
 func (m *Member) String() string { return fmt.Sprintf("member %d at %s", m.ID(), m.Addr()) }
 
-// Stop ends the member, as the end of its process would: the others see it go, and its clients are disconnected.
+// Stop ends the member, as the end of its process would: its connections to the other members and
+// to its clients are closed.
 func (m *Member) Stop() { m.ep.halt() }
 
-// Start starts the member again, with the data it had. The member joins the others after the time of an election.
+// Start starts the member again, with the data it had. It joins the ensemble after the duration of
+// an election.
 func (m *Member) Start() error { return m.ep.start() }
 
-// Freeze stops the member as a debugger or a long pause would: its connections stay open and nothing on them
-// is read or answered, and the other members do not reach it. Without it for syncLimit ticks they go on as if
-// it had stopped: if it leads, they elect another. On a member that is stopped, Freeze has no effect.
+// Freeze stops the member as a debugger or a long pause would: its connections stay open, but it
+// reads nothing and sends nothing, and the other members do not reach it. After syncLimit ticks
+// they treat it as stopped, and elect another leader if it was the leader. On a stopped member,
+// Freeze has no effect.
 func (m *Member) Freeze() { m.e.c.call(func() { m.e.c.quorum.freeze(m.ep) }) }
 
-// Thaw ends Freeze, as Stop does. If the others have given the member up, it closes its clients' connections
-// and joins them again after the time of an election. A leader may first answer reads for up to a tick, and
-// what it returns is out of date. Otherwise the member gets what it has missed before its clients are
-// served, so the connections of sessions that have expired meanwhile are closed.
+// Thaw ends Freeze, and so does Stop. If the ensemble has given the member up, the member closes
+// its clients' connections and joins again after the duration of an election. A leader may first
+// answer reads for up to a tick, with outdated results. Otherwise the member receives the changes
+// that it missed before it serves its clients, so the connections of sessions that have expired
+// meanwhile are closed.
 func (m *Member) Thaw() { m.e.c.call(func() { m.e.c.quorum.thaw(m.ep) }) }
 
-// Isolate cuts the member off from all others, and leaves the others as they are with each other. Clients still reach it.
+// Isolate cuts the member off from every other member, and does not change the other connections.
+// Clients still reach it.
 func (m *Member) Isolate() {
 	c := m.e.c
 	c.call(func() {
@@ -180,13 +191,13 @@ func (m *Member) Isolate() {
 		for _, ep := range c.endpoints {
 			groups[ep.id] = ep.replica.group
 		}
-		groups[m.ep.id] = -m.ep.id // nobody else's
+		groups[m.ep.id] = -m.ep.id // a group of its own
 		c.quorum.regroup(groups)
 	})
 }
 
-// SetLag delays the member by d: it shows what is committed from now on d later than the leader. A smaller d than before also
-// speeds up what is on its way. A leader does not lag.
+// SetLag delays the member by d: it shows each later commit d after the leader. If d is smaller
+// than before, commits that are already on their way arrive sooner, too. A leader does not lag.
 func (m *Member) SetLag(d time.Duration) {
 	m.e.c.call(func() {
 		r := m.ep.replica
@@ -201,13 +212,14 @@ func (m *Member) SetLag(d time.Duration) {
 	})
 }
 
-// Zxid returns the zxid of the last transaction that is visible at the member.
+// Zxid returns the zxid of the last transaction that the member shows.
 func (m *Member) Zxid() (zxid int64) {
 	m.e.c.call(func() { zxid = m.ep.zxid })
 	return zxid
 }
 
-// Children returns the names of the node's children as the member shows them, or nil if it shows no such node.
+// Children returns the names of the node's children as the member shows them, or nil if it shows no
+// such node.
 func (m *Member) Children(path string) []string {
 	return childrenIn(m.e.c, func() *tree { return m.ep.tree }, path)
 }

@@ -19,7 +19,7 @@ const (
 	syncLimit = 5
 )
 
-// threeMembers runs a test on an ensemble of three, of which the third leads, in virtual time.
+// threeMembers runs a test on an ensemble of three in virtual time; the third member leads.
 func threeMembers(t *testing.T, test func(t *testing.T, n *Network, e *Ensemble), opts ...Option) {
 	bubble(t, func(t *testing.T, n *Network) {
 		e := StartEnsemble(t, 3, append(opts, WithNetwork(n), WithTick(tick), WithSyncLimit(syncLimit))...)
@@ -40,7 +40,7 @@ func existsAt(t *testing.T, c *rawzk.Conn, path string) bool {
 	return code == wire.OK
 }
 
-// pinging keeps a connection alive until it is cut, and tells when that was.
+// pinging keeps a connection alive until it is cut, and reports when that was.
 func pinging(t *testing.T, c *rawzk.Conn) <-chan time.Time {
 	cut := make(chan time.Time, 1)
 	ended := make(chan struct{})
@@ -115,8 +115,8 @@ func TestEnsemble_LaggingMember_RefusesWhoHasSeenMore(t *testing.T) {
 	})
 }
 
-// The scene that makes pings worthless: the holder's member is cut off, the others give its lock away, and it goes on
-// being told that all is well.
+// The scene that makes pings worthless: the holder's member is cut off, the ensemble gives its lock
+// to another client, and the holder still gets replies to its pings.
 func TestEnsemble_FollowerCutOff_SessionExpiresWhileItsPingsAreAnswered(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		holder, other := raw(t, n, e.Member(1), 6*time.Second), raw(t, n, e.Member(2), 20*time.Second)
@@ -192,7 +192,8 @@ func TestEnsemble_ShortCut_WaitingWriteIsDone_AndEventsCome(t *testing.T) {
 	})
 }
 
-// The leader's pings wait in the connection during a cut. They are answered when it is healed, before a write is.
+// The leader's pings wait in the connection during a cut. Their replies follow when it is healed,
+// before any write is executed.
 func TestEnsemble_ShortCut_TouchesComeBeforeTheWaitingWrite(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		c := raw(t, n, e.Member(1), 8*time.Second)
@@ -209,7 +210,8 @@ func TestEnsemble_ShortCut_TouchesComeBeforeTheWaitingWrite(t *testing.T) {
 	})
 }
 
-// A leader that is cut off counts on: who has run out meanwhile is over, whatever its server has heard.
+// A leader that is cut off still counts the time: a session that has timed out meanwhile has ended,
+// whatever its server has received.
 func TestEnsemble_LeaderCutOffAndBack_SessionsHaveRunOut(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		c := raw(t, n, e.Member(1), 4*time.Second)

@@ -1,7 +1,7 @@
 package zktest_test
 
-// The tests that docs/testing.md shows, so that what is shown compiles and passes. They use nothing but the standard
-// library, go-zookeeper and zktest.
+// The tests that docs/testing.md shows, so that its code compiles and passes. They use only the
+// standard library, go-zookeeper and zktest.
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func TestGuide_Start(t *testing.T) {
 	}
 }
 
-// inBubble runs a test in virtual time, with a server and a way to get clients.
+// inBubble runs a test in virtual time, with a server and a function that opens clients.
 func inBubble(t *testing.T, test func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork() // inside: everything that waits must belong to the bubble
@@ -77,7 +77,7 @@ func TestGuide_ReplyLost(t *testing.T) {
 			t.Fatalf("%v; %v fired %d times", err, lost, lost.Fired())
 		}
 		time.Sleep(2 * time.Second) // the client fails what it is asked before it pauses, a second, and connects again
-		// What does the code under test make of a second try that says "exists already"?
+		// How does the code under test handle a second try that returns "exists already"?
 		if _, err := conn.Create("/job", nil, 0, zk.WorldACL(zk.PermAll)); !errors.Is(err, zk.ErrNodeExists) {
 			t.Error(err)
 		}
@@ -151,7 +151,7 @@ func TestGuide_LookIn(t *testing.T) {
 	})
 }
 
-// withEnsemble is inBubble with three servers, and clients of those that are named.
+// withEnsemble is inBubble with three servers, and with clients of the named servers.
 func withEnsemble(t *testing.T, test func(t *testing.T, ensemble *zktest.Ensemble, dial func(addrs ...string) *zk.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork()
@@ -191,7 +191,8 @@ func TestGuide_StaleRead(t *testing.T) {
 			t.Errorf("%s, %v", data, err)
 		}
 
-		// Cut off from the leader, the follower goes on answering reads, while the session may end at the others.
+		// Cut off from the leader, the follower continues to answer reads, while the session may
+		// expire on the other servers.
 		follower.Isolate()
 		time.Sleep(5 * time.Second)
 		if data, _, err := reader.Get("/config"); err != nil || string(data) != "v2" {
@@ -247,7 +248,8 @@ func TestGuide_Handle(t *testing.T) {
 	}
 }
 
-// anyServer is a ZooKeeper that somebody runs, or else one of ours: what follows does the same on both.
+// anyServer returns an external ZooKeeper, or else one of ours: the test below does the same on
+// both.
 func anyServer(t *testing.T) string {
 	if addr := os.Getenv("MY_ZOOKEEPER"); addr != "" {
 		return addr

@@ -1,6 +1,7 @@
 package zktest_test
 
-// Tests of a job that runs under a zklock lock, as docs/testing.md shows them: the holder is killed, is cut off, is late.
+// Tests of a job that runs under a zklock lock, as docs/testing.md shows them: the holder is
+// killed, is cut off, is late.
 
 import (
 	"context"
@@ -17,7 +18,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// store is what the job writes to. It remembers the largest token it has seen and refuses smaller ones.
+// store is the target of the job's writes. It remembers the largest token so far and rejects
+// smaller ones.
 type store struct {
 	mu    sync.Mutex
 	token int64
@@ -43,7 +45,8 @@ func (s *store) read() []string {
 	return slices.Clone(s.lines)
 }
 
-// nightly is the code under test: it does its work under the lock, and stops when the lock is lost or its caller leaves.
+// nightly is the code under test: it works under the lock, and stops when the lock is lost or its
+// caller's context ends.
 func nightly(ctx context.Context, s *zklock.Session, work func(ctx context.Context, token int64) error) error {
 	m, err := zklock.NewMutex(s, "/locks/nightly")
 	if err != nil {
@@ -57,7 +60,7 @@ func nightly(ctx context.Context, s *zklock.Session, work func(ctx context.Conte
 // The hosts of the tests, each with a Session of its own.
 const hostA, hostB = "198.51.100.1", "198.51.100.2"
 
-// onTwoHosts runs a test in virtual time, with a server, and Sessions that come from two hosts.
+// onTwoHosts runs a test in virtual time, with a server, and Sessions on two hosts.
 func onTwoHosts(t *testing.T, test func(t *testing.T, network *zktest.Network, a, b *zklock.Session)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork()
@@ -151,7 +154,8 @@ func TestNightly_Paused_ItsLateWriteIsRefused(t *testing.T) {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				// Between this look and the write the whole process stands still, as in a long garbage collection.
+				// Between this check and the write the whole process pauses, as in a long garbage
+				// collection.
 				network.Partition(hostA)
 				time.Sleep(2 * a.Timeout())
 				network.Heal(hostA)

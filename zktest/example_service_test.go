@@ -13,7 +13,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// announce keeps an ephemeral node at path while ctx lasts, in whatever session: one that is lost takes the node along.
+// announce keeps an ephemeral node at path while ctx lasts, in whatever session: the loss of a
+// session deletes the node.
 func announce(ctx context.Context, conn *zk.Conn, path string) {
 	for ctx.Err() == nil {
 		_, err := conn.Create(path, nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))

@@ -165,7 +165,7 @@ func ExampleDigest() {
 	// Output: root:J1scEM42CKaLPP5+ElgpgGsuONg=
 }
 
-// exampleTB stands for the *testing.T of a test.
+// exampleTB replaces the *testing.T of a test.
 type exampleTB struct{ cleanups []func() }
 
 func (t *exampleTB) Helper()               {}

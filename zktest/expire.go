@@ -10,16 +10,16 @@ import (
 	"github.com/zklock/zklock/internal/expire"
 )
 
-// ExpireSession ends a session on any ZooKeeper server, as if it had run out. Its nodes are gone
-// when ExpireSession returns, and its client learns of it when it next attaches. The id is enough,
-// because servers from 3.4 on derive a session's password from it. If the session was gone before,
-// that is not an error. A server that requires credentials rejects the end, and the session lives
-// on: zklock expire takes credentials.
+// ExpireSession ends a session on any ZooKeeper server, as if it had timed out. When it returns,
+// the session's nodes are deleted; the session's client is notified when it next attaches. It needs
+// only the id, because servers from 3.4 on derive a session's password from it. If the session has
+// already ended, ExpireSession returns nil. A server that requires credentials rejects the request,
+// and the session continues; zklock expire takes credentials.
 //
 // ExpireSession attaches to the session, which cuts the client's connection, and closes the session
-// in the same write. The client may take the session back in between, and a server may end the
-// session without a response. So ExpireSession tries again until the server reports that there is
-// no such session, for ten seconds.
+// in the same write. The client may re-attach in between, and a server may end the session without
+// a response. So ExpireSession tries again, for at most ten seconds, until the server reports that
+// the session does not exist.
 func ExpireSession(addr string, session int64) error {
 	return expireSession(net.DialTimeout, addr, session)
 }

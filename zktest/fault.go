@@ -10,18 +10,19 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Fault says what goes wrong, when and how often. It is a value: its methods return a changed copy. So a test can keep
-// one, refine it and use it many times. It prints as it is written:
+// Fault describes a failure, when it happens and how often. It is a value, and its methods return a
+// changed copy. So a test can keep a Fault, refine it and use it many times. It prints as it is
+// written:
 //
 //	After(Create).Path("/locks/*").Nth(2).DropReply().Close()
 //
-// It begins with a moment ([Before], [After], [OnEvent], [RefuseConnections]), may be
-// narrowed (Path, Session, Member, Chance, Nth, Times, Once), and ends with what happens there (Close, DropReply, Delay, Hold,
-// Fail, Expire, Call, FreezeFor, Duplicate, and for events Drop). It does nothing until [Server.Inject] or [Proxy.Inject]
-// gets it.
+// A Fault begins with a moment ([Before], [After], [OnEvent], [RefuseConnections]), may be narrowed
+// (Path, Session, Member, Chance, Nth, Times, Once), and ends with an action (Close, DropReply,
+// Delay, Hold, Fail, Expire, Call, FreezeFor, Duplicate, and for events Drop). It has no effect
+// until it is passed to [Server.Inject] or [Proxy.Inject].
 //
-// What is sent on one connection stays in order: a reply or event that is delayed or held keeps back
-// everything after it, as TCP would.
+// The order on one connection is kept: a delayed or held reply or event keeps back everything after
+// it, as in TCP.
 type Fault struct {
 	when     moment
 	op       Op
@@ -68,7 +69,7 @@ type action struct {
 	fn   func()
 }
 
-// Before is the moment when a request has arrived and nothing of it is done.
+// Before is the moment when a request has arrived and the server has not begun to execute it.
 func Before(op Op) Fault { return Fault{when: beforeOp, op: op} }
 
 // After is the moment when a request has taken effect and its reply has not been sent.
@@ -77,12 +78,13 @@ func After(op Op) Fault { return Fault{when: afterOp, op: op} }
 // OnEvent is the moment when an event is about to be sent to one connection.
 func OnEvent(event EventType) Fault { return Fault{when: onEvent, event: event} }
 
-// RefuseConnections closes connections as they are opened, before anything is read from them. It takes no action besides.
+// RefuseConnections closes each connection when it is opened, before reading from it. It takes no
+// further action.
 func RefuseConnections() Fault { return Fault{when: onAccept} }
 
-// Path narrows the fault to nodes whose path matches the pattern, in the syntax of [path.Match]; "/**" at the
-// end matches any depth below. A create is matched with the path it asks for before, and with the one it
-// got after; a multi by any of its operations.
+// Path narrows the fault to nodes whose path matches the pattern, in the syntax of [path.Match];
+// "/**" at the end matches any depth below. Before a create, the path is the requested one; after
+// it, the path of the created node. A multi matches if any of its operations does.
 func (f Fault) Path(pattern string) Fault { f.path = pattern; return f }
 
 // Session narrows the fault to one session.
@@ -91,58 +93,58 @@ func (f Fault) Session(id int64) Fault { f.session = id; return f }
 // Member narrows the fault to one member of an [Ensemble], by its id.
 func (f Fault) Member(id int) Fault { f.member = id; return f }
 
-// Chance lets each match pass by chance: with a p of 0.1, one in ten is hit. The same seed makes the
-// same choices, in the order of the matches; for 0, Inject takes one at random, and [Injection.String]
-// has it. Such a fault is Optional.
+// Chance makes the fault fire at a match with probability p: with 0.1, at one match in ten. The
+// same seed makes the same choices, in the order of the matches. If the seed is 0, Inject chooses
+// one at random, and [Injection.String] reports it. Such a fault is Optional.
 func (f Fault) Chance(p float64, seed uint64) Fault {
 	f.chance, f.seed, f.optional = p, seed, true
 	return f
 }
 
-// Nth lets the first n-1 matches pass. Without Times, only the nth is hit.
+// Nth skips the first n-1 matches. Without Times, the fault fires only at the nth.
 func (f Fault) Nth(n int) Fault { f.nth = n; return f }
 
-// Times limits how often the fault fires. Without it and Nth there is no limit.
+// Times limits how often the fault fires. Without Times and Nth there is no limit.
 func (f Fault) Times(n int) Fault { f.times = n; return f }
 
 // Once is Times(1).
 func (f Fault) Once() Fault { return f.Times(1) }
 
-// Optional says that it is all right if the fault never fires.
+// Optional allows the fault never to fire. Otherwise that fails the test.
 func (f Fault) Optional() Fault { f.optional = true; return f }
 
-// Close cuts the connection: before an operation, so that it never happens; after one, once its reply is
-// sent, unless DropReply; at an event, instead of it.
+// Close cuts the connection. Before an operation, the operation is never executed; after it, the
+// reply is sent first, unless DropReply is given; at an event, the event is not sent.
 func (f Fault) Close() Fault { return f.then(action{kind: actClose}) }
 
-// DropReply loses the reply, although the operation was done. Use it together with Close. Without Close the connection
-// lives on: its client waits, or stumbles over the next reply.
+// DropReply executes the operation but loses the reply. Use it together with Close. Without Close
+// the connection stays open, and its client waits, or fails at the next reply.
 func (f Fault) DropReply() Fault { return f.then(action{kind: actDropReply}) }
 
 // Drop loses the event.
 func (f Fault) Drop() Fault { return f.then(action{kind: actDrop}) }
 
-// Duplicate sends the event, or the reply, twice. No real server sends a reply twice. If nothing waits for a reply,
-// go-zookeeper ignores it, and Java's client closes the connection.
+// Duplicate sends the event or the reply twice. No real server sends a reply twice. When no request
+// waits for the second reply, go-zookeeper ignores it, and Java's client closes the connection.
 func (f Fault) Duplicate() Fault { return f.then(action{kind: actDuplicate}) }
 
-// Delay waits for d: before the request is done, or before the reply or event is sent.
+// Delay waits for d before the request is executed, or before the reply or event is sent.
 func (f Fault) Delay(d time.Duration) Fault { return f.then(action{kind: actDelay, d: d}) }
 
-// Hold waits like Delay, until [Injection.Release].
+// Hold waits like Delay, but until [Injection.Release].
 func (f Fault) Hold() Fault { return f.then(action{kind: actHold}) }
 
-// Fail answers with the code: before, without doing anything; after, although it was done.
+// Fail replies with the code. With Before the operation is not executed; with After it is.
 func (f Fault) Fail(code Code) Fault { return f.then(action{kind: actFail, code: code}) }
 
-// Expire ends the session at that moment, as if it had run out, and closes its connection.
+// Expire ends the session at that moment, as if it had timed out, and closes its connection.
 func (f Fault) Expire() Fault { return f.then(action{kind: actExpire}) }
 
-// Call runs fn. The request, reply or event waits until fn returns. fn may call the server's own methods, also Stop and
-// Start, but not Close.
+// Call runs fn, and the request, reply or event waits until fn returns. fn may call the server's
+// own methods, including Stop and Start, but not Close.
 func (f Fault) Call(fn func()) Fault { return f.then(action{kind: actCall, fn: fn}) }
 
-// FreezeFor stops the whole server for a time, as a long garbage collection would; see [Server.Freeze].
+// FreezeFor stops the whole server for d, as a long garbage collection would; see [Server.Freeze].
 func (f Fault) FreezeFor(d time.Duration) Fault { return f.then(action{kind: actFreeze, d: d}) }
 
 func (f Fault) then(a action) Fault {
@@ -150,7 +152,7 @@ func (f Fault) then(a action) Fault {
 	return f
 }
 
-// String spells the fault as it would be written.
+// String returns the fault as it would be written.
 func (f Fault) String() string {
 	var b strings.Builder
 	switch f.when {
@@ -215,7 +217,7 @@ func (f Fault) String() string {
 	return b.String()
 }
 
-// check finds faults that can never mean anything, so that no test waits for one.
+// check rejects faults that can never have an effect, so that no test waits for one.
 func (f Fault) check() error {
 	switch {
 	case f.when == 0:
@@ -249,14 +251,14 @@ func (f Fault) check() error {
 	return nil
 }
 
-// happening is what faults are matched with.
+// happening is a possible moment of a fault; faults are matched with it.
 type happening struct {
 	when    moment
 	op      Op
 	event   EventType
 	paths   []string
 	session int64
-	member  int       // whose connection it is; 0 at a proxy
+	member  int       // to which the connection leads; 0 at a proxy
 	code    wire.Code // of a reply
 }
 

@@ -59,7 +59,7 @@ func TestInject_FaultThatCannotMeanAnything_IsRefused(t *testing.T) {
 	require.Empty(t, tb.errors, "a fault that was refused is not waited for")
 }
 
-// recordingTB is a TB that remembers what it was told.
+// recordingTB is a TB that records its calls.
 type recordingTB struct {
 	testing.TB
 	cleanups []func()
@@ -90,7 +90,8 @@ func TestStart_FaultThatNeverFired_FailsTheTest(t *testing.T) {
 // injector is a server or a proxy.
 type injector interface{ Inject(Fault) *Injection }
 
-// struck runs a test twice, in virtual time: the faults strike in the server, and in a proxy before it.
+// struck runs a test twice, in virtual time: the faults apply in the server, and in a proxy before
+// it.
 func struck(t *testing.T, test func(t *testing.T, srv *Server, at injector, conn *zk.Conn, events <-chan zk.Event)) {
 	t.Run("server", func(t *testing.T) {
 		bubble(t, func(t *testing.T, n *Network) {
@@ -106,7 +107,8 @@ func struck(t *testing.T, test func(t *testing.T, srv *Server, at injector, conn
 	})
 }
 
-// behindProxy runs a test with a server, a proxy before it, and a client of the proxy, in virtual time.
+// behindProxy runs a test with a server, a proxy before it, and a client of the proxy, in virtual
+// time.
 func behindProxy(t *testing.T, test func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event)) {
 	bubble(t, func(t *testing.T, n *Network) {
 		srv := Start(t, WithNetwork(n))

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// FrameKind tells what travels: requests one way, replies and events the other.
+// FrameKind is the kind of a [Frame]: requests travel to the server, replies and events to the
+// client.
 type FrameKind int
 
 // The kinds of frames.
@@ -16,19 +17,19 @@ const (
 	EventFrame
 )
 
-// Frame is one message on its way through a [Proxy], or to or from a server.
+// Frame is one message through a [Proxy], or to or from a server.
 type Frame struct {
 	Kind    FrameKind
-	Op      Op        // of a request, or of the one that is answered
+	Op      Op        // of the request, or of the request that the reply is for
 	Event   EventType // of an event
-	Paths   []string  // the nodes it is about; a reply also names those it says were created
+	Paths   []string  // the nodes concerned; a reply also lists the nodes that were created
 	Session int64     // 0 while the connection has none
 	Member  int       // of the ensemble; 1 for a server, 0 for a proxy
 	Code    Code      // of a reply
 	Time    time.Time
 }
 
-// Moment begins a fault that strikes frames of this kind, operation and event, on any path: Before a
+// Moment begins a fault that matches frames of this kind, operation and event on any path: Before a
 // request, After a reply, OnEvent an event.
 func (f Frame) Moment() Fault {
 	switch f.Kind {
@@ -40,7 +41,7 @@ func (f Frame) Moment() Fault {
 	return OnEvent(f.Event)
 }
 
-// String says what it is, in one line.
+// String describes the frame in one line.
 func (f Frame) String() string {
 	var s string
 	switch f.Kind {
@@ -60,17 +61,17 @@ func (f Frame) String() string {
 	return s
 }
 
-// OnFrame calls fn with every frame as it comes, before any fault gets it; nil ends that. On one
-// connection fn is called in order for each direction, and the frame waits for fn. So a test can record
-// the frames of one run, and then place a fault at each of them in turn. The fn of a server or an
-// ensemble runs in its loop, and must not call its methods.
+// OnFrame calls fn with every frame when it arrives, before any fault applies. A nil fn ends that.
+// For each direction of a connection, fn is called in order, and the frame waits until fn returns.
+// So a test can record the frames of one run, and then inject a fault at each of them in turn. The
+// fn of a server or an ensemble runs in its loop, and must not call its methods.
 func (s *faultSet) OnFrame(fn func(Frame)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onFrame = fn
 }
 
-// frame is what OnFrame's function gets of a happening.
+// frame converts a happening to the argument of OnFrame's function.
 func (h happening) frame() Frame {
 	kind := map[moment]FrameKind{beforeOp: RequestFrame, afterOp: ReplyFrame, onEvent: EventFrame}[h.when]
 	return Frame{

@@ -1,14 +1,14 @@
 package zktest
 
-// A server, or one member of an ensemble, that stands still.
+// Freezing: a server, or one member of an ensemble, pauses.
 
 import "time"
 
-// freeze stops the handling of messages and of time.
+// freeze stops the handling of messages and of timeouts.
 func (c *cluster) freeze() { c.frozen = true }
 
-// thaw goes on. Time has passed all the same. Sessions that have run out meanwhile end first: no request that has piled
-// up can save them, which is the worst case for a client.
+// thaw continues after a freeze. Time passed during the freeze. Sessions that have timed out
+// meanwhile end first, which is the worst case for a client: no queued request can save them.
 func (c *cluster) thaw() {
 	if c.frozen {
 		c.frozen = false
@@ -16,7 +16,7 @@ func (c *cluster) thaw() {
 	}
 }
 
-// freezeFor freezes and has itself thawed.
+// freezeFor freezes the server and schedules its thaw.
 func (c *cluster) freezeFor(d time.Duration) {
 	c.freeze()
 	c.wg.Go(func() {
@@ -30,10 +30,9 @@ func (c *cluster) freezeFor(d time.Duration) {
 	})
 }
 
-// frozen reports whether the server, or this member of the ensemble, stands still.
 func (ep *endpoint) frozen() bool { return ep.c.frozen || ep.replica != nil && ep.replica.frozen }
 
-// freeze stops a member; what reaches it is kept.
+// freeze pauses a member; messages to it are queued.
 func (q *quorum) freeze(ep *endpoint) {
 	if ep.serving() || ep.replica.role == looking {
 		ep.replica.frozen = true
@@ -41,9 +40,9 @@ func (q *quorum) freeze(ep *endpoint) {
 	}
 }
 
-// thaw lets a member go on. A follower that the leader has given up meanwhile notices that first, and
-// another gets what the leader has sent. A leader notices at its next tick that the others are gone.
-// What the clients have sent comes last.
+// thaw resumes a member. A follower that the leader has given up meanwhile notices that first;
+// otherwise it gets the changes that the leader has sent. A leader notices at its next tick that it
+// has lost its followers. The clients' messages come last.
 func (q *quorum) thaw(ep *endpoint) {
 	r, now := ep.replica, time.Now()
 	if !r.frozen {
@@ -60,7 +59,7 @@ func (q *quorum) thaw(ep *endpoint) {
 	q.c.closeSessionless(now)
 }
 
-// readUnread handles what has come to a member while it was frozen.
+// readUnread handles the messages that arrived at a member while it was frozen.
 func (c *cluster) readUnread(ep *endpoint) {
 	unread := ep.replica.unread
 	ep.replica.unread = nil

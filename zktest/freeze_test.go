@@ -1,6 +1,6 @@
 package zktest_test
 
-// One member of an ensemble that stands still.
+// One member of an ensemble that is frozen.
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-// timedOut reports whether nothing has come on a connection that is open, for ten seconds.
+// timedOut reports whether nothing has arrived on an open connection for ten seconds.
 func timedOut(c *rawzk.Conn) bool {
 	_, err := c.Receive()
 	var ne net.Error

@@ -13,8 +13,8 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-// FuzzServer sends a connection whatever it likes, after a proper handshake and without one, and looks whether
-// the server is still good for others.
+// FuzzServer sends arbitrary bytes on a connection, with and without a proper handshake, and checks
+// that the server still serves other clients.
 func FuzzServer(f *testing.F) {
 	frame := func(op wire.Op, body wire.Record) []byte {
 		return wire.Frame(wire.RequestHeader{Xid: 1, Op: op}, body)
@@ -59,7 +59,8 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// FuzzProxy does the same to a proxy, which must pass on what it does not understand and never hang.
+// FuzzProxy does the same to a proxy, which must forward frames that it does not understand and
+// never hang.
 func FuzzProxy(f *testing.F) {
 	f.Add(wire.Frame(wire.ConnectRequest{Timeout: 10_000}), wire.Frame(wire.ConnectResponse{SessionID: 1}))
 	f.Add([]byte("ruok"), []byte("imok"))

@@ -2,8 +2,8 @@ package zktest
 
 import "github.com/zklock/zklock/internal/wire"
 
-// Request is a request as [Server.Handle]'s function gets it. What a kind of request does not have is
-// zero.
+// Request is the request that [Server.Handle] passes to its function. Fields that a kind of request
+// does not have are zero.
 type Request struct {
 	Op      Op
 	Path    string
@@ -15,8 +15,9 @@ type Request struct {
 	Member  int // of the ensemble; 1 for a server
 }
 
-// Reply is an answer in place of the server's. If Code is not zero, the request has failed with it, and
-// the other fields do not count. Which of them a client gets depends on the request, as with ZooKeeper.
+// Reply is sent instead of the server's own reply. If Code is not zero, the request fails with it,
+// and the other fields are ignored. As with ZooKeeper, the request determines which fields its
+// client gets.
 type Reply struct {
 	Code     Code
 	Path     string // of a created node; the request's if empty
@@ -25,17 +26,17 @@ type Reply struct {
 	Stat     Stat
 }
 
-// Handle has fn answer requests in place of the server; nil ends that. If fn returns false, the server
-// executes the request as usual. fn gets each request but those for the connection itself (connect,
-// ping, auth, SASL, close), and it can answer a multi and the rarer requests only with a Code: otherwise
-// they are executed. The requests of one connection wait for each other, and those of different
-// connections come at the same time. fn may call the server's methods, but not Close. Faults come
-// before fn and after it.
+// Handle lets fn answer requests instead of the server. A nil fn ends that. If fn returns false,
+// the server executes the request as usual. fn gets all requests except those for the connection
+// itself (connect, ping, auth, SASL, close). It can answer a multi and the rarer requests only with
+// a Code; otherwise the server executes them. Calls for one connection are in order; calls for
+// different connections may be concurrent. fn may call the server's methods, but not Close. Faults
+// apply before and after fn.
 func (a admin) Handle(fn func(Request) (Reply, bool)) {
 	a.c.call(func() { a.c.handler = fn })
 }
 
-// ask lets Handle's function answer, if there is one, and otherwise performs the request.
+// ask calls Handle's function, if there is one, or executes the request.
 func (c *cluster) ask(req *request) {
 	if req.reply != nil && c.answer(req, *req.reply) {
 		return
@@ -59,7 +60,7 @@ func (c *cluster) ask(req *request) {
 	})
 }
 
-// requestOf reads a request. A body that does not parse has no path.
+// requestOf parses a request. An invalid body yields no path.
 func requestOf(req *request) Request {
 	r := Request{Op: Op(req.op), Session: req.conn.sessionID(), Member: req.conn.ep.id}
 	switch req.op {
@@ -86,7 +87,7 @@ func requestOf(req *request) Request {
 	return r
 }
 
-// answer sends a reply of Handle's function, and reports whether it could.
+// answer sends a reply from Handle's function, and reports whether this kind of request allows one.
 func (c *cluster) answer(req *request, reply Reply) bool {
 	if reply.Code != 0 {
 		c.fail(req, wire.Code(reply.Code))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Kind is what an [Applied] transaction did.
+// Kind is the effect of an [Applied] change.
 type Kind int
 
 // The kinds of changes in a history.
@@ -41,11 +41,11 @@ func (k Kind) String() string {
 	return "?"
 }
 
-// Applied is one change that the server made. A checker compares the clients' views with it.
+// Applied is one change that the server made. A checker compares it with the clients' views.
 type Applied struct {
 	Kind    Kind
 	Path    string    // of a node; empty for a session's
-	Session int64     // who did it; 0 for the server itself and for the test
+	Session int64     // the session that made the change; 0 for the server itself and for the test
 	Owner   int64     // the session of an ephemeral node
 	Zxid    int64     // changes of one transaction share it
 	Time    time.Time // by the server's clock, which is package time's
@@ -61,14 +61,13 @@ func (a Applied) String() string {
 	return s
 }
 
-// A server that runs for weeks (zklock serve) keeps no more changes than historyLimit, and no more
-// bytes of data and paths than historyBytes.
+// A server that runs for weeks (zklock serve) keeps at most historyLimit changes, and at most
+// historyBytes bytes of data and paths.
 const (
 	historyLimit = 100_000
 	historyBytes = 64 << 20
 )
 
-// history is the last changes.
 type history struct {
 	changes []Applied
 	bytes   int // of their data and paths
@@ -79,14 +78,13 @@ func (h *history) add(a Applied) {
 	h.bytes += a.size()
 	for len(h.changes) > historyLimit || h.bytes > historyBytes && len(h.changes) > 1 {
 		h.bytes -= h.changes[0].size()
-		h.changes[0] = Applied{} // the array still has it
+		h.changes[0] = Applied{} // otherwise the array would keep its data
 		h.changes = h.changes[1:]
 	}
 }
 
 func (a Applied) size() int { return len(a.Path) + len(a.Data) }
 
-// record keeps a transaction that changed something.
 func (c *cluster) record(tx *txn) {
 	add := func(a Applied) {
 		a.Session, a.Zxid, a.Time = tx.session, tx.zxid, tx.at
@@ -115,15 +113,15 @@ func (c *cluster) record(tx *txn) {
 	}
 }
 
-// Counts is how many requests a server has received, pings aside.
+// Counts is the number of requests that a server has received. Pings are counted apart.
 type Counts struct {
 	BySession map[int64]map[Op]int
 	Pings     int
 	Events    int // sent, to all connections
 }
 
-// Total returns the number of requests of the given kinds, or of all but pings if none are given. Create includes its three
-// variants and GetChildren its one, as in a [Fault].
+// Total returns the number of requests of the given kinds, or of all kinds but pings if none is
+// given. As in a [Fault], Create includes its three variants and GetChildren its one.
 func (c Counts) Total(ops ...Op) int {
 	n := 0
 	for session := range c.BySession {
@@ -132,7 +130,7 @@ func (c Counts) Total(ops ...Op) int {
 	return n
 }
 
-// Of is Total for one session.
+// Of is like Total, for one session.
 func (c Counts) Of(session int64, ops ...Op) int {
 	n := 0
 	for got, times := range c.BySession[session] {
@@ -143,7 +141,7 @@ func (c Counts) Of(session int64, ops ...Op) int {
 	return n
 }
 
-// String lists the counts of all sessions together, in the order of the protocol's numbers.
+// String lists the counts of all sessions together, ordered by the protocol's op codes.
 func (c Counts) String() string {
 	sum := make(map[Op]int)
 	for _, ops := range c.BySession {
@@ -163,14 +161,14 @@ func (c Counts) String() string {
 	return s + fmt.Sprintf("pings=%d events=%d", c.Pings, c.Events)
 }
 
-// Stat is what the server knows about a node, as clients see it. Times are milliseconds since 1970.
+// Stat is the stat of a node, as clients see it. Times are in milliseconds since 1970.
 type Stat struct {
 	Czxid, Mzxid, Pzxid         int64
 	Ctime, Mtime                int64
 	Version, Cversion, Aversion int32
 	EphemeralOwner              int64
 	DataLength, NumChildren     int32
-	Creates                     int32 // children ever created, the next one's sequence
+	Creates                     int32 // children ever created: the next sequence number
 	Container                   bool
 }
 
@@ -183,11 +181,11 @@ func publicStat(n *node) Stat {
 	}
 }
 
-// Session is what the server knows about a session.
+// Session is the server's view of a session.
 type Session struct {
 	ID         int64
 	Timeout    time.Duration // as negotiated
-	Expires    time.Time     // if it is not heard of until then
+	Expires    time.Time     // unless its client sends something before
 	Connected  bool
 	RemoteAddr string   // of its connection
 	Ephemerals []string // its nodes' paths, sorted

@@ -11,10 +11,10 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Injection is a [Fault] at work.
+// Injection is a [Fault] that has been injected.
 type Injection struct {
 	fault    Fault
-	err      error // why it was refused; then it is in no set
+	err      error // why it was rejected; then it is in no set
 	set      *faultSet
 	released chan struct{} // closed by Release
 	hit      chan struct{} // closed when it first fires
@@ -26,21 +26,21 @@ type Injection struct {
 	removed bool
 }
 
-// String spells the fault.
+// String returns the fault as it would be written.
 func (i *Injection) String() string { return i.fault.String() }
 
-// Fired returns how often the fault has done what it is there for.
+// Fired returns how often the fault has fired.
 func (i *Injection) Fired() int {
 	i.set.mu.Lock()
 	defer i.set.mu.Unlock()
 	return i.fired
 }
 
-// Err returns why [Server.Inject] has refused the fault, or nil.
+// Err returns the reason for which [Server.Inject] rejected the fault, or nil.
 func (i *Injection) Err() error { return i.err }
 
-// Wait returns when the fault has fired for the first time, or with the context's cause when that ends first. For a fault that
-// was refused it returns [Injection.Err].
+// Wait returns when the fault has fired for the first time, or with the context's cause if the
+// context ends before. For a rejected fault it returns [Injection.Err].
 func (i *Injection) Wait(ctx context.Context) error {
 	if i.err != nil {
 		return i.err
@@ -53,7 +53,7 @@ func (i *Injection) Wait(ctx context.Context) error {
 	}
 }
 
-// Release lets go of what the fault holds, and from then on Hold does nothing.
+// Release ends every wait of the fault's Hold; from then on Hold has no effect.
 func (i *Injection) Release() {
 	i.set.mu.Lock()
 	defer i.set.mu.Unlock()
@@ -64,30 +64,34 @@ func (i *Injection) Release() {
 	}
 }
 
-// Remove ends the fault and releases what it holds. How often it fired still counts at the end of the test.
+// Remove ends the fault and releases what it holds. At the end of the test, the fault still counts
+// as fired or not.
 func (i *Injection) Remove() {
 	i.set.mu.Lock()
 	i.removed = true
 	if i.fired > 0 || i.fault.optional {
-		// It has fired or is optional, so the end of the test does not ask for it: match nothing with it from now on.
+		// It has fired or is optional, so the end of the test does not check it. Match nothing with
+		// it from now on.
 		i.set.list = slices.DeleteFunc(i.set.list, func(o *Injection) bool { return o == i })
 	}
 	i.set.mu.Unlock()
 	i.Release()
 }
 
-// faultSet is the faults of one server, ensemble or proxy.
+// faultSet holds the faults of one server, ensemble or proxy.
 type faultSet struct {
 	t    TB         // nil outside tests
-	mu   sync.Mutex // a leaf: nothing is called and nothing waits while it is held
+	mu   sync.Mutex // a leaf: no call and no wait while it is held
 	list []*Injection
 
 	onFrame func(Frame)
 }
 
-// Inject sets a fault to work. It refuses one that can never mean anything, such as Before(Create).DropReply(): that fails the
-// test if the server or proxy was started for one ([Start], [StartEnsemble], [StartProxy]); if not, the fault never fires,
-// and [Injection.Err] says why. A fault that has not fired by the end of its test fails that test, unless it is Optional.
+// Inject activates a fault. It rejects a fault that can never have an effect, such as
+// Before(Create).DropReply(). That fails the test if the server or proxy was started for one
+// ([Start], [StartEnsemble], [StartProxy]). If not, the fault never fires, and [Injection.Err]
+// returns the reason. A fault that has not fired by the end of its test fails that test, unless it
+// is Optional.
 func (s *faultSet) Inject(f Fault) *Injection {
 	if f.chance != 0 && f.seed == 0 {
 		f.seed = rand.Uint64()
@@ -105,7 +109,7 @@ func (s *faultSet) Inject(f Fault) *Injection {
 	return i
 }
 
-// server is what can be started for a test.
+// server is a server, ensemble or proxy that can be started for a test.
 type server interface {
 	Close()
 	faults() *faultSet
@@ -113,8 +117,9 @@ type server interface {
 
 func (s *faultSet) faults() *faultSet { return s }
 
-// started ties what a New function has returned to a test: faults that are refused or never fire fail the test. Its end closes
-// the server, and logs the server's state if the test has failed.
+// started ties the result of a New function to a test: faults that are rejected or never fire fail
+// the test. The end of the test closes the server, and logs the server's state if the test has
+// failed.
 func started[S server](t TB, s S, err error) S {
 	t.Helper()
 	if err != nil {
@@ -137,14 +142,13 @@ func started[S server](t TB, s S, err error) S {
 	return s
 }
 
-// active says whether anything can match at all. If not, the paths of a request need not be found.
+// active reports whether any fault can match. If not, the caller need not parse a request's paths.
 func (s *faultSet) active() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.list) > 0 || s.onFrame != nil
 }
 
-// unfired returns the faults that never fired and were not optional.
 func (s *faultSet) unfired() []*Injection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +161,7 @@ func (s *faultSet) unfired() []*Injection {
 	return never
 }
 
-// verdict is what all faults that fire at one happening want together.
+// verdict is the combined effect of all faults that fire at one happening.
 type verdict struct {
 	close      bool
 	dropReply  bool
@@ -169,10 +173,11 @@ type verdict struct {
 	wait       wait
 }
 
-// wait is what has to pass before something goes on: calls first, then time, then releases.
+// wait lists the conditions that must pass before something continues: calls first, then time, then
+// releases.
 type wait struct {
 	calls  []func()
-	called <-chan struct{} // instead of calls: they run elsewhere, and this is closed when they are through
+	called <-chan struct{} // instead of calls, which run elsewhere; closed when they have returned
 	delay  time.Duration
 	gates  []<-chan struct{}
 }
@@ -181,7 +186,7 @@ func (w wait) empty() bool {
 	return len(w.calls) == 0 && w.called == nil && w.delay == 0 && len(w.gates) == 0
 }
 
-// pass blocks until all has passed, or until done is closed, and then returns false.
+// pass blocks until every condition has passed. It returns false if done is closed before.
 func (w wait) pass(done <-chan struct{}) bool {
 	for _, fn := range w.calls {
 		fn()
@@ -212,8 +217,8 @@ func (w wait) pass(done <-chan struct{}) bool {
 	return true
 }
 
-// match passes the happening to OnFrame's function, counts it for every fault it concerns, and returns
-// what those that fire want.
+// match passes the happening to OnFrame's function, counts it for every fault that it matches, and
+// returns the combined effect of the faults that fire.
 func (s *faultSet) match(h happening) verdict {
 	var v verdict
 	s.mu.Lock()

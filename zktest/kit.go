@@ -1,6 +1,6 @@
 package zktest
 
-// What saves a test from polling, and from building its tree node by node.
+// Helpers with which a test need not poll, nor build its tree node by node.
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// WaitFor returns when there is a node at path, or with an error when ctx ends first.
+// WaitFor returns when a node exists at path, or with an error if ctx ends before.
 func (a admin) WaitFor(ctx context.Context, path string) error {
 	err := a.wait(ctx, func() bool { return a.c.tree.nodes[path] != nil })
 	if err != nil {
@@ -18,7 +18,7 @@ func (a admin) WaitFor(ctx context.Context, path string) error {
 	return nil
 }
 
-// WaitSessions returns when n sessions are alive, or with an error when ctx ends first.
+// WaitSessions returns when exactly n sessions are alive, or with an error if ctx ends before.
 func (a admin) WaitSessions(ctx context.Context, n int) error {
 	alive := 0
 	err := a.wait(ctx, func() bool { alive = len(a.c.sessions); return alive == n })
@@ -28,7 +28,7 @@ func (a admin) WaitSessions(ctx context.Context, n int) error {
 	return nil
 }
 
-// wait returns when the loop has found that it is so: at once, or after a transaction.
+// wait returns when the loop has found the condition true: at once, or after a transaction.
 func (a admin) wait(ctx context.Context, so func() bool) error {
 	for {
 		var changed <-chan struct{}
@@ -58,8 +58,8 @@ func (c *cluster) nextChange() <-chan struct{} {
 	return c.changed
 }
 
-// Load creates persistent nodes with this data, by path, and their parents, and sets the data of those
-// that exist. It does so in one transaction; if it returns an error, nothing has changed.
+// Load creates persistent nodes with the given data, by path, with their parents, and sets the data
+// of the nodes that exist. It uses one transaction: if it returns an error, nothing has changed.
 func (a admin) Load(nodes map[string]string) error {
 	return a.transact(0, func(tx *txn) error {
 		for _, path := range slices.Sorted(maps.Keys(nodes)) {
@@ -75,8 +75,8 @@ func (a admin) Load(nodes map[string]string) error {
 	})
 }
 
-// Snapshot is the nodes of a server at one time, without ephemeral nodes. It is kept as JSON, and
-// [ReadSnapshot] reads one of a real server.
+// Snapshot holds the nodes of a server at one time, except ephemeral nodes. It is stored as JSON,
+// and [ReadSnapshot] reads a snapshot of a real server.
 type Snapshot struct{ tree *tree }
 
 // Snapshot returns the server's nodes, for [Server.Restore].
@@ -85,10 +85,11 @@ func (a admin) Snapshot() (s Snapshot) {
 	return s
 }
 
-// Restore deletes, creates and changes nodes in one transaction, until they are those of the snapshot,
-// with its data, ACLs and counts for sequential children. All ephemeral nodes go; sessions, connections
-// and watches stay, and clients get their events. A zero Snapshot has only the nodes of a new server. Stats that count or order changes, such as czxid and
-// version, are not the snapshot's, and /zookeeper/config stays the server's own.
+// Restore deletes, creates and changes nodes in one transaction until they match the snapshot, with
+// its data, ACLs and counts for sequential children. It deletes all ephemeral nodes. Sessions,
+// connections and watches remain, and clients get their events. A zero Snapshot has only the nodes
+// of a new server. Stats that count or order changes, such as czxid and version, do not match the
+// snapshot, and /zookeeper/config remains the server's own.
 func (a admin) Restore(s Snapshot) {
 	if s.tree == nil {
 		s.tree = newTree()
@@ -96,8 +97,8 @@ func (a admin) Restore(s Snapshot) {
 	a.c.call(func() { a.c.restore(s.tree) })
 }
 
-// Reset makes the server like a new one, for the next test: it ends all sessions, deletes all nodes,
-// and forgets the history and the counts of requests. Faults stay.
+// Reset resets the server to the state of a new one, for the next test: it ends all sessions,
+// deletes all nodes, and clears the history and the counts of requests. Faults remain.
 func (a admin) Reset() {
 	a.c.call(func() {
 		for _, id := range slices.Sorted(maps.Keys(a.c.sessions)) {

@@ -137,7 +137,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// The same seed makes the same choices, and a seed that Inject takes can be read and given again.
+// The same seed makes the same choices, and a seed that Inject chose can be read and given again.
 func TestFault_Chance(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		failures := func(f Fault) (failed []int, spelled string) {

@@ -14,7 +14,8 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-// The server keeps copies: a buffer that a test uses again, and a history that it changes, are its own.
+// The server keeps copies: a test may reuse a buffer that it passed, and modify a history that it
+// got.
 func TestAdmin_DataIsTheCallersOwn(t *testing.T) {
 	srv := Start(t)
 	buf := []byte("0")
@@ -48,8 +49,8 @@ func TestDump_IsBounded(t *testing.T) {
 	require.Contains(t, dump, "and 1504 more nodes") // with / and the three below /zookeeper, less 500
 }
 
-// The counts of sessions that ended long ago are kept as a sum, so that a server that runs for weeks
-// does not grow with the number of its sessions.
+// The counts of sessions that ended long ago are kept as a sum, so that a server that runs for
+// weeks does not grow with the number of its sessions.
 func TestRequests_EndedSessionsAreSummed(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		srv := Start(t, WithNetwork(n))
@@ -67,7 +68,7 @@ func TestRequests_EndedSessionsAreSummed(t *testing.T) {
 	})
 }
 
-// ZooKeeper accepts 60 connections of one address, and closes those beyond.
+// ZooKeeper accepts 60 connections of one address, and closes excess ones.
 func TestMaxClientConnections(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		for _, c := range []struct {

@@ -16,7 +16,7 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-// raw returns a connection with a session on an in-memory network, that hides nothing.
+// raw returns a connection with a session on an in-memory network, which hides nothing.
 func raw(t *testing.T, n *Network, srv addressed, timeout time.Duration) *rawzk.Conn {
 	t.Helper()
 	c := rawUnconnected(t, n, srv)
@@ -36,7 +36,8 @@ func rawUnconnected(t *testing.T, n *Network, srv addressed) *rawzk.Conn {
 	return rawzk.Wrap(nc)
 }
 
-// call makes a request and returns the error code and the number of events before its reply.
+// call sends a request and returns the error code, the body and the number of events before its
+// reply.
 func call(t *testing.T, c *rawzk.Conn, op wire.Op, body wire.Record) (wire.Code, []byte, int) {
 	t.Helper()
 	reply, events, err := c.Call(op, body)
@@ -237,7 +238,7 @@ func TestSequence_SticksAtTheEndOfTheCounter(t *testing.T) {
 		require.Equal(t, "/l/f-2147483647", results[2].String)
 		require.Equal(t, "2147483647", seq("g"), "what a multi went through is forgotten")
 
-		// Deleting and creating the root starts the counter again.
+		// Deleting and creating the root restarts the counter.
 		for _, name := range srv.Children("/l") {
 			require.NoError(t, srv.Delete("/l/"+name))
 		}

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// quiet is a logger for clients whose reconnecting is of no interest.
+// quiet is a logger for clients whose reconnecting does not matter.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
@@ -31,7 +31,8 @@ func connect(t *testing.T, srv *zktest.Server, timeout time.Duration, opts ...co
 
 type connOption = func(*zk.Conn)
 
-// connectEvents is connect, with all the client's events in a channel that loses none. Several addresses are parted by commas.
+// connectEvents is connect, with all the client's events in a channel that loses none. Several
+// addresses are separated by commas.
 func connectEvents(t *testing.T, addrs string, timeout time.Duration, opts ...connOption) (*zk.Conn, <-chan zk.Event) {
 	t.Helper()
 	events := make(chan zk.Event, 1000)
@@ -49,7 +50,7 @@ func connectEvents(t *testing.T, addrs string, timeout time.Duration, opts ...co
 	return conn, events
 }
 
-// await reads events until the state comes.
+// await reads events until the state arrives.
 func await(t *testing.T, events <-chan zk.Event, state zk.State) {
 	t.Helper()
 	timeout := time.NewTimer(time.Minute)
@@ -66,8 +67,9 @@ func await(t *testing.T, events <-chan zk.Event, state zk.State) {
 	}
 }
 
-// clientPauses waits, in virtual time, until a client that has lost its connection pauses before it connects again: it
-// fails what waits just before that ("could not connect to a server"), and keeps for the next connection what comes later.
+// clientPauses waits, in virtual time, until a client that has lost its connection pauses before it
+// reconnects. Just before the pause the client fails waiting requests ("could not connect to a
+// server"), and later ones wait for the next connection.
 func clientPauses() { synctest.Wait() }
 
 // dialing makes a client use an in-memory network.

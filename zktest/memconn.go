@@ -18,8 +18,8 @@ type memConn struct {
 	writeDeadline deadline
 	closeOnce     sync.Once
 	closed        chan struct{}
-	reset         atomic.Bool // Close drops what has not been delivered
-	forget        func()      // takes it off the network's list; nil at the server's end
+	reset         atomic.Bool // Close drops data that has not been delivered
+	forget        func()      // removes it from the network's list; nil at the server's end
 }
 
 func newMemConn(in, out *stream, local, remote memAddr) *memConn {
@@ -48,19 +48,20 @@ func (c *memConn) wrap(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
 }
 
-// CloseWrite ends what this side sends; it can go on reading, as with TCP's half-close.
+// CloseWrite closes this side for writing; it can still read, as with TCP's half-close.
 func (c *memConn) CloseWrite() error {
 	c.out.close()
 	return nil
 }
 
-// SetLinger is net.TCPConn's, for 0: Close then drops what has not been delivered. Any other value leaves that to arrive.
+// SetLinger works as net.TCPConn's does: after 0, Close drops data that has not been delivered;
+// after any other value, that data still arrives.
 func (c *memConn) SetLinger(sec int) error {
 	c.reset.Store(sec == 0)
 	return nil
 }
 
-// Close implements net.Conn. What was written before it still arrives, unless SetLinger said otherwise.
+// Close implements net.Conn. Data written before still arrives, unless SetLinger(0) was called.
 func (c *memConn) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)
@@ -103,7 +104,7 @@ func (c *memConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// deadline is a channel that is closed when a settable time has passed; after net.Pipe's.
+// deadline is a channel that is closed when a settable time has passed; modelled on net.Pipe's.
 type deadline struct {
 	mu     sync.Mutex // a leaf
 	timer  *time.Timer
@@ -120,7 +121,7 @@ func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		// It has fired or is firing: its channel is spent.
+		// The timer has fired or is firing, so its channel cannot be used again.
 		d.passed = make(chan struct{})
 	} else if isClosed(d.passed) {
 		d.passed = make(chan struct{})

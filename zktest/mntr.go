@@ -1,9 +1,11 @@
 package zktest
 
-// The four-letter word mntr: all gauges of a real server, and the counters and latencies that this one has. What is
-// left out are those of the disk, the commit processor, the virtual machine and the like, which no request here goes through.
+// The four-letter word mntr: all gauges of a real server, and the counters and latencies that this
+// server has. It omits metrics of the disk, the commit processor, the virtual machine and other
+// parts that no request passes through here.
 //
-// Telegraf, Datadog, OpenTelemetry and the Prometheus exporters pass on whatever comes, with known names for most gauges.
+// Telegraf, Datadog, OpenTelemetry and the Prometheus exporters forward every line, with known
+// names for most gauges.
 
 import (
 	"fmt"
@@ -59,7 +61,7 @@ func (c *cluster) wordMntr(ep *endpoint) string {
 	return m.String()
 }
 
-// putMember is what a member of an ensemble has in addition.
+// putMember adds the lines that only a member of an ensemble has.
 func (c *cluster) putMember(m *monitored, ep *endpoint) {
 	m.put("quorum_size", len(c.endpoints))
 	if !ep.leads() {
@@ -99,10 +101,11 @@ func (t *tree) ephemeralCount() (n int) {
 	return n
 }
 
-// dataSize is the length of all paths, in UTF-16 as Java counts it, and data.
+// dataSize returns the length of all paths, in UTF-16 as Java counts it, plus the length of all
+// data.
 func (t *tree) dataSize() (n int) {
 	for path, node := range t.nodes {
-		if path != "" { // the root is there twice
+		if path != "" { // the root has two entries
 			n += len(utf16.Encode([]rune(path))) + len(node.data)
 		}
 	}

@@ -1,7 +1,7 @@
 package zktest_test
 
-// What an ensemble does with a connection whose session has moved to another member, and with auth behind
-// requests that wait.
+// An ensemble's treatment of a connection whose session has moved to another member, and of auth
+// after waiting requests.
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-// moveTo takes a connection's session to another member.
+// moveTo moves a connection's session to another member.
 func moveTo(t *testing.T, n *Network, m *Member, from *rawzk.Conn) *rawzk.Conn {
 	t.Helper()
 	to := rawUnconnected(t, n, m)

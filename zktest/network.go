@@ -1,6 +1,6 @@
 package zktest
 
-// A network inside the process, for bubbles of testing/synctest, where a real socket would stop time.
+// An in-process network for bubbles of testing/synctest, in which a real socket would stop time.
 
 import (
 	"fmt"
@@ -14,9 +14,10 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Network is an in-memory network. A server listens on it by [WithNetwork], and [Network.Dial] fits
-// zk.WithDialer. Connections are buffered, as TCP's are and net.Pipe's are not; they have deadlines, a closed
-// peer, and, if wanted, latency and partitions. The zero value is not ready; see [NewNetwork].
+// Network is an in-memory network. A server listens on it with [WithNetwork], and [Network.Dial]
+// fits zk.WithDialer. Its connections are buffered like TCP's and unlike net.Pipe's; they have
+// deadlines and report a closed peer, and may have latency and partitions. The zero value is not
+// ready; see [NewNetwork].
 type Network struct {
 	mu struct {
 		sync.Mutex // never held across a wait
@@ -29,10 +30,10 @@ type Network struct {
 	}
 }
 
-// ends is the address a connection goes to, and the host it comes from.
+// ends holds the address that a connection leads to, and the host that it comes from.
 type ends struct{ to, from string }
 
-// NewNetwork returns a network with nothing on it. In a synctest bubble, make it inside.
+// NewNetwork returns a network without listeners. For a synctest bubble, call it inside the bubble.
 func NewNetwork() *Network {
 	n := &Network{}
 	n.mu.listeners = make(map[string]*listener)
@@ -41,15 +42,17 @@ func NewNetwork() *Network {
 	return n
 }
 
-// memAddr is an address on a Network. It looks like TCP's, so that hosts and ports can be told apart.
+// memAddr is an address on a Network. It has TCP's format, so that the host and the port can be
+// split.
 type memAddr string
 
 func (a memAddr) Network() string { return "tcp" }
 func (a memAddr) String() string  { return string(a) }
 
-// Listen opens an address. It may be any string, but an IP address and a port are best: a client that resolves names would
-// leave the bubble to do so. An empty string stands for the next of 192.0.2.1:2181, 192.0.2.2:2181 and so on. Those addresses
-// belong to nobody (RFC 5737): a client that has one but not [Network.Dial] reaches no machine.
+// Listen opens an address. Any string is valid, but an IP address with a port is best: to resolve a
+// name, a client would leave the bubble. For an empty string Listen takes the next of
+// 192.0.2.1:2181, 192.0.2.2:2181 and so on. These addresses are reserved for documentation (RFC
+// 5737), so a client that has one but not [Network.Dial] reaches no machine.
 func (n *Network) Listen(address string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -68,14 +71,14 @@ func (n *Network) Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Dial connects to an address. If nobody listens there, it fails at once, as a refused connection does. If the address is
-// partitioned, it waits for [Network.Heal], and fails when the timeout has passed.
+// Dial connects to an address. Without a listener there, it fails at once, as a refused connection
+// does. If the address is partitioned, it waits for [Network.Heal], and fails after the timeout.
 func (n *Network) Dial(network, address string, timeout time.Duration) (net.Conn, error) {
 	return n.dial("", network, address, timeout)
 }
 
-// DialFrom returns a Dial whose connections come from the host, an IP address. So [Network.Partition] can cut off one client
-// and not the others.
+// DialFrom returns a Dial whose connections come from the host, an IP address. So
+// [Network.Partition] can cut off a single client.
 func (n *Network) DialFrom(host string) zk.Dialer {
 	return func(network, address string, timeout time.Duration) (net.Conn, error) {
 		return n.dial(host, network, address, timeout)
@@ -107,7 +110,7 @@ func (n *Network) dial(host, network, address string, timeout time.Duration) (ne
 				return refuse(os.ErrDeadlineExceeded)
 			}
 		}
-		if latency > 0 { // the handshake is one round trip
+		if latency > 0 { // the handshake takes one round trip
 			time.Sleep(2 * latency)
 		}
 		if l == nil {
@@ -117,14 +120,14 @@ func (n *Network) dial(host, network, address string, timeout time.Duration) (ne
 		select {
 		case <-l.done:
 		case l.backlog <- server:
-			// The listener may have been closed with the connection still in its backlog.
+			// The listener may have been closed while the connection was in its backlog.
 			select {
 			case <-l.done:
 				server.Close()
 			default:
 			}
 			return client, nil
-		default: // a full backlog refuses, as some systems do
+		default: // a full backlog rejects connections, as on some systems
 		}
 		client.Close()
 		server.Close()
@@ -147,7 +150,8 @@ func (n *Network) pair(host, address string) (client, server *memConn) {
 	client.forget = func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if !n.blockedLocked(n.mu.conns[client]) { // what a partition holds back arrives when it ends, although this side is closed
+		// Data that a partition keeps arrives afterwards, even from a side that is closed.
+		if !n.blockedLocked(n.mu.conns[client]) {
 			delete(n.mu.conns, client)
 		}
 	}
@@ -155,15 +159,16 @@ func (n *Network) pair(host, address string) (client, server *memConn) {
 	return client, server
 }
 
-// SetLatency makes every byte of connections opened from now on take d from end to end, each way.
+// SetLatency delays every byte by d in each direction, on connections that are opened from now on.
 func (n *Network) SetLatency(d time.Duration) {
 	n.mu.Lock()
 	n.mu.latency = d
 	n.mu.Unlock()
 }
 
-// Partition cuts off a server's address, or a host that [Network.DialFrom] knows. The network keeps what is sent on its
-// connections, in both directions, and tells nobody. New connections hang.
+// Partition cuts off a server's address, or a host that was passed to [Network.DialFrom]. The
+// network keeps the data that is sent on its connections, in both directions, without an error at
+// either end. New connections hang.
 func (n *Network) Partition(address string) {
 	n.mu.Lock()
 	if n.mu.blocked[address] == nil {
@@ -173,7 +178,8 @@ func (n *Network) Partition(address string) {
 	n.stall()
 }
 
-// Heal ends a partition. What was sent during it is delivered, as TCP would if the partition was short.
+// Heal ends a partition. Data that was sent during it is delivered, as TCP does after a short
+// partition.
 func (n *Network) Heal(address string) {
 	n.mu.Lock()
 	if healed := n.mu.blocked[address]; healed != nil {
@@ -184,7 +190,7 @@ func (n *Network) Heal(address string) {
 	n.stall()
 }
 
-// stall brings all connections in line with the partitions.
+// stall applies the current partitions to all connections.
 func (n *Network) stall() {
 	n.mu.Lock()
 	stalled := make(map[*memConn]bool, len(n.mu.conns))
@@ -205,7 +211,6 @@ func (n *Network) blockedLocked(e ends) bool {
 	return n.mu.blocked[e.to] != nil || n.mu.blocked[e.from] != nil
 }
 
-// listener implements net.Listener.
 type listener struct {
 	network *Network
 	addr    memAddr
@@ -244,7 +249,8 @@ func (l *listener) Close() error {
 
 func (l *listener) Addr() net.Addr { return l.addr }
 
-// streamBuffer is how many bytes a connection takes in before a writer waits for the reader.
+// streamBuffer is the number of bytes that a connection buffers before a writer waits for the
+// reader.
 const streamBuffer = 256 << 10
 
 // stream is one direction of a connection.
@@ -255,9 +261,9 @@ type stream struct {
 		segments   []segment
 		size       int
 		stalled    bool          // a partition
-		closed     bool          // by the writer: what is in it can still be read
+		closed     bool          // by the writer: buffered data can still be read
 		dropped    bool          // by the reader: writing fails
-		changed    chan struct{} // closed and replaced at every change, when somebody waits
+		changed    chan struct{} // closed at the next change, if a caller waits
 	}
 }
 
@@ -294,7 +300,8 @@ func (s *stream) close() {
 	s.mu.Unlock()
 }
 
-// discard takes out what has not been delivered: what a partition holds back, or what is still on its way.
+// discard removes data that has not been delivered, because a partition keeps it or because it is
+// still on its way.
 func (s *stream) discard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,7 +319,8 @@ func (s *stream) drop() {
 	s.mu.Unlock()
 }
 
-// read returns what has arrived, waiting for it until the deadline or until the reader's own end is closed.
+// read returns data that has arrived. It waits for data until the deadline or until the reader's
+// own end is closed.
 func (s *stream) read(b []byte, deadline, closed <-chan struct{}) (int, error) {
 	for {
 		s.mu.Lock()
@@ -354,7 +362,7 @@ func (s *stream) read(b []byte, deadline, closed <-chan struct{}) (int, error) {
 	}
 }
 
-// takeLocked copies out of all segments that have arrived.
+// takeLocked copies data from all segments that have arrived.
 func (s *stream) takeLocked(b []byte) int {
 	total := 0
 	for len(b) > total && len(s.mu.segments) > 0 {
@@ -373,7 +381,7 @@ func (s *stream) takeLocked(b []byte) int {
 	return total
 }
 
-// write puts b into the stream, waiting for room.
+// write appends b to the stream, and waits while the buffer is full.
 func (s *stream) write(b []byte, deadline, closed <-chan struct{}) (int, error) {
 	written := 0
 	for {

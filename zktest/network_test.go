@@ -95,7 +95,8 @@ func TestNetwork_Deadlines(t *testing.T) {
 		require.True(t, errors.As(err, &ne) && ne.Timeout())
 		require.Equal(t, 3*time.Second, time.Since(start))
 
-		// A new deadline makes the connection good again, and one in the past ends a read under way.
+		// A new deadline makes the connection usable again, and a past deadline ends a read in
+		// progress.
 		client.SetReadDeadline(time.Time{})
 		done := make(chan error, 1)
 		go func() {
@@ -138,7 +139,8 @@ func TestNetwork_NobodyListens_Refused(t *testing.T) {
 	})
 }
 
-// A client that was given an address and not the network's dialer dials it on the machine's network: it must be nobody's.
+// A client that has an address but not the network's dialer dials the address on the machine's
+// network, so no machine may have it.
 func TestNetwork_Addresses_AreNobodys(t *testing.T) {
 	servers, clients := netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24")
 	n, seen := NewNetwork(), map[string]bool{}

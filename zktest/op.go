@@ -9,11 +9,12 @@ import (
 // Op is a kind of request, for faults and counts.
 type Op int32
 
-// The requests that tests most often want. Any other number of the protocol will do as well: Op(7) is setACL. Connect stands for
-// the exchange that opens a connection.
+// The requests that tests most often need. Any other number of the protocol works, too: Op(7) is
+// setACL. Connect is the exchange that opens a connection.
 //
-// Clients differ in which request they use for the same thing. So a fault or a count for [Create] includes the three other
-// creates, one for [GetChildren] includes GetChildren2, and one for [SetWatches] includes setWatches2.
+// Clients use different requests for the same purpose. So a fault or a count for [Create] includes
+// the three other creates, one for [GetChildren] includes GetChildren2, and one for [SetWatches]
+// includes setWatches2.
 const (
 	AnyOp           Op = 0 // every request but Ping and Connect
 	Connect            = Op(wire.OpConnect)
@@ -43,7 +44,7 @@ func (op Op) String() string {
 	return wire.Op(op).String()
 }
 
-// covers says whether a fault or count for op is meant for a request of type got.
+// covers reports whether a fault or count for op includes requests of type got.
 func (op Op) covers(got Op) bool {
 	switch op {
 	case got:
@@ -60,7 +61,7 @@ func (op Op) covers(got Op) bool {
 	return false
 }
 
-// EventType is what a watch tells.
+// EventType is the type of a watch event.
 type EventType int32
 
 // The events of nodes.
@@ -89,11 +90,12 @@ func (e EventType) String() string {
 	return "event(" + strconv.Itoa(int(e)) + ")"
 }
 
-// Code is an error code in a server's answer. Its numbers are ZooKeeper's, and so also those of go-zookeeper's ErrCode. A Code
-// is an error: [Server.Create] and methods like it return it as one.
+// Code is an error code in a server's reply. It has ZooKeeper's numbers, which are also
+// go-zookeeper's ErrCode numbers. A Code is an error: [Server.Create] and similar methods return
+// it.
 type Code int32
 
-// The codes that faults most often want. Any other number will do as well.
+// The codes that faults most often need. Any other number works, too.
 const (
 	OperationTimeout = Code(wire.OperationTimeout)
 	Unimplemented    = Code(wire.Unimplemented)

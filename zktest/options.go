@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Option changes how a server is made.
+// Option configures a server.
 type Option func(*config)
 
-// config is what the options leave; it does not change while the server lives.
+// config is the result of the options; it does not change during the server's life.
 type config struct {
 	tick           time.Duration
 	minTimeout     time.Duration // 0: two ticks
@@ -30,7 +30,7 @@ type config struct {
 	syncLimit      int
 	seed           uint64
 	version        string
-	build          string // what the four-letter words say of it
+	build          string // as the four-letter words report it
 	shuffled       bool
 	whitelist      []string
 	quotas         bool
@@ -38,33 +38,31 @@ type config struct {
 	tls            *tls.Config
 }
 
-// versions are those that the server can be, oldest first.
+// versions lists the supported versions, oldest first.
 var versions = []string{"3.8.0", "3.9.3", "3.9.6"}
 
-// builds is what the releases of these versions say of themselves in the four-letter words.
+// builds holds the build text that the releases of these versions return to the four-letter words.
 var builds = map[string]string{
 	"3.8.0": "5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on 2022-02-25 08:49 UTC",
 	"3.9.3": "c26634f34490bb0ea7a09cc51e05ede3b4e320ee, built on 2024-10-17 23:21 UTC",
 	"3.9.6": "a355171b081b5b60749db8f19cca1528b0df936f, built on 2026-09-03 19:29 UTC",
 }
 
-// since reports whether the server is of that version or a later one.
+// since reports whether the server has that version or a later one.
 func (c config) since(version string) bool {
 	return slices.Index(versions, c.version) >= slices.Index(versions, version)
 }
 
-// millis is the time of nodes that a transaction at t makes or writes.
+// millis returns the time of nodes that a transaction at t creates or writes.
 func (c config) millis(t time.Time) int64 { return t.Add(c.clockOffset).UnixMilli() }
 
-// fullVersion is what the four-letter words give.
 func (c config) fullVersion() string { return c.version + "-" + c.build }
 
-// answers reports whether the server may answer a four-letter word.
+// answers reports whether the server may respond to a four-letter word.
 func (c config) answers(word string) bool {
 	return word == "srvr" || slices.Contains(c.whitelist, word) || slices.Contains(c.whitelist, "*")
 }
 
-// newConfig is the configuration of so many servers.
 func newConfig(opts []Option, servers int) (config, error) {
 	cfg := config{
 		tick:           2 * time.Second,
@@ -117,80 +115,90 @@ func newConfig(opts []Option, servers int) (config, error) {
 	return cfg, nil
 }
 
-// WithTick sets tickTime, ZooKeeper's unit of time; 2 s if not given. Sessions expire at ticks, and a client gets a session
-// timeout between 2 and 20 ticks.
+// WithTick sets tickTime, ZooKeeper's unit of time; the default is 2 s. Sessions expire at ticks,
+// and a client gets a session timeout between 2 and 20 ticks.
 func WithTick(d time.Duration) Option { return func(c *config) { c.tick = d } }
 
-// WithSessionTimeouts sets the shortest and longest session timeout a client can get; zero keeps the default
-// of 2 and 20 ticks.
+// WithSessionTimeouts sets the shortest and longest session timeout that a client can get. Zero
+// keeps the default of 2 and 20 ticks.
 func WithSessionTimeouts(shortest, longest time.Duration) Option {
 	return func(c *config) { c.minTimeout, c.maxTimeout = shortest, longest }
 }
 
-// WithContainerCheck sets how often empty containers and overdue TTL nodes are looked for; one minute if not given.
+// WithContainerCheck sets how often the server deletes empty containers and overdue TTL nodes; the
+// default is one minute.
 func WithContainerCheck(d time.Duration) Option { return func(c *config) { c.containerCheck = d } }
 
-// WithZxid sets the zxid that the server starts from; its first transaction gets the next one.
+// WithZxid sets the zxid that the server starts from; its first transaction gets the next zxid.
 func WithZxid(zxid int64) Option { return func(c *config) { c.zxid = zxid } }
 
-// WithSnapshot gives the server the nodes of the snapshot before any client connects, as [Server.Restore] does later.
+// WithSnapshot gives the server the nodes of the snapshot before any client connects, as
+// [Server.Restore] does later.
 func WithSnapshot(s Snapshot) Option { return func(c *config) { c.snapshot = s } }
 
-// WithCreates makes the node at path, when it is first created, begin with a count of n creates, so that its
-// first sequential child gets n as its suffix. ZooKeeper's counter sticks at 2147483647; see [Server.SetCreates].
+// WithCreates sets the initial count of creates of the node at path, so that its first sequential
+// child gets n as its suffix. It applies when the node is first created. ZooKeeper's counter stops
+// at 2147483647; see [Server.SetCreates].
 func WithCreates(path string, n int32) Option { return func(c *config) { c.creates[path] = n } }
 
 // WithClockOffset sets the server's clock ahead of this machine's by d, or behind it if d is
 // negative. It affects the times of nodes.
 func WithClockOffset(d time.Duration) Option { return func(c *config) { c.clockOffset = d } }
 
-// WithVersion makes the server a ZooKeeper 3.9.6, the default, or 3.9.3, or 3.8.0. 3.9.3 differs from
-// 3.9.6: setWatches sends an event also to a client that may not read the node, and the scheme ip has no
-// IPv6. 3.8.0 also differs in these: an event has no zxid; exists needs no permission; a connection has
-// one watch on a path. What follows a hyphen replaces what the four-letter words return of the build:
-// with "3.8.0-x, built on 01/01/2022 00:00 GMT", the form of ZooKeeper 3.4, go-zookeeper's FLWSrvr can
-// read them.
+// WithVersion selects ZooKeeper 3.9.6, the default, or 3.9.3, or 3.8.0. In 3.9.3, unlike 3.9.6,
+// setWatches sends an event even to a client that may not read the node, and the scheme ip has no
+// IPv6. In 3.8.0, in addition, an event has no zxid, exists needs no permission, and a connection
+// has only one watch on a path. Text after a hyphen replaces the build that the four-letter words
+// return: with "3.8.0-x, built on 01/01/2022 00:00 GMT", the form of ZooKeeper 3.4, go-zookeeper's
+// FLWSrvr can parse them.
 func WithVersion(version string) Option { return func(c *config) { c.version = version } }
 
-// WithTTLNodes allows TTL nodes, as zookeeper.extendedTypesEnabled does. Without it a server answers
-// their creation with -6, unimplemented, as a real one does by default.
+// WithTTLNodes allows TTL nodes, as zookeeper.extendedTypesEnabled does. Without it, as by default
+// on a real server, creating one fails with -6, unimplemented.
 func WithTTLNodes() Option { return func(c *config) { c.ttl = true } }
 
-// WithSuperDigest lets a client that authenticates with the digest do anything. The digest has the form
-// user:base64(sha1(user:password)), as zookeeper.DigestAuthenticationProvider.superDigest has.
+// WithSuperDigest gives all permissions to a client that authenticates with the digest. The digest
+// has the form user:base64(sha1(user:password)), as in
+// zookeeper.DigestAuthenticationProvider.superDigest.
 func WithSuperDigest(digest string) Option { return func(c *config) { c.superDigest = digest } }
 
-// WithShuffledChildren lists children in a new order each time. A real server keeps the order while the children stay the same, and
-// so does this one without the option; code that relies on it, or on an order at all, is found out sooner with it.
+// WithShuffledChildren lists children in a different order each time. Without the option, as on a
+// real server, the order remains the same until the children change. With it, code that relies on
+// any order fails sooner.
 func WithShuffledChildren() Option { return func(c *config) { c.shuffled = true } }
 
-// WithWhitelist sets the four-letter words that the server answers besides srvr, as 4lw.commands.whitelist does; "*" stands for
-// all. Without it, as on a real server, srvr is the only one: a health check by ruok or mntr fails.
+// WithWhitelist sets the four-letter words that the server responds to besides srvr, as
+// 4lw.commands.whitelist does; "*" allows all. Without it, as on a real server, only srvr works: a
+// health check by ruok or mntr fails.
 func WithWhitelist(words ...string) Option { return func(c *config) { c.whitelist = words } }
 
-// WithEnforcedQuotas refuses writes beyond a quota's hard limits with -125, as zookeeper.enforceQuota does from 3.7 on. Without it,
-// quotas only count.
+// WithEnforcedQuotas rejects writes beyond a quota's hard limits with -125, as
+// zookeeper.enforceQuota does from 3.7 on. Without it, quotas only count.
 func WithEnforcedQuotas() Option { return func(c *config) { c.quotas = true } }
 
 // WithMaxClientConnections limits how many connections of one client address a server accepts, as
-// maxClientCnxns does; 60 if not given, as with ZooKeeper, and 0 is no limit. It closes those beyond.
+// maxClientCnxns does. The default is 60, as with ZooKeeper, and 0 means no limit. The server
+// closes excess connections.
 func WithMaxClientConnections(n int) Option { return func(c *config) { c.maxConns = n } }
 
-// WithTLS makes the server speak TLS alone on its port, as secureClientPort does. With ClientAuth and ClientCAs in the config, it
-// takes only clients with a certificate; it has no ACLs of the scheme x509.
+// WithTLS makes the server accept only TLS on its port, as secureClientPort does. With ClientAuth
+// and ClientCAs in the config, it accepts only clients with a certificate. It has no ACLs of the
+// scheme x509.
 func WithTLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } }
 
-// WithSyncLimit sets for how many ticks a member of an ensemble goes on without hearing from the others; 5 if not given.
+// WithSyncLimit sets the number of ticks for which a member of an ensemble continues without
+// contact to the other members; the default is 5.
 func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ticks } }
 
-// WithSeed decides about writes in doubt: those that the leader of an [Ensemble] had when it lost its
-// majority. The next election finds the first few of them, none or all, and the same seed makes the same
-// choices. It is 0 if not given. Whether a write in doubt was done, a client can only look.
+// WithSeed sets the seed that decides about writes in doubt: the writes that the leader of an
+// [Ensemble] had received when it lost its majority. The next election finds the first few of them,
+// none or all, and the same seed makes the same choices. The default is 0. A client can find out
+// whether a write in doubt was executed only by reading.
 func WithSeed(seed uint64) Option { return func(c *config) { c.seed = seed } }
 
-// WithNetwork makes the server listen on n instead of TCP, so that it can live in a synctest bubble.
+// WithNetwork makes the server listen on n instead of TCP, so that it works in a synctest bubble.
 func WithNetwork(n *Network) Option { return func(c *config) { c.network = n } }
 
-// WithAddr sets the address to listen on, and for an ensemble those of its members, one for each. If not given, it is a free port
-// of 127.0.0.1, or, on a [Network], the next address it hands out.
+// WithAddr sets the address to listen on, or one address for each member of an ensemble. The
+// default is a free port of 127.0.0.1, or, on a [Network], its next address.
 func WithAddr(addrs ...string) Option { return func(c *config) { c.addrs = addrs } }

@@ -2,8 +2,8 @@ package zktest
 
 import "strings"
 
-// validPath says whether a node may have the path. The rules are ZooKeeper's, and it counts in UTF-16: it refuses characters
-// that need a surrogate pair there, and all that is no UTF-8.
+// validPath reports whether a node may have the path. The rules are ZooKeeper's, which counts in
+// UTF-16: it rejects characters that need a surrogate pair there, and text that is not valid UTF-8.
 func validPath(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false
@@ -25,7 +25,7 @@ func validPath(path string) bool {
 	return true
 }
 
-// specialPath says whether the node is the server's own, which nobody deletes.
+// specialPath reports whether the node is the server's own, which no client can delete.
 func specialPath(path string) bool {
 	switch path {
 	case "/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config":

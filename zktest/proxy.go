@@ -1,6 +1,6 @@
 package zktest
 
-// A proxy that understands frames, for faults in front of servers that have no Inject.
+// A proxy that parses frames, for faults of servers that have no Inject.
 
 import (
 	"bufio"
@@ -16,18 +16,19 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// proxyFrame is the longest frame the proxy passes on, either way.
+// proxyFrame is the longest frame that the proxy forwards, in either direction.
 const proxyFrame = 64 << 20
 
-// Proxy stands between clients and one ZooKeeper server, a real one or any other, and takes the same faults
-// as [Server.Inject]. It can do what frames allow:
+// Proxy forwards the connections of clients to one ZooKeeper server, real or not, and injects the
+// same faults as [Server.Inject], as far as frames allow:
 //
-//   - After(op) is the moment when the reply passes: waiting for it makes certain that the server has done it.
-//   - Before(op).Fail does not reach the server: a harmless read goes in the request's place.
-//   - Expire kills the session at the server ([ExpireSession]).
-//   - OnEvent and everything else mean what they mean at a server.
+//   - After(op) is the moment when the reply arrives, so the server has executed the operation.
+//   - Before(op).Fail does not reach the server, which gets a harmless read instead of the request.
+//   - Expire expires the session on the server ([ExpireSession]).
+//   - OnEvent and all other parts of a fault have the same meaning as for a server.
 //
-// Its connections are bound to those of the server: when one side closes, so does the other.
+// Each client connection is bound to one connection to the server: when one side closes, so does
+// the other.
 type Proxy struct {
 	faultSet
 	backend string
@@ -45,15 +46,15 @@ type Proxy struct {
 	}
 }
 
-// StartProxy starts a proxy in front of the server at backend for the length of a test. Of the options only
-// [WithAddr] and [WithNetwork] matter. Faults that never fired fail the test.
+// StartProxy starts a proxy for the server at backend, for the duration of a test. Only the options
+// [WithAddr] and [WithNetwork] apply. A fault that never fired fails the test.
 func StartProxy(t TB, backend string, opts ...Option) *Proxy {
 	t.Helper()
 	p, err := NewProxy(backend, opts...)
 	return started(t, p, err)
 }
 
-// NewProxy starts a proxy in front of the server at backend. The caller closes it.
+// NewProxy starts a proxy for the server at backend. The caller must close it.
 func NewProxy(backend string, opts ...Option) (*Proxy, error) {
 	cfg, err := newConfig(opts, 1)
 	if err != nil {
@@ -81,10 +82,10 @@ func NewProxy(backend string, opts ...Option) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr returns the address clients connect to.
+// Addr returns the address for clients.
 func (p *Proxy) Addr() string { return p.ln.Addr().String() }
 
-// Close ends all connections and returns after the last goroutine.
+// Close closes all connections and returns after the last goroutine has ended.
 func (p *Proxy) Close() {
 	p.once.Do(func() {
 		close(p.done)
@@ -97,7 +98,7 @@ func (p *Proxy) Close() {
 	p.wg.Wait()
 }
 
-// CloseConnections cuts all connections there are now; clients may come back.
+// CloseConnections closes all current connections; clients may reconnect.
 func (p *Proxy) CloseConnections() {
 	p.mu.Lock()
 	conns := make([]*proxyConn, 0, len(p.mu.conns))
@@ -110,7 +111,8 @@ func (p *Proxy) CloseConnections() {
 	}
 }
 
-// Freeze stops all traffic, both ways, and keeps it. The server's clock goes on: sessions may expire there.
+// Freeze stops and keeps all traffic in both directions. The server's clock continues, so sessions
+// may expire there.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +121,7 @@ func (p *Proxy) Freeze() {
 	}
 }
 
-// Thaw lets all traffic go on.
+// Thaw ends Freeze.
 func (p *Proxy) Thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +178,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// proxyConn is one client's connection and the one to the server that belongs to it.
+// proxyConn is a client's connection with its connection to the server.
 type proxyConn struct {
 	p              *Proxy
 	client, server net.Conn
@@ -186,12 +188,12 @@ type proxyConn struct {
 	mu struct {
 		sync.Mutex // a leaf
 		session    int64
-		word       bool                 // a four-letter word: what comes back has no frames
-		pending    map[int32][]*proxied // by xid; only the repeating ones ever have more than one
+		word       bool                 // a four-letter word: the response has no frames
+		pending    map[int32][]*proxied // by xid; only repeating xids can have more than one
 	}
 }
 
-// proxied is a request whose reply has not passed yet.
+// proxied is a request whose reply has not arrived yet.
 type proxied struct {
 	op    wire.Op
 	paths []string
@@ -229,8 +231,8 @@ func (pc *proxyConn) thaw() bool {
 	}
 }
 
-// act does what a verdict says about a moment, except with the frame itself. It returns false if the connection has
-// ended.
+// act performs the parts of a verdict that do not concern the frame itself. It returns false if the
+// connection has ended.
 func (pc *proxyConn) act(v verdict) bool {
 	if v.freeze > 0 {
 		pc.p.freezeFor(v.freeze)
@@ -238,7 +240,7 @@ func (pc *proxyConn) act(v verdict) bool {
 	return v.wait.pass(pc.done) && pc.thaw()
 }
 
-// expire kills the session at the server. The server cuts the connection when it does.
+// expire expires the session on the server, which then cuts the connection.
 func (pc *proxyConn) expire() {
 	if id := pc.session(); id != 0 {
 		expireSession(pc.p.dial, pc.p.backend, id)
@@ -246,7 +248,7 @@ func (pc *proxyConn) expire() {
 	pc.cut()
 }
 
-// up carries requests.
+// up forwards requests.
 func (pc *proxyConn) up() {
 	defer pc.cut()
 	r := bufio.NewReader(pc.client)
@@ -280,7 +282,8 @@ func (pc *proxyConn) up() {
 	}
 }
 
-// request lets the faults have a request and returns what to send on, or nil to end.
+// request applies the faults to a request. It returns the frame to forward, or nil to close the
+// connection.
 func (pc *proxyConn) request(first bool, body []byte) []byte {
 	req := &proxied{op: wire.OpConnect}
 	var h wire.RequestHeader
@@ -295,7 +298,7 @@ func (pc *proxyConn) request(first bool, body []byte) []byte {
 	} else {
 		d := wire.NewDecoder(body)
 		if h.Decode(d); d.Err() != nil {
-			return body // let the server say what it thinks of it
+			return body // let the server reject it
 		}
 		req.op, req.paths = h.Op, pathsOf(h.Op, d.Rest())
 	}
@@ -324,7 +327,7 @@ func (pc *proxyConn) request(first bool, body []byte) []byte {
 	return body
 }
 
-// down carries replies and events.
+// down forwards replies and events.
 func (pc *proxyConn) down() {
 	defer pc.cut()
 	r := bufio.NewReader(pc.server)
@@ -349,7 +352,8 @@ func (pc *proxyConn) down() {
 	}
 }
 
-// answer lets the faults have a reply or event, sends on what they leave, and returns false to end.
+// answer applies the faults to a reply or event and forwards the result. It returns false to close
+// the connection.
 func (pc *proxyConn) answer(first bool, body []byte) bool {
 	d := wire.NewDecoder(body)
 	var h wire.ReplyHeader
@@ -432,7 +436,7 @@ func (pc *proxyConn) send(body []byte) bool {
 	return err == nil
 }
 
-// createdPaths returns the paths of created nodes in a successful reply.
+// createdPaths returns the paths of the nodes that a successful reply reports as created.
 func createdPaths(op wire.Op, code wire.Code, d *wire.Decoder) []string {
 	if code != wire.OK {
 		return nil

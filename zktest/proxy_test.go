@@ -93,7 +93,8 @@ func TestProxy_NoServer_ClosesConnections(t *testing.T) {
 	})
 }
 
-// Its client can take the session back at the very moment, which closes our connection before the first answer.
+// Its client can re-attach to the session at the same moment, which closes our connection before
+// the first reply.
 func TestExpireSession_ConnectionClosedWithoutAnswer_TriesAgain(t *testing.T) {
 	srv := Start(t)
 	conn := connect(t, srv, 10*time.Second)

@@ -1,17 +1,19 @@
 package zktest
 
-// Who leads an ensemble, who follows, and for how long they go on believing it.
+// The roles in an ensemble: which member leads, which members follow, and for how long they believe
+// so.
 //
 //	            stop                     start
 //	any role ----------> down  ------------------------> looking
 //	looking  -- election time over, leader in reach ---> following
-//	looking  -- election time over, majority looking --> leading (the one with the most), following (the others)
-//	following -- its leader is gone -------------------> looking
-//	following -- nothing heard for syncLimit ticks ----> looking
-//	leading  -- no majority heard for syncLimit ticks -> looking
+//	looking  -- election time over, majority looking --> leading (the latest log), following
+//	following -- its leader has stopped ---------------> looking
+//	following -- no contact for syncLimit ticks -------> looking
+//	leading  -- no majority for syncLimit ticks -------> looking
 //
-// A member that gives up closes its clients' connections. Until then a member that has lost touch goes on answering pings
-// and reads. Writes wait; they are done if the member is in touch again before it gives up.
+// A member that gives up closes its clients' connections. Until then, a member that has lost
+// contact still answers pings and reads. Writes wait; they are executed if contact returns before
+// the member gives up.
 
 import (
 	"cmp"
@@ -20,26 +22,26 @@ import (
 	"time"
 )
 
-// election is how long a member looks for a leader before one is found.
+// election is how long a member looks before it joins or elects a leader.
 const election = 500 * time.Millisecond
 
 // quorum is owned by the loop.
 type quorum struct {
 	c       *cluster
 	leader  *endpoint  // the last one elected; nil before the first election
-	relayAt time.Time  // the leader's next ping, if some follower has touches to tell
+	relayAt time.Time  // the leader's next ping, if a follower has touches to report
 	inDoubt []*request // writes that the last leader had without a majority; see settleDoubt
-	random  *rand.Rand // decides about them
+	random  *rand.Rand // decides which of them are executed
 }
 
 func (q *quorum) majority() int { return len(q.c.endpoints)/2 + 1 }
 
-// decisive says whether the leader has a majority behind it at this moment.
+// decisive reports whether the leader reaches a majority now.
 func (q *quorum) decisive() bool {
 	return q.leader != nil && q.leader.replica.role == leading && len(q.inTouchWith(q.leader)) >= q.majority()
 }
 
-// inTouchWith returns the leader and those who follow it and can be reached.
+// inTouchWith returns the leader and the followers that it reaches.
 func (q *quorum) inTouchWith(leader *endpoint) (all []*endpoint) {
 	for _, ep := range q.c.endpoints {
 		if ep.replica.leader == leader && ep.replica.inTouch() {
@@ -49,7 +51,8 @@ func (q *quorum) inTouchWith(leader *endpoint) (all []*endpoint) {
 	return all
 }
 
-// deliver brings a transaction to a member: now, after its lag, or as far as the cut.
+// deliver sends a transaction to a member: it arrives now, or after the member's lag, or waits
+// until a cut is healed.
 func (q *quorum) deliver(ep *endpoint, tx *txn) {
 	r := ep.replica
 	switch {
@@ -72,7 +75,7 @@ func (q *quorum) enqueue(ep *endpoint, tx *txn) {
 	}
 	r.queue = append(r.queue, queued{tx: tx, at: at})
 	r.logged = tx.zxid
-	// Show what is due at once before anything else happens, above all before the reply.
+	// First show the transactions that are due, in particular before the reply.
 	for len(r.queue) > 0 && !r.queue[0].at.After(time.Now()) {
 		due := r.queue[0].tx
 		r.queue = r.queue[1:]
@@ -86,7 +89,7 @@ func (q *quorum) enqueue(ep *endpoint, tx *txn) {
 // halfTick is the interval of the leader's pings.
 func (q *quorum) halfTick() time.Duration { return q.c.cfg.tick / 2 }
 
-// lastPing is when the leader last asked its followers.
+// lastPing returns the time of the leader's last ping.
 func (q *quorum) lastPing(now time.Time) time.Time {
 	return q.c.epoch.Add(now.Sub(q.c.epoch) / q.halfTick() * q.halfTick())
 }
@@ -130,12 +133,13 @@ func (q *quorum) onTime(now time.Time) {
 	q.settle(now)
 }
 
-// outOfTime reports whether the member is to give up its leader, or its leadership.
+// outOfTime reports whether the member must give up its leader, or its leadership.
 func (r *replica) outOfTime(now time.Time) bool {
 	return !r.frozen && (r.role == following || r.role == leading) && !r.actAt.IsZero() && !now.Before(r.actAt)
 }
 
-// relay is the followers' answer to the leader's ping: the sessions they have heard of since the last one.
+// relay delivers the followers' replies to the leader's ping: the sessions that were renewed since
+// the last ping.
 func (q *quorum) relay(now time.Time) {
 	for _, ep := range q.c.endpoints {
 		if ep.replica.inTouch() {
@@ -156,7 +160,7 @@ func (q *quorum) relayFrom(ep *endpoint, now time.Time) {
 	clear(r.touched)
 }
 
-// giveUp makes a member look for a leader. Its clients are sent away.
+// giveUp makes a member look for a leader, and closes its clients' connections.
 func (q *quorum) giveUp(ep *endpoint, now time.Time) {
 	r := ep.replica
 	wasLeading := r.role == leading
@@ -169,7 +173,7 @@ func (q *quorum) giveUp(ep *endpoint, now time.Time) {
 	if !wasLeading {
 		return
 	}
-	// Followers that are in reach see their connection to the leader end.
+	// The followers that this leader reaches see their connections to it close.
 	for _, f := range q.c.endpoints {
 		if f.replica.leader == ep && f.replica.reaches(r) {
 			q.giveUp(f, now)
@@ -186,20 +190,21 @@ func (q *quorum) dropClients(ep *endpoint) {
 	clear(r.touched)
 }
 
-// settle works out what follows from the roles and connections as they are now.
+// settle applies the consequences of the current roles and connections.
 func (q *quorum) settle(now time.Time) {
 	for _, ep := range q.c.endpoints {
 		r := ep.replica
 		switch {
 		case r.role == following && r.inTouch():
 			if !r.actAt.IsZero() {
-				// It was cut off. The leader's pings of that time have waited in the connection. They arrive and are answered
-				// now, before anything that the leader sends later.
+				// This member was cut off. The leader's pings from that time have waited in the
+				// connection. They arrive and get their replies now, before anything that the
+				// leader sends later.
 				q.relayFrom(ep, now)
 			}
 			r.actAt = time.Time{}
 		case r.role == following && r.reaches(r.leader.replica):
-			q.giveUp(ep, now) // the leader is no leader any more
+			q.giveUp(ep, now) // its leader no longer leads
 		case r.role == following && r.actAt.IsZero():
 			r.actAt = q.lastPing(now).Add(time.Duration(q.c.cfg.syncLimit) * q.c.cfg.tick)
 		}
@@ -215,7 +220,8 @@ func (q *quorum) settle(now time.Time) {
 	}
 }
 
-// caughtUp gives a member that is in touch with its leader what it has missed, and then does what waited for that.
+// caughtUp gives a member that reaches its leader the transactions that it missed. Then it executes
+// the requests that waited for them.
 func (q *quorum) caughtUp(ep *endpoint, now time.Time) {
 	r := ep.replica
 	if !ep.serving() || !r.inTouch() {
@@ -232,8 +238,9 @@ func (q *quorum) caughtUp(ep *endpoint, now time.Time) {
 	ep.applyDue(now)
 }
 
-// leaderGivesUp returns when a leader will find that it has no majority: at the first full tick at which too few
-// followers have answered a ping within syncLimit ticks. A follower whose process has ended does not count at all.
+// leaderGivesUp returns the time when a leader finds that it has no majority: the first full tick
+// when too few followers have replied to a ping within syncLimit ticks. A follower whose process
+// has ended does not count.
 func (q *quorum) leaderGivesUp(leader *endpoint, now time.Time) time.Time {
 	r := leader.replica
 	need := q.majority() - 1
@@ -248,7 +255,7 @@ func (q *quorum) leaderGivesUp(leader *endpoint, now time.Time) time.Time {
 			r.heard[f] = time.Time{}
 			need--
 		case reachable:
-			delete(r.heard, f) // its connection has ended
+			delete(r.heard, f) // its connection has closed
 		default:
 			last, known := r.heard[f]
 			if !known {
@@ -278,7 +285,7 @@ func (q *quorum) leaderGivesUp(leader *endpoint, now time.Time) time.Time {
 	return late
 }
 
-// elect has the members that have looked long enough join a leader in reach, or choose one.
+// elect lets the members that have looked long enough join a leader that they reach, or elect one.
 func (q *quorum) elect(now time.Time) {
 	groups := make(map[int][]*endpoint)
 	for _, ep := range q.c.endpoints {
@@ -298,9 +305,9 @@ func (q *quorum) elect(now time.Time) {
 			continue
 		}
 		if q.leader != nil && q.leader.replica.role == leading {
-			q.doubt() // it is cut off, and does not know yet that another is elected
+			q.doubt() // it is cut off, and not yet aware of the new leader
 		}
-		// The one with the most in its log; among equals, the highest id.
+		// The member with the latest zxid in its log; among equals, the highest id.
 		q.leader = slices.MaxFunc(ready, func(a, b *endpoint) int {
 			return cmp.Or(cmp.Compare(a.replica.logged, b.replica.logged), cmp.Compare(a.id, b.id))
 		})
@@ -317,12 +324,12 @@ func (q *quorum) elect(now time.Time) {
 	}
 	for _, ep := range q.c.endpoints {
 		if r := ep.replica; r.role == looking && !r.frozen && !now.Before(r.actAt) {
-			r.actAt = time.Time{} // nobody to be found: until something changes
+			r.actAt = time.Time{} // no leader found: wait until something changes
 		}
 	}
 }
 
-// join makes a member follow the leader, with everything that was committed.
+// join makes a member follow the leader, with every committed transaction.
 func (q *quorum) join(ep *endpoint) {
 	r := ep.replica
 	r.role, r.leader, r.term, r.actAt = following, q.leader, q.leader.replica.term, time.Time{}
@@ -330,7 +337,7 @@ func (q *quorum) join(ep *endpoint) {
 	r.queue, r.held = nil, nil
 }
 
-// started and stopped are the processes' own ends and beginnings.
+// started and stopped follow the start and the end of a member's process.
 func (q *quorum) started(ep *endpoint) {
 	now := time.Now()
 	ep.replica.role = looking
@@ -345,14 +352,14 @@ func (q *quorum) stopped(ep *endpoint) {
 	q.settle(now)
 }
 
-// look has a member that has looked in vain look again.
+// look makes a member that has looked in vain look again.
 func (q *quorum) look(ep *endpoint, now time.Time) {
 	if ep.replica.role == looking && ep.replica.actAt.IsZero() {
 		ep.replica.actAt = now.Add(election)
 	}
 }
 
-// regroup is called when other members are in reach. Members that have looked in vain look again.
+// regroup changes which members reach each other. Members that have looked in vain look again.
 func (q *quorum) regroup(groups map[int]int) {
 	now := time.Now()
 	for _, ep := range q.c.endpoints {
@@ -360,7 +367,7 @@ func (q *quorum) regroup(groups map[int]int) {
 		q.look(ep, now)
 	}
 	if q.decisive() {
-		q.c.expireDue(now) // a leader without a majority counts on, and only cannot say so
+		q.c.expireDue(now) // a leader without a majority also expires sessions, but cannot commit that
 	}
 	q.settle(now)
 	q.c.onTime(now)

@@ -1,11 +1,13 @@
 package zktest
 
-// Quotas, as setquota in ZooKeeper's shell makes them: below /zookeeper/quota, the node zookeeper_limits of a path says how much
-// may be there, and zookeeper_stats how much is.
+// Quotas, as setquota in ZooKeeper's shell creates them. Below /zookeeper/quota, the node
+// zookeeper_limits of a path holds the limits, and zookeeper_stats the current numbers.
 //
-//   - The nearest limits above a node apply to it, and only their stats count it.
-//   - The stats are set when their node is created, and change with every write, without a version, zxid or event of their own.
-//   - Only hard limits refuse a write, and only with [WithEnforcedQuotas]. A multi is held against the stats before it.
+//   - Only the nearest limits above a node apply to it, and only their stats count it.
+//   - The stats are set when their node is created, and change with every write, without a version,
+//     zxid or event of their own.
+//   - Only hard limits reject a write, and only with [WithEnforcedQuotas]. A multi is compared with
+//     the stats before it.
 
 import (
 	"fmt"
@@ -23,7 +25,7 @@ const (
 	quotaStats  = "/zookeeper_stats"
 )
 
-// quota is the content of limits or stats. What it does not name is -1.
+// quota is the content of limits or stats. A value that is missing there is -1.
 type quota map[string]int64
 
 func parseQuota(data []byte) quota {
@@ -37,7 +39,7 @@ func parseQuota(data []byte) quota {
 	return q
 }
 
-// bytes is the content in ZooKeeper's form, which servers up to 3.4 can read too.
+// bytes returns the content in ZooKeeper's format, which servers up to 3.4 can read, too.
 func (q quota) bytes() []byte {
 	s := fmt.Sprintf("count=%d,bytes=%d", q["count"], q["bytes"])
 	between := "=;"
@@ -50,7 +52,7 @@ func (q quota) bytes() []byte {
 	return []byte(s)
 }
 
-// limited returns the nearest path, from this one up, that has limits.
+// limited returns the nearest path that has limits: this path or one above it.
 func (t *tree) limited(path string) (string, bool) {
 	if len(t.nodes[quotaRoot].children) == 0 {
 		return "", false
@@ -64,7 +66,7 @@ func (t *tree) limited(path string) (string, bool) {
 	return "", false
 }
 
-// account brings the stats up to date after a change of so many nodes and bytes at the path.
+// account updates the stats after a change of this many nodes and bytes at the path.
 func (t *tree) account(path string, count, bytes int64) (undo func()) {
 	undo = func() {}
 	top, ok := t.limited(path)
@@ -79,7 +81,6 @@ func (t *tree) account(path string, count, bytes int64) (undo func()) {
 	return undo
 }
 
-// startStats fills stats that have just been created.
 func (t *tree) startStats(path string) {
 	if top, ok := strings.CutPrefix(path, quotaRoot); ok && strings.HasSuffix(path, quotaStats) {
 		q := quota{}
@@ -88,7 +89,7 @@ func (t *tree) startStats(path string) {
 	}
 }
 
-// measure adds up what is at the path and below.
+// measure adds the nodes and bytes at and below the path to q.
 func (t *tree) measure(path string, q quota) {
 	n := t.nodes[path]
 	if n == nil {
@@ -101,7 +102,6 @@ func (t *tree) measure(path string, q quota) {
 	}
 }
 
-// allStats is the content of all stats now.
 func (t *tree) allStats() map[string][]byte {
 	all := make(map[string][]byte)
 	for path, n := range t.nodes {
@@ -112,7 +112,7 @@ func (t *tree) allStats() map[string][]byte {
 	return all
 }
 
-// quota refuses a change of so many nodes and bytes at the path if hard limits do.
+// quota returns an error if hard limits forbid a change of this many nodes and bytes at the path.
 func (r rules) quota(path string, count, bytes int64) error {
 	top, ok := r.tree.limited(path)
 	if !ok || !r.quotas {

@@ -1,6 +1,7 @@
 package zktest_test
 
-// Attacks quotas without a real server: what is counted, what is refused, and what a multi that fails leaves.
+// Attacks quotas without a real server: which numbers are counted, which writes are rejected, and
+// the state after a failed multi.
 
 import (
 	"testing"
@@ -12,7 +13,7 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-// setQuota does what setquota in ZooKeeper's shell does.
+// setQuota does the same as setquota in ZooKeeper's shell.
 func setQuota(t *testing.T, conn *zk.Conn, path, limits string) {
 	t.Helper()
 	for _, n := range [][2]string{{path, ""}, {path + "/zookeeper_limits", limits}, {path + "/zookeeper_stats", "count=0,bytes=0"}} {

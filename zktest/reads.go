@@ -1,11 +1,11 @@
 package zktest
 
-// exists, getData, getChildren, getChildren2, getACL, sync, getAllChildrenNumber, getEphemerals, whoAmI,
-// multiRead.
+// exists, getData, getChildren, getChildren2, getACL, sync, getAllChildrenNumber, getEphemerals,
+// whoAmI, multiRead.
 //
-//   - None takes a zxid; the reply's is that of the last transaction.
-//   - A read leaves a watch only if it succeeds, except exists: it leaves one on a missing node too.
-//   - exists asks for no permission, and from 3.9 on for READ.
+//   - None of them creates a zxid; the reply has the zxid of the last transaction.
+//   - A read sets a watch only if it succeeds; only exists also sets one on a missing node.
+//   - exists needs no permission before 3.9, and READ from 3.9 on.
 
 import (
 	"cmp"
@@ -18,7 +18,6 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// readable finds a node the client may read.
 func (c *cluster) readable(path string, req *request) (*node, error) {
 	n := req.conn.ep.tree.nodes[path]
 	if n == nil {
@@ -30,7 +29,8 @@ func (c *cluster) readable(path string, req *request) (*node, error) {
 	return n, nil
 }
 
-// read finds the node of a read, which leaves a watch in the table if it is asked to and succeeds.
+// read finds the node of a read. If the read succeeds and requests a watch, read adds the watch to
+// the table.
 func (c *cluster) read(req *request, table *watchTable) (*node, error) {
 	ask, err := decode[wire.PathWatchRequest](req.body)
 	if err != nil {
@@ -84,8 +84,9 @@ func (c *cluster) getChildren(req *request) (wire.Record, error) {
 	return wire.ChildrenStatResponse{Children: names, Stat: n.stat()}, nil
 }
 
-// childNames returns the names in the order of a hash, so that nobody comes to rely on another. As on a real server, it stays
-// the same while the children do. It is another for every node and every server.
+// childNames returns the names in the order of a hash, so that no client can rely on another order.
+// As on a real server, the order remains the same until the children change. It differs for every
+// node and every server.
 func (c *cluster) childNames(ep *endpoint, n *node) []string {
 	if c.cfg.shuffled {
 		names := slices.Collect(maps.Keys(n.children))
@@ -103,7 +104,8 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 	all := make([]hashed, 0, len(n.children))
 	for name := range n.children {
 		h := fnv(seed, name)
-		h = (h ^ h>>32) * 0x9e3779b97f4a7c15 // names that differ in their last byte alone are near each other before
+		// Without this step, names that differ only in their last byte have similar hashes.
+		h = (h ^ h>>32) * 0x9e3779b97f4a7c15
 		all = append(all, hashed{h ^ h>>29, name})
 	}
 	slices.SortFunc(all, func(a, b hashed) int {
@@ -120,7 +122,7 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 	return names
 }
 
-// fnv goes on with an FNV-1a hash.
+// fnv continues an FNV-1a hash.
 func fnv(h uint64, s string) uint64 {
 	for i := range len(s) {
 		h = (h ^ uint64(s[i])) * 1099511628211
@@ -147,13 +149,14 @@ func (c *cluster) getACL(req *request) (wire.Record, error) {
 	return wire.ACLResponse{ACL: acl, Stat: n.stat()}, nil
 }
 
-// sync does not ask whether the node exists.
+// sync does not check that the node exists.
 func (c *cluster) sync(req *request) (wire.Record, error) {
 	ask, err := decode[wire.PathRequest](req.body)
 	return wire.PathResponse(ask), err
 }
 
-// getAllChildrenNumber counts what is below. The root counts everything but its own two names.
+// getAllChildrenNumber counts all nodes below a path. The root's count includes every node but its
+// own two names.
 func (c *cluster) getAllChildrenNumber(req *request) (wire.Record, error) {
 	ask, err := decode[wire.PathRequest](req.body)
 	if err != nil {
@@ -194,7 +197,8 @@ func (c *cluster) whoAmI(req *request) (wire.Record, error) {
 	return wire.WhoAmIResponse{IDs: whoAmI(req.ids)}, nil
 }
 
-// multiRead answers each read for itself: one that fails does not stop the others. Watches are not set.
+// multiRead executes each read separately: a failed read does not stop the next. It sets no
+// watches.
 func (c *cluster) multiRead(req *request) (wire.Record, error) {
 	ask, err := decode[wire.MultiRequest](req.body)
 	if err != nil {
@@ -218,7 +222,7 @@ func (c *cluster) multiRead(req *request) (wire.Record, error) {
 	return answer, nil
 }
 
-// auth adds to what the connection may do. Its reply has zxid 0; a failure ends the connection.
+// auth adds an id to the connection. Its reply has zxid 0; a failure closes the connection.
 func (c *cluster) auth(req *request) {
 	cn := req.conn
 	ask, err := decode[wire.AuthRequest](req.body)
@@ -250,7 +254,6 @@ func (c *cluster) auth(req *request) {
 	}
 }
 
-// sortedNodes returns the paths of all nodes, for dumps.
 func (t *tree) sortedNodes() []string {
 	paths := slices.Collect(maps.Keys(t.nodes))
 	slices.SortFunc(paths, cmp.Compare)

@@ -1,10 +1,11 @@
 package zktest
 
-// Who deletes empty containers and overdue TTL nodes.
+// The reaper, which deletes empty containers and overdue TTL nodes.
 //
-//   - A container goes when it has had children and has none. One that never had any lives on.
-//   - A TTL node goes when it has no children and its data is older than its TTL.
-//   - Each goes in a transaction of its own.
+//   - A container is deleted when it has had children and has none. A container that never had any
+//     remains.
+//   - A TTL node is deleted when it has no children and its data is older than its TTL.
+//   - Each deletion is a transaction of its own.
 
 import (
 	"maps"

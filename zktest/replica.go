@@ -1,7 +1,8 @@
 package zktest
 
-// What a member of an ensemble has in addition to a single server, and how the way of a request differs there: the
-// member answers reads from its own copy; writes and sync wait for the leader, and then for the member itself.
+// The state that a member of an ensemble has in addition to a single server, and the path of a
+// request there: the member answers reads from its own copy; writes and sync wait for the leader,
+// and then for the member itself.
 
 import "time"
 
@@ -14,7 +15,7 @@ const (
 	leading
 )
 
-// String returns the role as the four-letter words spell it.
+// String returns the role in the four-letter words' spelling.
 func (r role) String() string {
 	switch r {
 	case looking:
@@ -30,21 +31,21 @@ func (r role) String() string {
 // replica is owned by the loop.
 type replica struct {
 	role    role
-	leader  *endpoint // whom it follows, itself when leading; nil otherwise
+	leader  *endpoint // the leader that it follows, itself when leading; nil otherwise
 	term    int64     // the epoch of that leader
-	since   time.Time // when it began to lead, if it leads
+	since   time.Time // the start of its leadership, if it leads
 	logged  int64     // zxid of the last transaction it has, visible or not
-	group   int       // members reach each other if they are in the same, and not frozen
+	group   int       // members of the same group reach each other, unless frozen
 	frozen  bool
-	unread  []message // what has come while it is frozen
+	unread  []message // messages that arrived while it was frozen
 	lag     time.Duration
-	queue   []queued                // logged here, visible when their time has come
-	held    []*txn                  // on their way from a leader that cannot be reached
+	queue   []queued                // logged here, but not yet visible
+	held    []*txn                  // on their way from an unreachable leader
 	parked  []*request              // wait for a leader with a quorum
 	waiters []waiter                // wait for a transaction to become visible here
-	touched map[*session]struct{}   // signs of life since the leader last asked
+	touched map[*session]struct{}   // renewals since the leader's last ping
 	actAt   time.Time               // when it gives up its leader or its leadership, or has looked long enough
-	heard   map[*endpoint]time.Time // of a leader, by follower: last ping answered; zero while in touch
+	heard   map[*endpoint]time.Time // of a leader, by follower: its last reply to a ping; zero while in touch
 }
 
 type queued struct {
@@ -58,7 +59,8 @@ type waiter struct {
 	fn   func()
 }
 
-// inTouch says whether the member reaches the leader it follows, and that one leads as it did when it was joined.
+// inTouch reports whether the member reaches its leader, and the leader still leads in the term in
+// which the member joined it.
 func (r *replica) inTouch() bool {
 	if r.leader == nil {
 		return false
@@ -67,17 +69,16 @@ func (r *replica) inTouch() bool {
 	return r.reaches(l) && l.role == leading && l.term == r.term
 }
 
-// reaches reports whether a member can send to another and get an answer.
+// reaches reports whether a member can send to another and get a reply.
 func (r *replica) reaches(other *replica) bool {
 	return r.group == other.group && !r.frozen && !other.frozen
 }
 
-// serving says whether clients are heard at all.
 func (ep *endpoint) serving() bool {
 	return ep.replica == nil || ep.replica.role == following || ep.replica.role == leading
 }
 
-// leads says whether the endpoint believes to be the leader.
+// leads reports whether the endpoint believes that it leads.
 func (ep *endpoint) leads() bool { return ep.replica == nil || ep.replica.role == leading }
 
 func (ep *endpoint) mode() string {
@@ -87,21 +88,21 @@ func (ep *endpoint) mode() string {
 	return ep.replica.role.String()
 }
 
-// active says whether a write that arrives at the endpoint can be decided.
+// active reports whether a write that arrives at the endpoint can be committed.
 func (c *cluster) active(ep *endpoint) bool {
 	return c.quorum == nil || c.quorum.decisive() && ep.replica.leader == c.quorum.leader && ep.replica.inTouch()
 }
 
-// park keeps a request, and with it its connection, until the endpoint is in touch with a leader that has a
-// quorum. If it gives up before, the connection is closed, and the outcome of a write that the leader had is
-// in doubt.
+// park keeps a request, and with it its connection, until the endpoint reaches a leader that has a
+// quorum. If the endpoint gives up before, the connection is closed, and the outcome of a write
+// that the leader received is in doubt.
 func (c *cluster) park(req *request) {
 	req.conn.waiting++
 	r := req.conn.ep.replica
 	r.parked = append(r.parked, req)
 }
 
-// unpark does what has waited for the leader.
+// unpark executes the requests that waited for the leader.
 func (c *cluster) unpark(ep *endpoint) {
 	parked := ep.replica.parked
 	ep.replica.parked = nil
@@ -112,12 +113,13 @@ func (c *cluster) unpark(ep *endpoint) {
 			c.perform(req)
 			c.catchUp(cn)
 		case cn.session != nil && (cn.session.conn == nil || cn.session.conn.ep == ep):
-			c.unanswered(req) // the client is gone, and its request on its way
+			c.unanswered(req) // the client has disconnected, but its request is on its way
 		}
 	}
 }
 
-// whenApplied runs fn when the member that got the request shows all that has been decided so far.
+// whenApplied runs fn when the member that received the request shows every transaction committed
+// so far.
 func (c *cluster) whenApplied(req *request, fn func()) {
 	ep := req.conn.ep
 	if ep.replica == nil || ep.zxid >= c.zxid || !c.active(ep) {
@@ -128,7 +130,7 @@ func (c *cluster) whenApplied(req *request, fn func()) {
 	ep.replica.waiters = append(ep.replica.waiters, waiter{zxid: c.zxid, req: req, fn: fn})
 }
 
-// applyDue shows at the member what has been on its way to it long enough.
+// applyDue shows the transactions whose lag at this member has passed.
 func (ep *endpoint) applyDue(now time.Time) {
 	r := ep.replica
 	if r.frozen {
@@ -138,12 +140,12 @@ func (ep *endpoint) applyDue(now time.Time) {
 		tx := r.queue[0].tx
 		r.queue = r.queue[1:]
 		ep.apply(tx)
-		ep.answerApplied() // before the next is applied: a write is answered with its own zxid
+		ep.answerApplied() // before the next is applied: the reply to a write has the write's own zxid
 	}
 	ep.answerApplied()
 }
 
-// answerApplied answers the requests that waited for what is visible now.
+// answerApplied replies to the requests that waited for the transactions visible now.
 func (ep *endpoint) answerApplied() {
 	r := ep.replica
 	for len(r.waiters) > 0 && r.waiters[0].zxid <= ep.zxid {

@@ -1,6 +1,6 @@
 package zktest
 
-// The way of a request: arrival, the faults before it, the deed, the faults after it, the reply.
+// The path of a request: arrival, the faults before it, execution, the faults after it, the reply.
 
 import (
 	"bytes"
@@ -16,14 +16,14 @@ type request struct {
 	at    time.Time // of its arrival
 	xid   int32
 	body  []byte
-	paths []string  // what it is about, when there are faults to match
-	ids   []wire.ID // of its client when it arrived: an auth that overtakes it comes too late
+	paths []string  // the nodes concerned, if there are faults to match
+	ids   []wire.ID // of its client when it arrived: an auth that overtakes it has no effect on it
 	early verdict   // of the faults before it, while it waits
-	asked bool      // Handle's function has had it
+	asked bool      // Handle's function has been called
 	reply *Reply    // of Handle's function
 }
 
-// frame takes a frame off a connection: the connect request first, requests with a header after it.
+// frame handles a frame from a connection: first the connect request, later requests with a header.
 func (c *cluster) frame(m message) {
 	cn := m.conn
 	if cn.gone || cn.deafened {
@@ -60,7 +60,7 @@ func (c *cluster) frame(m message) {
 	c.meanwhile(req, func() { v.wait.pass(cn.closed) })
 }
 
-// meanwhile runs fn outside the loop, and goes on with the request once fn has returned.
+// meanwhile runs fn outside the loop, and continues the request after fn has returned.
 func (c *cluster) meanwhile(req *request, fn func()) {
 	cn := req.conn
 	cn.waiting++
@@ -74,7 +74,7 @@ func (c *cluster) meanwhile(req *request, fn func()) {
 	})
 }
 
-// resume goes on with a request that has waited, and with those that came behind it.
+// resume continues a request that has waited, and then the requests after it.
 func (c *cluster) resume(req *request) {
 	cn := req.conn
 	cn.waiting--
@@ -85,7 +85,7 @@ func (c *cluster) resume(req *request) {
 	c.catchUp(cn)
 }
 
-// catchUp takes the requests that came while one was waiting, up to the next one that has to wait.
+// catchUp handles the requests that arrived while one was waiting, up to the next that has to wait.
 func (c *cluster) catchUp(cn *conn) {
 	for len(cn.backlog) > 0 && cn.waiting == 0 && !cn.gone {
 		m := cn.backlog[0]
@@ -94,7 +94,7 @@ func (c *cluster) catchUp(cn *conn) {
 	}
 }
 
-// decided goes on with a request after the faults before it.
+// decided continues a request after the faults before it.
 func (c *cluster) decided(req *request, v verdict) {
 	switch {
 	case v.expire && req.conn.session != nil:
@@ -126,11 +126,11 @@ func (c *cluster) count(req *request) {
 	c.counts[id][Op(req.op)]++
 }
 
-// endedLimit is of how many ended sessions the counts are kept.
+// endedLimit is the number of ended sessions whose counts are kept.
 const endedLimit = 1000
 
-// sessionEnded adds the counts of the session that ended endedLimit sessions ago to those of no
-// session, so that the totals stay.
+// sessionEnded moves the counts of the session that ended endedLimit sessions ago to the counts
+// without a session, so that the totals remain.
 func (c *cluster) sessionEnded(id int64) {
 	if c.counts[id] == nil {
 		return
@@ -149,7 +149,7 @@ func (c *cluster) sessionEnded(id int64) {
 	delete(c.counts, oldest)
 }
 
-// perform does the request and replies.
+// perform executes the request and replies.
 func (c *cluster) perform(req *request) {
 	cn := req.conn
 	if !cn.ep.serving() {
@@ -172,7 +172,7 @@ func (c *cluster) perform(req *request) {
 		return
 	}
 	if cn.session == nil {
-		return // the connect exchange failed, and the connection is about to close
+		return // the connect exchange failed, and the connection closes soon
 	}
 	if isWrite(req.op) || req.op == wire.OpSync {
 		if !c.active(cn.ep) {
@@ -180,8 +180,9 @@ func (c *cluster) perform(req *request) {
 			return
 		}
 		if c.sessions[cn.session.id] != cn.session && req.op != wire.OpSync {
-			// The session is over, but this member does not show that yet. The request must do nothing any more, and above
-			// all make no ephemeral node. The end of the session closes the connection before any answer.
+			// The session has ended, but this member does not show that yet. The request must have
+			// no effect, and in particular create no ephemeral node. The end of the session closes
+			// the connection before any reply.
 			c.commit(c.begin(cn.session.id))
 			c.whenApplied(req, func() { c.fail(req, wire.SessionExpired) })
 			return
@@ -207,7 +208,7 @@ func (c *cluster) perform(req *request) {
 			return
 		}
 		rec, err := do(c, req)
-		decided := c.zxid // a write is answered with its own zxid, even if later ones became visible with it
+		decided := c.zxid // the reply to a write has its own zxid, even if later ones became visible with it
 		answer := func() {
 			if err != nil {
 				c.fail(req, codeOf(err))
@@ -227,10 +228,10 @@ func (c *cluster) perform(req *request) {
 	}
 }
 
-// hasMoved reports whether the leader rejects the request because the session is attached to another
-// member by now. A follower passes only writes on to the leader, and sync, which the leader does not
-// reject then. The leader itself gets every request of its clients. It never rejects the end of a session
-// (PrepRequestProcessor).
+// hasMoved reports whether the leader rejects the request because the session is now attached to
+// another member. A follower forwards only writes to the leader, and sync, which the leader does
+// not reject then. The leader itself gets every request of its clients. It never rejects the end of
+// a session (PrepRequestProcessor).
 func (c *cluster) hasMoved(req *request) bool {
 	cn := req.conn
 	if !cn.session.moved && cn.session.conn == cn {
@@ -248,14 +249,14 @@ type decodable[T any] interface {
 	Decode(*wire.Decoder)
 }
 
-// decode takes a record off a body.
 func decode[T any, P decodable[T]](body []byte) (rec T, err error) {
 	d := wire.NewDecoder(body)
 	P(&rec).Decode(d)
 	return rec, d.Err()
 }
 
-// codeOf is how an error travels: rules return codes, and what cannot be decoded is a marshalling error.
+// codeOf returns the code that is sent for an error: rules return codes, and a body that cannot be
+// decoded is a marshalling error.
 func codeOf(err error) wire.Code {
 	var code wire.Code
 	if errors.As(err, &code) {
@@ -264,10 +265,10 @@ func codeOf(err error) wire.Code {
 	return wire.MarshallingError
 }
 
-// handlers holds every request that is answered by a header with the last zxid and a record.
+// handlers holds every request whose reply is a header with the last zxid and a record.
 var handlers map[wire.Op]func(*cluster, *request) (wire.Record, error)
 
-func init() { // not a composite literal: the handlers lead back here
+func init() { // not a composite literal: the handlers refer to this map
 	handlers = map[wire.Op]func(*cluster, *request) (wire.Record, error){
 		wire.OpCreate:               (*cluster).create,
 		wire.OpCreate2:              (*cluster).create,
@@ -305,12 +306,10 @@ func isWrite(op wire.Op) bool {
 	return false
 }
 
-// fail replies with an error.
 func (c *cluster) fail(req *request, code wire.Code) {
 	c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: req.conn.ep.zxid, Err: code}, nil)
 }
 
-// reply sends a header and, if there is one, a record.
 func (c *cluster) reply(req *request, h wire.ReplyHeader, rec wire.Record) {
 	cn := req.conn
 	cn.replied(req, h)
@@ -321,10 +320,10 @@ func (c *cluster) reply(req *request, h wire.ReplyHeader, rec wire.Record) {
 	c.send(req, wire.Frame(records...), &h)
 }
 
-// send queues a reply, unless a fault says otherwise. The connect exchange has no header.
+// send queues a reply, unless a fault prevents it. The connect exchange has no header.
 func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
 	cn := req.conn
-	size := int64(0) // that of the connect exchange does not count
+	size := int64(0) // the size of the connect response does not count
 	if h != nil {
 		if size = int64(len(frame) - 4); req.op != wire.OpPing {
 			cn.ep.stats.bytesSent += size
@@ -361,7 +360,7 @@ func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
 	}
 }
 
-// pathsOf finds the paths a request is about, for faults. A body that does not parse has none.
+// pathsOf returns the paths of a request, for faults. An invalid body has none.
 func pathsOf(op wire.Op, body []byte) []string {
 	d := wire.NewDecoder(body)
 	switch op {

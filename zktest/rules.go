@@ -1,7 +1,7 @@
 package zktest
 
-// What a write must satisfy, in the order in which ZooKeeper 3.8 checks it: the first that fails is the
-// answer. Pure: a tree and a request in, a change or an error code out.
+// The rules for writes, in the order in which ZooKeeper 3.8 checks them: the first violation
+// determines the reply. They are pure: a tree and a request in, a change or an error code out.
 
 import (
 	"fmt"
@@ -11,11 +11,12 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// maxTTL is the longest TTL, in milliseconds: what fits into the 40 bits that ZooKeeper keeps it in.
+// maxTTL is the longest TTL, in milliseconds, that fits into ZooKeeper's 40 bits.
 const maxTTL = 0xffffffffff
 
-// createAs says what kind of node a create request of this type makes. The type decides about containers and
-// TTL, the flags about ephemerals: go-zookeeper's Create with FlagContainer makes a plain persistent node.
+// createAs returns the kind of node that a create request of this type creates. The type decides
+// about containers and TTL, the flags about ephemerals: go-zookeeper's Create with FlagContainer
+// creates a plain persistent node.
 func createAs(op wire.Op, flags int32) nodeKind {
 	switch {
 	case op == wire.OpCreateContainer:
@@ -28,13 +29,14 @@ func createAs(op wire.Op, flags int32) nodeKind {
 	return persistent
 }
 
-// rules decides writes. pending holds counts of creates that were given out beyond the wrap, see suffix.
+// rules decides writes. pending holds counts of creates that were assigned beyond the wrap; see
+// suffix.
 type rules struct {
 	tree       *tree
 	ttlEnabled bool
-	sasl       bool              // there are ACLs of the scheme
+	sasl       bool              // ACLs may have the scheme
 	ipv6       bool              // the scheme ip has IPv6 addresses
-	quotas     bool              // are enforced
+	quotas     bool              // whether they are enforced
 	stats      map[string][]byte // of quotas before the multi; nil outside of one
 	pending    map[string]int32
 	initial    map[string]int32
@@ -48,7 +50,7 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 	if wantsTTL && !r.ttlEnabled {
 		return change{}, wire.Unimplemented
 	}
-	ms := int64(-1) // only a createTTL request brings one
+	ms := int64(-1) // only a createTTL request has one
 	if op == wire.OpCreateTTL {
 		ms = req.TTL
 	}
@@ -91,8 +93,9 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 	if err := r.quota(path, 1, int64(len(req.Data))); err != nil {
 		return change{}, err
 	}
-	// Beyond the wrap the tree does not take the new count over (see tree.create). So only requests that are decided
-	// before this one is applied see it: later operations of a multi, and pipelined requests.
+	// Beyond the wrap the tree does not take over the new count (see tree.create). So only requests
+	// that are decided before this one is applied see it: later operations of a multi, and
+	// pipelined requests.
 	if creates++; creates == math.MinInt32 || waiting {
 		r.pending[parentPath] = creates
 	}
@@ -112,7 +115,7 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 	return ch, nil
 }
 
-// suffix is what a sequential create appends: ten digits, or a minus sign and ten digits.
+// suffix returns the suffix of a sequential node: ten digits, or a minus sign and ten digits.
 func suffix(creates int32) string { return fmt.Sprintf("%010d", creates) }
 
 func (r rules) delete(req wire.PathVersionRequest, ids []wire.ID) (change, error) {

@@ -8,12 +8,12 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// world is the tree the rules are asked about: nodes of every kind, open and closed.
+// rulesWorld returns rules for a tree with nodes of every kind, open and closed.
 //
 //	/p       open, version 3, aversion 1, with a child
 //	/p/c     open
-//	/closed  nobody may do anything; with a child
-//	/ro      everybody may read
+//	/closed  no permissions; with a child
+//	/ro      read permission for every client
 //	/e       ephemeral
 func rulesWorld(t *testing.T) rules {
 	t.Helper()

@@ -1,6 +1,6 @@
 package zktest
 
-// SASL with DIGEST-MD5, as a server with a DigestLoginModule in its JAAS file has it.
+// SASL with DIGEST-MD5, as on a server with a DigestLoginModule in its JAAS file.
 
 import (
 	"errors"
@@ -10,21 +10,24 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// WithSASLUsers has the server take SASL with DIGEST-MD5 from these users, with their passwords, as one with a JAAS file and the
-// SASLAuthenticationProvider does. ACLs may then have the scheme sasl. A client without SASL is served, too, unless
-// WithSASLRequired is given. A wrong password is answered with -115, and where SASL is required with -124, and the connection closes.
+// WithSASLUsers lets the server accept SASL with DIGEST-MD5 from these users, with their passwords,
+// as a server with a JAAS file and the SASLAuthenticationProvider does. ACLs may then have the
+// scheme sasl. A client without SASL is served, too, unless WithSASLRequired is given. After a
+// wrong password the server replies with -115, or with -124 where SASL is required, and closes the
+// connection.
 func WithSASLUsers(passwords map[string]string) Option {
 	passwords = maps.Clone(passwords)
 	return func(c *config) { c.saslUsers = passwords }
 }
 
-// WithSASLRequired has the server answer every request of a connection without SASL with -124, and close it, as
-// zookeeper.sessionRequireClientSASLAuth and enforce.auth.schemes=sasl do. It needs WithSASLUsers.
+// WithSASLRequired makes the server reject every request of a connection without SASL with -124,
+// and close the connection, as zookeeper.sessionRequireClientSASLAuth and enforce.auth.schemes=sasl
+// do. It needs WithSASLUsers.
 func WithSASLRequired() Option { return func(c *config) { c.saslRequired = true } }
 
 var errNoSASLUsers = errors.New("zktest: WithSASLRequired lets nobody in without WithSASLUsers")
 
-// sasl takes a token of a client's. As that to auth, the answer has zxid 0, and the session is not touched.
+// sasl handles a client's token. As for auth, the reply has zxid 0, and the session is not touched.
 func (c *cluster) sasl(req *request) {
 	cn := req.conn
 	ask, err := decode[wire.SASLToken](req.body)
@@ -32,7 +35,7 @@ func (c *cluster) sasl(req *request) {
 		c.forget(cn)
 		return
 	}
-	if c.cfg.saslUsers == nil { // a real server stumbles over what it does not have, and answers without a token
+	if c.cfg.saslUsers == nil { // a real server fails on its missing configuration, and replies without a token
 		c.reply(req, wire.ReplyHeader{Xid: req.xid}, wire.SASLToken{})
 		return
 	}
@@ -53,14 +56,13 @@ func (c *cluster) sasl(req *request) {
 	c.reply(req, wire.ReplyHeader{Xid: req.xid}, wire.SASLToken{Token: token})
 }
 
-// refuse answers a client that may not go on.
 func (c *cluster) refuse(req *request, code wire.Code, rec wire.Record) {
 	c.reply(req, wire.ReplyHeader{Xid: req.xid, Err: code}, rec)
 	c.finish(req.conn)
 }
 
-// lacksSASL says whether a connection may ask nothing yet.
+// lacksSASL reports whether a connection still needs SASL before its first request.
 func (c *cluster) lacksSASL(cn *conn) bool { return c.cfg.saslRequired && cn.sasl.User == "" }
 
-// saslPrincipal is what Java's KerberosName takes: a name without an @, or with a realm.
+// saslPrincipal matches the names that Java's KerberosName accepts: without an @, or with a realm.
 var saslPrincipal = regexp.MustCompile(`^([^@]*|[^/@]*(/[^/@]*)?@[^/@]*)$`)

@@ -1,6 +1,7 @@
 package zktest_test
 
-// These tests attack SASL: what a server with users takes and refuses, and what it lets nobody do without.
+// These tests attack SASL: the tokens that a server with users accepts and rejects, and the
+// requests that need SASL.
 
 import (
 	"testing"
@@ -26,7 +27,7 @@ func attach(t *testing.T, srv *zktest.Server) *rawzk.Conn {
 	return c
 }
 
-// prove carries out an exchange, and returns the code of the last answer.
+// prove performs an exchange, and returns the code of the last reply.
 func prove(t *testing.T, c *rawzk.Conn, user, password string) wire.Code {
 	t.Helper()
 	x, err := sasl.DigestMD5(secret.Of([]byte(user)), secret.Of([]byte(password))).Start(t.Context(), "")
@@ -125,7 +126,7 @@ func TestSASL_ACL(t *testing.T) {
 	require.Equal(t, wire.NoAuth, codeOf(t, ann, wire.OpGetData, wire.PathWatchRequest{Path: "/host"}))
 }
 
-// A server without users answers without a token, as a real one does.
+// A server without users replies without a token, as a real server does.
 func TestSASL_NoUsers(t *testing.T) {
 	reply, _, err := attach(t, zktest.Start(t)).Call(wire.OpSASL, wire.SASLToken{Token: []byte{}})
 	require.NoError(t, err)

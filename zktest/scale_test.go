@@ -13,8 +13,8 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-// TestScale_ThousandSessions_TenThousandWaiters runs a queue as a lock makes it: every node watched by the one
-// behind it. It says what that costs.
+// TestScale_ThousandSessions_TenThousandWaiters runs a queue as a lock builds it: every node is
+// watched by the node after it. It logs the cost.
 func TestScale_ThousandSessions_TenThousandWaiters(t *testing.T) {
 	const sessions, each = 1000, 10
 	n := NewNetwork()

@@ -1,6 +1,6 @@
 package zktest
 
-// TB is what [Start] needs of a *testing.T or *testing.B.
+// TB has the methods of *testing.T and *testing.B that [Start] needs.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -16,15 +16,15 @@ type Server struct {
 	ep *endpoint
 }
 
-// Start starts a server for the length of a test. At the end, it closes the server. Faults that never fired fail the test.
-// If the test has failed, Start logs the server's state.
+// Start starts a server for the duration of a test, and closes it at the end. A fault that never
+// fired fails the test. If the test has failed, the server's state is logged.
 func Start(t TB, opts ...Option) *Server {
 	t.Helper()
 	s, err := NewServer(opts...)
 	return started(t, s, err)
 }
 
-// NewServer starts a server. The caller closes it.
+// NewServer starts a server. The caller must close it.
 func NewServer(opts ...Option) (*Server, error) {
 	cfg, err := newConfig(opts, 1)
 	if err != nil {
@@ -43,16 +43,17 @@ func NewServer(opts ...Option) (*Server, error) {
 	return s, nil
 }
 
-// Addr returns the address clients connect to. It stays the same over Stop and Start.
+// Addr returns the address for clients. It remains the same across Stop and Start.
 func (s *Server) Addr() string { return s.ep.addr }
 
-// Stop closes the listener and all connections, and returns when that is done. Nodes and sessions stay; time
-// stands still for them.
+// Stop closes the listener and all connections, and then returns. Nodes and sessions remain, and no
+// session's timeout advances.
 func (s *Server) Stop() { s.ep.halt() }
 
-// Start begins to listen again, on the same address. Every session has its full timeout to come back. It fails if
-// somebody else has taken the address meanwhile, and on a server that is closed.
+// Start listens again on the same address. Every session has its full timeout to re-attach. Start
+// returns an error if another process has taken the address meanwhile, or if the server is closed.
 func (s *Server) Start() error { return s.ep.start() }
 
-// Close ends the server and returns after the last of its goroutines. Children, Get, History and the like still answer.
+// Close ends the server and returns after the last of its goroutines has ended. Children, Get,
+// History and similar methods still return the last state.
 func (s *Server) Close() { s.c.close() }

@@ -77,7 +77,7 @@ func TestSession_SilentClient_ExpiresAfterTimeoutAndAtMostOneTick(t *testing.T) 
 		time.Sleep(time.Minute)
 		require.Len(t, srv.Sessions(), 2, "a short partition costs no session")
 
-		// From here on nothing of the holder is heard.
+		// From here on the server receives nothing from the holder.
 		require.True(t, srv.DropConnection(id))
 		block := srv.Inject(zktest.RefuseConnections().Optional())
 		before := time.Now()

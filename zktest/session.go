@@ -1,6 +1,6 @@
 package zktest
 
-// Sessions: how they begin, are taken up again, and end.
+// Sessions: creation, re-attachment and end.
 
 import (
 	"bytes"
@@ -17,24 +17,23 @@ type session struct {
 	password []byte
 	timeout  time.Duration
 	expires  time.Time // on a tick boundary
-	conn     *conn     // nil while nobody is attached
-	moved    bool      // another server has it, says MoveSession
+	conn     *conn     // nil while no client is attached
+	moved    bool      // to another server, by MoveSession
 }
 
-// firstSessionID is ZooKeeper's: the server in the top byte, milliseconds in the middle, and room below for
-// those that follow.
+// firstSessionID has ZooKeeper's format: the server in the top byte, milliseconds in the middle,
+// and the low bits for the sessions that follow.
 func firstSessionID(server int64, now time.Time) int64 {
 	return server<<56 | int64(uint64(now.UnixMilli())<<24>>8)
 }
 
-// expiry is when a session touched now ends: the first tick boundary after its timeout has passed, so up to
-// one tick later than it asked for.
+// expiry returns the time when a session touched now expires: the first tick boundary after its
+// timeout, so up to one tick later than requested.
 func (c *cluster) expiry(now time.Time, timeout time.Duration) time.Time {
 	ticks := (now.Sub(c.epoch) + timeout) / c.cfg.tick
 	return c.epoch.Add((ticks + 1) * c.cfg.tick)
 }
 
-// touch is a sign of life.
 func (c *cluster) touch(s *session, now time.Time) {
 	s.expires = c.expiry(now, s.timeout)
 	if c.wakeAt.IsZero() || s.expires.Before(c.wakeAt) {
@@ -42,8 +41,8 @@ func (c *cluster) touch(s *session, now time.Time) {
 	}
 }
 
-// expireDue ends the sessions whose time is over. wakeAt may have been too early, since a touch does not
-// move it; here it is set right.
+// expireDue ends the sessions that have timed out, and sets wakeAt, which may have been too early
+// because a touch does not move it.
 func (c *cluster) expireDue(now time.Time) {
 	var due []*session
 	c.wakeAt = time.Time{}
@@ -60,7 +59,7 @@ func (c *cluster) expireDue(now time.Time) {
 	}
 }
 
-// heard notes a sign of life on a connection. A follower keeps it until the leader asks.
+// heard renews a connection's session. A follower keeps the renewal until the leader's next ping.
 func (c *cluster) heard(cn *conn) {
 	s := cn.session
 	switch {
@@ -72,8 +71,9 @@ func (c *cluster) heard(cn *conn) {
 	}
 }
 
-// endSession is the closeSession transaction: all ephemerals go with one zxid. The session's connections close as the
-// transaction reaches them. Only spare stays open, to get an answer first.
+// endSession is the closeSession transaction, which deletes all ephemerals with one zxid. The
+// session's connections close when the transaction reaches them. Only spare remains open until its
+// reply has been sent.
 func (c *cluster) endSession(s *session, expired bool, spare *conn) {
 	tx := c.begin(s.id)
 	tx.closes, tx.expired, tx.spare = s.id, expired, spare
@@ -86,7 +86,7 @@ func (c *cluster) endSession(s *session, expired bool, spare *conn) {
 	c.commit(tx)
 }
 
-// expire ends a session that its client did not end; its connection is just closed.
+// expire ends a session that its client did not close; its connection gets no reply.
 func (c *cluster) expire(s *session) {
 	c.endSession(s, true, nil)
 }
@@ -99,11 +99,13 @@ func (c *cluster) expireID(id int64) bool {
 	return s != nil
 }
 
-// connect answers the first frame of a connection.
+// connect handles the first frame of a connection.
 //
-//   - A client that has seen more than this server is sent away without a word.
-//   - A client that asks for a session takes it from the connection that has it, before the server looks at the password.
-//   - Session id 0 in the answer says that the session is gone; the connection closes after it.
+//   - If the client has seen a later zxid than this server, the connection closes without a
+//     response.
+//   - A client that requests a session takes it from the connection that has it, before the server
+//     checks the password.
+//   - Session id 0 in the response reports that the session has ended; then the connection closes.
 func (c *cluster) connect(req *request) {
 	cn := req.conn
 	cn.ep.stats.connects++
@@ -112,7 +114,7 @@ func (c *cluster) connect(req *request) {
 		c.forget(cn)
 		return
 	}
-	// A follower asks the leader about every session. A leader knows its sessions, or believes that it does.
+	// A follower checks every session with the leader. A leader knows all sessions, or believes so.
 	if !c.active(cn.ep) && (ask.SessionID == 0 || !cn.ep.leads()) {
 		c.park(req)
 		return
@@ -157,7 +159,6 @@ func (c *cluster) connect(req *request) {
 	})
 }
 
-// closeSession is the request.
 func (c *cluster) closeSession(req *request) {
 	cn := req.conn
 	c.endSession(cn.session, false, cn)

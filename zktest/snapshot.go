@@ -1,6 +1,6 @@
 package zktest
 
-// Snapshots outside the server: as JSON, and as real servers write them.
+// Snapshots outside the server: as JSON, and in the format of real servers.
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ type savedACL struct {
 }
 
 // MarshalJSON returns the nodes by path, each with its data in base64, its ACL, its kind, and its
-// count of creates. It leaves out /zookeeper/config.
+// count of creates. It omits /zookeeper/config.
 func (s Snapshot) MarshalJSON() ([]byte, error) {
 	nodes := []savedNode{}
 	if s.tree == nil {
@@ -56,9 +56,9 @@ func (s Snapshot) MarshalJSON() ([]byte, error) {
 	return json.Marshal(nodes)
 }
 
-// UnmarshalJSON takes what MarshalJSON returns, or a test writes: a parent comes before its
-// children, and a node without an ACL is open to anyone. If it returns an error, the snapshot is as
-// it was.
+// UnmarshalJSON reads the output of MarshalJSON, or JSON that a test contains: a parent must come
+// before its children, and a node without an ACL is open to any client. If it returns an error, the
+// snapshot is unchanged.
 func (s *Snapshot) UnmarshalJSON(text []byte) error {
 	var nodes []savedNode
 	if err := json.Unmarshal(text, &nodes); err != nil {
@@ -71,7 +71,7 @@ func (s *Snapshot) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// treeOf adds the nodes to those that every server has.
+// treeOf adds the nodes to the nodes of a new server.
 func treeOf(nodes []savedNode) (*tree, error) {
 	t := newTree()
 	seen := make(map[string]struct{}, len(nodes))
@@ -115,14 +115,14 @@ func treeOf(nodes []savedNode) (*tree, error) {
 	for path, n := range t.nodes {
 		created := len(n.children)
 		if mine := own.nodes[path]; mine != nil {
-			created -= len(mine.children) // which no create has made
+			created -= len(mine.children) // that no create has counted
 		}
 		n.creates = max(n.creates, int32(created))
 	}
 	return t, nil
 }
 
-// snapshotLimit is the longest file that ReadSnapshot reads.
+// snapshotLimit is the size of the largest file that ReadSnapshot reads.
 const snapshotLimit = 1 << 30
 
 var (
@@ -131,10 +131,9 @@ var (
 )
 
 // ReadSnapshot reads the snapshot of a real server, a file such as dataDir/version-2/snapshot.2c,
-// so that a test can work with the nodes of production. It leaves out ephemeral nodes, whose
-// sessions are elsewhere, and /zookeeper/config. It returns an error for a file that is compressed,
-// damaged, or longer than 1 GiB. What a server did after the snapshot is in its logs, which are not
-// read.
+// so that a test can use the nodes of production. It omits /zookeeper/config and ephemeral nodes,
+// whose sessions do not exist here. It returns an error for a file that is compressed, damaged, or
+// longer than 1 GiB. It does not read the server's logs, which hold the changes after the snapshot.
 func ReadSnapshot(r io.Reader) (Snapshot, error) {
 	file, err := io.ReadAll(io.LimitReader(r, snapshotLimit+1))
 	switch {
@@ -164,7 +163,7 @@ func ReadSnapshot(r io.Reader) (Snapshot, error) {
 	return Snapshot{t}, err
 }
 
-// readNodes reads the sessions, the ACLs and the nodes, as DataTree.serialize writes them.
+// readNodes reads the sessions, the ACLs and the nodes, in the format of DataTree.serialize.
 func readNodes(d *wire.Decoder) (nodes []savedNode, err error) {
 	for range countOf(d, 12) {
 		_, _ = d.Int64(), d.Int32() // a session and its timeout
@@ -206,8 +205,8 @@ func readNodes(d *wire.Decoder) (nodes []savedNode, err error) {
 	}
 }
 
-// countOf reads how many elements follow, each of so many bytes at least. Of more than can be
-// there, it returns how many can: reading them fails.
+// countOf reads the number of elements that follow, each at least size bytes long. If more are
+// announced than the rest can hold, it returns one more than fits, and reading them fails.
 func countOf(d *wire.Decoder, size int) int {
 	return min(max(int(d.Int32()), 0), len(d.Rest())/size+1)
 }

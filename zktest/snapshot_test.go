@@ -1,6 +1,7 @@
 package zktest_test
 
-// Attacks snapshots outside the server: what JSON keeps, and what is read of a real server's file.
+// Attacks snapshots outside the server: the state that JSON keeps, and the nodes that are read from
+// a real server's file.
 
 import (
 	"bytes"
@@ -92,7 +93,7 @@ func TestSnapshot_JSONKeepsAll(t *testing.T) {
 	require.Equal(t, []string{"n"}, e.Member(1).Children("/locks"))
 }
 
-// What is cut off or changed anywhere is refused: ReadSnapshot returns no half of a tree.
+// A file that is truncated or changed anywhere is rejected: ReadSnapshot returns no half of a tree.
 func TestReadSnapshot_Damaged(t *testing.T) {
 	whole := realSnapshot(t)
 	end := bytes.LastIndex(whole, []byte("\x00\x00\x00\x01/\x00\x00\x00\x00\x00\x00\x00\x0e")) + 5 // the digest behind it is not read
@@ -155,7 +156,7 @@ func TestSnapshot_UnmarshalJSON_Refuses(t *testing.T) {
 	require.Equal(t, []string{"zookeeper"}, srv.Children("/"))
 }
 
-// Whatever the file has, it is refused or becomes nodes that a server starts with.
+// Whatever the file contains, it is rejected or becomes nodes that a server starts with.
 func FuzzReadSnapshot(f *testing.F) {
 	whole, err := os.ReadFile("testdata/snapshot.e")
 	require.NoError(f, err)
@@ -178,7 +179,7 @@ func FuzzReadSnapshot(f *testing.F) {
 	})
 }
 
-// The configuration names the members that there are now, and not those of a snapshot.
+// The configuration lists the current members, not the members in a snapshot.
 func TestRestore_KeepsTheConfiguration(t *testing.T) {
 	s, err := ReadSnapshot(bytes.NewReader(realSnapshot(t)))
 	require.NoError(t, err)

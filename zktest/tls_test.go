@@ -1,6 +1,7 @@
 package zktest_test
 
-// Attacks WithTLS: whom the server lets in, and that words and restarts work over TLS as they do without.
+// Attacks WithTLS: which clients the server accepts, and that words and restarts work over TLS as
+// they do without.
 
 import (
 	"crypto/tls"

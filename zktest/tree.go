@@ -1,6 +1,7 @@
 package zktest
 
-// The nodes, and how a change is applied to them. Nothing here checks a rule, knows a connection or a clock.
+// The nodes, and the application of a change to them. Nothing here checks a rule or uses a
+// connection or a clock.
 
 import (
 	"strings"
@@ -8,7 +9,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// nodeKind says who deletes a node besides its users.
+// nodeKind determines which event, besides a client's delete, deletes a node.
 type nodeKind int
 
 const (
@@ -31,11 +32,11 @@ type node struct {
 	ctime, mtime int64
 	version      int32
 	aversion     int32
-	creates      int32 // children ever created; what the server calls cversion inside
+	creates      int32 // children ever created; the server's internal cversion
 }
 
-// stat is the node as clients see it. Cversion counts the deletes too: each create, except those of the present children,
-// has had one.
+// stat returns the node's stat as clients see it. Cversion also counts the deletes: each create,
+// except the creates of the present children, has had one.
 func (n *node) stat() wire.Stat {
 	children := int32(len(n.children))
 	return wire.Stat{
@@ -48,7 +49,6 @@ func (n *node) stat() wire.Stat {
 func (n *node) addChild(name string)    { n.children[name], n.listed = struct{}{}, nil }
 func (n *node) removeChild(name string) { delete(n.children, name); n.listed = nil }
 
-// changeKind is what a change does to its node.
 type changeKind int
 
 const (
@@ -59,7 +59,7 @@ const (
 	changeNothing // a check that held
 )
 
-// change is one node's part of a transaction: the effect, after every rule was checked.
+// change is one node's part of a transaction: the effect, after all rules have been checked.
 type change struct {
 	kind    changeKind
 	path    string
@@ -72,16 +72,17 @@ type change struct {
 	creates int32 // the parent's new count of creates
 	initial int32 // the new node's own count of creates
 
-	// The ACLs of the node and of its parent: only clients that may read them get the events.
+	// The ACLs of the node and of its parent: only clients that may read the node get its events.
 	readers, parentReaders []wire.ACL
 }
 
-// tree is all nodes by path. The root is there under "/" and under "", as it is in ZooKeeper, which
-// therefore answers reads of the empty path.
+// tree holds all nodes by path. The root is stored under "/" and under "", as in ZooKeeper, which
+// therefore serves reads of the empty path.
 type tree struct {
-	nodes      map[string]*node
-	ephemerals map[int64]map[string]struct{} // of each session that has had one; the dump counts those without, too
-	reapable   map[string]struct{}           // containers and TTL nodes
+	nodes map[string]*node
+	// Has an entry for each session that has had one: the dump counts empty entries, too.
+	ephemerals map[int64]map[string]struct{}
+	reapable   map[string]struct{} // containers and TTL nodes
 }
 
 var worldAnyone = []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
@@ -111,22 +112,22 @@ func newTree() *tree {
 	}
 }
 
-// configNode has the members of an ensemble.
+// configNode holds the members of an ensemble.
 const configNode = "/zookeeper/config"
 
-// configure does what ZKDatabase.initConfigInZKDatabase does, which is no transaction: the zxid is the
-// version of the configuration, and the version of the node is -1.
+// configure does the same as ZKDatabase.initConfigInZKDatabase, which is no transaction: the zxid
+// is the version of the configuration, and the version of the node is -1.
 func (n *node) configure(members string, millis int64) {
 	n.data, n.version, n.mzxid, n.mtime = []byte(members), -1, 0, millis
 }
 
-// splitPath cuts a path at its last slash; the parent of "/a" is "".
+// splitPath splits a path at its last slash; the parent of "/a" is "".
 func splitPath(path string) (parent, name string) {
 	i := strings.LastIndexByte(path, '/')
 	return path[:i], path[i+1:]
 }
 
-// shownParent is the parent's path as events name it.
+// shownParent returns the parent's path as it appears in events.
 func shownParent(path string) string {
 	parent, _ := splitPath(path)
 	if parent == "" {
@@ -135,7 +136,7 @@ func shownParent(path string) string {
 	return parent
 }
 
-// apply makes the change, which must have been checked, and returns what takes it back.
+// apply makes a change that has been checked, and returns a function that undoes it.
 func (t *tree) apply(ch change, zxid, now int64) (undo func()) {
 	switch ch.kind {
 	case changeCreate:
@@ -164,8 +165,8 @@ func (t *tree) create(ch change, zxid, now int64) (undo func()) {
 	parentPath, name := splitPath(ch.path)
 	parent := t.nodes[parentPath]
 	creates, pzxid := parent.creates, parent.pzxid
-	// The counter is only ever raised. When it wraps, the new value is lower, and the node keeps the
-	// old one and with it 2147483647 as the suffix of every later child.
+	// The counter only grows. When it wraps, the new value is lower, so the node keeps the old one,
+	// and with it 2147483647 as the suffix of every later child.
 	if ch.creates > parent.creates {
 		parent.creates, parent.pzxid = ch.creates, zxid
 	}
@@ -227,7 +228,8 @@ func (t *tree) remove(path string) {
 	}
 }
 
-// clone returns a copy that shares no node with t; data and ACLs are never written in place and are shared.
+// clone returns a copy that shares no node with t. It shares data and ACLs, which are never changed
+// in place.
 func (t *tree) clone() *tree {
 	c := &tree{
 		nodes:      make(map[string]*node, len(t.nodes)),
@@ -239,7 +241,7 @@ func (t *tree) clone() *tree {
 			continue
 		}
 		dup := *n
-		dup.listed = nil // another server has another order
+		dup.listed = nil // another server has a different order
 		dup.children = make(map[string]struct{}, len(n.children))
 		for name := range n.children {
 			dup.children[name] = struct{}{}

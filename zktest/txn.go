@@ -1,6 +1,6 @@
 package zktest
 
-// A transaction: one zxid, any number of changes, and what everybody learns of it.
+// A transaction: one zxid, any number of changes, and the events that they trigger.
 
 import (
 	"slices"
@@ -12,16 +12,16 @@ import (
 type txn struct {
 	zxid    int64
 	at      time.Time
-	session int64 // who asked; 0 for the server and for the test
+	session int64 // of the request; 0 for the server and for the test
 	changes []change
 	undo    []func()
 	opens   int64 // the session this transaction creates
 	closes  int64 // the session this transaction ends
-	expired bool  // it was not its client that ended it
-	spare   *conn // the connection of that session which still gets its answer
+	expired bool  // it expired, or the test ended it
+	spare   *conn // the connection of that session that still gets its reply
 }
 
-// begin takes a zxid. Every write takes one, whether it succeeds or fails.
+// begin creates a zxid. Every write takes one, whether it succeeds or fails.
 func (c *cluster) begin(session int64) *txn {
 	c.zxid++
 	return &txn{zxid: c.zxid, at: time.Now(), session: session}
@@ -34,7 +34,8 @@ func (c *cluster) rules() rules {
 	}
 }
 
-// do makes a checked change. Nobody else can see it before commit: the loop does nothing in between.
+// do makes a checked change. No client can see it before commit, because the loop does nothing else
+// in between.
 func (c *cluster) do(tx *txn, ch change) {
 	if ch.kind == changeCreate {
 		delete(c.initial, ch.path)
@@ -49,7 +50,7 @@ func (c *cluster) do(tx *txn, ch change) {
 	tx.undo = append(tx.undo, c.tree.apply(ch, tx.zxid, c.cfg.millis(tx.at)))
 }
 
-// rollback takes all changes back. The zxid is spent all the same.
+// rollback undoes all changes. The zxid remains used.
 func (c *cluster) rollback(tx *txn) {
 	for i := len(tx.undo) - 1; i >= 0; i-- {
 		tx.undo[i]()
@@ -58,7 +59,7 @@ func (c *cluster) rollback(tx *txn) {
 	clear(c.pending)
 }
 
-// commit makes the transaction known: to the history, and to every endpoint.
+// commit publishes the transaction to the history and to every endpoint.
 func (c *cluster) commit(tx *txn) {
 	tx.undo = nil
 	c.record(tx)
@@ -92,8 +93,9 @@ func (ep *endpoint) apply(tx *txn) {
 	}
 }
 
-// notify fires the watches of this endpoint. Events are queued here, before the reply to the writer and
-// before anything that could show the change; those of a multi come when all its operations are in.
+// notify triggers the watches of this endpoint. Events are queued here, before the reply to the
+// writer and before any reply that could show the change; the events of a multi follow after all
+// its operations have been applied.
 func (ep *endpoint) notify(tx *txn) {
 	for _, ch := range tx.changes {
 		parent := shownParent(ch.path)
@@ -114,8 +116,9 @@ func (ep *endpoint) notify(tx *txn) {
 	}
 }
 
-// tell sends an event to the watchers that may read the node. The others' watches are spent all the same, in silence.
-// ZooKeeper does so from 3.8.4 on, and so does Debian's 3.8.0 (CVE-2024-23944).
+// tell sends an event to the watchers that may read the node. The remaining watchers lose their
+// watch without an event. ZooKeeper does so from 3.8.4 on, and so does Debian's 3.8.0
+// (CVE-2024-23944).
 func (ep *endpoint) tell(watchers []*conn, event EventType, path string, readers []wire.ACL, zxid int64) {
 	for _, cn := range watchers {
 		if allowed(readers, wire.PermRead, cn.ids) {
@@ -124,10 +127,11 @@ func (ep *endpoint) tell(watchers []*conn, event EventType, path string, readers
 	}
 }
 
-// noZxid is the zxid of an event that no transaction caused just now, and, up to ZooKeeper 3.8, of every event.
+// noZxid is the zxid of an event without a transaction of its own, and, up to ZooKeeper 3.8, of
+// every event.
 const noZxid = -1
 
-// event sends one event to one connection, unless a fault says otherwise.
+// event sends one event to one connection, unless a fault prevents it.
 func (c *cluster) event(cn *conn, event EventType, path string, zxid int64) {
 	if cn.gone || cn.deafened {
 		return

@@ -1,6 +1,7 @@
 package zktest
 
-// Who is told of what. A server has two of these tables, for data and for children.
+// Watches: which connections are notified of which events. A server has two of these tables, for
+// data and for children.
 
 import (
 	"cmp"
@@ -16,21 +17,21 @@ type watchMode uint8
 
 const (
 	oneShot    watchMode = 1 << iota // ends with the first event
-	persisting                       // stays
-	recursing                        // stays, and covers all nodes below, but not NodeChildrenChanged
+	persisting                       // remains
+	recursing                        // remains, and covers all nodes below, but not NodeChildrenChanged
 
 	anyMode = oneShot | persisting | recursing
 )
 
 // watchTable holds the watches by path and connection. Up to ZooKeeper 3.8, a connection has one
-// watch on a path: setting it again replaces its mode, so that a read with a watch turns a
-// persistent watch into a one-shot one. From 3.9 on, a path and connection can have a watch of
-// each mode (WatchStats, ZOOKEEPER-4466), and still get one event.
+// watch on a path. Setting it again replaces its mode, so a read with a watch turns a persistent
+// watch into a one-shot one. From 3.9 on, a path and connection can have a watch of each mode
+// (WatchStats, ZOOKEEPER-4466), and still get one event.
 type watchTable struct {
 	manyModes bool // as 3.9
 	byPath    map[string]map[*conn]watchMode
-	byConn    map[*conn]map[string]struct{} // also if it has none left: wchs and wchc count it
-	recursive int                           // watches of the mode recursing; if there are none, fire ignores parents
+	byConn    map[*conn]map[string]struct{} // even if it has no watch left: wchs and wchc count it
+	recursive int                           // watches of the mode recursing; if 0, fire ignores parents
 }
 
 func newWatchTable(cfg config) *watchTable {
@@ -43,7 +44,7 @@ func newWatchTable(cfg config) *watchTable {
 
 func (w *watchTable) add(path string, c *conn, mode watchMode) {
 	if c.gone || c.deafened {
-		return // a fault has just cut it
+		return // a fault has just closed it
 	}
 	if w.manyModes {
 		mode |= w.byPath[path][c]
@@ -90,10 +91,10 @@ func (w *watchTable) removeConn(c *conn) {
 	delete(w.byConn, c)
 }
 
-// contains answers checkWatches for 3.8.0, where a watch of any connection on the path counts. The
-// server cuts a path at its last slash before it looks, and fails on a path without one; the empty
-// path, at which it does not look, has no watch. Once there are recursive watches, it walks up the
-// whole path, and then fails on any path that does not begin with a slash.
+// contains handles checkWatches of 3.8.0, where a watch of any connection on the path counts. The
+// server cuts a path at its last slash before the lookup, and fails on a path without a slash. It
+// does not look up the empty path, which has no watch. If there are recursive watches, it walks up
+// the whole path, and then fails on any path that does not begin with a slash.
 func (w *watchTable) contains(path string) (bool, error) {
 	found := path != "" && len(w.byPath[path]) > 0
 	switch {
@@ -112,8 +113,8 @@ func (w *watchTable) size() int {
 	return n
 }
 
-// fire takes the one-shot watches of the path off the table. It returns the connections that get the event, in the order in
-// which they connected.
+// fire removes the one-shot watches of the path from the table. It returns the connections that get
+// the event, in the order in which they connected.
 func (w *watchTable) fire(path string, event EventType) []*conn {
 	told := make(map[*conn]bool)
 	for c, mode := range w.byPath[path] {

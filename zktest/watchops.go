@@ -2,11 +2,11 @@ package zktest
 
 // setWatches, setWatches2, addWatch, checkWatches, removeWatches.
 //
-//   - setWatches sends at once the events that the client missed while it was away, in the order of the request and before
-//     its reply. It sets the other watches. It trusts the client's zxid. From 3.9.6 on the client must be allowed to read
-//     the node.
+//   - setWatches first sends the events that the client missed while it was disconnected, in the
+//     order of the request and before its reply. It sets the other watches. It trusts the client's
+//     zxid. From 3.9.6 on, the client must be allowed to read the node.
 //   - addWatch sets a watch in both tables. checkWatches counts any connection's watch, as 3.8.0
-//     does; from 3.9 on, the connection's own.
+//     does; from 3.9 on, only the connection's own.
 
 import "github.com/zklock/zklock/internal/wire"
 
@@ -91,12 +91,12 @@ func (c *conn) watch(path string, mode watchMode) {
 	}
 }
 
-// watchSet is the watches that a type of checkWatches and removeWatches stands for.
+// watchSet holds the watches that a type of checkWatches and removeWatches covers.
 type watchSet struct {
 	data, child watchMode // of these modes in each table
 }
 
-// watchSets has the types by their number. 4 and 5 are new in 3.9, in which 1 and 2 no longer
+// watchSets returns the types by their number. 4 and 5 are new in 3.9, where 1 and 2 no longer
 // cover persistent watches.
 func (c *cluster) watchSets() map[int32]watchSet {
 	if !c.cfg.since("3.9.3") {
@@ -110,8 +110,8 @@ func (c *cluster) watchSets() map[int32]watchSet {
 	}
 }
 
-// eachTable asks about a watch in the tables that have its type, and answers that there is none
-// unless one of them does.
+// eachTable calls ask for each table that the type covers. It returns NoWatcher unless one of the
+// calls finds a watch.
 func (c *cluster) eachTable(req *request, ask func(w *watchTable, path string, modes watchMode) (found bool, err error)) error {
 	what, err := decode[wire.WatchesRequest](req.body)
 	if err != nil {

@@ -1,11 +1,12 @@
 package zktest
 
-// The four-letter words, with the bytes of a released server. go-zookeeper's FLWSrvr fails on them, as it does on real servers:
-// since ZooKeeper 3.7 the build date begins with the year. Its FLWCons fails on the line of the connection that asks.
+// The four-letter words, byte by byte as a released server returns them. go-zookeeper's FLWSrvr
+// fails on them, as it does on real servers: since ZooKeeper 3.7 the build date begins with the
+// year. Its FLWCons fails on the line of its own connection.
 //
-//   - There is no disk, so the directories of conf are empty and have size 0.
-//   - There is no virtual machine, so the Java entries of envi say what stands for it, or <NA>.
-//   - A leader serialises no proposals, so their sizes stay -1, as on a leader that has had none.
+//   - The server has no disk, so the directories of conf are empty and have size 0.
+//   - It has no virtual machine, so the Java entries of envi name a replacement, or <NA>.
+//   - A leader serialises no proposals, so their sizes remain -1, as on a leader that has had none.
 
 import (
 	"cmp"
@@ -21,12 +22,12 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Word returns the server's answer to a four-letter word, such as mntr, whether or not the whitelist has
-// it, and without a connection that the server would count. It is empty if the server is stopped or
-// frozen, or knows no such word.
+// Word returns the server's response to a four-letter word, such as mntr, whether or not it is in
+// the whitelist, and without a connection that the server would count. The response is empty if the
+// server is stopped or frozen, or if the word does not exist.
 func (s *Server) Word(word string) string { return s.ep.word(word) }
 
-// Word returns the member's answer to a four-letter word, as [Server.Word] does.
+// Word returns the member's response to a four-letter word, like [Server.Word].
 func (m *Member) Word(word string) string { return m.ep.word(word) }
 
 func (ep *endpoint) word(word string) (answer string) {
@@ -64,7 +65,7 @@ func (c *cluster) fourLetterWord(cn *conn, word string, mask int64) {
 
 func says(answer string) func(*endpoint) string { return func(*endpoint) string { return answer } }
 
-// words returns the function that answers a word, or nil if there is no such word.
+// words returns the function for a word, or nil if the word does not exist.
 func (c *cluster) words(ep *endpoint, word string) func(*endpoint) string {
 	say := map[string]func(*endpoint) string{
 		"conf": c.wordConf, "cons": c.wordCons, "crst": c.wordCrst, "dirs": says("datadir_size: 0\nlogdir_size: 0\n"),
@@ -81,7 +82,7 @@ func (c *cluster) words(ep *endpoint, word string) func(*endpoint) string {
 	return says("This ZooKeeper instance is not currently serving requests\n")
 }
 
-// clients returns all connections, in the order in which they came, but for those that are about to be closed.
+// clients returns all connections in the order of their arrival, except those that will be closed.
 func (ep *endpoint) clients() (all []*conn) {
 	for cn := range ep.conns {
 		if !cn.deafened {
@@ -114,17 +115,18 @@ func (c *cluster) wordStat(ep *endpoint) string {
 	return b.String() + "\n" + rest
 }
 
-// brief is how stat and cons begin their line for a connection. The number in brackets is 1 while the server reads from it.
+// brief returns the start of a connection's line in stat and cons. The number in brackets is 1
+// while the server reads from it.
 func (cn *conn) brief() string {
 	reads := 1
 	if cn.session == nil && cn.stats.received > 0 {
-		reads = 0 // a word has come
+		reads = 0 // a word has arrived
 	}
 	return fmt.Sprintf(" /%s[%d](queued=0,recved=%d,sent=%d", cn.nc.RemoteAddr(), reads, cn.stats.received, cn.stats.sent)
 }
 
-// lops is how cons spells the last operation. SESS is the opening of a session; a connection that has taken one up, and done
-// nothing yet, has null.
+// lops holds cons's names of the last operation. SESS is the creation of a session; a connection
+// that has re-attached to one, and sent nothing yet, has null.
 var lops = map[wire.Op]string{
 	wire.OpConnect: "SESS", wire.OpPing: "PING", wire.OpMulti: "MULT", wire.OpMultiRead: "MLTR", wire.OpCreate: "CREA",
 	wire.OpCreate2: "CREA", wire.OpCreateTTL: "CREA", wire.OpCreateContainer: "CREA", wire.OpDelete: "DELE", wire.OpSetData: "SETD",
@@ -134,7 +136,7 @@ var lops = map[wire.Op]string{
 	wire.OpCheckWatches: "CHKW", wire.OpRemoveWatches: "REMW", wire.OpWhoAmI: "HOMI", wire.OpGetEphemerals: "GETE",
 }
 
-// lop is the word for an operation. A write that failed, other than a multi, has NA.
+// lop returns the name of an operation. A failed write, other than a multi, has NA.
 func lop(op wire.Op, code wire.Code) string {
 	if word, ok := lops[op]; ok && (code == wire.OK || !isWrite(op)) {
 		return word
@@ -175,7 +177,7 @@ func (c *cluster) wordSrst(ep *endpoint) string {
 	return "Server stats reset.\n"
 }
 
-// The words about watches tell of those for data alone, and not of those for children.
+// The words about watches report only watches for data, not for children.
 func (c *cluster) wordWchs(ep *endpoint) string {
 	return fmt.Sprintf("%d connections watching %d paths\nTotal watches:%d\n", len(ep.data.byConn), len(ep.data.byPath), ep.data.size())
 }
@@ -233,7 +235,8 @@ func (c *cluster) wordDump(ep *endpoint) string {
 	}
 	due := make(map[time.Time][]string)
 	for _, cn := range ep.clients() {
-		// A connection counts as dead with its session, or ten seconds after it came; either is looked at every ten seconds.
+		// A connection expires with its session, or ten seconds after it arrived; both are checked
+		// every ten seconds.
 		at := cn.stats.opened.Add(10 * time.Second)
 		if cn.session != nil {
 			at = cn.session.expires
@@ -245,7 +248,7 @@ func (c *cluster) wordDump(ep *endpoint) string {
 	return b.String()
 }
 
-// expirySets lists what is due by the time when it is.
+// expirySets lists due by time.
 func expirySets(due map[time.Time][]string) string {
 	var sets strings.Builder
 	n := 0
@@ -284,8 +287,8 @@ func (c *cluster) wordConf(ep *endpoint) string {
 	return s + c.members
 }
 
-// membership is the configuration of an ensemble as QuorumMaj.toString spells it, with the addresses of
-// clients, which Curator and zkCli connect to.
+// membership returns the configuration of an ensemble in the format of QuorumMaj.toString, with the
+// addresses for clients, which Curator and zkCli connect to.
 func (c *cluster) membership() string {
 	var b strings.Builder
 	for _, m := range c.endpoints {

@@ -1,6 +1,7 @@
 package zktest_test
 
-// Attacks the four-letter words: what is on the whitelist, what go-zookeeper reads, and what is counted from when.
+// Attacks the four-letter words: the whitelist, the responses that go-zookeeper parses, and the
+// start of each count.
 
 import (
 	"io"
@@ -54,7 +55,7 @@ func TestWords_ClientIsDoneSending_IsAnswered(t *testing.T) {
 	})
 }
 
-// ask sends a word over the network and returns the answer.
+// ask sends a word over the network and returns the response.
 func ask(t *testing.T, n *Network, srv addressed, word string) string {
 	t.Helper()
 	nc, err := n.Dial("tcp", srv.Addr(), time.Second)
@@ -138,7 +139,7 @@ func TestWords_OfMembers(t *testing.T) {
 	})
 }
 
-// A test reads the words without a connection, whatever the whitelist has.
+// A test reads the words without a connection, whatever the whitelist contains.
 func TestWord_NeedsNoConnection(t *testing.T) {
 	srv := Start(t)
 	require.Equal(t, "imok", srv.Word("ruok"))

@@ -2,17 +2,17 @@ package zktest
 
 // create, create2, createContainer, createTTL, delete, setData, setACL, reconfig, multi.
 //
-//   - Each takes one zxid, even if it fails: for bad arguments, a missing node, or a body that does not parse (from
-//     3.9 on only a multi's).
-//   - All operations of a multi share one zxid; an empty multi has one too.
-//   - A multi that fails has a clean reply header. Its results tell: 0 before the operation that failed, its
-//     code, and -2 after it.
+//   - Each takes one zxid, even if it fails: for bad arguments, a missing node, or a body that does
+//     not parse (from 3.9 on only a multi's).
+//   - All operations of a multi share one zxid; an empty multi has one, too.
+//   - A multi that fails has a reply header without an error. Its results contain the error: 0
+//     before the operation that failed, its code, and -2 after it.
 
 import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// write is the frame of a transaction with one change.
+// write runs a transaction with one change.
 func write[T any, P decodable[T]](c *cluster, req *request, decide func(rules, T, []wire.ID) (change, error)) (ch change, err error) {
 	ask, err := decode[T, P](req.body)
 	if err != nil && c.cfg.since("3.9.3") {
@@ -33,7 +33,6 @@ func write[T any, P decodable[T]](c *cluster, req *request, decide func(rules, T
 	return ch, nil
 }
 
-// statOf answers a write with the node's stat.
 func (c *cluster) statOf(ch change, err error) (wire.Record, error) {
 	if err != nil {
 		return nil, err
@@ -76,7 +75,7 @@ func (c *cluster) setACL(req *request) (wire.Record, error) {
 	return c.statOf(write(c, req, rules.setACL))
 }
 
-// reconfig is disabled, as it is by default.
+// reconfig is disabled, which is the default.
 func (c *cluster) reconfig(req *request) (wire.Record, error) {
 	c.commit(c.begin(req.conn.session.id))
 	return nil, wire.ReconfigDisabled
@@ -140,8 +139,8 @@ func (c *cluster) multi(req *request) (wire.Record, error) {
 	return answer, nil
 }
 
-// misfit looks for a create that 3.9 fails to read: with the flags of no type of node, with those of
-// a TTL node but no TTL, or with an ACL that is null. The last costs the multi no zxid.
+// misfit finds a create that 3.9 fails to read: with flags that no type of node has, with the flags
+// of a TTL node but no TTL, or with a null ACL. The last costs the multi no zxid.
 func misfit(ops []wire.MultiOp) (zxid bool, err error) {
 	for _, op := range ops {
 		switch op.Op {
@@ -160,9 +159,9 @@ func misfit(ops []wire.MultiOp) (zxid bool, err error) {
 	return true, nil
 }
 
-// createIn returns as what a multi executes a create, and as what it sends the result. The flags
-// make a container or a TTL node; up to 3.8 the type does not, and from 3.9 on, it does if the
-// flags do not. The results of those are sent as create2.
+// createIn returns the type that a multi executes for a create, and the type of the result that it
+// sends. The flags make a container or a TTL node. The request's type does not, up to 3.8; from 3.9
+// on, it does if the flags do not. The results of containers and TTL nodes are sent as create2.
 func (c *cluster) createIn(op wire.MultiOp) (kind, as wire.Op, err error) {
 	modern := c.cfg.since("3.9.3")
 	switch op.Create.Flags {
@@ -183,7 +182,7 @@ func (c *cluster) createIn(op wire.MultiOp) (kind, as wire.Op, err error) {
 	return wire.OpCreate, wire.OpCreate, nil
 }
 
-// multiOp decides one operation of a multi, and returns the type with which its result is sent.
+// multiOp decides one operation of a multi, and returns the type of its result.
 func (c *cluster) multiOp(r rules, op wire.MultiOp, req *request) (ch change, as wire.Op, err error) {
 	ids := req.ids
 	switch op.Op {

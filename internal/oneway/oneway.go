@@ -1,5 +1,6 @@
-// Package oneway is a client's way to its servers that fails in one direction, for tests: answers are lost, or come late, while
-// requests arrive; or the other way round. It works in virtual time and on real connections.
+// Package oneway provides connections that fail in one direction, for tests: replies are lost or
+// delayed while requests arrive, or the other way round. It works in virtual time and on real
+// connections.
 package oneway
 
 import (
@@ -12,39 +13,40 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Way makes connections over which one direction can fail. A connection that has lost bytes stays silent, because TCP does not skip any. A
-// connection that is made while the direction fails is silent too.
+// Way opens connections on which one direction can fail. A connection that has lost bytes remains
+// silent, because TCP does not skip any. A connection that is opened during a failure is silent,
+// too.
 type Way struct {
 	dial zk.Dialer
 
 	answersLost, requestsLost atomic.Bool
-	late                      atomic.Int64 // how much later each answer arrives, as a time.Duration
-	arrived                   atomic.Int64 // how often bytes of the client arrived while answers were lost
+	late                      atomic.Int64 // the delay of each reply, as a time.Duration
+	arrived                   atomic.Int64 // how often bytes of the client arrived while replies were lost
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
 }
 
-// New returns a way on which nothing fails.
+// New returns a Way without a failure.
 func New(dial zk.Dialer) *Way { return &Way{dial: dial, conns: map[*conn]struct{}{}} }
 
-// LoseAnswers loses what the servers send from now on.
+// LoseAnswers drops everything that the servers send from now on.
 func (w *Way) LoseAnswers() { w.answersLost.Store(true) }
 
-// LoseRequests loses what the client sends from now on.
+// LoseRequests drops everything that the client sends from now on.
 func (w *Way) LoseRequests() { w.requestsLost.Store(true) }
 
-// DelayAnswers has each answer arrive later by d.
+// DelayAnswers delays each reply by d.
 func (w *Way) DelayAnswers(d time.Duration) { w.late.Store(int64(d)) }
 
-// Heal ends all that. Connections that lost bytes stay silent.
+// Heal ends all failures. Connections that have lost bytes remain silent.
 func (w *Way) Heal() {
 	w.answersLost.Store(false)
 	w.requestsLost.Store(false)
 	w.late.Store(0)
 }
 
-// Cut closes the connections that there are.
+// Cut closes all current connections.
 func (w *Way) Cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,10 +55,10 @@ func (w *Way) Cut() {
 	}
 }
 
-// Arrived returns how often bytes of the client arrived while answers were lost.
+// Arrived returns how often bytes of the client arrived while replies were lost.
 func (w *Way) Arrived() int64 { return w.arrived.Load() }
 
-// Dial implements zk.Dialer. Three goroutines carry the bytes of a connection, and end with it.
+// Dial implements zk.Dialer. Three goroutines forward the bytes of a connection, and end with it.
 func (w *Way) Dial(network, addr string, timeout time.Duration) (net.Conn, error) {
 	server, err := w.dial(network, addr, timeout)
 	if err != nil {
@@ -84,7 +86,8 @@ func (w *Way) Dial(network, addr string, timeout time.Duration) (net.Conn, error
 	return c, nil
 }
 
-// carry passes on what it reads, until it is lost or cannot be passed on; from then on it takes all and passes nothing on.
+// carry forwards data until some is lost or cannot be forwarded. After a loss it still reads, but
+// forwards nothing.
 func carry(from net.Conn, lost *atomic.Bool, pass func(p []byte) bool) {
 	buf, silent := make([]byte, 64<<10), false
 	for {
@@ -118,7 +121,7 @@ func (c *conn) end() {
 	})
 }
 
-// deliver brings the server's bytes to the client, each piece when it is due.
+// deliver forwards the server's bytes to the client, each piece when it is due.
 func (c *conn) deliver(w *Way) {
 	defer c.end()
 	type piece struct {

@@ -1,5 +1,5 @@
-// Package rawzk is a ZooKeeper client for tests that shows exactly what came over the wire: no retries, no
-// reconnects, no watches of its own, one goroutine.
+// Package rawzk is a ZooKeeper client for tests that shows exactly the frames on the wire: it has
+// no retries, no reconnects, no watches of its own, and one goroutine.
 package rawzk
 
 import (
@@ -31,7 +31,7 @@ func (r Reply) Event() (ev wire.WatcherEvent, err error) {
 	return ev, d.Err()
 }
 
-// Wrap uses a connection that is open already. Every read and write has a deadline of ten seconds.
+// Wrap uses an open connection. Every read and write has a deadline of ten seconds.
 func Wrap(nc net.Conn) *Conn { return &Conn{nc: nc} }
 
 // Dial opens a TCP connection.
@@ -58,8 +58,9 @@ func (c *Conn) HangUp() error {
 	return c.Close()
 }
 
-// Connect makes the connect exchange and keeps the answer in Session. Session id 0 is not an error here. A request without a
-// password gets that of a new session, as clients send it: ZooKeeper 3.4 trips over one that has none.
+// Connect performs the connect exchange and stores the response in Session. Session id 0 is not an
+// error here. A request without a password gets the password of a new session, as clients send it:
+// ZooKeeper 3.4 fails on a request that has none.
 func (c *Conn) Connect(req wire.ConnectRequest) error {
 	if req.Password == nil {
 		req.Password = make([]byte, 16)
@@ -76,7 +77,8 @@ func (c *Conn) Connect(req wire.ConnectRequest) error {
 	return d.Err()
 }
 
-// Send sends a request with the next xid, or with the one that its kind always has, and returns the xid.
+// Send sends a request with the next xid, or with the xid reserved for its kind, and returns the
+// xid.
 func (c *Conn) Send(op wire.Op, body wire.Record) (int32, error) {
 	c.xid++
 	xid := c.xid
@@ -103,7 +105,8 @@ func (c *Conn) Receive() (Reply, error) {
 	return r, d.Err()
 }
 
-// Call sends a request and reads until its reply, which it returns with the events that came before.
+// Call sends a request and reads until its reply, which it returns with the events that arrived
+// before.
 func (c *Conn) Call(op wire.Op, body wire.Record) (reply Reply, events []Reply, err error) {
 	xid, err := c.Send(op, body)
 	if err != nil {
@@ -125,7 +128,7 @@ func (c *Conn) Call(op wire.Op, body wire.Record) (reply Reply, events []Reply, 
 	}
 }
 
-// Write sends bytes as they are.
+// Write sends bytes unchanged.
 func (c *Conn) Write(b []byte) error {
 	c.nc.SetWriteDeadline(time.Now().Add(10 * time.Second))
 	_, err := c.nc.Write(b)
@@ -138,11 +141,11 @@ func (c *Conn) ReadFrame() ([]byte, error) {
 	return wire.ReadFrame(c.nc, 64<<20)
 }
 
-// Word sends a four-letter word and returns the answer.
+// Word sends a four-letter word and returns the response.
 func Word(addr, word string) (string, error) { return WordWithin(addr, word, 10*time.Second) }
 
-// WordWithin is Word with a limit on the time it takes. A server that is just starting may take a connection and
-// never answer on it.
+// WordWithin is Word with a time limit. A server that is just starting may accept a connection and
+// never respond.
 func WordWithin(addr, word string, timeout time.Duration) (string, error) {
 	nc, err := net.DialTimeout("tcp", addr, timeout)
 	if err != nil {

@@ -12,42 +12,44 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Approach is what the tap makes of the client's connect request.
+// Approach is the mux's treatment of the client's connect request.
 type Approach int
 
 const (
-	Attach      Approach = iota // pass it on
-	EndIt                       // end the session, because we have given it up, and tell the client that it expired
-	SayItsEnded                 // tell the client that the session expired; send the server nothing
+	Attach Approach = iota // forward it
+	// End the session, because we have given it up, and notify the client that it expired.
+	EndIt
+	SayItsEnded // notify the client that the session expired; send the server nothing
 )
 
-// Response is the server's answer to the first frame of a connection; a session id of 0 says "expired".
+// Response is the server's connect response; a session id of 0 means that the session has expired.
 type Response struct {
 	Timeout   time.Duration
 	SessionID int64
 	Password  []byte
 }
 
-// handshake is the beginning of a connection, up to the answers to the credentials:
+// handshake is the beginning of a connection, up to the replies to the credentials:
 //
-//	the client's connect request ──▶ passed on, with the approach Attach ──▶ response ──▶ SASL ──▶ credentials ──▶ their answers
-//	        ├──▶ EndIt ──▶ the session is ended ──▶ the client hears that it expired
-//	        └──▶ SayItsEnded ──▶ the client hears that it expired
+//	connect request ──▶ Attach: forwarded ──▶ response ──▶ SASL ──▶ credentials ──▶ their replies
+//	     ├──▶ EndIt: the session is ended ──▶ the client is notified that it expired
+//	     └──▶ SayItsEnded ──▶ the client is notified that it expired
 //
-// The client carries it out on one goroutine; only the answers to the credentials come on the one that reads. SASL is over before the client
-// sees the response, because a server that wants it takes no other request before.
+// The client runs it on one goroutine; only the replies to the credentials arrive on its reading
+// goroutine. SASL ends before the client sees the response, because a server that requires SASL
+// accepts no other request before.
 type handshake struct {
 	conn     net.Conn
 	sink     Sink
 	zxids    *lastzxid.Conn
 	in       *inbound
 	xids     *Xids
-	deadline time.Time // until when it must be done
+	deadline time.Time // the handshake must end by then
 
-	begun bool          // the connect request is out
-	isNew bool          // it asks for a new session
-	sent  clock.Instant // when
-	auths int           // credentials not answered yet
+	begun bool          // the connect request has been sent
+	isNew bool          // it requests a new session
+	sent  clock.Instant // the time of that
+	auths int           // credentials without a reply so far
 }
 
 // begin handles the client's connect request.
@@ -70,8 +72,9 @@ func (h *handshake) begin(f []byte, at clock.Instant) error {
 	return err
 }
 
-// endSession ends the session in place of the client's attaching to it. Without an answer, the client may try the next server.
-// After any answer about the end, nothing of ours touches the session again: the client hears that it expired.
+// endSession ends the session instead of attaching the client to it. If the server does not
+// respond, the client may try the next one. After any response to the close, none of our requests
+// touches the session again: the client is notified that it expired.
 func (h *handshake) endSession(r wire.ConnectRequest) error {
 	there, err := expire.Close(h.conn, r, h.sink.Credentials())
 	outcome := expire.OutcomeOf(there, err)
@@ -97,8 +100,8 @@ func (h *handshake) response(body []byte) (r Response, err error) {
 	return Response{time.Duration(w.Timeout) * time.Millisecond, w.SessionID, w.Password}, nil
 }
 
-// sasl carries out the connection's exchange, if it has one. Its answers are no sign of life of the session, which the server does not touch
-// for them.
+// sasl performs the connection's exchange, if it has one. Its replies do not prove that the session
+// is alive, because the server does not touch the session for them.
 func (h *handshake) sasl(exchange sasl.Exchange) error {
 	if exchange == nil {
 		return nil
@@ -118,8 +121,8 @@ func (h *handshake) sasl(exchange sasl.Exchange) error {
 	return err
 }
 
-// endNew ends a session that the server has just created, and that no request will ever use. A
-// server that demands SASL takes no close before it: there the session expires.
+// endNew ends a session that the server has just created, and that no request will use. A server
+// that requires SASL rejects a close before it: there the session expires.
 func (h *handshake) endNew() {
 	if !h.isNew {
 		return
@@ -129,8 +132,8 @@ func (h *handshake) endNew() {
 	}
 }
 
-// authenticate puts the credentials on the wire, before the client can send anything. The client's own way of doing that
-// (AddAuth) can block it for ever when a write fails while it authenticates again.
+// authenticate sends the credentials before the client can send anything. The client's own method
+// (AddAuth) can block the client indefinitely if a write fails while it authenticates again.
 func (h *handshake) authenticate(creds []wire.AuthRequest) error {
 	h.auths = len(creds)
 	for _, c := range creds {
@@ -144,7 +147,7 @@ func (h *handshake) authenticate(creds []wire.AuthRequest) error {
 	return nil
 }
 
-// authReply handles the answer to one of the credentials. An error ends the connection.
+// authReply handles the reply to one of the credentials. An error ends the connection.
 func (h *handshake) authReply(code wire.Code) error {
 	if code != wire.OK {
 		h.sink.Authenticated(code)
@@ -156,10 +159,11 @@ func (h *handshake) authReply(code wire.Code) error {
 	return nil
 }
 
-// authFrame is an auth request with the xid that the protocol reserves for it.
+// authFrame returns an auth request with the xid that the protocol reserves for it.
 func authFrame(c wire.AuthRequest) []byte {
 	return wire.Frame(wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth}, c)
 }
 
-// expiredAnswer is the connect response by which a server says that the session is over.
+// expiredAnswer returns the connect response with which a server reports that the session has
+// expired.
 func expiredAnswer() []byte { return wire.Frame(wire.ConnectResponse{Password: make([]byte, 16)}) }

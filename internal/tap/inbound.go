@@ -10,18 +10,19 @@ import (
 
 const replyHeader = 16 // bytes
 
-// inbound is what the server sends, cut into frames. Only the goroutine that reads uses it. Before the handshake is done, the
-// client has one goroutine for both directions.
+// inbound splits the server's bytes into frames. Only the reading goroutine uses it. Until the
+// handshake is complete, the client has one goroutine for both directions.
 type inbound struct {
 	conn    net.Conn
 	clock   *clock.Clock
-	traffic *traffic // notes that bytes came
+	traffic *traffic // notes that bytes arrived
 	stream  wire.Stream
-	now     clock.Instant // when bytes last came: what they answer was answered by then
+	now     clock.Instant // when bytes last arrived: the server replied before that
 }
 
-// next reads a frame. In place of an answer that is too long it returns one that says so, and the connection goes on: the caller gets
-// the error, and the client need not connect again, and again be answered with so much.
+// next reads a frame. It replaces a response that is too long by an error response, and the
+// connection continues. So the caller gets the error, and the client need not reconnect and receive
+// the same long response again.
 func (in *inbound) next() ([]byte, error) {
 	for {
 		f, err := in.stream.Next()

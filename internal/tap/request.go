@@ -7,73 +7,77 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Request is a request of ours: a frame that the tap sends between the client's. The client does not see the answer.
+// Request is a request of ours: a frame that the mux sends between the client's frames. The client
+// does not see the reply.
 //
 //	          ┌─▶ NeverSent                                  the connection ended before
 //	request ──┤
 //	          └─▶ handed to the network ──▶ WasAnswered      on this connection, with this zxid and code
-//	                                   └──▶ NoAnswer         the connection ended: only a later look can tell
+//	                                   └──▶ NoAnswer         the connection ended: only a later read can tell
 type Request struct {
 	op      wire.Op
-	frame   []byte       // whole; the tap puts the xid in
-	encoder wire.Encoder // it made the frame; it is a part of the request to spare an allocation
-	Urgent  bool         // does not wait for room: a beat
-	Done    func(Answer) // called once, on the goroutine that learns the fate: it must not block, nor keep the answer's body
+	frame   []byte       // complete; the mux writes the xid into it
+	encoder wire.Encoder // it encoded the frame; part of the request to save an allocation
+	Urgent  bool         // does not wait for capacity: a heartbeat
+	// Called once, on the goroutine that finds the fate: it must not block, nor keep the reply's
+	// body.
+	Done func(Answer)
 
-	xid     int32 // the tap sets it, as the next field
+	xid     int32 // set by the mux, like the next field
 	written bool  // handed to the network
 }
 
-// NewRequest returns a request whose fate done will hear.
+// NewRequest returns a request whose fate is passed to done.
 func NewRequest[R wire.Record](op wire.Op, body R, done func(Answer)) *Request {
 	r := &Request{op: op, Done: done}
 	r.frame = wire.EncodeRequest(&r.encoder, op, body)
 	return r
 }
 
-// Length is what servers compare with their jute.maxbuffer (wire.MaxFrame): over a longer request they close the connection.
+// Length returns the length that servers compare with their jute.maxbuffer (wire.MaxFrame). After a
+// longer request they close the connection.
 func (r *Request) Length() int { return len(r.frame) - 4 }
 
-// Fate is what became of a request.
+// Fate is the fate of a request.
 type Fate int
 
 const (
-	NeverSent   Fate = iota // not a byte of it is on its way
+	NeverSent   Fate = iota // not a byte of it was sent
 	WasAnswered             // with success or with an error code
-	NoAnswer                // sent, perhaps, and the connection ended
+	NoAnswer                // possibly sent, and the connection ended
 )
 
-// Answer is the fate of a request, with what the server said if it answered.
+// Answer is the fate of a request, with the server's reply, if any.
 type Answer struct {
 	Fate Fate
-	Conn uint64 // the connection that it was sent over
+	Conn uint64 // the connection on which it was sent
 	Zxid int64
 	Code wire.Code
-	Body []byte // until Done returns
+	Body []byte // valid until Done returns
 
-	// Without an answer.
+	// Without a reply.
 	HungUpOn int   // the request's length in bytes, if the server ended the connection; otherwise 0
-	Why      error // what the sink says of that (Sink.Disconnected)
+	Why      error // the sink's reason for that (Sink.Disconnected)
 }
 
-// Decode reads the body of a successful answer.
+// Decode decodes the body of a successful reply.
 func (a Answer) Decode(into interface{ Decode(*wire.Decoder) }) error {
 	d := wire.NewDecoder(a.Body)
 	into.Decode(d)
 	return d.Err()
 }
 
-// Xids hands out the xids of our requests. They are negative, because the client's are positive; −1, −2, −4 and −8 have a
-// meaning of their own. They never start again while a session lives: a follower tells by session and xid which of its
-// requests a commit belongs to.
+// Xids assigns the xids of our requests. They are negative, because the client's are positive; −1,
+// −2, −4 and −8 are reserved. They never restart during a session, because a follower matches a
+// commit to its request by session and xid.
 type Xids struct{ n atomic.Uint32 }
 
 const firstXid = -16
 
 func (x *Xids) next() int32 { return firstXid - int32((x.n.Add(1)-1)%(1<<31-32)) }
 
-// isOurs says whether a reply with this xid is to a request of ours.
+// isOurs reports whether a reply with this xid belongs to a request of ours.
 func isOurs(xid int32) bool { return xid <= firstXid }
 
-// putXid puts the xid into a frame.
+// putXid writes the xid into a frame.
 func putXid(frame []byte, xid int32) { binary.BigEndian.PutUint32(frame[4:], uint32(xid)) }

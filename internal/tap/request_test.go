@@ -1,6 +1,7 @@
 package tap
 
-// These tests attack our requests between the client's: the fate of each, how many, in what order.
+// These tests attack our requests between the client's: the fate of each, their number and their
+// order.
 
 import (
 	"encoding/binary"
@@ -17,7 +18,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// ask sends a request of ours, and returns where its fates are noted.
+// ask sends a request of ours, and returns the list in which its fates are noted.
 func (t *tapTest) ask(op wire.Op, body wire.Record) *[]Answer {
 	t.Helper()
 	fates := new([]Answer)
@@ -29,7 +30,7 @@ func (t *tapTest) ask(op wire.Op, body wire.Record) *[]Answer {
 	return fates
 }
 
-// answer has the server answer a request of ours.
+// answer makes the server reply to a request of ours.
 func (t *tapTest) answer(xid int32, zxid int64, code wire.Code, body ...byte) {
 	t.Helper()
 	t.consume(reply(xid, zxid, int32(code), body...))
@@ -37,8 +38,9 @@ func (t *tapTest) answer(xid int32, zxid int64, code wire.Code, body ...byte) {
 
 var root = wire.PathWatchRequest{Path: "/"}
 
-// A request of ours goes out between the client's, with an xid that the client does not use; the client sees nothing of the
-// answer, which tells what it proves of the session as any other, and from which connection it is.
+// A request of ours is sent between the client's, with an xid that the client does not use. The
+// client sees nothing of the reply, which proves as much about the session as any other reply, and
+// has the number of its connection.
 func TestRequest_IsAnswered_ClientSeesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -72,7 +74,8 @@ func TestRequest_IsAnswered_ClientSeesNothing(t *testing.T) {
 	})
 }
 
-// What the end of the connection means for each request: only one that was handed to the network may have been done.
+// The effect of the connection's end on each request: only a request that was handed to the network
+// may have been executed.
 func TestRequest_Fates(t *testing.T) {
 	for _, how := range []struct {
 		name string
@@ -118,8 +121,8 @@ func TestRequest_Fates(t *testing.T) {
 	}
 }
 
-// R112: which kind of request a server may not know that ends the connection: the oldest of those without a response, unless the
-// server has responded to another of its kind.
+// R112: the kind of request at which a server ends the connection because it may not know it: the
+// oldest request without a reply, unless the server has replied to another of its kind.
 func TestRequest_HangUpAt(t *testing.T) {
 	old := func(tt *tapTest) { tt.after(time.Second) }
 	create := func(tt *tapTest) { tt.ask(wire.OpCreate2, root) }
@@ -154,7 +157,7 @@ func TestRequest_HangUpAt(t *testing.T) {
 	}
 }
 
-// The requests of that kind have what the sink says of it, and no other.
+// Only the requests of that kind get the sink's reason.
 func TestRequest_HangUp_Why(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -168,7 +171,7 @@ func TestRequest_HangUp_Why(t *testing.T) {
 	})
 }
 
-// Nothing of ours goes before the handshake, or after the client has asked for the end of the session.
+// No request of ours is sent before the handshake, or after the client has closed the session.
 func TestRequest_NotBeforeTheHandshake_NotAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -185,7 +188,7 @@ func TestRequest_NotBeforeTheHandshake_NotAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A server that answers what nobody asked is not to be trusted with the rest.
+// A server that replies to a request that was never sent cannot be trusted with the rest.
 func TestRequest_AnswerToNothing_EndsTheConnection(t *testing.T) {
 	for _, xid := range []int32{-16, -17, -1 << 31} {
 		synctest.Test(t, func(t *testing.T) {
@@ -208,7 +211,8 @@ func TestRequest_AnswerToNothing_EndsTheConnection(t *testing.T) {
 	})
 }
 
-// An answer that is longer than the tap reads: the caller, ours or the client's, gets an error in place of it, and the connection goes on.
+// A reply that is longer than the mux reads: the caller, ours or the client's, gets an error
+// instead, and the connection continues.
 func TestRequest_AnswerTooLong_IsLeftOut(t *testing.T) {
 	for _, piece := range []int{1, 3, 100, 100_000} {
 		synctest.Test(t, func(t *testing.T) {
@@ -237,8 +241,8 @@ func TestRequest_AnswerTooLong_IsLeftOut(t *testing.T) {
 	}
 }
 
-// What is unanswered is bounded, in frames and in bytes. The rest waits in order, goes as answers come, and was never sent if
-// none do; a heartbeat does not wait.
+// The unanswered requests are limited, in frames and in bytes. The rest waits in order, is sent
+// when replies arrive, and has never been sent if none do; a heartbeat does not wait.
 func TestRequest_Bounded(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -283,8 +287,8 @@ func TestRequest_Bounded(t *testing.T) {
 	}
 }
 
-// A request that would take a watch of the client's back is not sent, also if it waited for room as the client set that; and what comes after
-// it goes.
+// A request that would remove a watch of the client is not sent, even if it waited for capacity
+// when the client set the watch. Later requests are sent.
 func TestRequest_RemoveWatches_NotTheClients(t *testing.T) {
 	for waits, most := range map[bool]int{false: 0, true: mostFrames} {
 		synctest.Test(t, func(t *testing.T) {
@@ -318,14 +322,16 @@ func TestRequest_RemoveWatches_NotTheClients(t *testing.T) {
 	}
 }
 
-// The length is the one that servers look at: xid and opcode count, and the four bytes of the length itself do not.
+// The length is the one that servers check: xid and opcode count, and the four bytes of the length
+// itself do not.
 func TestRequest_Length(t *testing.T) {
 	for _, n := range []int{8, wire.MaxFrame, wire.MaxFrame + 1} {
 		require.Equal(t, n, NewRequest(wire.OpCreate, wire.Raw(make([]byte, n-8)), nil).Length())
 	}
 }
 
-// Xids of ours never meet those with a meaning, and do not start again while anything of the session can be under way.
+// Our xids never collide with the reserved xids, and do not restart while any request of the
+// session can be in progress.
 func TestXids(t *testing.T) {
 	var x Xids
 	require.EqualValues(t, -16, x.next())
@@ -341,7 +347,8 @@ func TestXids(t *testing.T) {
 	}
 }
 
-// F16: many answers of ours, none of the client's: as long as bytes come in time, the connection is kept.
+// F16: many replies to our requests and none to the client's: as long as bytes arrive in time, the
+// connection is kept.
 func TestVirtual_ManyAnswers_KeepTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -361,7 +368,7 @@ func TestVirtual_ManyAnswers_KeepTheConnection(t *testing.T) {
 	})
 }
 
-// I7: a server that answers our requests and never the client's is left all the same.
+// I7: the client leaves a server that replies to our requests but never to the client's.
 func TestVirtual_OnlyOursAnswered_IsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -380,7 +387,7 @@ func TestVirtual_OnlyOursAnswered_IsLeft(t *testing.T) {
 	})
 }
 
-// slowConn gives a frame of twenty bytes a second.
+// slowConn returns a frame of twenty bytes per second.
 type slowConn struct{ *fakeConn }
 
 func (c *slowConn) Read(p []byte) (int, error) {

@@ -1,6 +1,7 @@
 package tap
 
-// These tests attack the connection while SASL is under way: order, silence, refusals, answers that are not to it.
+// These tests attack the connection during SASL: order, silence, rejections, and replies to other
+// requests.
 
 import (
 	"context"
@@ -39,8 +40,8 @@ func tokenReply(xid, code int32, token string) []byte {
 	return append(body, wire.Frame(wire.SASLToken{Token: []byte(token)})[4:]...)
 }
 
-// The client sees the connect response, whole, when SASL is over, and not before; then the credentials go out, and the connection is reported
-// as of when the response came.
+// The client sees the complete connect response after SASL, and not before; then the credentials
+// are sent, and the connection is reported with the time when the response arrived.
 func TestTap_SASL_ComesFirst(t *testing.T) {
 	for _, pieces := range []int{0, 1, 7} {
 		synctest.Test(t, func(t *testing.T) {
@@ -77,7 +78,7 @@ func readFrame(t *testing.T, tt *tapTest) []byte {
 	return got
 }
 
-// What goes wrong ends the connection before it was one: no session is reported, and the client sees no response.
+// An error ends the connection early: no session is reported, and the client sees no response.
 func TestTap_SASL_Fails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answers [][]byte
@@ -129,7 +130,7 @@ func TestTap_SASL_HasTheHandshakesTime(t *testing.T) {
 	})
 }
 
-// A session that is gone at the server needs no SASL.
+// A session that no longer exists on the server needs no SASL.
 func TestTap_SASL_NotForAnExpiredSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -140,7 +141,8 @@ func TestTap_SASL_NotForAnExpiredSession(t *testing.T) {
 	})
 }
 
-// F51, R65: the close of a session that was given up goes out when SASL is over. Until then nothing says who ends it.
+// F51, R65: the close of a session that was given up is sent after SASL. Until then nothing reveals
+// which client ends it.
 func TestTap_SASL_GivenUpSession(t *testing.T) {
 	granted := connectAnswer(10_000, 0x77)
 	for name, tc := range map[string]struct {

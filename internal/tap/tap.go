@@ -1,4 +1,5 @@
-// Package tap is the connection that the ZooKeeper client talks through, and what is sent over it between the client's frames.
+// Package tap is the mux: the connection that the ZooKeeper client uses, over which zklock also
+// sends frames of its own.
 package tap
 
 import (
@@ -17,52 +18,60 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Sink hears from one tap. Its methods are called on the ZooKeeper client's goroutines, in the order of the frames in each
-// direction: they must not block and must not call the client.
+// Sink is notified by one mux. Its methods are called on the ZooKeeper client's goroutines, in the
+// order of the frames in each direction. They must not block and must not call the client.
 type Sink interface {
-	// Connecting says what is to become of the client's connect request for a session.
+	// Connecting decides the treatment of the client's connect request for a session.
 	Connecting(session int64) Approach
-	// AskedToEnd reports what a server answered when it was asked to end the session.
+	// AskedToEnd reports a server's response to our request to end the session.
 	AskedToEnd(outcome expire.Outcome)
-	// Connected reports the connect response. An error refuses the connection.
+	// Connected reports the connect response. An error rejects the connection.
 	Connected(r Response, sent, answered clock.Instant) error
-	// Credentials are sent first on every connection, before the client's own requests. It is called once a connection.
+	// Credentials are sent first on every connection, before the client's own requests. It is
+	// called once per connection.
 	Credentials() expire.Credentials
-	// Authenticated reports that the server took the last of them (nil), or that it did not: an error that is a wire.Code is its refusal.
+	// Authenticated reports that the server accepted all of them (nil), or rejected one: a
+	// wire.Code is the server's error.
 	Authenticated(err error)
-	// Event reports that a watch of ours or of the client's has fired.
+	// Event reports that a watch has fired, one of ours or one of the client's.
 	Event(ev wire.WatcherEvent)
-	// Answered reports an answer that shows that the server serves this session.
+	// Answered reports a reply that shows that the server serves this session.
 	Answered(sent, at clock.Instant)
-	// Quorum reports that an operation sent at that time succeeded, which takes the leader and a majority.
+	// Quorum reports that an operation sent at that time succeeded, which needs the leader and a
+	// majority.
 	Quorum(sent clock.Instant)
-	// Refused reports an error code that says that the session is over, or in trouble, or that the
-	// server serves it only with other credentials: in the answer to op.
+	// Refused reports an error code in the reply to op: the session has ended, or is in trouble, or
+	// the server serves it only with other credentials.
 	Refused(op wire.Op, code wire.Code)
 	// Flush calls WriteOut, on a goroutine that may wait.
 	Flush()
-	// Disconnected reports, once, that nothing more comes from this connection. It returns the Answer.Why of the requests of the kind
-	// HangUp.At.
+	// Disconnected reports, once, that nothing more arrives on this connection. It returns the
+	// Answer.Why of the requests of the kind HangUp.At.
 	Disconnected(h HangUp) (why error)
 }
 
-// HangUp is what a server left unanswered of ours when it ended the connection. The zero value: nothing, or it did not end it.
+// HangUp describes our unanswered requests when a server ended the connection. It is zero if there
+// are none, or if the server did not end it.
 type HangUp struct {
-	Longest int     // the longest Answer.HungUpOn
-	At      wire.Op // the oldest request, if the server had not responded to one of that kind on this connection; otherwise 0
+	Longest int // the longest Answer.HungUpOn
+	// The oldest request, if the server has not replied to one of that kind on this connection;
+	// otherwise 0.
+	At wire.Op
 }
 
-// Tap is the connection that the ZooKeeper client talks through. It passes the client's frames on, and sends requests of ours
-// between them; the client never sees the replies to ours. It notes what was sent when, what was answered, and the session
-// and its timeout. It adds the credentials after the handshake. It caps the handshake's time, because the client has no useful
-// limit for that. It keeps the last zxid in the client's place. And it answers the connect request of a session that was
+// Tap is the connection that the ZooKeeper client uses. It forwards the client's frames, and sends
+// our requests between them; the client never sees the replies to ours. It notes the times of
+// requests and replies, and the session and its timeout. It adds the credentials after the
+// handshake. It limits the duration of the handshake, for which the client has no useful limit. It
+// tracks the last zxid for the client. And it responds to the connect request of a session that was
 // given up.
 //
-// The client writes a whole frame at a time, on one goroutine, and reads on another. The first goroutine that has something
-// to write writes for all, until nothing is left: the client's own, or one of the Session's for our requests.
+// The client writes a whole frame at a time on one goroutine, and reads on another. The first
+// goroutine that has something to write writes for all, until nothing is left: the client's, or one
+// of the Session's for our requests.
 type Tap struct {
 	net.Conn
-	Seq   uint64   // which connection of the Session this is
+	Seq   uint64   // the number of this connection in the Session
 	raw   net.Conn // the same without TLS
 	sink  Sink
 	clock *clock.Clock
@@ -71,16 +80,17 @@ type Tap struct {
 	handshake handshake
 
 	in       inbound
-	toClient []byte      // of the last frame, what the client has not read
-	out      wire.Stream // what the client wrote, of the goroutine that writes
+	toClient []byte      // the part of the last frame that the client has not read
+	out      wire.Stream // the client's writes, used by its writing goroutine
 }
 
 // MaxReply is the longest frame that is read from a server, for us and for the client. During the
 // handshake the limit is wire.MaxHandshake.
 const MaxReply = 64 << 20
 
-// New returns the tap of a connection that has just been made; raw is the same connection without TLS. The sink hears of all
-// that happens. seq is the number of the connection in its Session. The handshake must be done by handshakeDeadline.
+// New returns the mux of a new connection; raw is the same connection without TLS. The sink is
+// notified of all events. seq is the number of the connection in its Session. The handshake must
+// end by handshakeDeadline.
 func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xids *Xids, seq uint64, handshakeDeadline time.Time) *Tap {
 	t := &Tap{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, Seq: seq, traffic: traffic{xids: xids}}
 	t.mu.pending = make(map[int32]outstanding)
@@ -88,19 +98,19 @@ func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xid
 	t.in = inbound{conn: c, clock: clk, traffic: &t.traffic, stream: wire.Stream{Limit: wire.MaxHandshake}}
 	t.handshake = handshake{conn: c, sink: sink, zxids: zxids, in: &t.in, xids: xids, deadline: handshakeDeadline}
 	if l, ok := raw.(interface{ SetLinger(sec int) error }); ok {
-		// What is still in the socket when it is closed must not arrive later: it would touch a session that we have given
-		// up, or make a node in it.
+		// Data that is still in the socket at the close must not arrive later: it would touch a
+		// session that we have given up, or create a node in it.
 		_ = l.SetLinger(0)
 	}
 	_ = c.SetDeadline(handshakeDeadline)
 	return t
 }
 
-// Before returns the last zxid that was seen when the connection was opened.
+// Before returns the last zxid seen when the connection was opened.
 func (t *Tap) Before() int64 { return t.zxids.Before() }
 
-// SetReadDeadline keeps the client from waiting for the handshake, the answers to the credentials included, longer than we
-// allow.
+// SetReadDeadline limits how long the client waits for the handshake, including the replies to the
+// credentials.
 func (t *Tap) SetReadDeadline(d time.Time) error {
 	if (!t.isShaken() || t.handshake.auths > 0) && (d.IsZero() || d.After(t.handshake.deadline)) {
 		d = t.handshake.deadline
@@ -108,16 +118,18 @@ func (t *Tap) SetReadDeadline(d time.Time) error {
 	return t.Conn.SetReadDeadline(d)
 }
 
-// SetWriteDeadline does nothing: the tap has limits of its own, and the client would take them away after each frame.
+// SetWriteDeadline does nothing: the mux has its own limits, and the client would remove them after
+// each frame.
 func (t *Tap) SetWriteDeadline(time.Time) error { return nil }
 
-// Write takes frames of the client's. It notes their time before they go out: a lease is anchored at send times, and too
-// early is the safe side.
+// Write takes frames from the client. It notes their time before they are sent: a lease begins at a
+// send time, and an early time is the safe side.
 //
-// Write hides a failure from the client: the client hears of the end when it reads. If Write returned the error, the client
-// would answer the request twice: once for the failed write, and once more when it clears away what the connection left
-// unanswered. A request made while the client was being closed would get a third answer, into a channel with room for two
-// and without a reader. The client would stand still for ever, and Close with it (I6).
+// Write hides a failure from the client, which notices the end when it reads. If Write returned the
+// error, the client would complete the request twice: once for the failed write, and once more when
+// it clears the unanswered requests of the connection. A request made while the client was being
+// closed would be completed a third time, into a channel with a capacity of two and without a
+// reader. The client would block indefinitely, and Close with it (I6).
 func (t *Tap) Write(p []byte) (int, error) {
 	at := t.clock.Now()
 	t.out.Add(p)
@@ -142,21 +154,22 @@ func (t *Tap) Write(p []byte) (int, error) {
 	}
 }
 
-// Enqueue takes a request of ours, and returns false if nothing more goes over this connection. If write is set, the caller
-// must call WriteOut, on a goroutine that may wait.
+// Enqueue takes a request of ours. It returns false if this connection accepts no more requests. If
+// write is set, the caller must call WriteOut, on a goroutine that may wait.
 func (t *Tap) Enqueue(r *Request) (ok, write bool) { return t.enqueue(r, t.clock.Now()) }
 
-// writePiece is how many bytes even a slow network must take within the time that one write may take.
+// writePiece is the number of bytes that even a slow network must accept within the time limit of
+// one write.
 const writePiece = 64 << 10
 
-// WriteOut writes until nothing is left to write.
+// WriteOut writes until there is nothing left to write.
 func (t *Tap) WriteOut() {
 	p, patience := t.toWrite(nil)
 	for len(p) > 0 {
 		for left := p; len(left) > 0; {
 			n := min(len(left), writePiece)
 			_ = t.Conn.SetWriteDeadline(time.Now().Add(patience))
-			if _, err := t.Conn.Write(left[:n]); err != nil { // a part of a frame may be out
+			if _, err := t.Conn.Write(left[:n]); err != nil { // part of a frame may have been sent
 				_ = t.raw.Close()
 				t.disconnect(isHangUp(err), err)
 				return
@@ -167,7 +180,7 @@ func (t *Tap) WriteOut() {
 	}
 }
 
-// Read gives the client what is for it, and handles each frame before the client sees any of it.
+// Read returns the frames for the client, and handles each frame before the client sees any of it.
 func (t *Tap) Read(p []byte) (int, error) {
 	for len(t.toClient) == 0 {
 		f, err := t.in.next()
@@ -188,8 +201,9 @@ func (t *Tap) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// beenPatient is called for a frame that the client will not see: it restarts the time that the client gives the server for
-// its next frame. It does not do so for a server that answers only us, and not the client's pings: the client leaves that one.
+// beenPatient is called for a frame that the client will not see. It restarts the client's wait for
+// the server's next frame, unless the server replies only to us and not to the client's pings: the
+// client leaves that server.
 func (t *Tap) beenPatient() error {
 	patience, served := t.servesClient(t.clock.Now())
 	if !served {
@@ -198,31 +212,32 @@ func (t *Tap) beenPatient() error {
 	return t.SetReadDeadline(time.Now().Add(patience))
 }
 
-// Close closes the connection; the sink hears of it once.
+// Close closes the connection; the sink is notified once.
 func (t *Tap) Close() error {
 	err := t.Conn.Close()
 	t.disconnect(false, nil)
 	return err
 }
 
-// Cut closes the connection without a word, and without the wait that a TLS goodbye can take.
+// Cut closes the connection at once, without the wait of a TLS close.
 func (t *Tap) Cut() {
 	_ = t.raw.Close()
 	t.disconnect(false, nil)
 }
 
-// Leave cuts the connection, and notes why for Why.
+// Leave cuts the connection, and stores the reason for Why.
 func (t *Tap) Leave(why error) {
 	t.noteWhy(why)
 	t.Cut()
 }
 
-// isHangUp says whether the error of a read or a write says that the server has ended the connection.
+// isHangUp reports whether the error of a read or a write means that the server has ended the
+// connection.
 func isHangUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// disconnect tells, once, that nothing more comes, and what became of our requests.
+// disconnect reports, once, that nothing more arrives, and reports the fates of our requests.
 func (t *Tap) disconnect(byServer bool, why error) {
 	left, oldest, first := t.stop(why)
 	if !first {
@@ -249,7 +264,7 @@ func (t *Tap) disconnect(byServer bool, why error) {
 	}
 }
 
-// received handles a frame from the server, and returns what the client is to see of it.
+// received handles a frame from the server, and returns the frame for the client, if any.
 func (t *Tap) received(f []byte) ([]byte, error) {
 	body := f[4:]
 	if !t.isShaken() {
@@ -267,7 +282,7 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 		t.zxids.Reply(body)
 	}
 	switch h.Xid {
-	case wire.XidEvent: // sent by the server on its own account: no sign that it heard us
+	case wire.XidEvent: // sent without a request: does not prove that the server receives ours
 		var ev wire.WatcherEvent
 		if ev.Decode(d); d.Err() == nil {
 			t.sink.Event(ev)
@@ -299,8 +314,8 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 	case wire.OK:
 		a.Body = d.Rest()
 	case wire.AuthRequired:
-		// The server did not carry the request out, and the connection has ended: the request can go
-		// to another server.
+		// The server did not execute the request, and the connection has ended. So the request can
+		// be sent to another server.
 		a = Answer{Fate: NeverSent, Conn: t.Seq}
 	}
 	x.ours.Done(a)
@@ -309,7 +324,7 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 
 // checked returns the response to a request of the client, or an error response if it is malformed.
 // The client allocates memory for the number of items that a response claims: a few bytes could
-// take all memory and end the process. With the error, only its caller's request fails.
+// exhaust the memory and end the process. With the error, only that request fails.
 func checked(f []byte, x outstanding, h wire.ReplyHeader, body []byte) []byte {
 	if h.Err != wire.OK || wire.CheckResponse(x.op, x.size, body) == nil {
 		return f
@@ -318,7 +333,8 @@ func checked(f []byte, x outstanding, h wire.ReplyHeader, body []byte) []byte {
 	return wire.Frame(h)
 }
 
-// connected handles the connect response. It is not reported before SASL is over: a connection on which nothing can be asked is not there.
+// connected handles the connect response. It reports the response only after SASL, because until
+// then the connection serves no request.
 func (t *Tap) connected(body []byte) error {
 	r, err := t.handshake.response(body)
 	if err != nil {
@@ -332,14 +348,14 @@ func (t *Tap) connected(body []byte) error {
 		}
 	}
 	t.in.stream.Limit = MaxReply
-	t.shake(r.Timeout * 2 / 3) // as the client's
+	t.shake(r.Timeout * 2 / 3) // like the client's
 	if err := t.sink.Connected(r, t.handshake.sent, answered); err != nil || r.SessionID == 0 {
 		return err
 	}
 	return t.handshake.authenticate(creds.Auths)
 }
 
-// judge reports what an answer says about the session.
+// judge reports the meaning of a reply for the session.
 func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 	code := h.Err
 	if x.op == wire.OpMulti && code == wire.OK {
@@ -348,7 +364,8 @@ func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 	switch {
 	case x.op == wire.OpAuth:
 		return
-	case code == wire.SessionExpired, code == wire.AuthRequired, code == wire.SessionMoved: // the last says nothing about the session's life
+	// SessionMoved does not mean that the session has ended.
+	case code == wire.SessionExpired, code == wire.AuthRequired, code == wire.SessionMoved:
 		t.sink.Refused(x.op, code)
 		return
 	}
@@ -362,9 +379,10 @@ func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 	}
 }
 
-// multiCode returns OK if the multi succeeded, and did anything. A failed multi has a clean header and begins with an error
-// result, an empty one with the end mark: both have type −1, and neither proves anything. What the leader says about the session
-// stands in one of the results, because it checks the session for each operation.
+// multiCode returns OK if the multi succeeded and was not empty. A failed multi has a header
+// without an error and begins with an error result, and an empty one begins with the end mark. Both
+// have type −1, and neither proves anything. The leader's verdict on the session is in one of the
+// results, because it checks the session for each operation.
 func multiCode(body []byte) wire.Code {
 	if first := wire.NewDecoder(body); first.Int32() != int32(wire.OpError) && first.Err() == nil {
 		return wire.OK

@@ -1,6 +1,6 @@
 package tap
 
-// These tests attack the connection itself: what the client sees, and what is reported of it.
+// These tests attack the connection itself: the client's view, and the reports about it.
 
 import (
 	"bytes"
@@ -25,7 +25,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// fakeConn is a connection whose other end is a test: what is written is kept, what is to be read is put in before.
+// fakeConn is a connection whose other end is a test: it keeps the written bytes, and the bytes to
+// read are put in before.
 type fakeConn struct {
 	net.Conn
 	in, out       bytes.Buffer
@@ -60,7 +61,7 @@ func (c *fakeConn) SetReadDeadline(d time.Time) error  { c.readDeadline = d; ret
 func (c *fakeConn) SetWriteDeadline(d time.Time) error { c.writeDeadline = d; return nil }
 func (c *fakeConn) SetDeadline(d time.Time) error      { c.readDeadline, c.writeDeadline = d, d; return nil }
 
-// fakeSink writes down what the tap reports, in order. Times are seconds since the clock's start.
+// fakeSink records the mux's reports, in order. Times are seconds since the clock's start.
 type fakeSink struct {
 	tap      *Tap
 	sasl     sasl.Exchange
@@ -112,14 +113,14 @@ func (s *fakeSink) Disconnected(h HangUp) error {
 	return s.why
 }
 
-// take returns what was reported since the last take.
+// take returns the reports since the last take.
 func (s *fakeSink) take() []string {
 	log := s.log
 	s.log = nil
 	return log
 }
 
-// tapTest is a tap between a client and a server that are both the test.
+// tapTest is a mux whose client and server are both the test.
 type tapTest struct {
 	*testing.T
 	conn *fakeConn
@@ -128,7 +129,7 @@ type tapTest struct {
 	seen *lastzxid.Seen
 }
 
-// newTapTest makes a tap on a virtual clock. It must run in a synctest bubble.
+// newTapTest creates a mux on a virtual clock. It must run in a synctest bubble.
 func newTapTest(t *testing.T) *tapTest {
 	conn, sink := &fakeConn{}, &fakeSink{}
 	clk := clock.New(func() time.Duration { return 0 })
@@ -139,7 +140,7 @@ func newTapTest(t *testing.T) *tapTest {
 
 func (t *tapTest) after(d time.Duration) { time.Sleep(d) }
 
-// send has the client write a frame with this body.
+// send makes the client write a frame with this body.
 func (t *tapTest) send(body []byte) {
 	t.Helper()
 	n, err := t.tap.Write(framed(body))
@@ -147,7 +148,7 @@ func (t *tapTest) send(body []byte) {
 	require.Equal(t, 4+len(body), n)
 }
 
-// serve has the server write a frame with this body, and the client read it.
+// serve makes the server write a frame with this body, and the client read it.
 func (t *tapTest) serve(body []byte) error {
 	t.conn.in.Write(framed(body))
 	p := make([]byte, 4+len(body))
@@ -160,14 +161,15 @@ func (t *tapTest) mustServe(body []byte) {
 	require.NoError(t, t.serve(body))
 }
 
-// consume has the server write a frame that the client is not to see, and a ping's answer behind it.
+// consume makes the server write a frame that the client must not see, and then the reply to a
+// ping.
 func (t *tapTest) consume(body []byte) {
 	t.Helper()
 	t.conn.in.Write(framed(body))
 	t.mustServe(reply(wire.XidPing, 0, 0))
 }
 
-// shake does the handshake of a session with timeout 10 s, without credentials, at time 0.
+// shake performs the handshake of a session with timeout 10 s, without credentials, at time 0.
 func (t *tapTest) shake() {
 	t.Helper()
 	t.send(connectBody())
@@ -194,12 +196,12 @@ func reply(xid int32, zxid int64, code int32, body ...byte) []byte {
 	return append(b, body...)
 }
 
-// multiResult is the body of a multi's answer with one result.
+// multiResult returns the body of a multi's response with one result.
 func multiResult(op wire.Op, code wire.Code) []byte {
 	return wire.Frame(wire.MultiResponse{Results: []wire.MultiResult{{Op: op, Err: code}}})[4:]
 }
 
-// failedMulti is the body of a failed multi's answer.
+// failedMulti returns the body of a failed multi's response.
 func failedMulti(codes ...wire.Code) []byte {
 	var m wire.MultiResponse
 	for _, code := range codes {
@@ -220,7 +222,8 @@ func TestTap_Handshake_ReportsTheExchange(t *testing.T) {
 	})
 }
 
-// F17: a server that accepts and never answers must not hold the client, which waits 6.7 session timeouts.
+// F17: a server that accepts and never responds must not hold the client, which waits 6.7 session
+// timeouts.
 func TestTap_Handshake_IsCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -243,7 +246,8 @@ func TestTap_Handshake_IsCapped(t *testing.T) {
 	})
 }
 
-// F41: so must a server that attaches the client and does not answer the credentials: no request goes before that.
+// F41: neither must a server that attaches the client and does not reply to the credentials: no
+// request is sent before that.
 func TestTap_Credentials_AreCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -267,7 +271,8 @@ func TestTap_Credentials_AreCapped(t *testing.T) {
 	})
 }
 
-// An answer with session 0 says that the session expired: no credentials are sent and nothing is authenticated.
+// A response with session 0 means that the session has expired: no credentials are sent, and
+// nothing is authenticated.
 func TestTap_Handshake_Expired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -280,7 +285,8 @@ func TestTap_Handshake_Expired(t *testing.T) {
 	})
 }
 
-// A session that was given up must not come back (Lost is final): the client gets an error and no answer.
+// A session that was given up must not return (Lost is final): the client gets an error and no
+// response.
 func TestTap_Handshake_RefusedBySink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -302,7 +308,7 @@ func TestTap_Handshake_Malformed(t *testing.T) {
 	})
 }
 
-// I6: a session timeout of nothing, of which the client would panic, is refused.
+// I6: a session timeout of zero or less, which would make the client panic, is rejected.
 func TestTap_Handshake_NoTimeout(t *testing.T) {
 	for _, millis := range []int32{0, -1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -314,7 +320,7 @@ func TestTap_Handshake_NoTimeout(t *testing.T) {
 	}
 }
 
-// Credentials are the first frames after the handshake, and requests wait for their answers.
+// Credentials are the first frames after the handshake, and requests wait for their replies.
 func TestTap_Credentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -355,13 +361,14 @@ func TestAuthFrame(t *testing.T) {
 	require.Equal(t, wire.AuthRequest{Scheme: "digest", Auth: []byte("u:p")}, auth)
 }
 
-// connectBody is the client's connect request for session 0x77.
+// connectBody returns the client's connect request for session 0x77.
 func connectBody() []byte {
 	return wire.Frame(wire.ConnectRequest{Timeout: 10_000, SessionID: 0x77, Password: []byte("sixteen bytes ..")})[4:]
 }
 
-// R65: a session that was given up is ended over the client's own connection, with the credentials, and the client is told that
-// it expired, whatever the server says of the end. Only a connection that is lost before leaves the matter open.
+// R65: a session that was given up is ended over the client's own connection, with the credentials.
+// The client is notified that it expired, whatever the server's response. Only a connection that is
+// lost before leaves the outcome open.
 func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 	granted := connectAnswer(10_000, 0x77)
 	expired := expiredAnswer()[4:]
@@ -435,7 +442,8 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 	}
 }
 
-// R65: when the servers have had the time to forget a given-up session, they are not told of it again.
+// R65: after the time in which the servers forget a given-up session, the mux does not close it
+// again.
 func TestTap_GivenUpSession_IsNotTouchedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -454,7 +462,7 @@ func TestTap_GivenUpSession_IsNotTouchedAgain(t *testing.T) {
 	})
 }
 
-// Times are those of sending, taken before the bytes go out. Answers are matched by xid.
+// Times are send times, taken before the bytes are written. Replies are matched by xid.
 func TestTap_AnswersAreAnchoredAtTheirSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -474,7 +482,7 @@ func TestTap_AnswersAreAnchoredAtTheirSending(t *testing.T) {
 	})
 }
 
-// Pings share one xid, so order is all there is.
+// Pings share one xid, so only their order counts.
 func TestTap_PingsAreAnsweredInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -493,7 +501,7 @@ func TestTap_PingsAreAnsweredInOrder(t *testing.T) {
 	})
 }
 
-// F39: the client ignores an error in a ping's answer.
+// F39: the client ignores an error in the reply to a ping.
 func TestTap_PingWithAnErrorCode_IsRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -504,7 +512,7 @@ func TestTap_PingWithAnErrorCode_IsRefusal(t *testing.T) {
 	})
 }
 
-// Servers send events of their own accord: they may do so for a session that they are about to give up.
+// Servers send events without a request, possibly for a session that they are about to give up.
 func TestTap_EventsAreNoSignOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -539,7 +547,8 @@ func TestTap_ErrorCodesAboutTheSession(t *testing.T) {
 	}
 }
 
-// What proves that there was a leader with a majority after the sending: a write that succeeded, and nothing else.
+// Only a write that succeeded proves that there was a leader with a majority after the write was
+// sent.
 func TestTap_QuorumOperations(t *testing.T) {
 	ok := []string{"answered 1-2", "quorum 1"}
 	only := []string{"answered 1-2"}
@@ -615,7 +624,8 @@ func TestTap_DisconnectedIsToldOnce(t *testing.T) {
 	}
 }
 
-// I6: the client is not told of a failed write, which it cannot always bear; it finds the connection closed.
+// I6: the client is not notified of a failed write, which it cannot always handle; it finds the
+// connection closed.
 func TestTap_FailedWrite_IsHeardOfByReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -629,7 +639,8 @@ func TestTap_FailedWrite_IsHeardOfByReading(t *testing.T) {
 	})
 }
 
-// Frames come in pieces and in bunches. However the stream is cut, the reports are the same, and the bytes.
+// Frames arrive in pieces and in batches. However the stream is split, the reports and the bytes
+// are the same.
 func TestTap_AnyChunks(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

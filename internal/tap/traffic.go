@@ -10,36 +10,36 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// traffic is what is under way on a connection: the client's requests and ours that have no answer yet, and the frames that
-// are not written yet. It does no I/O.
+// traffic tracks the requests on a connection, ours and the client's, that have no reply yet, and
+// the frames that are not written yet. It does no I/O.
 type traffic struct {
 	xids *Xids
 
 	mu struct {
 		sync.Mutex
-		shaken   bool          // the connect response is in
-		closing  bool          // the client has asked for the end of the session: nothing goes after that
+		shaken   bool          // the connect response has arrived
+		closing  bool          // the client has closed the session: no request is sent after that
 		closed   bool          // the connection has ended
-		why      error         // why it ended or is about to, if that is known
+		why      error         // why it ended or will end, if known
 		watches  bool          // the client may have set a watch
 		patience time.Duration // how long a write may take, and the client waits for a frame
 
 		pending map[int32]outstanding // unanswered, by xid
 		pings   []clock.Instant       // pings share an xid and are answered in order
 		known   [128]bool             // by wire.Op: the server has responded to such a request of ours
-		waiting []*Request            // of ours, for room
+		waiting []*Request            // of ours, for capacity
 		ours    load                  // of ours, unanswered
 		unsent  []byte                // whole frames, to be written
 		written []byte                // an empty buffer, for the next
 		leaving []*Request            // of ours in unsent
-		writing bool                  // somebody writes
+		writing bool                  // a goroutine is writing
 
-		heard clock.Instant // when bytes last came
-		asked clock.Instant // when a request was last sent with none before it unanswered
+		heard clock.Instant // when bytes last arrived
+		asked clock.Instant // when a request was last sent while no other was unanswered
 	}
 }
 
-// outstanding is a request that is not answered yet.
+// outstanding is a request without a reply.
 type outstanding struct {
 	op   wire.Op
 	at   clock.Instant
@@ -47,11 +47,11 @@ type outstanding struct {
 	size int      // of a request of the client, in bytes, without the length
 }
 
-// load is what a number of requests put on the server and the network.
+// load is the load of a number of requests on the server and the network.
 type load struct{ frames, bytes int }
 
-// Servers slow a client down when it has many unanswered requests. They go by the xids, and do not count ours. So we
-// bound ours here.
+// Servers throttle a client with many unanswered requests. They determine that from the xids, and
+// do not count our requests. So we limit ours here.
 const (
 	mostFrames = 1000
 	mostBytes  = 1 << 20
@@ -67,15 +67,16 @@ func (t *traffic) isShaken() bool {
 	return t.mu.shaken
 }
 
-// shake notes that the connect response is in. From then on the tap takes requests of ours. The link gives it none before the
-// credentials are answered.
+// shake notes that the connect response has arrived. From then on the mux accepts our requests. The
+// link sends none before the replies to the credentials.
 func (t *traffic) shake(patience time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.shaken, t.mu.patience = true, patience
 }
 
-// pass adds a frame of the client's to the frames to write, and says whether the caller must write.
+// pass appends a frame of the client to the frames to write, and reports whether the caller must
+// write.
 func (t *traffic) pass(f []byte, at clock.Instant) (write bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +95,8 @@ func (t *traffic) pass(f []byte, at clock.Instant) (write bool) {
 	return t.beginWriteLocked()
 }
 
-// setsWatch says whether a request of the client's may set a watch. One that reads has that as its last byte.
+// setsWatch reports whether a request of the client may set a watch. The last byte of a read
+// decides.
 func setsWatch(op wire.Op, body []byte) bool {
 	switch op {
 	case wire.OpGetData, wire.OpExists, wire.OpGetChildren, wire.OpGetChildren2:
@@ -105,8 +107,8 @@ func setsWatch(op wire.Op, body []byte) bool {
 	return false
 }
 
-// enqueue takes a request of ours, and returns false if nothing more goes over this connection. If write is set, the caller
-// must write.
+// enqueue takes a request of ours. It returns false if this connection accepts no more requests. If
+// write is set, the caller must write.
 func (t *traffic) enqueue(r *Request, now clock.Instant) (ok, write bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,8 +123,9 @@ func (t *traffic) enqueue(r *Request, now clock.Instant) (ok, write bool) {
 	return true, t.beginWriteLocked()
 }
 
-// putLocked puts a request of ours among what is written next. It drops one that would remove watches of the client's, too: servers keep one
-// watch on a path for both. Nobody waits for the answer to that.
+// putLocked appends a request of ours to the frames to write. It drops a request that would also
+// remove the client's watches, because servers keep one watch on a path for both. No caller waits
+// for the reply to that.
 func (t *traffic) putLocked(r *Request, now clock.Instant) {
 	if t.mu.watches && r.op == wire.OpRemoveWatches {
 		return
@@ -148,7 +151,7 @@ func (t *traffic) noteLocked(xid int32, x outstanding) {
 	}
 }
 
-// beginWriteLocked says whether the caller must write. One goroutine at a time does, for all.
+// beginWriteLocked reports whether the caller must write. One goroutine at a time writes for all.
 func (t *traffic) beginWriteLocked() bool {
 	if t.mu.writing || t.mu.closed {
 		return false
@@ -157,8 +160,8 @@ func (t *traffic) beginWriteLocked() bool {
 	return true
 }
 
-// toWrite returns what to write next, and takes back the buffer that was written before. If there is nothing, the caller stops
-// writing.
+// toWrite returns the next bytes to write, and takes back the buffer that was written before. If
+// there are none, the caller stops writing.
 func (t *traffic) toWrite(before []byte) (p []byte, patience time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,15 +180,15 @@ func (t *traffic) toWrite(before []byte) (p []byte, patience time.Duration) {
 	return p, t.mu.patience
 }
 
-// noteHeard notes that bytes came.
+// noteHeard notes that bytes arrived.
 func (t *traffic) noteHeard(now clock.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.heard = now
 }
 
-// answered returns the request that was answered, and whether there was one. It gives the request's room to those that wait.
-// If write is set, the caller must write.
+// answered returns the request that the reply belongs to, and whether there is one. It gives the
+// request's capacity to waiting requests. If write is set, the caller must write.
 func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, write bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,7 +211,8 @@ func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, 
 	return x, true, write && t.beginWriteLocked()
 }
 
-// pinged takes the answer to the oldest ping, and returns when that ping was sent. It returns false if there was none.
+// pinged handles the reply to the oldest ping, and returns when that ping was sent. It returns
+// false if there was none.
 func (t *traffic) pinged() (at clock.Instant, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -219,7 +223,8 @@ func (t *traffic) pinged() (at clock.Instant, ok bool) {
 	return at, true
 }
 
-// noteWhy notes why the connection ends. The first reason counts: the others follow from it.
+// noteWhy notes why the connection ends. Only the first reason counts, because later ones follow
+// from it.
 func (t *traffic) noteWhy(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -228,23 +233,24 @@ func (t *traffic) noteWhy(why error) {
 	}
 }
 
-// Why returns why the connection has ended, nil if nothing is known.
+// Why returns why the connection has ended, or nil if the reason is unknown.
 func (t *traffic) Why() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.why
 }
 
-// Answers reports whether the server has responded to a request of that kind on this connection.
+// Answers reports whether the server has replied to a request of that kind on this connection.
 func (t *traffic) Answers(op wire.Op) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.known[op]
 }
 
-// oldestLocked returns the kind of the oldest unanswered request, or 0 if that is none of ours, or if the server has responded to
-// another of its kind. Servers respond in order. So a server that closes the connection at a request that it does not know has
-// responded to all before it.
+// oldestLocked returns the kind of the oldest unanswered request. It returns 0 if that request is
+// not ours, or if the server has replied to another of its kind. Servers reply in order, so a
+// server that closes the connection because it does not know a request has replied to all requests
+// before it.
 func (t *traffic) oldestLocked() wire.Op {
 	var oldest *Request
 	for _, x := range t.mu.pending {
@@ -267,8 +273,8 @@ func (t *traffic) oldestLocked() wire.Op {
 	return oldest.op
 }
 
-// stop notes, once, that the connection has ended, and returns our requests that have no answer: first those that were sent,
-// in that order, then those that waited for room.
+// stop notes, once, that the connection has ended, and returns our requests that have no reply:
+// first the requests that were sent, in that order, then the requests that waited for capacity.
 func (t *traffic) stop(why error) (left []*Request, oldest wire.Op, first bool) {
 	t.noteWhy(why)
 	t.mu.Lock()
@@ -290,8 +296,8 @@ func (t *traffic) stop(why error) (left []*Request, oldest wire.Op, first bool) 
 	return left, oldest, true
 }
 
-// servesClient returns how long the client waits for a frame; ok is false if a ping of the client's has gone unanswered for
-// twice that time.
+// servesClient returns how long the client waits for a frame; ok is false if a ping of the client
+// has been unanswered for twice that time.
 func (t *traffic) servesClient(now clock.Instant) (patience time.Duration, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -299,15 +305,16 @@ func (t *traffic) servesClient(now clock.Instant) (patience time.Duration, ok bo
 	return patience, len(t.mu.pings) == 0 || t.mu.pings[0] > now.Add(-2*patience)
 }
 
-// Outstanding counts what the tap remembers: unanswered requests, how many of those are ours, pings, and requests that wait
-// for room.
+// Outstanding returns the numbers of tracked requests: unanswered requests, our requests among
+// them, pings, and requests that wait for capacity.
 func (t *traffic) Outstanding() (unanswered, ours, pings, waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.mu.pending), t.mu.ours.frames, len(t.mu.pings), len(t.mu.waiting)
 }
 
-// Silence returns since when the server has not sent a byte, since when it owes an answer, and whether it owes one.
+// Silence returns since when the server has not sent a byte, since when it owes a reply, and
+// whether it owes one.
 func (t *traffic) Silence() (heard, asked clock.Instant, owes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

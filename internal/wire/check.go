@@ -1,7 +1,7 @@
 package wire
 
 // CheckResponse returns an error if body is not the body of a successful response to op. It
-// protects a decoder that allocates memory for a count before it checks that the bytes are there.
+// protects decoders that allocate memory for a count before they check that the bytes exist.
 // request is the length of the request in bytes, which bounds the number of results of a multi.
 // CheckResponse does not check responses that contain no count.
 func CheckResponse(op Op, request int, body []byte) error {
@@ -24,7 +24,7 @@ func CheckResponse(op Op, request int, body []byte) error {
 	return d.Err()
 }
 
-// notNull fails if the next vector is null: some decoders read its −1 as an unsigned count.
+// notNull fails if the next vector is null, because some decoders read its −1 as an unsigned count.
 func (d *Decoder) notNull() {
 	if n := (&Decoder{buf: d.buf}).Int32(); n < 0 {
 		d.fail("null vector")

@@ -2,7 +2,8 @@ package wire
 
 import "strconv"
 
-// Code is the error in a [ReplyHeader]; [OK] is none. It is an error, so that a rule can return it as one.
+// Code is the error code in a [ReplyHeader]; [OK] means success. It implements error, so that a
+// rule can return it.
 type Code int32
 
 // ZooKeeper's error codes.
@@ -36,7 +37,8 @@ const (
 	Throttled               Code = -127
 )
 
-// AnswerTooLong is no server's code: it stands in place of an answer that is longer than its reader takes.
+// AnswerTooLong is not a server's code: it replaces a response that is longer than its reader
+// accepts.
 const AnswerTooLong Code = 1
 
 var codeNames = map[Code]string{

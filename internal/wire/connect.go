@@ -1,6 +1,7 @@
 package wire
 
-// ConnectRequest is the first frame of a connection: it asks for a session, or for its own back.
+// ConnectRequest is the first frame of a connection: it requests a new session, or re-attaches to
+// one.
 type ConnectRequest struct {
 	ProtocolVersion int32
 	LastZxidSeen    int64
@@ -8,10 +9,9 @@ type ConnectRequest struct {
 	SessionID       int64 // 0 for a new session
 	Password        []byte
 	ReadOnly        bool
-	HasReadOnly     bool // go-zookeeper does not send the readOnly byte, and then gets none back
+	HasReadOnly     bool // go-zookeeper sends no readOnly byte, and then the response has none either
 }
 
-// Encode appends the request.
 func (r ConnectRequest) Encode(e *Encoder) {
 	e.Int32(r.ProtocolVersion)
 	e.Int64(r.LastZxidSeen)
@@ -23,7 +23,6 @@ func (r ConnectRequest) Encode(e *Encoder) {
 	}
 }
 
-// Decode takes the request.
 func (r *ConnectRequest) Decode(d *Decoder) {
 	*r = ConnectRequest{
 		ProtocolVersion: d.Int32(), LastZxidSeen: d.Int64(), Timeout: d.Int32(),
@@ -35,7 +34,8 @@ func (r *ConnectRequest) Decode(d *Decoder) {
 	}
 }
 
-// ConnectResponse answers a [ConnectRequest]. Session id 0 says that the session is gone.
+// ConnectResponse is the response to a [ConnectRequest]. Session id 0 reports that the session has
+// ended.
 type ConnectResponse struct {
 	ProtocolVersion int32
 	Timeout         int32 // as negotiated, milliseconds
@@ -45,7 +45,6 @@ type ConnectResponse struct {
 	HasReadOnly     bool // only if the request had one
 }
 
-// Encode appends the response.
 func (r ConnectResponse) Encode(e *Encoder) {
 	e.Int32(r.ProtocolVersion)
 	e.Int32(r.Timeout)
@@ -56,7 +55,6 @@ func (r ConnectResponse) Encode(e *Encoder) {
 	}
 }
 
-// Decode takes the response.
 func (r *ConnectResponse) Decode(d *Decoder) {
 	*r = ConnectResponse{
 		ProtocolVersion: d.Int32(), Timeout: d.Int32(), SessionID: d.Int64(), Password: d.Buffer(),
@@ -67,9 +65,9 @@ func (r *ConnectResponse) Decode(d *Decoder) {
 	}
 }
 
-// SessionPassword returns the password that every ZooKeeper from 3.4 on gives the session: 16 bytes of a
-// java.util.Random seeded with the id and a constant. Knowing the id is enough to take a session over, which
-// is how a test ends one on any server.
+// SessionPassword returns the password that ZooKeeper from 3.4 on gives the session: 16 bytes of a
+// java.util.Random seeded with the id and a constant. So the id is enough to take over a session,
+// which is how a test ends one on any server.
 func SessionPassword(session int64) []byte {
 	const superSecret = 0xB3415C00
 	const mask = 1<<48 - 1

@@ -7,23 +7,25 @@ import (
 	"fmt"
 )
 
-// ErrMalformed is what every failure to decode wraps. A real server answers it with [MarshallingError].
+// ErrMalformed is wrapped by every error of a Decoder. A real server replies to a malformed record
+// with [MarshallingError].
 var ErrMalformed = errors.New("wire: malformed record")
 
-// Decoder takes jute's primitive types off a buffer. Its first failure sticks: everything after it returns
-// zero values, and Err tells. So a record can be decoded field by field and checked once.
+// Decoder decodes jute's primitive types from a buffer. After its first failure, every method
+// returns a zero value, and Err returns the failure. So a record can be decoded field by field and
+// checked once.
 type Decoder struct {
 	buf []byte
 	err error
 }
 
-// NewDecoder returns a decoder of b. What it returns never aliases b.
+// NewDecoder returns a decoder of b. Its results never alias b.
 func NewDecoder(b []byte) *Decoder { return &Decoder{buf: b} }
 
 // Err returns the first failure, which wraps [ErrMalformed], or nil.
 func (d *Decoder) Err() error { return d.err }
 
-// Rest returns the bytes not decoded yet.
+// Rest returns the bytes that have not been decoded.
 func (d *Decoder) Rest() []byte { return d.buf }
 
 func (d *Decoder) fail(format string, args ...any) {
@@ -46,7 +48,7 @@ func (d *Decoder) take(n int) []byte {
 	return b
 }
 
-// Int32 takes an int.
+// Int32 decodes an int.
 func (d *Decoder) Int32() int32 {
 	b := d.take(4)
 	if b == nil {
@@ -55,7 +57,7 @@ func (d *Decoder) Int32() int32 {
 	return int32(binary.BigEndian.Uint32(b))
 }
 
-// Int64 takes a long.
+// Int64 decodes a long.
 func (d *Decoder) Int64() int64 {
 	b := d.take(8)
 	if b == nil {
@@ -64,13 +66,13 @@ func (d *Decoder) Int64() int64 {
 	return int64(binary.BigEndian.Uint64(b))
 }
 
-// Bool takes a boolean.
+// Bool decodes a boolean.
 func (d *Decoder) Bool() bool {
 	b := d.take(1)
 	return b != nil && b[0] != 0
 }
 
-// Buffer takes a buffer; a null one is nil, an empty one is not.
+// Buffer decodes a buffer. A null buffer is nil; an empty one is not.
 func (d *Decoder) Buffer() []byte {
 	n := d.Int32()
 	if d.err != nil || n == -1 {
@@ -83,7 +85,8 @@ func (d *Decoder) Buffer() []byte {
 	return append(make([]byte, 0, len(b)), b...)
 }
 
-// Text takes a string that must not be null. (A method String would be what fmt calls to print a decoder.)
+// Text decodes a string that must not be null. (It is not called String, because fmt would call
+// that to print a decoder.)
 func (d *Decoder) Text() string {
 	s, ok := d.NullableString()
 	if !ok {
@@ -92,7 +95,7 @@ func (d *Decoder) Text() string {
 	return s
 }
 
-// NullableString takes a string and says whether it was there.
+// NullableString decodes a string, and reports whether it was not null.
 func (d *Decoder) NullableString() (s string, ok bool) {
 	n := d.Int32()
 	if d.err != nil || n == -1 {
@@ -105,8 +108,9 @@ func (d *Decoder) NullableString() (s string, ok bool) {
 // nullAhead reports whether the next vector or buffer is null.
 func (d *Decoder) nullAhead() bool { return bytes.HasPrefix(d.buf, []byte{0xff, 0xff, 0xff, 0xff}) }
 
-// count takes a vector's length. A null vector counts 0. No item is shorter than min bytes, so a count the
-// rest of the buffer cannot hold is refused before anything is allocated for it.
+// count decodes a vector's length. A null vector counts 0. No item is shorter than min bytes, so
+// count rejects a length that the rest of the buffer cannot hold, before any memory is allocated
+// for it.
 func (d *Decoder) count(min int) int {
 	n := d.Int32()
 	if d.err != nil || n == -1 {
@@ -119,8 +123,8 @@ func (d *Decoder) count(min int) int {
 	return int(n)
 }
 
-// Strings takes a vector of strings; null and empty both come out empty. The strings share one copy of the buffer: to keep one
-// of many, clone it.
+// Strings decodes a vector of strings; null and empty vectors give the same result. The strings
+// share one copy of the buffer: clone a string that outlives the rest.
 func (d *Decoder) Strings() []string {
 	n := d.count(4)
 	if n == 0 {

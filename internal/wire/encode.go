@@ -2,7 +2,7 @@ package wire
 
 import "encoding/binary"
 
-// Record is anything that can be sent.
+// Record is a record that can be sent. Encode appends it to e.
 type Record interface {
 	Encode(e *Encoder)
 }
@@ -12,7 +12,7 @@ type Encoder struct {
 	buf []byte
 }
 
-// Bytes returns what was encoded.
+// Bytes returns the encoded bytes.
 func (e *Encoder) Bytes() []byte { return e.buf }
 
 // Int32 appends an int.
@@ -30,16 +30,16 @@ func (e *Encoder) Bool(v bool) {
 	e.buf = append(e.buf, b)
 }
 
-// String appends a string. An empty one is not null.
+// String appends a string. An empty string is not null.
 func (e *Encoder) String(s string) {
 	e.Int32(int32(len(s)))
 	e.buf = append(e.buf, s...)
 }
 
-// NullString appends what jute writes for a null string.
+// NullString appends jute's encoding of a null string.
 func (e *Encoder) NullString() { e.Int32(-1) }
 
-// Buffer appends a buffer. A nil one travels as null and comes out as nil again.
+// Buffer appends a buffer. A nil buffer is sent as null, and decoded as nil.
 func (e *Encoder) Buffer(b []byte) {
 	if b == nil {
 		e.Int32(-1)
@@ -57,10 +57,10 @@ func (e *Encoder) Strings(v []string) {
 	}
 }
 
-// Raw appends bytes as they are.
+// Raw appends bytes unchanged.
 func (e *Encoder) Raw(b []byte) { e.buf = append(e.buf, b...) }
 
-// Frame returns the records as one frame, length included.
+// Frame returns the records as one frame, including its length.
 func Frame(records ...Record) []byte {
 	e := Encoder{buf: make([]byte, 4, 128)}
 	for _, r := range records {
@@ -70,8 +70,9 @@ func Frame(records ...Record) []byte {
 	return e.buf
 }
 
-// EncodeRequest starts the buffer anew with a request, as one frame. The xid, in the four bytes after the length, is left 0.
-// EncodeRequest is generic so that the body need not be allocated.
+// EncodeRequest replaces the buffer's content by a request, as one frame. The xid, in the four
+// bytes after the length, remains 0. EncodeRequest is generic so that the body need not be
+// allocated.
 func EncodeRequest[R Record](e *Encoder, op Op, body R) []byte {
 	e.buf = binary.BigEndian.AppendUint32(make([]byte, 8, 192), uint32(op))
 	body.Encode(e)
@@ -82,5 +83,5 @@ func EncodeRequest[R Record](e *Encoder, op Op, body R) []byte {
 // Raw is a record that is already encoded.
 type Raw []byte
 
-// Encode appends the bytes as they are.
+// Encode appends the bytes unchanged.
 func (r Raw) Encode(e *Encoder) { e.Raw(r) }

@@ -7,26 +7,27 @@ import (
 	"io"
 )
 
-// MaxFrame is the longest frame a ZooKeeper server reads by default (jute.maxbuffer).
+// MaxFrame is the longest frame that a ZooKeeper server reads by default (jute.maxbuffer).
 const MaxFrame = 0xfffff
 
 // MaxHandshake is the longest frame, in bytes, that is read during a handshake. A connect response
-// has 41 bytes. Tokens of SASL are longer, but Windows, for example, limits a Kerberos token to
+// has 41 bytes. SASL tokens are longer, but Windows, for example, limits a Kerberos token to
 // 48,000.
 const MaxHandshake = 64 << 10
 
-// ErrFrameLength is returned for a frame that claims a negative length or one over the limit. A real
-// server closes the connection without an answer.
+// ErrFrameLength is returned for a frame with a negative length or a length over the limit. A real
+// server closes the connection without a reply.
 var ErrFrameLength = errors.New("wire: frame length out of range")
 
-// ErrFrameTooLong is an ErrFrameLength of a frame that a Stream can Skip.
+// ErrFrameTooLong is the ErrFrameLength of a frame that a Stream can Skip.
 var ErrFrameTooLong = fmt.Errorf("%w: longer than the limit", ErrFrameLength)
 
-// firstRead bounds what is allocated before any byte of a frame's body has come.
+// firstRead bounds the memory that is allocated before the first byte of a frame's body has
+// arrived.
 const firstRead = 4 << 10
 
-// ReadFrame reads one frame and returns its body. It returns io.EOF when the stream ends before a frame
-// begins and io.ErrUnexpectedEOF when it ends inside one.
+// ReadFrame reads one frame and returns its body. It returns io.EOF if the stream ends before a
+// frame begins, and io.ErrUnexpectedEOF if it ends inside a frame.
 func ReadFrame(r io.Reader, limit int) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -35,10 +36,10 @@ func ReadFrame(r io.Reader, limit int) ([]byte, error) {
 	return ReadBody(r, head, limit)
 }
 
-// ReadBody reads the rest of a frame whose four bytes of length were already read.
+// ReadBody reads the rest of a frame after its four bytes of length.
 //
-// Memory follows the bytes that arrive, not the length that was claimed: a thousand connections that claim
-// a megabyte each and send nothing cost a few kilobytes each.
+// It allocates memory for the bytes that arrive, not for the claimed length: a thousand connections
+// that claim a megabyte each and send nothing cost a few kilobytes each.
 func ReadBody(r io.Reader, head [4]byte, limit int) ([]byte, error) {
 	n := int(int32(binary.BigEndian.Uint32(head[:])))
 	if n < 0 || n > limit {

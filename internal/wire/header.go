@@ -1,18 +1,16 @@
 package wire
 
-// RequestHeader begins every request but the connect.
+// RequestHeader begins every request except the connect request.
 type RequestHeader struct {
 	Xid int32
 	Op  Op
 }
 
-// Encode appends the header.
 func (h RequestHeader) Encode(e *Encoder) {
 	e.Int32(h.Xid)
 	e.Int32(int32(h.Op))
 }
 
-// Decode takes the header.
 func (h *RequestHeader) Decode(d *Decoder) { *h = RequestHeader{Xid: d.Int32(), Op: Op(d.Int32())} }
 
 // ReplyHeader begins every reply. A reply whose Err is not [OK] has no body.
@@ -22,33 +20,29 @@ type ReplyHeader struct {
 	Err  Code
 }
 
-// Encode appends the header.
 func (h ReplyHeader) Encode(e *Encoder) {
 	e.Int32(h.Xid)
 	e.Int64(h.Zxid)
 	e.Int32(int32(h.Err))
 }
 
-// Decode takes the header.
 func (h *ReplyHeader) Decode(d *Decoder) {
 	*h = ReplyHeader{Xid: d.Int32(), Zxid: d.Int64(), Err: Code(d.Int32())}
 }
 
-// WatcherEvent tells of a change; its header has xid -1 and, up to ZooKeeper 3.8, zxid -1.
+// WatcherEvent reports a change; its header has xid -1 and, up to ZooKeeper 3.8, zxid -1.
 type WatcherEvent struct {
 	Type  int32
 	State int32
 	Path  string
 }
 
-// Encode appends the event.
 func (w WatcherEvent) Encode(e *Encoder) {
 	e.Int32(w.Type)
 	e.Int32(w.State)
 	e.String(w.Path)
 }
 
-// Decode takes the event.
 func (w *WatcherEvent) Decode(d *Decoder) {
 	*w = WatcherEvent{Type: d.Int32(), State: d.Int32(), Path: d.Text()}
 }

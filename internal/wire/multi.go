@@ -5,20 +5,19 @@ import (
 	"slices"
 )
 
-// MultiOp is one operation of a [MultiRequest]; which fields count depends on Op.
+// MultiOp is one operation of a [MultiRequest]; Op determines which fields are used.
 type MultiOp struct {
 	Op      Op
 	Create  CreateRequest // create, create2, createContainer, createTTL
 	Path    string        // of every operation
 	Data    []byte        // setData
 	Version int32         // delete, setData, check
-	Watch   bool          // getData, getChildren: there on the wire, and ignored
+	Watch   bool          // getData, getChildren: sent, but ignored
 }
 
 // MultiRequest is the body of multi (1, 2, 5, 13, 15, 19, 21) and multiRead (4, 8).
 type MultiRequest struct{ Ops []MultiOp }
 
-// Encode appends the request.
 func (r MultiRequest) Encode(e *Encoder) {
 	for _, op := range r.Ops {
 		e.multiHeader(op.Op, false, -1)
@@ -48,7 +47,8 @@ func (d *Decoder) multiHeader() (op Op, done bool, err Code) {
 	return Op(d.Int32()), d.Bool(), Code(d.Int32())
 }
 
-// Decode takes the request. Operations that cannot stand in one, and reads mixed with writes, are malformed.
+// Decode reads the request. Operations that a multi cannot contain, and reads mixed with writes,
+// are malformed.
 func (r *MultiRequest) Decode(d *Decoder) {
 	r.Ops = nil
 	for {
@@ -85,7 +85,7 @@ func (r *MultiRequest) Decode(d *Decoder) {
 	}
 }
 
-// MultiResult is one result of a [MultiResponse]; OpError says that Err counts and nothing else.
+// MultiResult is one result of a [MultiResponse]; for OpError only Err is set.
 type MultiResult struct {
 	Op       Op // OpCreate, OpCreate2, OpSetData, OpDelete, OpCheck, OpGetData, OpGetChildren or OpError
 	Path     string
@@ -95,10 +95,9 @@ type MultiResult struct {
 	Err      Code
 }
 
-// MultiResponse answers multi and multiRead.
+// MultiResponse is the response to multi and multiRead.
 type MultiResponse struct{ Results []MultiResult }
 
-// Encode appends the response.
 func (r MultiResponse) Encode(e *Encoder) {
 	for _, res := range r.Results {
 		e.multiHeader(res.Op, false, res.Err)
@@ -122,13 +121,13 @@ func (r MultiResponse) Encode(e *Encoder) {
 	e.multiHeader(-1, true, -1)
 }
 
-// Decode takes the response with any number of results. It is for readers that trust the server.
+// Decode reads the response with any number of results. It is for readers that trust the server.
 func (r *MultiResponse) Decode(d *Decoder) { r.Results = d.MultiResults(math.MaxInt) }
 
 const multiHeaderSize = 9 // bytes; each operation and each result begins with one
 
-// MultiResults takes the response to a multi, with at most the given number of results. A response
-// with more is malformed, and the rest is not decoded: a result of 9 bytes takes 160 bytes of
+// MultiResults reads the response to a multi with at most the given number of results. A longer
+// response is malformed, and the rest is not decoded: a result of 9 bytes needs 160 bytes of
 // memory.
 func (d *Decoder) MultiResults(most int) []MultiResult {
 	var results []MultiResult
@@ -149,7 +148,7 @@ func (d *Decoder) MultiResults(most int) []MultiResult {
 	}
 }
 
-// decode takes what follows the header.
+// decode reads the part after the header.
 func (r *MultiResult) decode(d *Decoder) {
 	switch r.Op {
 	case OpCreate:

@@ -2,11 +2,11 @@ package wire
 
 import "strconv"
 
-// Op is the type of a request, as it stands in the [RequestHeader].
+// Op is the type of a request, as in the [RequestHeader].
 type Op int32
 
-// The requests a client of ZooKeeper 3.8 can send. OpConnect never travels: it names the connect
-// exchange, which has no header, so that it can be counted and matched like the others.
+// The requests that a client of ZooKeeper 3.8 can send. OpConnect is never sent: it names the
+// connect exchange, which has no header, so that it can be counted and matched like other requests.
 const (
 	OpConnect              Op = -10
 	OpClose                Op = -11
@@ -62,7 +62,7 @@ func (op Op) String() string {
 	return "op(" + strconv.Itoa(int(op)) + ")"
 }
 
-// Xids with a meaning of their own. All other requests carry positive ones.
+// Reserved xids. All other requests have positive xids.
 const (
 	XidEvent      int32 = -1 // a WatcherEvent, in replies only
 	XidPing       int32 = -2
@@ -99,7 +99,7 @@ const (
 	EventChildrenChanged int32 = 4
 )
 
-// StateSyncConnected is the state every [WatcherEvent] of a node carries.
+// StateSyncConnected is the state in every [WatcherEvent] of a node.
 const StateSyncConnected int32 = 3
 
 // Types of watches in a [WatchesRequest]. The last two are new in ZooKeeper 3.9.

@@ -1,6 +1,7 @@
 package wire
 
-// CreateRequest is the body of create, create2, createContainer and createTTL; TTL travels with the last only.
+// CreateRequest is the body of create, create2, createContainer and createTTL; only the last sends
+// TTL.
 type CreateRequest struct {
 	Path  string
 	Data  []byte
@@ -17,21 +18,19 @@ func (r CreateRequest) Encode(e *Encoder) {
 	e.Int32(r.Flags)
 }
 
-// Decode takes a request without a TTL.
+// Decode reads a request without a TTL.
 func (r *CreateRequest) Decode(d *Decoder) {
 	*r = CreateRequest{Path: d.Text(), Data: d.Buffer(), ACL: decodeACLs(d), Flags: d.Int32(), TTL: -1}
 }
 
-// CreateTTLRequest is a [CreateRequest] that travels with its TTL.
+// CreateTTLRequest is a [CreateRequest] with its TTL.
 type CreateTTLRequest struct{ CreateRequest }
 
-// Encode appends the request.
 func (r CreateTTLRequest) Encode(e *Encoder) {
 	r.CreateRequest.Encode(e)
 	e.Int64(r.TTL)
 }
 
-// Decode takes the request.
 func (r *CreateTTLRequest) Decode(d *Decoder) {
 	r.CreateRequest.Decode(d)
 	r.TTL = d.Int64()
@@ -40,25 +39,21 @@ func (r *CreateTTLRequest) Decode(d *Decoder) {
 // PathRequest is the body of getACL, sync and getAllChildrenNumber.
 type PathRequest struct{ Path string }
 
-// Encode appends the request.
 func (r PathRequest) Encode(e *Encoder) { e.String(r.Path) }
 
-// Decode takes the request.
 func (r *PathRequest) Decode(d *Decoder) { r.Path = d.Text() }
 
-// PathVersionRequest is the body of delete and check. Version -1 matches all.
+// PathVersionRequest is the body of delete and check. Version -1 matches any version.
 type PathVersionRequest struct {
 	Path    string
 	Version int32
 }
 
-// Encode appends the request.
 func (r PathVersionRequest) Encode(e *Encoder) {
 	e.String(r.Path)
 	e.Int32(r.Version)
 }
 
-// Decode takes the request.
 func (r *PathVersionRequest) Decode(d *Decoder) {
 	*r = PathVersionRequest{Path: d.Text(), Version: d.Int32()}
 }
@@ -69,13 +64,11 @@ type PathWatchRequest struct {
 	Watch bool
 }
 
-// Encode appends the request.
 func (r PathWatchRequest) Encode(e *Encoder) {
 	e.String(r.Path)
 	e.Bool(r.Watch)
 }
 
-// Decode takes the request.
 func (r *PathWatchRequest) Decode(d *Decoder) {
 	*r = PathWatchRequest{Path: d.Text(), Watch: d.Bool()}
 }
@@ -87,14 +80,12 @@ type SetDataRequest struct {
 	Version int32
 }
 
-// Encode appends the request.
 func (r SetDataRequest) Encode(e *Encoder) {
 	e.String(r.Path)
 	e.Buffer(r.Data)
 	e.Int32(r.Version)
 }
 
-// Decode takes the request.
 func (r *SetDataRequest) Decode(d *Decoder) {
 	*r = SetDataRequest{Path: d.Text(), Data: d.Buffer(), Version: d.Int32()}
 }
@@ -106,14 +97,12 @@ type SetACLRequest struct {
 	Version int32
 }
 
-// Encode appends the request.
 func (r SetACLRequest) Encode(e *Encoder) {
 	e.String(r.Path)
 	encodeACLs(e, r.ACL)
 	e.Int32(r.Version)
 }
 
-// Decode takes the request.
 func (r *SetACLRequest) Decode(d *Decoder) {
 	*r = SetACLRequest{Path: d.Text(), ACL: decodeACLs(d), Version: d.Int32()}
 }
@@ -125,28 +114,25 @@ type AuthRequest struct {
 	Auth   []byte
 }
 
-// Encode appends the request.
 func (r AuthRequest) Encode(e *Encoder) {
 	e.Int32(r.Type)
 	e.String(r.Scheme)
 	e.Buffer(r.Auth)
 }
 
-// Decode takes the request.
 func (r *AuthRequest) Decode(d *Decoder) {
 	*r = AuthRequest{Type: d.Int32(), Scheme: d.Text(), Auth: d.Buffer()}
 }
 
-// SASLToken is the body of sasl, and of its answer: what a mechanism says to the other side.
+// SASLToken is the body of sasl and of its response: a token of the mechanism.
 type SASLToken struct{ Token []byte }
 
-// Encode appends the token.
 func (r SASLToken) Encode(e *Encoder) { e.Buffer(r.Token) }
 
-// Decode takes the token.
 func (r *SASLToken) Decode(d *Decoder) { r.Token = d.Buffer() }
 
-// SetWatchesRequest is the body of setWatches and setWatches2; the persistent ones travel with the second only.
+// SetWatchesRequest is the body of setWatches and setWatches2; only the second sends the persistent
+// watches.
 type SetWatchesRequest struct {
 	RelativeZxid int64
 	Data         []string
@@ -156,7 +142,6 @@ type SetWatchesRequest struct {
 	Recursive    []string
 }
 
-// Encode appends the body of setWatches.
 func (r SetWatchesRequest) Encode(e *Encoder) {
 	e.Int64(r.RelativeZxid)
 	e.Strings(r.Data)
@@ -164,22 +149,19 @@ func (r SetWatchesRequest) Encode(e *Encoder) {
 	e.Strings(r.Child)
 }
 
-// Decode takes the body of setWatches.
 func (r *SetWatchesRequest) Decode(d *Decoder) {
 	*r = SetWatchesRequest{RelativeZxid: d.Int64(), Data: d.Strings(), Exist: d.Strings(), Child: d.Strings()}
 }
 
-// SetWatches2Request is a [SetWatchesRequest] that travels with its persistent watches.
+// SetWatches2Request is a [SetWatchesRequest] with its persistent watches.
 type SetWatches2Request struct{ SetWatchesRequest }
 
-// Encode appends the body of setWatches2.
 func (r SetWatches2Request) Encode(e *Encoder) {
 	r.SetWatchesRequest.Encode(e)
 	e.Strings(r.Persistent)
 	e.Strings(r.Recursive)
 }
 
-// Decode takes the body of setWatches2.
 func (r *SetWatches2Request) Decode(d *Decoder) {
 	r.SetWatchesRequest.Decode(d)
 	r.Persistent = d.Strings()
@@ -192,13 +174,11 @@ type WatchesRequest struct {
 	Type int32
 }
 
-// Encode appends the request.
 func (r WatchesRequest) Encode(e *Encoder) {
 	e.String(r.Path)
 	e.Int32(r.Type)
 }
 
-// Decode takes the request.
 func (r *WatchesRequest) Decode(d *Decoder) { *r = WatchesRequest{Path: d.Text(), Type: d.Int32()} }
 
 // AddWatchRequest is the body of addWatch.
@@ -207,20 +187,17 @@ type AddWatchRequest struct {
 	Mode int32
 }
 
-// Encode appends the request.
 func (r AddWatchRequest) Encode(e *Encoder) {
 	e.String(r.Path)
 	e.Int32(r.Mode)
 }
 
-// Decode takes the request.
 func (r *AddWatchRequest) Decode(d *Decoder) { *r = AddWatchRequest{Path: d.Text(), Mode: d.Int32()} }
 
 // GetEphemeralsRequest is the body of getEphemerals.
 type GetEphemeralsRequest struct{ Prefix string }
 
-// Encode appends the request.
 func (r GetEphemeralsRequest) Encode(e *Encoder) { e.String(r.Prefix) }
 
-// Decode takes the request; a null prefix is an empty one.
+// Decode reads the request; a null prefix becomes empty.
 func (r *GetEphemeralsRequest) Decode(d *Decoder) { r.Prefix, _ = d.NullableString() }

@@ -1,108 +1,94 @@
 package wire
 
-// PathResponse answers create and sync.
+// PathResponse is the response to create and sync.
 type PathResponse struct{ Path string }
 
-// Encode appends the response.
 func (r PathResponse) Encode(e *Encoder) { e.String(r.Path) }
 
-// Decode takes the response.
 func (r *PathResponse) Decode(d *Decoder) { r.Path = d.Text() }
 
-// PathStatResponse answers create2, createContainer and createTTL.
+// PathStatResponse is the response to create2, createContainer and createTTL.
 type PathStatResponse struct {
 	Path string
 	Stat Stat
 }
 
-// Encode appends the response.
 func (r PathStatResponse) Encode(e *Encoder) {
 	e.String(r.Path)
 	r.Stat.Encode(e)
 }
 
-// Decode takes the response.
 func (r *PathStatResponse) Decode(d *Decoder) {
 	r.Path = d.Text()
 	r.Stat.Decode(d)
 }
 
-// DataResponse answers getData.
+// DataResponse is the response to getData.
 type DataResponse struct {
 	Data []byte
 	Stat Stat
 }
 
-// Encode appends the response.
 func (r DataResponse) Encode(e *Encoder) {
 	e.Buffer(r.Data)
 	r.Stat.Encode(e)
 }
 
-// Decode takes the response.
 func (r *DataResponse) Decode(d *Decoder) {
 	r.Data = d.Buffer()
 	r.Stat.Decode(d)
 }
 
-// StringsResponse answers getChildren and getEphemerals.
+// StringsResponse is the response to getChildren and getEphemerals.
 type StringsResponse struct{ Strings []string }
 
-// Encode appends the response.
 func (r StringsResponse) Encode(e *Encoder) { e.Strings(r.Strings) }
 
-// Decode takes the response.
 func (r *StringsResponse) Decode(d *Decoder) { r.Strings = d.Strings() }
 
-// ChildrenStatResponse answers getChildren2.
+// ChildrenStatResponse is the response to getChildren2.
 type ChildrenStatResponse struct {
 	Children []string
 	Stat     Stat
 }
 
-// Encode appends the response.
 func (r ChildrenStatResponse) Encode(e *Encoder) {
 	e.Strings(r.Children)
 	r.Stat.Encode(e)
 }
 
-// Decode takes the response.
 func (r *ChildrenStatResponse) Decode(d *Decoder) {
 	r.Children = d.Strings()
 	r.Stat.Decode(d)
 }
 
-// ACLResponse answers getACL.
+// ACLResponse is the response to getACL.
 type ACLResponse struct {
 	ACL  []ACL
 	Stat Stat
 }
 
-// Encode appends the response.
 func (r ACLResponse) Encode(e *Encoder) {
 	encodeACLs(e, r.ACL)
 	r.Stat.Encode(e)
 }
 
-// Decode takes the response.
 func (r *ACLResponse) Decode(d *Decoder) {
 	r.ACL = decodeACLs(d)
 	r.Stat.Decode(d)
 }
 
-// IntResponse answers getAllChildrenNumber, and addWatch with 0.
+// IntResponse is the response to getAllChildrenNumber, and, with 0, to addWatch.
 type IntResponse struct{ N int32 }
 
-// Encode appends the response.
 func (r IntResponse) Encode(e *Encoder) { e.Int32(r.N) }
 
-// Decode takes the response.
 func (r *IntResponse) Decode(d *Decoder) { r.N = d.Int32() }
 
-// WhoAmIResponse answers whoAmI: each identity of the connection, as scheme and user. The first is its address.
+// WhoAmIResponse is the response to whoAmI: each identity of the connection, as scheme and user.
+// The first is its address.
 type WhoAmIResponse struct{ IDs []ID }
 
-// Encode appends the response.
 func (r WhoAmIResponse) Encode(e *Encoder) {
 	e.Int32(int32(len(r.IDs)))
 	for _, id := range r.IDs {
@@ -111,7 +97,6 @@ func (r WhoAmIResponse) Encode(e *Encoder) {
 	}
 }
 
-// Decode takes the response.
 func (r *WhoAmIResponse) Decode(d *Decoder) {
 	n := d.count(8)
 	r.IDs = nil

@@ -1,6 +1,6 @@
 package wire
 
-// Stat is what a server tells about a node.
+// Stat is the stat of a node.
 type Stat struct {
 	Czxid          int64 // zxid of the node's creation
 	Mzxid          int64 // zxid of its last setData
@@ -30,7 +30,6 @@ func (s Stat) Encode(e *Encoder) {
 	e.Int64(s.Pzxid)
 }
 
-// Decode takes a stat.
 func (s *Stat) Decode(d *Decoder) {
 	*s = Stat{
 		Czxid: d.Int64(), Mzxid: d.Int64(), Ctime: d.Int64(), Mtime: d.Int64(),
@@ -39,7 +38,7 @@ func (s *Stat) Decode(d *Decoder) {
 	}
 }
 
-// ID names somebody: a scheme and what it calls them.
+// ID is an identity: a scheme and an id within it.
 type ID struct {
 	Scheme string
 	ID     string
@@ -49,11 +48,10 @@ type ID struct {
 type ACL struct {
 	Perms int32
 	ID
-	Null   bool // the scheme was null, which every server refuses
+	Null   bool // the scheme was null, which every server rejects
 	NullID bool // the ID was null, as kazoo sends it with the scheme auth
 }
 
-// Encode appends the ACL.
 func (a ACL) Encode(e *Encoder) {
 	e.Int32(a.Perms)
 	if a.Null {

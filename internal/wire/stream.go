@@ -7,13 +7,14 @@ import (
 	"slices"
 )
 
-// Stream cuts bytes that come in any pieces into frames. The zero value is ready, and has no limit but that of the
-// format, 2 GB. Memory follows the bytes that came, not the length that a frame claims.
+// Stream splits bytes that arrive in pieces into frames. The zero value is ready, and has no limit
+// except the format's, 2 GB. It allocates memory for the bytes that arrive, not for the length that
+// a frame claims.
 type Stream struct {
 	Limit    int // the longest body, in bytes; 0: any
 	buf      []byte
-	from, to int   // the bytes of buf that were added and not handed out
-	skip     int64 // bytes still to come of a frame that was skipped
+	from, to int   // the bytes of buf that were added and not yet returned
+	skip     int64 // bytes of a skipped frame that have not arrived yet
 }
 
 const (
@@ -21,13 +22,13 @@ const (
 	streamKeep = 64 << 10 // a larger buffer is dropped when it is empty
 )
 
-// Add takes bytes that came.
+// Add adds bytes that have arrived.
 func (s *Stream) Add(p []byte) {
 	s.makeRoom(len(p))
 	s.to += copy(s.buf[s.to:], p)
 }
 
-// Fill takes what one Read gives.
+// Fill adds the bytes of one Read.
 func (s *Stream) Fill(r io.Reader) (n int, err error) {
 	s.makeRoom(streamRoom)
 	n, err = r.Read(s.buf[s.to:])
@@ -54,8 +55,8 @@ func (s *Stream) makeRoom(n int) {
 	s.buf, s.from, s.to = into, 0, left
 }
 
-// Skip drops the frame that Next has refused with ErrFrameTooLong, and returns the first n bytes of its body. If these have not come yet, it
-// returns nil and drops nothing.
+// Skip drops the frame that Next has rejected with ErrFrameTooLong, and returns the first n bytes
+// of its body. If these have not arrived yet, it returns nil and drops nothing.
 func (s *Stream) Skip(n int) []byte {
 	have := s.buf[s.from:s.to]
 	if len(have) < 4+n {
@@ -65,8 +66,8 @@ func (s *Stream) Skip(n int) []byte {
 	return slices.Clone(have[4 : 4+n])
 }
 
-// Next returns the next frame, its four bytes of length first; nil if it is not there to its end. The caller may change the
-// bytes. They are good until the next Add or Fill.
+// Next returns the next frame with its four bytes of length, or nil if the frame is not complete.
+// The caller may modify the bytes, which are valid until the next Add or Fill.
 func (s *Stream) Next() ([]byte, error) {
 	left := min(s.skip, int64(s.to-s.from))
 	s.skip, s.from = s.skip-left, s.from+int(left)
@@ -88,5 +89,5 @@ func (s *Stream) Next() ([]byte, error) {
 	return have[: 4+n : 4+n], nil
 }
 
-// Rest returns the bytes that no frame was made of yet.
+// Rest returns the bytes that are not yet part of a frame.
 func (s *Stream) Rest() []byte { return s.buf[s.from:s.to] }

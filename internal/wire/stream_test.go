@@ -1,6 +1,6 @@
 package wire
 
-// These tests cut a stream of frames anywhere.
+// These tests split a stream of frames anywhere.
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// However a stream is cut, the frames are the same.
+// However a stream is split, the frames are the same.
 func TestStream(t *testing.T) {
 	bodies := [][]byte{{}, {1}, bytes.Repeat([]byte{2}, 300), {}, bytes.Repeat([]byte{3}, 255), bytes.Repeat([]byte{4}, 256), bytes.Repeat([]byte{5}, 100_000), {6, 7}}
 	var all []byte
@@ -56,7 +56,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// A frame may be changed where it lies, and what follows it is not touched.
+// A frame may be modified in place, without an effect on the next frame.
 func TestStream_FramesCanBeChanged(t *testing.T) {
 	var s Stream
 	s.Add(append(Frame(Raw("first")), Frame(Raw("second"))...))
@@ -69,7 +69,8 @@ func TestStream_FramesCanBeChanged(t *testing.T) {
 	require.Equal(t, Frame(Raw("second")), f)
 }
 
-// Memory follows the bytes that came: a frame that claims a lot costs nothing until it comes.
+// Memory is allocated for the bytes that arrive: a frame that claims a large length costs nothing
+// until its bytes arrive.
 func TestStream_BadLengths(t *testing.T) {
 	s := Stream{Limit: 1 << 30}
 	s.Add([]byte{0x3f, 0xff, 0xff, 0xff, 1})

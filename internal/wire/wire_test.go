@@ -13,7 +13,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// decodable is every record, so that one table can send each there and back.
+// decodable is every record, so that one table can encode and decode each.
 type decodable interface {
 	wire.Record
 	Decode(d *wire.Decoder)
@@ -181,8 +181,8 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "code(-99)", wire.Code(-99).String())
 }
 
-// FuzzDecode feeds the same bytes to every record, as a hostile client would. What is decoded without a
-// failure must also survive being sent again.
+// FuzzDecode feeds the same bytes to every record, as a hostile client would. A record that decodes
+// without an error must also survive being sent again.
 func FuzzDecode(f *testing.F) {
 	for _, rec := range records {
 		f.Add(wire.Frame(rec.full)[4:])
@@ -204,7 +204,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzReadFrame checks that whatever a stream holds, reading it ends, and returns no more than came.
+// FuzzReadFrame checks that reading any stream ends, and returns no more than has arrived.
 func FuzzReadFrame(f *testing.F) {
 	f.Add(wire.Frame(create))
 	f.Add([]byte{0, 0x0f, 0xff, 0xff, 1})

@@ -1,6 +1,6 @@
 package zkserver
 
-// One run of the server process, from its start to its end.
+// One run of the server process, from start to end.
 
 import (
 	"os"
@@ -35,7 +35,7 @@ func startChild(cmd *exec.Cmd, log string) (*child, error) {
 }
 
 // run starts the process and waits for it on one thread. Linux sends the parent-death signal when
-// the *thread* that forked ends, so the thread has to live as long as the process.
+// the *thread* that forked ends, so the thread must live as long as the process.
 func (c *child) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -44,11 +44,11 @@ func (c *child) run(started chan<- error) {
 		return
 	}
 	started <- nil
-	_ = c.cmd.Wait() // how it ended is of no interest: we killed it, or its log says why
+	_ = c.cmd.Wait() // the status does not matter: we killed the process, or its log has the reason
 	close(c.done)
 }
 
-// ended reports whether the process is gone.
+// ended reports whether the process has ended.
 func (c *child) ended() bool {
 	select {
 	case <-c.done:
@@ -58,7 +58,7 @@ func (c *child) ended() bool {
 	}
 }
 
-// wait waits until the process is gone, at most for d.
+// wait waits until the process has ended, for at most d.
 func (c *child) wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

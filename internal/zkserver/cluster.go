@@ -14,8 +14,8 @@ type Cluster struct {
 	servers []*Server
 }
 
-// StartEnsemble runs n servers as an ensemble and returns when all of them serve. The caller closes it.
-// The error is ErrNotInstalled when there is no ZooKeeper to run.
+// StartEnsemble runs n servers as an ensemble and returns when all of them serve. The caller must
+// close it. Without a ZooKeeper to run, the error is ErrNotInstalled.
 func StartEnsemble(n int, cfg Config) (*Cluster, error) {
 	if n < 2 {
 		return nil, fmt.Errorf("an ensemble of %d: use Start for a single server", n)
@@ -23,8 +23,8 @@ func StartEnsemble(n int, cfg Config) (*Cluster, error) {
 	return startMembers(n, cfg)
 }
 
-// startMembers starts one server alone, or an ensemble. When a port that was free is taken
-// by the time the server binds it, it starts afresh with other ports.
+// startMembers starts a single server or an ensemble. If another process has taken a port before
+// the server binds it, startMembers tries again with other ports.
 func startMembers(n int, cfg Config) (*Cluster, error) {
 	in, err := findInstallation()
 	if err != nil {
@@ -46,7 +46,8 @@ func startMembers(n int, cfg Config) (*Cluster, error) {
 	}
 }
 
-// tryMembers starts the servers once. With an error it returns those that it started, for the caller to look at and to close.
+// tryMembers starts the servers once. With an error it returns the servers that it started, for the
+// caller to inspect and close.
 func tryMembers(in installation, n int, cfg Config) (*Cluster, error) {
 	c := &Cluster{}
 	var all []member
@@ -71,7 +72,7 @@ func tryMembers(in installation, n int, cfg Config) (*Cluster, error) {
 	return c, c.startAll()
 }
 
-// startAll launches all servers before it waits for the first: none serves alone.
+// startAll launches all servers before it waits for the first, because none serves alone.
 func (c *Cluster) startAll() error {
 	for _, s := range c.servers {
 		if err := s.Launch(); err != nil {
@@ -110,7 +111,7 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// ConnectString returns the addresses, comma separated, as clients take them.
+// ConnectString returns the comma-separated addresses, as clients accept them.
 func (c *Cluster) ConnectString() string { return strings.Join(c.Addrs(), ",") }
 
 // Ready returns when every member that runs and is not paused serves.
@@ -126,21 +127,22 @@ func (c *Cluster) Ready() error {
 	return nil
 }
 
-// Leader returns the member that leads, once a majority agrees that exactly one does. It
-// waits for an election that is under way, as long as a start may take.
+// Leader returns the leader, once a majority agrees that exactly one member leads. It waits for an
+// election in progress, for at most the start timeout.
 func (c *Cluster) Leader() (*Server, error) {
 	leader, _, err := c.roles()
 	return leader, err
 }
 
-// Followers returns the members that follow the leader and serve, under the conditions of Leader.
+// Followers returns the members that follow the leader and serve, under the same conditions as
+// Leader.
 func (c *Cluster) Followers() ([]*Server, error) {
 	_, followers, err := c.roles()
 	return followers, err
 }
 
-// roles asks until there is one leader with a majority. A deposed leader that was paused says "leader" until
-// it notices, so two that say so are a reason to ask again.
+// roles polls the members until there is one leader with a majority. A deposed leader that was
+// paused reports "leader" until it notices, so if two members do, roles polls again.
 func (c *Cluster) roles() (*Server, []*Server, error) {
 	limit := c.servers[0].cfg.StartTimeout
 	deadline := time.Now().Add(limit)
@@ -167,7 +169,7 @@ func (c *Cluster) roles() (*Server, []*Server, error) {
 	}
 }
 
-// WatchCount returns how many watches are set, over all members that answer.
+// WatchCount returns the number of watches, over all members that respond.
 func (c *Cluster) WatchCount() (int, error) {
 	total := 0
 	for _, s := range c.servers {

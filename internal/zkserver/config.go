@@ -1,6 +1,6 @@
 package zkserver
 
-// The configuration of a server, and the zoo.cfg that says it: pure.
+// The configuration of a server, and its zoo.cfg: pure.
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Config says how to run a server. The zero value is a good server for tests: a tick of 500 ms,
-// session timeouts from 1 s to 60 s, a data directory that goes with the server.
+// Config describes how to run a server. The zero value suits tests: a tick of 500 ms, session
+// timeouts from 1 s to 60 s, and a data directory that is deleted with the server.
 type Config struct {
 	TickTime          time.Duration     // 500 ms when zero
 	MinSessionTimeout time.Duration     // two ticks when zero
@@ -23,15 +23,16 @@ type Config struct {
 	Lines             []string          // further lines of zoo.cfg; a later line wins over an earlier one
 	Properties        map[string]string // Java system properties
 	SASLUsers         map[string]string // passwords for DIGEST-MD5; no SASL when empty
-	DataDir           string            // kept after Close; a temporary directory that is not kept when empty
+	DataDir           string            // kept after Close; a temporary directory when empty
 	StartTimeout      time.Duration     // two minutes when zero
-	Hosts             []Host            // where each server runs; 127.0.0.1 with ports of its own when there are none
+	Hosts             []Host            // the host of each server; 127.0.0.1 with separate ports when empty
 }
 
-// Host is a network host for one server: a network namespace, say. Its servers use ZooKeeper's usual ports.
+// Host is a network host for one server, for example a network namespace. Its servers use
+// ZooKeeper's usual ports.
 type Host struct {
 	IP      string
-	Command []string // put in front of the server's command line
+	Command []string // prefix of the server's command line
 	Dial    func(network, addr string, timeout time.Duration) (net.Conn, error)
 	Lines   []string // further lines of this server's zoo.cfg
 }
@@ -48,13 +49,14 @@ func NewConfig(opts ...Option) Config {
 // Option changes a Config.
 type Option func(*Config)
 
-// Own asks for a server of the test's own, with the usual configuration. The test may stop, kill and pause it.
+// Own requests a server of the test's own, with the default configuration. The test may stop, kill
+// and pause it.
 func Own() Option { return func(*Config) {} }
 
-// TickTime sets the tick, in which ZooKeeper counts everything else.
+// TickTime sets the tick, ZooKeeper's unit of time.
 func TickTime(d time.Duration) Option { return func(c *Config) { c.TickTime = d } }
 
-// SessionTimeouts sets the range that the server clamps session timeouts to.
+// SessionTimeouts sets the range to which the server limits session timeouts.
 func SessionTimeouts(lo, hi time.Duration) Option {
 	return func(c *Config) { c.MinSessionTimeout, c.MaxSessionTimeout = lo, hi }
 }
@@ -62,7 +64,7 @@ func SessionTimeouts(lo, hi time.Duration) Option {
 // InitLimit sets how many ticks a follower may take to connect and sync to the leader.
 func InitLimit(ticks int) Option { return func(c *Config) { c.InitLimit = ticks } }
 
-// SyncLimit sets how many ticks a follower and its leader may be silent to each other.
+// SyncLimit sets for how many ticks a follower and its leader may receive nothing from each other.
 func SyncLimit(ticks int) Option { return func(c *Config) { c.SyncLimit = ticks } }
 
 // Line adds a line to zoo.cfg.
@@ -78,12 +80,12 @@ func Property(key, value string) Option {
 	}
 }
 
-// SASLUsers has the servers take SASL with DIGEST-MD5 from these users, with their passwords.
+// SASLUsers makes the servers accept SASL with DIGEST-MD5 from these users, with their passwords.
 func SASLUsers(passwords map[string]string) Option {
 	return func(c *Config) { c.SASLUsers = passwords }
 }
 
-// SASLRequired has the servers refuse every request without SASL.
+// SASLRequired makes the servers reject every request without SASL.
 func SASLRequired() Option { return Property("zookeeper.sessionRequireClientSASLAuth", "true") }
 
 // jaas renders the JAAS file with the users.
@@ -101,14 +103,15 @@ func javaQuoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// DataDir makes the server keep its data in dir, and dir when it is closed. An ensemble's servers
+// DataDir makes the server keep its data in dir, which Close does not delete. An ensemble's servers
 // use dir/1, dir/2 and so on.
 func DataDir(dir string) Option { return func(c *Config) { c.DataDir = dir } }
 
-// On puts the servers on hosts of their own, the first on the first. There must be one for each.
+// On runs the servers on the given hosts, the first server on the first host. Each server needs
+// one.
 func On(hosts ...Host) Option { return func(c *Config) { c.Hosts = hosts } }
 
-// withDefaults fills in what was left zero.
+// withDefaults replaces zero values by the defaults.
 func (c Config) withDefaults() Config {
 	if c.TickTime == 0 {
 		c.TickTime = 500 * time.Millisecond
@@ -126,7 +129,7 @@ func (c Config) withDefaults() Config {
 		c.SyncLimit = 5
 	}
 	if c.StartTimeout == 0 {
-		c.StartTimeout = 2 * time.Minute // a busy machine takes long to start three JVMs
+		c.StartTimeout = 2 * time.Minute // a busy machine needs long to start three JVMs
 	}
 	return c
 }
@@ -154,8 +157,8 @@ func (m member) dial(addr string) (net.Conn, error) {
 	return m.host.Dial("tcp", addr, askTimeout)
 }
 
-// zooCfg renders the configuration file of self. An ensemble lists all its members; a single
-// server has none.
+// zooCfg renders the configuration file of self. An ensemble's file lists all its members; a single
+// server's lists none.
 func (c Config) zooCfg(self member, all []member, dataDir string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -164,7 +167,7 @@ func (c Config) zooCfg(self member, all []member, dataDir string) string {
 	line("maxSessionTimeout=%d", c.MaxSessionTimeout.Milliseconds())
 	line("initLimit=%d", c.InitLimit)
 	line("syncLimit=%d", c.SyncLimit)
-	// A properties file: a backslash starts an escape, so a Windows path is written with slashes.
+	// In a properties file a backslash starts an escape, so write a Windows path with slashes.
 	line("dataDir=%s", strings.ReplaceAll(dataDir, `\`, "/"))
 	line("clientPortAddress=%s", self.ip())
 	line("clientPort=%d", self.client)

@@ -9,11 +9,12 @@ import (
 	"github.com/zklock/zklock/internal/expire"
 )
 
-// ErrNoSession says that the server does not know the session, or makes passwords in a way of its own.
+// ErrNoSession is returned if the session does not exist on the server, or if the server derives
+// passwords in its own way.
 var ErrNoSession = errors.New("the server does not know the session")
 
-// ExpireSession ends the session on the ensemble that the server at addr is part of: its ephemeral
-// nodes are gone and its client is told that it expired, in milliseconds instead of a session timeout.
+// ExpireSession ends the session on the ensemble of the server at addr: its ephemeral nodes are
+// deleted and its client is notified that it expired, in milliseconds instead of a session timeout.
 func ExpireSession(addr string, sessionID int64) error {
 	was, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return net.DialTimeout("tcp", addr, timeout) }, sessionID, nil)
 	if err == nil && !was {

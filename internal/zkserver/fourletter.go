@@ -1,6 +1,6 @@
 package zkserver
 
-// The four letter words: what a server says about itself.
+// The four-letter words, with which a server reports its state.
 
 import (
 	"bufio"
@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// askTimeout bounds one question. A server that serves answers in milliseconds; a paused one never.
+// askTimeout bounds one request. A server that serves responds in milliseconds; a paused server
+// never does.
 const askTimeout = 2 * time.Second
 
-// FourLetter sends a four letter word to the server at addr and returns all it answers.
+// FourLetter sends a four-letter word to the server at addr and returns the response.
 func FourLetter(addr, word string) (string, error) { return fourLetter(member{}.dial, addr, word) }
 
 func fourLetter(dial func(addr string) (net.Conn, error), addr, word string) (string, error) {
@@ -38,7 +39,7 @@ func fourLetter(dial func(addr string) (net.Conn, error), addr, word string) (st
 	return string(answer), nil
 }
 
-// Mntr returns the counters of the server at addr by name.
+// Mntr returns the metrics of the server at addr, by name.
 func Mntr(addr string) (map[string]string, error) { return mntr(member{}.dial, addr) }
 
 func mntr(dial func(addr string) (net.Conn, error), addr string) (map[string]string, error) {
@@ -53,7 +54,8 @@ func mntr(dial func(addr string) (net.Conn, error), addr string) (map[string]str
 	return values, nil
 }
 
-// Mode returns "standalone", "leader" or "follower", and an error while the server at addr does not serve.
+// Mode returns "standalone", "leader" or "follower", or an error while the server at addr does not
+// serve.
 func Mode(addr string) (string, error) { return mode(member{}.dial, addr) }
 
 func mode(dial func(addr string) (net.Conn, error), addr string) (string, error) {
@@ -68,7 +70,7 @@ func mode(dial func(addr string) (net.Conn, error), addr string) (string, error)
 	return says, nil
 }
 
-// Version returns the version of the ZooKeeper at addr, "3.8.0" say.
+// Version returns the version of the ZooKeeper at addr, for example "3.8.0".
 func Version(addr string) (string, error) { return version(member{}.dial, addr) }
 
 func version(dial func(addr string) (net.Conn, error), addr string) (string, error) {
@@ -83,7 +85,7 @@ func version(dial func(addr string) (net.Conn, error), addr string) (string, err
 	return version, nil
 }
 
-// Older reports whether the version a comes before b: 3.4.13 before 3.5, and that before 3.5.1.
+// Older reports whether version a comes before b: 3.4.13 before 3.5, and 3.5 before 3.5.1.
 func Older(a, b string) bool {
 	numbers := func(version string) (all []int) {
 		for part := range strings.SplitSeq(version, ".") {
@@ -95,7 +97,7 @@ func Older(a, b string) bool {
 	return slices.Compare(numbers(a), numbers(b)) < 0
 }
 
-// parseVersion finds the version in the answer to srvr, without the packager's part of it.
+// parseVersion returns the version in the response to srvr, without the packager's part.
 func parseVersion(answer string) (string, bool) {
 	for line := range strings.Lines(answer) {
 		if rest, ok := strings.CutPrefix(line, "Zookeeper version: "); ok {
@@ -106,7 +108,7 @@ func parseVersion(answer string) (string, bool) {
 	return "", false
 }
 
-// parseMntr reads the answer to mntr: a name, a tab and a value in each line.
+// parseMntr parses the response to mntr: a name, a tab and a value in each line.
 func parseMntr(answer string) map[string]string {
 	values := make(map[string]string)
 	lines := bufio.NewScanner(strings.NewReader(answer))
@@ -118,7 +120,7 @@ func parseMntr(answer string) map[string]string {
 	return values
 }
 
-// parseMode finds the mode in the answer to srvr. There is none while the server does not serve.
+// parseMode returns the mode in the response to srvr, and false while the server does not serve.
 func parseMode(answer string) (mode string, serves bool) {
 	for line := range strings.Lines(answer) {
 		if mode, ok := strings.CutPrefix(line, "Mode:"); ok {

@@ -8,9 +8,10 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Impatient is for a test's own go-zookeeper client, whose server is stopped, killed or cut off. The client gives a server that
-// has accepted its connection 6.7 session timeouts to answer, and all that time its requests wait: 200 s with a session timeout
-// of 30 s (F17). Impatient gives the server five.
+// Impatient is for a test's own go-zookeeper client, whose server is stopped, killed or cut off.
+// The client waits 6.7 session timeouts for a response from a server that has accepted its
+// connection, and its requests wait with it: 200 s with a session timeout of 30 s (F17). Impatient
+// limits this to five seconds.
 func Impatient(dial zk.Dialer) zk.Dialer {
 	return func(network, addr string, timeout time.Duration) (net.Conn, error) {
 		c, err := dial(network, addr, timeout)

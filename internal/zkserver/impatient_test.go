@@ -12,8 +12,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// F17: a server accepts and does not answer, and is well a while later. go-zookeeper's client is back soon with the dialer, and
-// after 6.7 session timeouts without it.
+// F17: a server accepts but does not respond, and recovers a while later. go-zookeeper's client
+// reconnects soon with the dialer, and after 6.7 session timeouts without it.
 func TestImpatient(t *testing.T) {
 	for name, c := range map[string]struct {
 		dialer func(zk.Dialer) zk.Dialer

@@ -1,6 +1,6 @@
 package zkserver
 
-// Finding an installed ZooKeeper and the Java that runs it.
+// Finding an installed ZooKeeper and the Java to run it.
 
 import (
 	"cmp"
@@ -14,18 +14,19 @@ import (
 	"strings"
 )
 
-// ErrNotInstalled says that this machine has no ZooKeeper to run, or no Java to run it with.
+// ErrNotInstalled is returned if this machine has no ZooKeeper, or no Java to run it.
 var ErrNotInstalled = errors.New("no ZooKeeper is installed")
 
-// EnvHome names a directory with a ZooKeeper to run, and its libraries in lib: an unpacked download, or what
-// scripts/zookeeper-home makes. Without it, Debian's packages are looked for.
+// EnvHome names a directory with a ZooKeeper to run, with its libraries in lib: an unpacked
+// download, or the output of scripts/zookeeper-home. Without it, Debian's packages are used.
 const EnvHome = "ZOOKEEPER_HOME"
 
-// debianJars is where Debian's libzookeeper-java and libslf4j-java put theirs. The jar's manifest
-// names the rest of its class path, but no logger: without slf4j-simple the server would be mute.
+// debianJars is the directory of Debian's libzookeeper-java and libslf4j-java. The jar's manifest
+// lists the rest of its class path, but no logger: without slf4j-simple the server would write no
+// log.
 const debianJars = "/usr/share/java"
 
-// installation is what it takes to run a server, apart from its configuration.
+// installation has everything that a server needs, apart from its configuration.
 type installation struct {
 	java      string
 	classPath []string
@@ -44,9 +45,9 @@ func findInstallation() (installation, error) {
 	return installation{java: java, classPath: classPath}, nil
 }
 
-// ClassPath returns the jars of the ZooKeeper that Start runs, and those of further libraries for its clients, such as
-// "curator-recipes". It takes a library from EnvHome if that has it, and otherwise from Debian's packages. The error is
-// ErrNotInstalled when ZooKeeper or a library is missing.
+// ClassPath returns the jars of the ZooKeeper that Start runs, and of further libraries for its
+// clients, such as "curator-recipes". It uses a library from EnvHome if there is one, and otherwise
+// from Debian's packages. If ZooKeeper or a library is missing, the error is ErrNotInstalled.
 func ClassPath(libraries ...string) ([]string, error) {
 	var jars []string
 	if home := os.Getenv(EnvHome); home != "" {
@@ -56,7 +57,7 @@ func ClassPath(libraries ...string) ([]string, error) {
 		}
 	} else {
 		jars = []string{filepath.Join(debianJars, "zookeeper.jar"), filepath.Join(debianJars, "slf4j-simple.jar")}
-		// TLS needs it, and the manifest of Debian's zookeeper.jar leaves it out.
+		// TLS needs it, and the manifest of Debian's zookeeper.jar omits it.
 		if codec := filepath.Join(debianJars, "netty-codec.jar"); exists(codec) {
 			jars = append(jars, codec)
 		}
@@ -80,9 +81,9 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// HomeJars returns the jars in the home's lib: first those that ZooKeeper needs, then ZooKeeper, then those that need it. The
-// order matters: the manifests of Debian's jars name other jars by absolute paths, and so bring in the installed ZooKeeper,
-// of another version.
+// HomeJars returns the jars in the home's lib: first the jars that ZooKeeper needs, then ZooKeeper,
+// then the jars that need it. The order matters, because the manifests of Debian's jars name other
+// jars by absolute paths, and so add the installed ZooKeeper, of another version.
 func HomeJars(home string) ([]string, error) {
 	jars, err := filepath.Glob(filepath.Join(home, "lib", "*.jar"))
 	if err != nil {
@@ -104,7 +105,7 @@ func HomeJars(home string) ([]string, error) {
 	return jars, nil
 }
 
-// version is the one in the name of ZooKeeper's jar, and empty if there is none.
+// version returns the version in the name of ZooKeeper's jar, or "" if the name has none.
 func (in installation) version() string {
 	for _, jar := range in.classPath {
 		if isLibrary(jar, "zookeeper") {
@@ -116,8 +117,8 @@ func (in installation) version() string {
 	return ""
 }
 
-// isLibrary reports whether the jar is the library name, with a version or without: zookeeper-3.9.3.jar is zookeeper, and
-// zookeeper-jute-3.9.3.jar is not.
+// isLibrary reports whether the jar is the library name, with or without a version:
+// zookeeper-3.9.3.jar is zookeeper, and zookeeper-jute-3.9.3.jar is not.
 func isLibrary(jar, name string) bool {
 	rest, ok := strings.CutPrefix(strings.TrimSuffix(filepath.Base(jar), ".jar"), name)
 	return ok && (rest == "" || len(rest) > 1 && rest[0] == '-' && '0' <= rest[1] && rest[1] <= '9')
@@ -141,9 +142,9 @@ func findJava() (string, error) {
 	return java, nil
 }
 
-// command is the server process for the configuration file in confDir. The virtual machine is set
-// to start fast and stay small. forceSync=no: no test needs data to survive a crash of the machine.
-// The words in front run a command on the server's host.
+// command returns the server process for the configuration file in confDir. The options make the
+// virtual machine start fast and remain small. forceSync=no: no test needs data to survive a crash
+// of the machine. The prefix runs a command on the server's host.
 func (in installation) command(front []string, confDir string, properties map[string]string) *exec.Cmd {
 	args := []string{
 		"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-XX:-UsePerfData",
@@ -166,8 +167,8 @@ func (in installation) command(front []string, confDir string, properties map[st
 	return exec.Command(args[0], args[1:]...)
 }
 
-// The logging configuration of the downloads. They have one of two loggers in lib: without a configuration, one writes
-// nothing and the other every detail. Debian's needs neither.
+// The logging configuration of the downloads. They have one of two loggers in lib: without a
+// configuration, one writes nothing and the other every detail. Debian's logger needs neither.
 const (
 	log4jProperties = `log4j.rootLogger=INFO, out
 log4j.appender.out=org.apache.log4j.ConsoleAppender

@@ -10,8 +10,9 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// LastZxids is for a test's own go-zookeeper client. It keeps the last zxid seen in the client's place, as the library does:
-// without that, the watches that the client restores after a reconnect may miss something (package lastzxid).
+// LastZxids is for a test's own go-zookeeper client. It tracks the last zxid for the client, as the
+// library does. Otherwise the watches that the client restores after a reconnect may miss an event
+// (package lastzxid).
 func LastZxids(dial zk.Dialer) zk.Dialer {
 	seen := new(lastzxid.Seen)
 	return func(network, addr string, timeout time.Duration) (net.Conn, error) {
@@ -29,10 +30,10 @@ type zxidConn struct {
 	out, in  wire.Stream
 	greeted  bool   // the connect request is written
 	welcomed bool   // the connect response is read
-	pass     []byte // what the client has not read of the last frame
+	pass     []byte // the part of the last frame that the client has not read
 }
 
-// Write puts zxids in, frame by frame.
+// Write inserts zxids, frame by frame.
 func (c *zxidConn) Write(p []byte) (int, error) {
 	c.out.Add(p)
 	for {
@@ -52,7 +53,7 @@ func (c *zxidConn) Write(p []byte) (int, error) {
 	}
 }
 
-// Read takes zxids out, frame by frame.
+// Read notes zxids, frame by frame.
 func (c *zxidConn) Read(p []byte) (int, error) {
 	for len(c.pass) == 0 {
 		f, err := c.in.Next()

@@ -15,7 +15,7 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// stub is a connection that reads from in, piece by piece, and keeps what is written.
+// stub is a connection that reads from in, piece by piece, and keeps the written bytes.
 type stub struct {
 	net.Conn
 	in  io.Reader
@@ -42,7 +42,7 @@ func join(frames ...[]byte) (all []byte) {
 	return all
 }
 
-// The client sees no zxid, and the server gets the right ones, however the bytes are cut.
+// The client sees no zxid, and the server gets the right ones, however the bytes are split.
 func TestLastZxids(t *testing.T) {
 	var raw *stub
 	dial := zkserver.LastZxids(func(string, string, time.Duration) (net.Conn, error) { return raw, nil })

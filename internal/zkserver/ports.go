@@ -1,6 +1,6 @@
 package zkserver
 
-// Ports that are free, and likely to stay so while a server is down between Stop and Start.
+// Ports that are free, and likely to remain so while a server is down between Stop and Start.
 
 import (
 	"errors"
@@ -18,11 +18,11 @@ const lowestPort, highestPort = 10000, 32000
 
 var taken struct {
 	sync.Mutex
-	ports map[int]bool // given out by this process, for ever
+	ports map[int]bool // that this process has returned; never removed
 }
 
-// FreePort returns a port of 127.0.0.1 that nobody listens on and that was not given out before. Another
-// process may still be faster; Start tries again then.
+// FreePort returns a port of 127.0.0.1 that has no listener and was not returned before. Another
+// process may still take it first; Start then tries again.
 func FreePort() (int, error) {
 	taken.Lock()
 	defer taken.Unlock()

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// tieToThisProcess puts the server into a process group of its own, so that a Ctrl-C meant for the
-// test does not reach it before the test's clean-up does, and has the kernel kill it when
-// this process ends without a clean-up.
+// tieToThisProcess puts the server into its own process group, so that a Ctrl-C for the test does
+// not reach it before the test's clean-up does. It also lets the kernel kill the server if this
+// process ends without a clean-up.
 func tieToThisProcess(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitStopped returns when every thread of a process that was sent SIGSTOP has stopped: one that runs at that moment
-// may answer a last request.
+// awaitStopped returns when every thread of a process that was sent SIGSTOP has stopped. A thread
+// that is running at that moment may reply to a last request.
 func awaitStopped(pid int) error {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -28,7 +28,8 @@ func awaitStopped(pid int) error {
 		stopped := len(threads) > 0
 		for _, file := range threads {
 			stat, err := os.ReadFile(file)
-			// The state stands behind the name, which is in parentheses. A thread that is gone does not run.
+			// The state follows the name, which is in parentheses. A thread that has ended does not
+			// run.
 			if i := bytes.LastIndexByte(stat, ')'); err == nil && !bytes.HasPrefix(stat[i+1:], []byte(" T")) {
 				stopped = false
 			}

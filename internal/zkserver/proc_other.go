@@ -9,10 +9,11 @@ import (
 	"os/exec"
 )
 
-// tieToThisProcess does nothing here: a test process that is killed leaves its servers behind.
+// tieToThisProcess does nothing here: the servers of a killed test process continue to run.
 func tieToThisProcess(*exec.Cmd) {}
 
-// terminate kills: there is no gentler signal here. ZooKeeper is made to be killed.
+// terminate kills the process, because these systems have no gentler signal. ZooKeeper survives
+// that.
 func terminate(p *os.Process) error { return p.Kill() }
 
 func pause(*os.Process) error { return fmt.Errorf("pausing a process: %w", errors.ErrUnsupported) }

@@ -7,11 +7,12 @@ import (
 	"syscall"
 )
 
-// tieToThisProcess puts the server into a process group of its own. These systems have no
-// parent-death signal: a test process that is killed leaves its servers behind.
+// tieToThisProcess puts the server into its own process group. These systems have no parent-death
+// signal: the servers of a killed test process continue to run.
 func tieToThisProcess(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }
 
-// awaitStopped does not know here: a thread that runs while the signal is sent may answer a last request.
+// awaitStopped cannot wait here: a thread that is running when the signal is sent may reply to a
+// last request.
 func awaitStopped(int) error { return nil }

@@ -93,8 +93,8 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// A home has what it needs before ZooKeeper, and what needs it after: whatever their manifests name is in the class path
-// by then.
+// A home lists the jars that ZooKeeper needs before it, and the jars that need ZooKeeper after it.
+// So every jar that their manifests name is already in the class path.
 func TestClassPath_Home(t *testing.T) {
 	home := t.TempDir()
 	lib := filepath.Join(home, "lib")

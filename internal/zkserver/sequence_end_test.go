@@ -22,8 +22,8 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// F34, I1, I5: 50 clients contend through the end of the lock root's counter on a real server, and try again when they are
-// refused. When the queue has drained, the lock works again.
+// F34, I1, I5: 50 clients contend through the end of the lock root's counter on a real server, and
+// try again when they are rejected. When the queue has drained, the lock works again.
 func TestSequenceEnd_Contended(t *testing.T) {
 	const last, end = 1<<31 - 1, 1<<31 - 1<<20 // nobody is granted from end on
 	const sessions, clients, holds = 10, 5, 6  // clients of a session, holds of a client
@@ -40,7 +40,7 @@ func TestSequenceEnd_Contended(t *testing.T) {
 	admin := client(t, addr, 30*time.Second)
 	for _, c := range cases {
 		t.Run(c.root[1:], func(t *testing.T) {
-			// A child that is no lock node keeps the root, also when nobody is queued for a moment.
+			// A child that is no lock node keeps the root, even while the queue is empty.
 			keep, err := admin.Create(c.root+"/keep", nil, 0, zk.WorldACL(zk.PermAll))
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -131,7 +131,8 @@ func TestSequenceEnd_Contended(t *testing.T) {
 	}
 }
 
-// presetServer starts a real server that has the nodes, each with the number of its next sequential child.
+// presetServer starts a real server that has the nodes, each with the number of its next sequential
+// child.
 func presetServer(t *testing.T, nodes ...string) (addr string) {
 	t.Helper()
 	jars, err := zkserver.ClassPath()

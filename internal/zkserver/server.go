@@ -1,6 +1,6 @@
 package zkserver
 
-// Server: one ZooKeeper, its process, and what can be done to it.
+// Server: one ZooKeeper, its process, and the operations on it.
 
 import (
 	"errors"
@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	pollEvery  = 20 * time.Millisecond // how often a condition is looked at while waiting for it
+	pollEvery  = 20 * time.Millisecond // how often a condition is checked while waiting for it
 	endWithin  = 10 * time.Second      // how long a process may take to end
-	startTries = 5                     // another process may take a port between our look and the server's bind
+	startTries = 5                     // another process may take a port between our check and the server's bind
 )
 
 // Server is a ZooKeeper server. It is safe for use by several goroutines.
@@ -27,16 +27,16 @@ const (
 //	   ^                         |       Resume       |
 //	   +----- Stop, Kill --------+--------------------+
 type Server struct {
-	named   bool   // somebody else's: no process, dir or configuration of ours
+	named   bool   // an external server: no process, dir or configuration of ours
 	addr    string // host:port for clients
-	connect string // what a client connects to
+	connect string // the addresses for clients
 
 	install installation
 	cfg     Config
 	self    member
 	all     []member // the ensemble; nil when alone
 	dir     string
-	tempDir bool // dir goes with Close
+	tempDir bool // Close deletes dir
 
 	mu struct {
 		sync.Mutex
@@ -46,8 +46,8 @@ type Server struct {
 	}
 }
 
-// Start runs a server with the configuration and returns when it serves. The caller closes it.
-// The error is ErrNotInstalled when there is no ZooKeeper to run.
+// Start runs a server with the configuration and returns when it serves. The caller must close it.
+// Without a ZooKeeper to run, the error is ErrNotInstalled.
 func Start(cfg Config) (*Server, error) {
 	c, err := startMembers(1, cfg)
 	if err != nil {
@@ -105,10 +105,10 @@ func (s *Server) removeDir() error {
 // ID returns the server's number in its ensemble, counted from 1; a single server is 1.
 func (s *Server) ID() int { return s.self.id }
 
-// Addr returns the address, host:port, that clients use. It stays the same over Stop and Start.
+// Addr returns the address, host:port, for clients. It remains the same across Stop and Start.
 func (s *Server) Addr() string { return s.addr }
 
-// ConnectString returns what a client connects to: Addr, or all that EnvServers names.
+// ConnectString returns the addresses for a client: Addr, or all that EnvServers lists.
 func (s *Server) ConnectString() string { return s.connect }
 
 // Dir returns the directory with the server's data, configuration and log.
@@ -124,7 +124,7 @@ func (s *Server) Pid() int {
 	return s.mu.child.cmd.Process.Pid
 }
 
-// Running reports whether the process is there; a paused one is.
+// Running reports whether the process exists, paused or not.
 func (s *Server) Running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,15 +133,15 @@ func (s *Server) Running() bool {
 
 func (s *Server) runningLocked() bool { return s.mu.child != nil && !s.mu.child.ended() }
 
-// answering reports whether it makes sense to ask the server anything.
+// answering reports whether the server can be expected to respond.
 func (s *Server) answering() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.named || s.runningLocked() && !s.mu.paused
 }
 
-// Start runs the server again, with the data and the ports it had, and returns when it serves. A
-// member of an ensemble serves only when a majority runs: see Launch.
+// Start runs the server again, with the same data and ports, and returns when it serves. A member
+// of an ensemble serves only while a majority runs: see Launch.
 func (s *Server) Start() error {
 	if err := s.Launch(); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (s *Server) Start() error {
 	return s.Ready()
 }
 
-// Launch starts the process and does not wait until it serves.
+// Launch starts the process without waiting until it serves.
 func (s *Server) Launch() error {
 	if err := s.ours("start"); err != nil {
 		return err
@@ -169,7 +169,8 @@ func (s *Server) Launch() error {
 			properties = make(map[string]string)
 		}
 		properties["java.security.auth.login.config"] = s.jaasFile()
-		properties["zookeeper.fips-mode"] = "false" // by default true, from 3.9.0 on; 3.9.6 then has no DIGEST-MD5
+		// By default true, from 3.9.0 on; 3.9.6 then has no DIGEST-MD5.
+		properties["zookeeper.fips-mode"] = "false"
 	}
 	c, err := startChild(s.install.command(s.self.host.Command, s.confDir(), properties), s.logFile())
 	if err != nil {
@@ -179,8 +180,8 @@ func (s *Server) Launch() error {
 	return nil
 }
 
-// Ready returns when the server serves: when srvr answers with a mode. It returns an error, with the end
-// of the log, when the process ends or the start timeout has passed.
+// Ready returns when the server serves: when it responds to srvr with a mode. It returns an error,
+// with the end of the log, if the process ends or the start timeout passes.
 func (s *Server) Ready() error {
 	limit := s.cfg.withDefaults().StartTimeout
 	deadline := time.Now().Add(limit)
@@ -199,24 +200,25 @@ func (s *Server) Ready() error {
 	}
 }
 
-// Stop ends the process with SIGTERM and waits for its end. Stopping a stopped server does nothing.
+// Stop ends the process with SIGTERM and waits for its end. On a stopped server it has no effect.
 func (s *Server) Stop() error {
 	return s.end("stop", func(c *child) error {
 		err := terminate(c.cmd.Process)
 		if s.mu.paused {
-			// A stopped process gets the signal when it goes on.
+			// A paused process gets the signal when it resumes.
 			err = errors.Join(err, resume(c.cmd.Process))
 		}
 		return err
 	})
 }
 
-// Kill ends the process with SIGKILL and waits for its end. Killing a stopped server does nothing.
+// Kill ends the process with SIGKILL and waits for its end. On a stopped server it has no effect.
 func (s *Server) Kill() error {
 	return s.end("kill", func(c *child) error { return c.cmd.Process.Kill() })
 }
 
-// end sends what signal sends and waits. A process that does not heed it is killed, and that is an error.
+// end calls signalLocked and waits. It kills a process that ignores the signal, and returns an
+// error then.
 func (s *Server) end(op string, signalLocked func(*child) error) error {
 	if err := s.ours(op); err != nil {
 		return err
@@ -239,12 +241,13 @@ func (s *Server) end(op string, signalLocked func(*child) error) error {
 	return errors.Join(s.errorf("%s: process %d was still there after %v and was killed", op, c.cmd.Process.Pid, endWithin), err)
 }
 
-// Pause stops the process where it is (SIGSTOP). Its connections stay open and silent.
+// Pause stops the process temporarily (SIGSTOP). Its connections remain open and silent.
 func (s *Server) Pause() error {
 	return s.setPaused("pause", true, pause)
 }
 
-// Resume lets a paused process go on (SIGCONT). It does not wait for an answer: see Ready.
+// Resume lets a paused process continue (SIGCONT). It does not wait until the server serves: see
+// Ready.
 func (s *Server) Resume() error {
 	return s.setPaused("resume", false, resume)
 }
@@ -277,19 +280,19 @@ func (s *Server) Close() error {
 	return errors.Join(err, s.removeDir())
 }
 
-// FourLetter sends a four letter word and returns the answer.
+// FourLetter sends a four-letter word and returns the response.
 func (s *Server) FourLetter(word string) (string, error) {
 	return fourLetter(s.self.dial, s.addr, word)
 }
 
-// Mntr returns the server's counters by name.
+// Mntr returns the server's metrics by name.
 func (s *Server) Mntr() (map[string]string, error) { return mntr(s.self.dial, s.addr) }
 
-// WatchCount returns how many watches clients of this server have set, of every kind. (The word
-// wchs would leave out child watches.)
+// WatchCount returns the number of watches that clients of this server have set, of every kind.
+// (The word wchs would omit child watches.)
 func (s *Server) WatchCount() (int, error) { return s.counter("zk_watch_count") }
 
-// Ephemerals returns how many ephemeral nodes the server knows.
+// Ephemerals returns the number of ephemeral nodes on the server.
 func (s *Server) Ephemerals() (int, error) { return s.counter("zk_ephemerals_count") }
 
 func (s *Server) counter(name string) (int, error) {
@@ -304,14 +307,14 @@ func (s *Server) counter(name string) (int, error) {
 	return n, nil
 }
 
-// Mode returns "standalone", "leader" or "follower", and an error while the server does not serve.
+// Mode returns "standalone", "leader" or "follower", or an error while the server does not serve.
 func (s *Server) Mode() (string, error) { return mode(s.self.dial, s.addr) }
 
-// Version returns the server's version, "3.8.0" say.
+// Version returns the server's version, for example "3.8.0".
 func (s *Server) Version() (string, error) { return version(s.self.dial, s.addr) }
 
-// checkVersion returns an error if the server is of another version than its jar's name says. Then some other jar has
-// brought another ZooKeeper into the class path.
+// checkVersion returns an error if the server's version differs from its jar's name, because
+// another jar has added another ZooKeeper to the class path.
 func (s *Server) checkVersion() error {
 	want := s.install.version()
 	if want == "" {
@@ -324,7 +327,7 @@ func (s *Server) checkVersion() error {
 	return err
 }
 
-// Log returns all that the server wrote so far, over all its runs.
+// Log returns the server's output so far, over all its runs.
 func (s *Server) Log() string {
 	if s.named {
 		return ""
@@ -348,7 +351,7 @@ func (s *Server) LogTail() string {
 	return "...\n" + tail
 }
 
-// ours returns an error if the server is not a process of ours, but one that somebody else runs.
+// ours returns an error if the server is not our process but an external one.
 func (s *Server) ours(op string) error {
 	if s.named {
 		return s.errorf("%s: not our process: %s names it", op, EnvServers)

@@ -1,15 +1,15 @@
-// Package zkserver gets a real ZooKeeper for tests: a server that the environment
-// names, or an installed ZooKeeper run as a child process, alone or as an ensemble.
+// Package zkserver provides a real ZooKeeper for tests: a server that the environment names, or an
+// installed ZooKeeper run as a child process, alone or as an ensemble.
 //
 // In a test:
 //
-//	srv := zkserver.Single(t)                    // whatever is there; may be shared with other tests
+//	srv := zkserver.Single(t)                    // any server; may be shared with other tests
 //	srv := zkserver.Single(t, zkserver.Own())    // one that the test may stop, pause and kill
 //	ens := zkserver.Ensemble(t, 3, zkserver.TickTime(200*time.Millisecond))
 //
-// What a test starts ends with the test, and with the test's process however that ends (see proc_linux.go; on
-// other systems a process that is killed leaves its servers behind). Nothing here waits by
-// sleeping: a server counts as started when its `srvr` command answers with a mode.
+// A server that a test starts ends with the test, and with the test's process however that ends
+// (see proc_linux.go; on other systems the servers of a killed process continue to run). Nothing
+// here waits by sleeping: a server counts as started when it responds to `srvr` with a mode.
 package zkserver
 
 import (
@@ -18,13 +18,13 @@ import (
 	"strings"
 )
 
-// The environment that decides where a server comes from.
+// The environment variables that select a server.
 const (
-	// EnvServers names servers to use as they are, comma separated. Only Single without options
-	// uses it: options need a server of the test's own.
+	// EnvServers lists external servers to use, comma separated. Only Single without options uses
+	// it: options need a server of the test's own.
 	EnvServers = "ZKLOCK_TEST_SERVERS"
-	// EnvRequire makes a missing server a failure where it would be a skip. CI sets it to 1, so
-	// that a green run cannot hide that nothing ran.
+	// EnvRequire turns a skip for a missing server into a failure. CI sets it to 1, so that a green
+	// run cannot hide that nothing ran.
 	EnvRequire = "ZKLOCK_REQUIRE"
 )
 
@@ -32,7 +32,7 @@ const (
 // goleak.IgnoreAnyFunction in tests that share a server beyond the test.
 const RunFunction = "github.com/zklock/zklock/internal/zkserver.(*child).run"
 
-// TB is the part of testing.TB that this package needs. It is spelled out so that a program that
+// TB is the part of testing.TB that this package needs. It is declared here so that a program that
 // uses this package does not link the testing package.
 type TB interface {
 	Helper()
@@ -43,9 +43,9 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Single returns a server for the test: the one EnvServers names when there are no options, else a
-// child process that ends with the test. Without an installed ZooKeeper it skips the test and says
-// why, or fails it when EnvRequire is 1.
+// Single returns a server for the test: without options, the server that EnvServers lists;
+// otherwise a child process that ends with the test. Without an installed ZooKeeper it skips the
+// test and logs the reason, or fails it when EnvRequire is 1.
 func Single(t TB, opts ...Option) *Server {
 	t.Helper()
 	if named := os.Getenv(EnvServers); named != "" && len(opts) == 0 {
@@ -73,7 +73,7 @@ func Single(t TB, opts ...Option) *Server {
 }
 
 // Ensemble returns n servers that form an ensemble and end with the test. It skips or fails as
-// Single does. It never uses the servers that EnvServers names.
+// Single does. It never uses the servers that EnvServers lists.
 func Ensemble(t TB, n int, opts ...Option) *Cluster {
 	t.Helper()
 	c, err := StartEnsemble(n, NewConfig(opts...))
@@ -94,8 +94,8 @@ func Ensemble(t TB, n int, opts ...Option) *Cluster {
 	return c
 }
 
-// refuse ends a test that got no server. If there is nothing to start, it skips the test, unless a server is
-// required. If a server would not start, it fails the test.
+// refuse ends a test that got no server. If there is no ZooKeeper to start, it skips the test,
+// unless a server is required. If a server did not start, it fails the test.
 func refuse(t TB, err error) {
 	t.Helper()
 	if errors.Is(err, ErrNotInstalled) && !Required() {
@@ -105,10 +105,10 @@ func refuse(t TB, err error) {
 	t.Fatalf("zkserver: %v", err)
 }
 
-// Required reports whether a missing server is to fail a test rather than skip it.
+// Required reports whether a missing server fails a test instead of skipping it.
 func Required() bool { return os.Getenv(EnvRequire) == "1" }
 
-// newNamed returns a Server for servers that somebody else runs. It can be asked, not controlled.
+// newNamed returns a Server for external servers. It can be queried, but not controlled.
 func newNamed(list string) *Server {
 	first, _, _ := strings.Cut(list, ",")
 	first, _, _ = strings.Cut(first, "/") // a chroot, when there is one address

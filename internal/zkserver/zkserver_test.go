@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// helper starts a server, says where it is, and waits to be killed.
+// helper starts a server, prints its address, and waits to be killed.
 func helper() {
 	s, err := zkserver.Start(zkserver.Config{})
 	if err != nil {
@@ -41,7 +41,7 @@ func helper() {
 	select {}
 }
 
-// within fails the test when the condition does not come true in time.
+// within fails the test if the condition does not become true in time.
 func within(t *testing.T, d time.Duration, condition func() bool, what string, args ...any) {
 	t.Helper()
 	for deadline := time.Now().Add(d); !condition(); {
@@ -99,7 +99,8 @@ func TestSingle_StopAndStart_KeepsAddressAndData(t *testing.T) {
 	}
 }
 
-// Tests that restart no server run side by side. One that restarts needs its old port, which the server of another test could take.
+// Tests that restart no server run in parallel. A test that restarts one needs its old port, which
+// the server of another test could take.
 func TestSingle_PausedAnswersNothing_ResumedServes(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -117,7 +118,7 @@ func TestSingle_PausedAnswersNothing_ResumedServes(t *testing.T) {
 	_, _, err = conn.Children("/")
 	require.NoError(t, err)
 
-	// A paused process heeds SIGTERM only when it goes on: Stop sees to that.
+	// A paused process handles SIGTERM only when it resumes, so Stop resumes it.
 	require.NoError(t, s.Pause())
 	require.NoError(t, s.Stop())
 	require.ErrorContains(t, s.Pause(), "does not run")
@@ -197,7 +198,7 @@ func TestSingle_Counters(t *testing.T) {
 func TestExpireSession_EndsItAndItsNodes(t *testing.T) {
 	s := zkserver.Single(t, zkserver.Own())
 	events := make(chan zk.State, 64)
-	// The client's event channel drops what is not read in time; the callback sees everything.
+	// The client's event channel drops events that are not read in time; the callback sees all.
 	conn, _, err := zk.Connect([]string{s.Addr()}, 30*time.Second, zk.WithLogger(quiet{}),
 		zk.WithEventCallback(func(e zk.Event) { events <- e.State }))
 	require.NoError(t, err)
@@ -295,7 +296,7 @@ func TestStart_ServerThatCannotStart_ShowsItsLog(t *testing.T) {
 	require.ErrorContains(t, err, `For input string: "often"`, "ZooKeeper's own words")
 }
 
-// fakeTB records what the helpers ask of a test.
+// fakeTB records the helpers' calls.
 type fakeTB struct {
 	failed   bool
 	ended    string
@@ -391,7 +392,7 @@ func TestChild_DiesWithThisProcess(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 
 	within(t, 10*time.Second, func() bool {
-		// Gone, or a zombie that nobody waits for: that has no command line any more.
+		// The process has ended, or is a zombie, which has no command line any more.
 		cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return err != nil || len(cmdline) == 0
 	}, "the end of server process %d", pid)
