@@ -69,7 +69,7 @@ func Denied(err error, request, permission, path string) error {
 	return fmt.Errorf("%s: no %s permission on %s: %w", request, permission, path, err)
 }
 
-// IsAny reports whether the error is, or wraps, one of those.
+// IsAny reports whether the error is, or wraps, one of the given errors.
 func IsAny(err error, of ...error) bool {
 	return slices.ContainsFunc(of, func(target error) bool { return errors.Is(err, target) })
 }

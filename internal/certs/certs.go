@@ -51,7 +51,6 @@ type Files struct {
 	}
 }
 
-// material is the content of the files.
 type material struct {
 	pem   [3]secret.Bytes // in the order of the names
 	roots *x509.CertPool  // nil for the system's

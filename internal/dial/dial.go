@@ -156,7 +156,6 @@ func (d *Dialer) nextAddress(ctx context.Context, to To) (string, error) {
 	return d.hosts.nextUntried(), nil
 }
 
-// addresses returns the addresses of a server.
 func (d *Dialer) addresses(ctx context.Context, addr string, patience time.Duration) ([]string, error) {
 	if d.how.Dialer != nil {
 		return []string{addr}, nil
@@ -227,7 +226,6 @@ func (d *Dialer) config(addr string) (config *tls.Config, ours string) {
 	return config, ours
 }
 
-// lastInLine moves an address to the end.
 func lastInLine(addrs []string, last string) []string {
 	i := slices.Index(addrs, last)
 	if i < 0 {

@@ -89,7 +89,6 @@ func (h *hosts) Next() (string, bool) {
 	return addr, pause
 }
 
-// lastLocked returns the server that was handed out last.
 func (h *hosts) lastLocked() string {
 	return h.mu.addrs[(h.mu.next+len(h.mu.addrs)-1)%len(h.mu.addrs)]
 }

@@ -52,7 +52,6 @@ func refusedOurs(err error, ours string) error {
 	return fmt.Errorf("TLS: %w%s: %w", errOurs, ours, err)
 }
 
-// sayFiles logs what happened to the certificate files.
 func (d *Dialer) sayFiles(news certs.News) {
 	switch {
 	case d.how.Log == nil:

@@ -263,7 +263,6 @@ func (l *Link) await(more int) {
 	l.mu.waiting += more
 }
 
-// carriesLocked reports whether requests can be sent in z.
 func (l *Link) carriesLocked(z *Era) bool {
 	return l.mu.why == nil && l.mu.state.state.Attached() && l.mu.era == z
 }

@@ -105,7 +105,6 @@ func (l *Link) longestPause(laps, servers int) time.Duration {
 	return s.Pause(timeout, laps, servers)
 }
 
-// connectLocked makes a connection the current one.
 func (l *Link) connectLocked(c, raw net.Conn, handshakeDeadline time.Time) report {
 	r := report{new(connection), l}
 	l.mu.conns++
@@ -213,7 +212,6 @@ func (l *Link) endApart(z *Era, first string, until time.Time) (isAnswered bool)
 	return false
 }
 
-// endOver asks a server to end a session.
 func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadline time.Time) expire.Outcome {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()

@@ -32,7 +32,6 @@ type Step struct {
 	Err     error     // the reason, if known
 }
 
-// stateEvent is an input of the state machine.
 type stateEvent struct {
 	kind    stateEventKind
 	session int64
@@ -54,7 +53,6 @@ type stateMachine struct {
 	session int64
 }
 
-// next returns the machine after an event, and whether the state changed.
 func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
 	if m.state == Closed {
 		return m, false

@@ -97,7 +97,6 @@ func (r *Reaper) searchForOrphans() {
 	}
 }
 
-// deleteOrphans deletes the orphans that a list shows.
 func (r *Reaper) deleteOrphans(root string, names []string) {
 	r.mu.Lock()
 	found := queue.OrphansIn(r.mu.orphans, root, names)

@@ -52,7 +52,6 @@ type Own struct {
 	}
 }
 
-// ownNode is a lock node of ours.
 type ownNode struct {
 	behind []*Waiter // mostly one
 	stays  bool      // the servers reject its deletion: waiters watch it, as they watch nodes of other sessions
@@ -142,7 +141,6 @@ func (s *Reservation) Free() {
 	s.left = 0
 }
 
-// add adds a node of ours.
 func (o *Own) add(node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

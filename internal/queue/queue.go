@@ -105,10 +105,9 @@ type Place struct {
 	NoTurn      bool     // Behind: even a predecessor of our own session does not hand off to us (see below)
 }
 
-// Kind is a kind of position.
+// Kind is a kind of position, as a list shows it.
 type Kind int
 
-// The positions that a list can show.
 const (
 	Missing   Kind = iota // our node is not in the list
 	Front                 // no node blocks ours
@@ -169,7 +168,7 @@ func ForeignOf(rule Rule, self string, children, endings []string) string {
 
 // PlaceOf decides the position of self among the children of the lock root, by its rule. Their
 // numbers order them. Below the counter's end servers never repeat a number, but a client that
-// creates a node by name can: hence Twin and Tied. We assume that no client creates a node with a
+// creates a node by name can: hence Twin and areTied. We assume that no client creates a node with a
 // smaller number than those in the queue, except a writer that also takes the read lock: it creates
 // one with its own number (Rule.staysAlone).
 func PlaceOf(rule Rule, self string, children []string) Place {

@@ -58,7 +58,6 @@ const (
 	maxProof     = 4096
 )
 
-// respond answers the server's challenge.
 func (p *proof) respond(challenge []byte) ([]byte, error) {
 	switch {
 	case len(challenge) == 0:

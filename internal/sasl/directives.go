@@ -58,7 +58,6 @@ func valueOf(s string) (value string, n int, ok bool) {
 	return "", len(s), false
 }
 
-// quoted returns the value in quotes.
 func quoted(value string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`
 }
