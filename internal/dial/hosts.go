@@ -14,7 +14,8 @@ import (
 // verify them and each lap resolves them again. It hands out a name once for each of its addresses.
 // When all servers have been tried, the client waits a second: that is a lap.
 //
-//	a server is lost ──▶ the next at once ──▶ rest ──▶ the one after it … a lap ──▶ the client's second, and a rest ──▶ …
+//	a server is lost ─▶ the next at once ─▶ rest ─▶ the one after it … a lap
+//	                                          ─▶ the client's second, and a rest ─▶ …
 //
 // The rests keep many Sessions from dialling in step: each is as long as the caller allows, or up
 // to half of that less, at random. The client can wait for no longer than its second, and while it

@@ -16,11 +16,16 @@ import (
 // functions (Walk, PlaceOf, inFrontNow, TurnAfter, answer.FateOf). A world is a value; a step turns
 // one into another. The model's assumptions:
 //
-//   - writes have one order, and each session's server applies them in that order, some time later (queue)
-//   - a read is answered from the writes that the session's server has applied; a server that lags answers with the past
-//   - an event comes before any later response on its connection; the events of one transaction come in any order
-//   - on another connection a session never sees less than it has seen; setWatches replays missed events in any order
-//   - the end of a session is one transaction that deletes its nodes; its client is notified of it some time later
+//   - writes have one order, and each session's server applies them in that order, some time later
+//     (queue)
+//   - a read is answered from the writes that the session's server has applied; a server that lags
+//     answers with the past
+//   - an event comes before any later response on its connection; the events of one transaction come
+//     in any order
+//   - on another connection a session never sees less than it has seen; setWatches replays missed
+//     events in any order
+//   - the end of a session is one transaction that deletes its nodes; its client is notified of it
+//     some time later
 //
 // A request and its response are one step: a request in flight is one that is not made yet. The
 // exception is a request that was in flight when the connection was lost, which may have arrived

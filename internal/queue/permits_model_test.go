@@ -11,11 +11,11 @@ import (
 // The model: leases and the queue are two lists at one server. A client proceeds as permits does,
 // and decides with PlaceOfLeases and HaveRoom.
 //
-//	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle     first in the queue
+//	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle  (first)
 //	              lost:  resolving ──▶ dropping ──▶ idle
-//	         queued ──▶ looking ──▶ making ──▶ trying ──▶ granted                further back, if there seems to be capacity
+//	         queued ──▶ looking ──▶ making ──▶ trying ──▶ granted             (further back)
 //	                                           trying ──▶ withdrawing ──▶ queued
-//	idle ──▶ straight ──▶ made ──▶ trying ──▶ granted                            without a position in the queue
+//	idle ──▶ straight ──▶ made ──▶ trying ──▶ granted                         (not in the queue)
 //	                               trying ──▶ withdrawing ──▶ idle
 //
 // A lost response leaves the transaction not executed, executed, or in flight; one that is in

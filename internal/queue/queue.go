@@ -168,9 +168,9 @@ func ForeignOf(rule Rule, self string, children, endings []string) string {
 
 // PlaceOf decides the position of self among the children of the lock root, by its rule. Their
 // numbers order them. Below the counter's end servers never repeat a number, but a client that
-// creates a node by name can: hence Twin and areTied. We assume that no client creates a node with a
-// smaller number than those in the queue, except a writer that also takes the read lock: it creates
-// one with its own number (Rule.staysAlone).
+// creates a node by name can: hence Twin and areTied. We assume that no client creates a node with
+// a smaller number than those in the queue, except a writer that also takes the read lock: it
+// creates one with its own number (Rule.staysAlone).
 func PlaceOf(rule Rule, self string, children []string) Place {
 	ms := Members(children, rule.Markers)
 	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })

@@ -4,9 +4,9 @@ package queue
 // and the facts behind it. Its methods are pure. The caller does what Next requests, and
 // explore_test.go tries every possible result.
 //
-//	ToList ─┬──▶ ToStandBehind ─┬─▶ ToWatchOwn ──▶ ToWatchAhead, once for each ──▶ ToAwait ──▶ ToGrant
-//	        │                   └─▶ ToAwaitTurn ──▶ ToGrant
-//	        └──▶ ToGrant
+//	ToList ─┬─▶ ToStandBehind ─┬─▶ ToWatchOwn ─▶ ToWatchAhead, once for each ─▶ ToAwait ─▶ ToGrant
+//	        │                  └─▶ ToAwaitTurn ─▶ ToGrant
+//	        └─▶ ToGrant
 //
 // A predecessor of our own session hands off to us when it is released (TurnAfter), unless that
 // would prove too little (NoTurn). Any other predecessor is watched, and with it a few of the
