@@ -20,8 +20,8 @@ import (
 //     (queue)
 //   - a read is answered from the writes that the session's server has applied; a server that lags
 //     answers with the past
-//   - an event comes before any later response on its connection; the events of one transaction come
-//     in any order
+//   - an event comes before any later response on its connection; the events of one transaction
+//     come in any order
 //   - on another connection a session never sees less than it has seen; setWatches replays missed
 //     events in any order
 //   - the end of a session is one transaction that deletes its nodes; its client is notified of it
