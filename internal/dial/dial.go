@@ -76,8 +76,8 @@ func New(how Config, clk *clock.Clock, addrs []string, spawn func(func()) bool) 
 // Hosts returns the client's host provider, which chooses the next server.
 func (d *Dialer) Hosts() zk.HostProvider { return d.hosts }
 
-// Forgive begins a new lap, with the server that the client was given last: it responds, so the
-// client should request a new session from it at once.
+// Forgive begins a new lap, with the server that the client was given last: a server that responds
+// "expired" works, so the client should request a new session from it at once.
 func (d *Dialer) Forgive() { d.hosts.forgive() }
 
 // Close ends the dials in progress, and makes the client pause before each further one.

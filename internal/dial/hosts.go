@@ -135,8 +135,7 @@ func (h *hosts) restartLocked() {
 	h.mu.left, h.mu.laps, h.mu.atOnce = len(h.mu.addrs), 0, true
 }
 
-// forgive begins a new lap: a server that responds "expired" works, so the client should request a
-// new session from it at once.
+// forgive begins a new lap (see Dialer.Forgive).
 func (h *hosts) forgive() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

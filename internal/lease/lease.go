@@ -79,7 +79,7 @@ func worth(timeout time.Duration) time.Duration {
 	return time.Duration(float64(timeout)/clockRate) - leaseSlop
 }
 
-// heartbeat is h: how often the lease is renewed while something is held.
+// heartbeat is h, the interval of this mode.
 func (m Mode) heartbeat(timeout time.Duration) time.Duration {
 	if m.every != 0 {
 		return m.every
@@ -160,17 +160,16 @@ func (l *Lease) End() clock.Instant { return l.end }
 // session alive.
 func (l *Lease) From() clock.Instant { return l.end.Add(-worth(l.timeout)) }
 
-// Timeout returns the smallest session timeout that was granted in this session.
+// Timeout returns T.
 func (l *Lease) Timeout() time.Duration { return l.timeout }
 
 // Heartbeat returns how often the lease is renewed while something is held.
 func (l *Lease) Heartbeat() time.Duration { return l.mode.heartbeat(l.timeout) }
 
-// Room returns how long no server may respond until the lease ends.
+// Room returns the margin: how long no server may respond until the lease ends.
 func (l *Lease) Room() time.Duration { return l.mode.Room(l.timeout) }
 
-// Check rejects a session timeout in which the lease has no margin: servers may grant less than
-// they did at first.
+// Check rejects a session timeout without a margin: servers may grant less than they did at first.
 func (l *Lease) Check() error { return l.mode.Check(l.timeout) }
 
 // Grants reports whether enough of the lease remains for a grant: the first heartbeat must be able

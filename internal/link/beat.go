@@ -19,11 +19,11 @@ func (z *Era) beatNow(conn uint64) bool {
 }
 
 // beat sends the heartbeat if something is held, otherwise a cheap read, and reports whether it
-// sent one. It clears the request for a heartbeat first, and only then collects the held nodes: so
-// the heartbeat checks every hold that has requested one.
+// sent one. It clears the request for a heartbeat before it collects the held nodes, so it checks
+// every hold that has requested one.
 //
-// At most one heartbeat is in flight on a connection. Responses arrive in order. So if the quorum
-// is lost, the unanswered heartbeat delays all later responses, and no response falsely renews the
+// At most one heartbeat is in flight on a connection, and responses arrive in order. So if the
+// quorum is lost, the unanswered heartbeat delays all later responses, and none falsely renews the
 // lease. If the response takes longer than the interval, the next heartbeat follows at once.
 func (z *Era) beat(conn uint64) bool {
 	z.mu.Lock()
@@ -49,10 +49,10 @@ func (z *Era) beat(conn uint64) bool {
 }
 
 // checkHolds checks the held nodes in one transaction, or in several if there are very many. The
-// mux observes its success and renews the lease. If a node does not exist or may not be read, its
-// hold ends. The servers stop at the first failure, so checkHolds checks the remaining nodes again
-// at once (R68). It returns the error of the last transaction, unless one node is the reason for
-// it.
+// mux observes its success and renews the lease. The hold of a node that does not exist or may not
+// be read ends. The servers stop at the first failure, so the remaining nodes are checked again at
+// once (R68). checkHolds returns the error of the last transaction, unless one node is the reason
+// for it.
 func (z *Era) checkHolds(nodes []string) (err error) {
 	const each = 32 // maximum length of a node's entry, without its path
 	most := min(256<<10, z.Longest)

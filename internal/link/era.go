@@ -22,8 +22,8 @@ import (
 // and its holds. A Session has one after the other. Leases, grants and watches belong to one
 // session id and are never used under the next (I3).
 //
-// Requests wait until the ZooKeeper session is attached, and end with it or with their caller. They
-// are never sent in another one (I3).
+// Requests wait until the session is attached, and end with it or with their caller. They are never
+// sent in another one (I3).
 type Era struct {
 	ID       int64 // the servers' id of the session
 	Log      *eventlog.Log
@@ -53,9 +53,8 @@ type Era struct {
 	}
 }
 
-// Inside is the part of a ZooKeeper session that belongs to the locks, as the session and its
-// connection see it. Waiting and Restore are called while the caller holds a mutex: they must
-// neither block nor call back.
+// Inside is the locks' part of a ZooKeeper session. Waiting and Restore are called under a mutex of
+// the caller: they must neither block nor call back.
 type Inside interface {
 	// Event is called when a watch has fired, in the order in which the server sent the events.
 	Event(ev wire.WatcherEvent)
@@ -65,8 +64,8 @@ type Inside interface {
 	// Waiting returns how many nodes are queued, and whether any caller may be waiting for a
 	// response.
 	Waiting() (queued int, busy bool)
-	// Ended is called when the hold on a node has ended while the session continues. gone reports
-	// that the node does not exist; otherwise it must be deleted.
+	// Ended is called when the hold on a node has ended while the session continues. If the node is
+	// not gone, it must be deleted.
 	Ended(node string, gone bool)
 }
 
@@ -90,8 +89,8 @@ type Carrier interface {
 	// AttachedConn returns the number of the connection over which z is attached now, 0 if it is
 	// not.
 	AttachedConn(z *Era) (conn uint64, changed <-chan struct{}, err error)
-	// Spawn runs f on a goroutine that Close waits for. When the Session is closed, it does not run
-	// f and returns false; ClosedErr then returns the reason.
+	// Spawn runs f on a goroutine that Close waits for. When the Session is closed, it returns
+	// false and does not run f; ClosedErr returns the reason.
 	Spawn(f func()) bool
 	ClosedErr() error
 	// Lost is called when z has ended, after its holds have been notified.
@@ -136,7 +135,7 @@ func (z *Era) OverErr() error {
 // Pause waits, and reports whether the session still lives.
 func (z *Era) Pause(d time.Duration) bool { return z.PauseUnder(context.Background(), d) == nil }
 
-// PauseUnder waits. If the session or ctx ends first, it returns the error for that at once.
+// PauseUnder waits. If the session or ctx ends first, it returns that error at once.
 func (z *Era) PauseUnder(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -145,7 +144,7 @@ func (z *Era) PauseUnder(ctx context.Context, d time.Duration) error {
 }
 
 // Await waits until ch delivers a value or is closed. If the session or ctx ends first, it returns
-// the error for that.
+// that error.
 func Await[T any](ctx context.Context, z *Era, ch <-chan T) (came T, err error) {
 	select {
 	case came = <-ch:
@@ -157,8 +156,9 @@ func Await[T any](ctx context.Context, z *Era, ch <-chan T) (came T, err error) 
 	}
 }
 
-// AttachedConn returns the number of the connection over which the session is attached now, 0 if it
-// is not; a channel that is closed when that changes; and why the Session is closed, if it is.
+// AttachedConn returns the Carrier's AttachedConn: the number of the connection over which the
+// session is attached now, 0 if it is not; a channel that is closed when that changes; and why the
+// Session is closed, if it is.
 func (z *Era) AttachedConn() (conn uint64, changed <-chan struct{}, err error) {
 	return z.Carrier.AttachedConn(z)
 }
@@ -203,12 +203,11 @@ func (z *Era) ErrOf(a tap.Answer) error {
 	return answer.ErrOf(a)
 }
 
-// Ask sends one request in this ZooKeeper session as soon as it is attached, and waits for the
-// response under ctx. If the request could not be sent, Ask sends it over the next connection.
+// Ask sends one request in this ZooKeeper session as soon as it is attached, over another
+// connection if the first attempt was not sent, and waits for the response under ctx.
 //
-// The error is the server's, or zk.ErrConnectionClosed if there was no response. If the session or
-// ctx ended first, it is the error for that. A caller that stops waiting does not cancel the
-// request.
+// The error is the server's, zk.ErrConnectionClosed without a response, or the reason why the
+// session or ctx ended first. A caller that stops waiting does not cancel the request.
 func (z *Era) Ask(ctx context.Context, op wire.Op, body wire.Record) (tap.Answer, error) {
 	return z.askAs(ctx, op, body, false)
 }
@@ -240,12 +239,12 @@ func (z *Era) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bo
 	}
 }
 
-// LongRequest is the length in bytes above which we check whether a request is too long for the
-// servers. A lower jute.maxbuffer is very rare.
+// LongRequest is the length in bytes above which we check whether the servers read a request. A
+// lower jute.maxbuffer is very rare.
 const LongRequest = 4 << 10
 
-// TooLong rejects a request longer than most bytes, the longest that the servers read: they would
-// close the connection.
+// TooLong rejects a request longer than most bytes: servers that read no more would close the
+// connection.
 func TooLong(r *tap.Request, most int) error {
 	if n := r.Length(); n > most {
 		return fmt.Errorf("%w: a request of %d bytes is too long: servers read %d at most (jute.maxbuffer)", zk.ErrBadArguments, n, most)

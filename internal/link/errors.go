@@ -29,8 +29,8 @@ var (
 	ErrSilence = fmt.Errorf("%w: no server has answered", ErrLeaseEnded)
 	// ErrNoQuorum: it ended although a server responded.
 	ErrNoQuorum = errors.New("no quorum has confirmed the session")
-	// ErrUnheard: no server has responded to a request for lease.Unheard. A hold under a
-	// QuorumLease would have been lost before that, at the end of its lease.
+	// ErrUnheard: no server has responded for lease.Unheard. Under a QuorumLease a hold is lost
+	// before that, at the end of its lease.
 	ErrUnheard = errors.New("no server has answered for longer than the session timeout")
 	// ErrExpired: the servers ended the session.
 	ErrExpired = errors.New("the servers ended the ZooKeeper session")
@@ -73,6 +73,6 @@ var ErrHungUp = errors.New("the servers close the connection at each request of 
 var ErrOver = errors.New("session over")
 
 // ErrCtxEnded: a context ended. It omits the cause, which may be any error, even one that servers
-// return, such as the first error in an errgroup (R75). Only the error that is returned to the
-// caller contains the cause.
+// return, such as the first error in an errgroup (R75). Only the error returned to the caller
+// contains it.
 var ErrCtxEnded = errors.New("the context ended")

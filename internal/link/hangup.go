@@ -10,9 +10,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Disconnected counts how often servers have ended the connection instead of responding. They do
-// so, without an error code, at a request above their jute.maxbuffer and at a request that they do
-// not support.
+// Disconnected counts how often servers have ended the connection instead of responding. They do so
+// at a request above their jute.maxbuffer and at a request that they do not support.
 func (r report) Disconnected(h tap.HangUp) (why error) {
 	l := r.link
 	l.mu.Lock()
@@ -38,8 +37,8 @@ func (r report) Disconnected(h tap.HangUp) (why error) {
 }
 
 // unknownLocked counts the connections that servers have ended at a request of that kind, since one
-// has responded to such a request, or is known to have executed it. From the third on it returns an
-// error. Only requests that ZooKeeper has since 3.5 count: all servers support the older ones, so a
+// responded to such a request or is known to have executed it. From the third on it returns an
+// error. Only requests that ZooKeeper has since 3.5 count: all servers support older ones, so a
 // connection that ends at one of those is an outage.
 func (r report) unknownLocked(at wire.Op) error {
 	l := r.link

@@ -24,9 +24,9 @@ func (z *Era) reattach(server string, conn uint64, shook lease.Exchange, timeout
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.mu.lease.Attached(conn, shook, timeout, false)
-	// Servers that reject the credentials may nevertheless attach the session each time. The
-	// session is then given up as if they did not respond: otherwise its nodes would block their
-	// queues for as long as this continues.
+	// Servers that reject the credentials may nevertheless attach the session each time. It is then
+	// given up as if they did not respond: otherwise its nodes would block their queues for as long
+	// as this continues.
 	if !z.mu.unserved {
 		z.mu.served = max(z.mu.served, shook.Answered)
 	}
@@ -45,7 +45,7 @@ func (z *Era) nodeEvent(ev wire.WatcherEvent) {
 
 // answered notes a response, including one that is passed to quorum next. It never revives a hold
 // whose lease has ended: a process that was paused past the end detects the loss at its first
-// check, even if a response was waiting in the socket.
+// check, even with a response waiting in the socket.
 func (z *Era) answered(conn uint64, f lease.Exchange) {
 	z.LoseIfLate(f.Answered)
 	z.mu.Lock()
@@ -88,9 +88,9 @@ func (z *Era) LeaseEnd() clock.Instant {
 // rejection. A server that does not respond takes the time of a handshake.
 const maxUnanswered = 3
 
-// noteUnanswered notes a try. With SASL one try is enough: we cannot authenticate to a server whose
-// messages do not reach us, so each further try would keep the session alive instead of ending it
-// (F51).
+// noteUnanswered notes a try. With SASL one try is enough: if the server's messages do not reach
+// us, we cannot authenticate, and each further try would keep the session alive instead of ending
+// it (F51).
 func (z *Era) noteUnanswered(withSASL bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -107,8 +107,8 @@ func (z *Era) leftToExpire() bool {
 }
 
 // plan returns the inputs of the loop's schedule. kept counts the nodes that are checked but not
-// under the lease. busy reports whether a caller may be waiting for a response. If no response
-// arrives until end, the session is given up then.
+// under the lease, busy reports whether a caller may be waiting for a response, and end is when the
+// session is given up without a response.
 func (z *Era) plan() (held, kept, queued int, busy bool, end clock.Instant) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -121,8 +121,8 @@ func (z *Era) plan() (held, kept, queued int, busy bool, end clock.Instant) {
 }
 
 // atStake returns what may be lost while there is no connection. A session that we have given up
-// may still live on the servers, even if they return much later: they then restart its full
-// timeout. If it has lock nodes, these block other clients until we have ended it.
+// may still live on the servers, even if they return much later, because its full timeout then
+// restarts. Its lock nodes block other clients until we have ended it.
 func (z *Era) atStake(now clock.Instant) lease.Stake {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -160,8 +160,7 @@ func (z *Era) LoseIfLate(now clock.Instant) {
 
 // LoseIfUnheard ends the session if no server has responded in it for too long, whether something
 // is held or not. The servers may nevertheless receive our messages, or reject each request: then
-// they would keep the session, and its nodes would block other clients for as long as this
-// continues (F51).
+// the session and its nodes would block other clients for as long as this continues (F51).
 func (z *Era) LoseIfUnheard(now clock.Instant) {
 	z.mu.Lock()
 	var unheard error
@@ -196,9 +195,9 @@ func (z *Era) leaseEndedLocked(now clock.Instant) error {
 	return unconfirmed
 }
 
-// Lose ends the session, once: every hold in it is lost and every waiter wakes. The ZooKeeper
-// session may still live on the servers, but Lost is final for it: the client does not attach to it
-// again (see report.Connecting).
+// Lose ends the session, once: every hold in it is lost and every waiter wakes. It may still live
+// on the servers, but Lost is final: the client does not attach to it again (see
+// report.Connecting).
 func (z *Era) Lose(cause error) {
 	z.mu.Lock()
 	if z.mu.cause != nil {
@@ -223,9 +222,9 @@ func (z *Era) Lose(cause error) {
 	z.Carrier.Lost(z, cause)
 }
 
-// LoseNode ends the hold on the node, if there is one, while the ZooKeeper session continues.
-// Unless the node was deleted, it must be. If there was no caller to notify, the hold is being
-// released or is not granted yet: then the release or the attempt deletes the node.
+// LoseNode ends the hold on the node, if there is one, while the ZooKeeper session continues. If
+// the node still exists, it must be deleted: by Inside.Ended, or by the release or the attempt if
+// the hold is being released or is not granted yet, so that no caller could be notified.
 func (z *Era) LoseNode(node string, cause error) {
 	z.mu.Lock()
 	h, end := z.mu.held[node], z.mu.lease.End()
@@ -253,7 +252,7 @@ func (z *Era) checkedNodes() []string {
 
 // Hold puts a granted lock under the lease: its node, and further nodes if the hold depends on
 // several. It returns an error if the session has ended, or if its timeout leaves no margin at all.
-// It returns false without an error if the lease is too near its end: then the caller renews it and
+// It returns false without an error if the lease is too near its end: the caller then renews it and
 // tries again.
 func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) {
 	now := z.Clock.Now()
@@ -287,8 +286,8 @@ func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) 
 	return ok, err
 }
 
-// Transfer gives a held node to another holder; the node stays under the lease. It returns false if
-// the node was lost, or if the lease is too near its end for a grant.
+// Transfer gives a held node to another holder, under the same lease. It returns false if the node
+// was lost, or if the lease is too near its end for a grant.
 func (z *Era) Transfer(node string, from, to Holder) bool {
 	now := z.Clock.Now()
 	z.LoseIfLate(now)
@@ -301,8 +300,8 @@ func (z *Era) Transfer(node string, from, to Holder) bool {
 	return ok
 }
 
-// Keep removes a held node from the lease, because no caller relies on it any more. The heartbeat
-// still checks the node, and a loss is reported to by.
+// Keep removes a node from the lease, because no caller relies on it any more. The heartbeat still
+// checks the node, and by is notified of a loss.
 func (z *Era) Keep(node string, by Holder) {
 	z.mu.Lock()
 	defer z.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/zklock/zklock/internal/answer"
 )
 
-// LastError is the last response to requests that are sent again after an error that has nothing to
-// do with their content: for example, the servers throttle. A call whose context ends meanwhile
+// LastError is the last error response to requests that are retried because the error does not
+// concern their content: for example, the servers throttle. A call whose context ends meanwhile
 // includes it in its error. A zero or nil LastError has none.
 type LastError struct{ err atomic.Pointer[error] }
 

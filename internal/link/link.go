@@ -138,8 +138,8 @@ func (l *Link) watchClient(events <-chan zk.Event) {
 // End closes the link, ends the ZooKeeper session, and waits for all goroutines. It is called once,
 // after Start.
 //
-// The client sends the end of the session if it is attached. If it is not, for example because no
-// message reaches it, End sends it.
+// An attached client sends the end of the session itself. Otherwise, for example because no message
+// reaches the client, End sends it.
 func (l *Link) End(why error) {
 	z, _, conn, _ := l.now()
 	l.close(why)
@@ -161,8 +161,7 @@ func (l *Link) broadcastLocked() {
 }
 
 // stepLocked runs the state machine and reports the step, if there was one. The state changes only
-// here, so the callbacks see the steps in order, and the state already shows a step when it is
-// reported (R51).
+// here, so callbacks see the steps in order, and never before the state shows them (R51).
 func (l *Link) stepLocked(ev stateEvent) {
 	defer l.Nudge()
 	m, changed := l.mu.state.next(ev)
@@ -185,8 +184,8 @@ func (l *Link) stepLocked(ev stateEvent) {
 	l.broadcastLocked()
 }
 
-// now returns the present state of the link. conn is the number of the connection over which
-// requests are sent, or 0 if none can be sent.
+// now returns the present state of the link. conn is the connection over which requests are sent, 0
+// if none can be sent.
 func (l *Link) now() (z *Era, t *tap.Tap, conn uint64, state State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,7 +215,7 @@ func (l *Link) Server() string {
 	return server
 }
 
-// At returns the present state, and the result of Server.
+// At returns State and Server.
 func (l *Link) At() (State, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,8 +225,8 @@ func (l *Link) At() (State, string) {
 	return l.mu.state.state, l.mu.conn.addr
 }
 
-// AttachedNow returns the ZooKeeper session in which requests are sent, nil if none can be sent
-// now. err is the reason why the link is closed.
+// AttachedNow returns the ZooKeeper session in which requests are sent, nil if none can be. err is
+// the reason why the link is closed.
 func (l *Link) AttachedNow() (z *Era, changed <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,7 +266,7 @@ func (l *Link) carriesLocked(z *Era) bool {
 	return l.mu.why == nil && l.mu.state.state.Attached() && l.mu.era == z
 }
 
-// AttachedConn returns the number of the connection over which z is attached now, 0 if it is not.
+// AttachedConn implements Carrier.
 func (l *Link) AttachedConn(z *Era) (seq uint64, changed <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,8 +276,7 @@ func (l *Link) AttachedConn(z *Era) (seq uint64, changed <-chan struct{}, err er
 	return seq, l.mu.changed, l.mu.why
 }
 
-// Send passes a request to the connection over which z is attached. Without such a connection it
-// drops the request and returns false.
+// Send implements Carrier.
 func (l *Link) Send(z *Era, r *tap.Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -297,8 +295,7 @@ func (l *Link) sendLocked(r *tap.Request) bool {
 	return ok
 }
 
-// Spawn runs f on a goroutine that Close waits for. When the link is closed, it does not run f and
-// returns false.
+// Spawn implements Carrier.
 func (l *Link) Spawn(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -317,7 +314,7 @@ func (l *Link) spawnLocked(f func()) bool {
 	return true
 }
 
-// Nudge makes the Session's loop check the held and queued nodes again.
+// Nudge implements Carrier.
 func (l *Link) Nudge() {
 	select {
 	case l.wake <- struct{}{}:
@@ -325,7 +322,7 @@ func (l *Link) Nudge() {
 	}
 }
 
-// close makes the link unusable, once: nothing more starts, and all waiting callers are notified.
+// close makes the link unusable, once, and notifies all waiting callers.
 func (l *Link) close(why error) {
 	l.mu.Lock()
 	if l.mu.why != nil {
@@ -391,8 +388,8 @@ func (l *Link) attachLocked() {
 	}
 }
 
-// Lost notes that z has ended. If z was given up, it may still live on the servers. But Lost is
-// final, so the client does not attach to it again (see report.Connecting).
+// Lost implements Carrier. If z was given up, it may still live on the servers, but the client does
+// not attach to it again (see report.Connecting).
 func (l *Link) Lost(z *Era, cause error) {
 	if IsClosing(cause) {
 		return // the Session is closed

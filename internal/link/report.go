@@ -26,8 +26,8 @@ type report struct {
 }
 
 // dialServer is the client's dialer: it opens the connection, over TLS if so configured, and wraps
-// it in the mux. It ignores the client's own timeout of one second: the lookup of the name, the
-// dial, TLS and the handshake each have the Dialer's limit, and share the handshake timeout.
+// it in the mux. It ignores the client's own timeout of one second: the lookup, the dial, TLS and
+// the handshake each have the Dialer's limit, and share the handshake timeout.
 func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, error) {
 	l.mu.Lock()
 	why, old, z := l.mu.why, l.mu.conn, l.mu.era
@@ -85,8 +85,8 @@ func (l *Link) startSASL(ctx context.Context, addr string) (sasl.Exchange, error
 }
 
 // longestPause returns how long to pause before the next dial, by what may be lost. Servers that
-// all reject us, or lack SASL, accept us only after a configuration change, so a waiting caller
-// does not shorten these pauses: each try can leave a session on the server.
+// all reject us, or lack SASL, accept us only after a configuration change. A waiting caller does
+// not shorten these pauses, because each try can leave a session on the server.
 func (l *Link) longestPause(laps, servers int) time.Duration {
 	now := l.Clock.Now()
 	l.mu.Lock()
@@ -127,16 +127,15 @@ func (r report) era() *Era {
 }
 
 // Connecting decides about the client's connect request. If we have given the session up and it may
-// be alive, we end it: until it has ended, its nodes block the lock for other clients, and the
+// be alive, we use the request to end it: its nodes block the lock for other clients, and the
 // client would attach to it again. A server that reads a try has ended the session, even if its
 // response does not reach us (F51).
 //
-// A try also has a cost: at a server that rejects the close, it extends the session. So we try
-// until a server has responded, even with a rejection, or until a few tries got no response. From
-// then on the session is left to expire: it ends T and a tick later (R65), and until then its nodes
-// are ahead of the nodes of the next session (I2). When a server has responded in that next
-// session, the servers are asked again: if they were unreachable, they have not received the
-// request to end it, and begin to count T from the start.
+// A server that rejects the close has extended the session. So we try until a server has responded,
+// even with a rejection, or until a few tries got no response. The session is then left to expire:
+// it ends T and a tick later (R65), and until then its nodes are ahead of the nodes of the next
+// session (I2). When a server has responded in that next session, the servers are asked again: if
+// they were unreachable, they begin to count T from the start.
 func (r report) Connecting(session int64) tap.Approach {
 	z := r.era()
 	switch {
@@ -164,10 +163,9 @@ func (l *Link) sayAsked(z *Era, server string, outcome expire.Outcome) {
 // apart is the time limit for ending a session over separate connections.
 const apart = 2 * time.Second
 
-// askAgain asks the servers, for two seconds, to end a session that was left to expire. Until one
-// has responded or the time has passed, no request of ours is sent in the next session, so that its
-// nodes do not queue behind our own (I2). If our connection ends meanwhile, askAgain runs again on
-// the next one.
+// askAgain asks the servers, for two seconds, to end a session that was left to expire. Meanwhile
+// no request is sent in the next session, so that its nodes do not queue behind our own (I2). If
+// our connection ends first, askAgain runs again on the next one.
 func (l *Link) askAgain() {
 	l.mu.Lock()
 	z, c := l.mu.unended, l.mu.conn

@@ -36,9 +36,9 @@ var ErrTooMany = errors.New("too many lock nodes in one session")
 //	no longer exists, for any other reason      TurnUnknown       lists
 //	stays: the servers reject its deletion      TurnUnknown       lists, then watches the node
 //
-// Why check and delete are one transaction: suppose that the holder deletes its node and then
-// grants the waiter. If another client deletes the waiter's node in between, a third client is
-// first in the queue and takes the lock, and then two clients hold (I1).
+// Why check and delete are one transaction (queue.TurnAfter): suppose that the holder deletes its
+// node and then grants the waiter. If another client deletes the waiter's node in between, a third
+// client is first in the queue and takes the lock, and then two clients hold (I1).
 //
 // A waiter that may have other nodes between itself and the node ahead (HearOf) gets no handoff,
 // and watches its own node.

@@ -24,8 +24,7 @@ type Owned struct {
 }
 
 // GrantedLeases returns how many of a semaphore's leases were granted: the first ones, in the order
-// of their numbers. front is the first node in the queue, and its name is empty if the queue is
-// empty.
+// of their numbers. front is the first node in the queue; its name is empty if the queue is.
 //
 // A granted lease is in use until it is deleted, whatever the limit has become. No node records
 // that its lease was granted. But only the first client in the queue can have leases that were not:

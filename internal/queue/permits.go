@@ -8,8 +8,8 @@ import (
 // A semaphore has a queue and, beside it, leases: one child for each permit that is in use or about
 // to be. The first client in the queue creates leases and waits for capacity. Any other client
 // creates some only if capacity remains after all clients that precede it (HaveRoom), and does not
-// wait with them. So the order is kept, and a freed permit wakes one client. Exclusion does not
-// depend on that: PlaceOfLeases alone grants.
+// wait with them. So the order is kept, and a freed permit wakes one client. Exclusion depends on
+// PlaceOfLeases alone.
 
 // LeaseName is the name of a lease in Curator's semaphore, before its number. A child of another
 // name is no lease.
@@ -30,9 +30,9 @@ func OtherThanSemaphore(children, markers []string) string {
 }
 
 // PlaceOfLeases decides the position of the leases that one transaction created. They are granted
-// if, counted up to the last of them in the order of their numbers, there are no more than limit
-// leases. Later leases come behind them, and those ahead can only be deleted: so a granted lease
-// stays granted, whatever the limit becomes.
+// if there are no more than limit leases up to the last of them, in the order of their numbers.
+// Later leases come behind them, and earlier ones can only be deleted: so a granted lease stays
+// granted, whatever the limit becomes.
 //
 // The order decides and not the count: if two clients create leases for one permit, one of them is
 // granted. (Curator's semaphore counts: if its inner lock is broken, both wait.)
@@ -88,14 +88,14 @@ func PlaceOfLeases(mine, children []string, limit int) Place {
 	return p
 }
 
-// HaveRoom reports whether there is capacity for k leases in addition to the existing ones, and to
-// one for each client that precedes ours and has none yet (Without).
+// HaveRoom reports whether there is capacity for k more leases, and for one of each client that
+// precedes ours and has none yet (Without).
 //
 // The order of the requests matters. A client in the queue lists the queue before the leases, and
-// creates its own leases then. A client that does not queue creates its leases first, and then
-// lists both: an earlier list may date from a time when no client waited. A client that takes
-// permits meanwhile moves from one list to the other, so at least one of them shows it. A client
-// that wants several permits counts as one until its leases exist.
+// then creates its own. A client that does not queue creates its leases first, and then lists both:
+// an earlier list may date from a time when no client waited. A client that takes permits meanwhile
+// moves from one list to the other, so at least one of them shows it. A client that wants several
+// permits counts as one until its leases exist.
 func HaveRoom(leases, ahead, k, limit int) bool { return leases+ahead+k <= limit }
 
 // Without returns how many clients in the queue ahead of self have no leases; if self is "", of the

@@ -1,14 +1,14 @@
-// Package queue decides which node is granted. Given the children of a lock root, it returns a
-// node's position; given what a waiter has observed, it returns whether the node is granted or must
-// list again. It promises that a lock node and a node that blocks it are never granted at the same
-// time, and that no waiter is forgotten.
+// Package queue decides which node is granted. From the children of a lock root it derives a node's
+// position, and from a waiter's observations whether the node is granted or must list again. It
+// promises that a lock node and a node that blocks it are never granted at the same time, and that
+// no waiter is forgotten.
 //
 // Everything rests on one fact: servers number a root's children in the order of their creation,
 // and a list that shows our node is at least as new as our node. So the list shows each node with a
 // smaller number that still exists, even if the server lags behind.
 //
-// The package is pure. It must not send requests, wait, log, read a clock or hold a lock, and all
-// that it sees of a connection is its number. So each rule has a table that specifies it, and
+// The package is pure. It must not send requests, wait, log, read a clock or hold a lock, and it
+// sees only the numbers of connections. So each rule has a table that specifies it, and
 // explore_test.go runs the same code through every interleaving of a few clients.
 //
 // Read queue.go first: PlaceOf, inFrontNow and TurnAfter are the only proofs that no node blocks
@@ -137,9 +137,9 @@ func FrontOf(children, markers []string) string {
 	return strings.Clone(slices.MinFunc(ms, ByNumber).Name)
 }
 
-// SeenAt returns the position of self for observers: Missing, Behind or Front. It grants nothing,
-// so it uses the order alone: a granted node stays first until it is deleted. A node with the same
-// number does not precede self: a writer that also holds the read lock has two such nodes.
+// SeenAt returns the position of self for observers: Missing, Behind or Front. It uses the order
+// alone, because a granted node stays first until it is deleted. A node with the same number does
+// not precede self: a writer that also holds the read lock has two such nodes.
 func SeenAt(rule Rule, self string, children []string) Kind {
 	ms := Members(children, rule.Markers)
 	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
@@ -153,9 +153,9 @@ func SeenAt(rule Rule, self string, children []string) Kind {
 }
 
 // ForeignOf returns a child whose name ends in one of these and a number, and that is not behind
-// self, or "". If self is "", any such child counts. It serves two kinds of nodes that do not wait
-// for each other. Each list that shows the later of two such nodes also shows the earlier one, if
-// it still exists. So if such a list rejects the later one, the two are never granted together.
+// self (if self is "", any such child), or "". It serves two kinds of nodes that do not wait for
+// each other: each list that shows the later of two such nodes also shows the earlier one, if it
+// still exists. So if such a list rejects the later one, the two are never granted together.
 func ForeignOf(rule Rule, self string, children, endings []string) string {
 	own, isOne := Parse(self, rule.Markers)
 	for _, m := range Members(children, endings) {
@@ -166,11 +166,11 @@ func ForeignOf(rule Rule, self string, children, endings []string) string {
 	return ""
 }
 
-// PlaceOf decides the position of self among the children of the lock root, by its rule. Their
-// numbers order them. Below the counter's end servers never repeat a number, but a client that
-// creates a node by name can: hence Twin and areTied. We assume that no client creates a node with
-// a smaller number than those in the queue, except a writer that also takes the read lock: it
-// creates one with its own number (Rule.staysAlone).
+// PlaceOf decides the position of self among the children of the lock root, by its rule and their
+// numbers. Below the counter's end servers never repeat a number, but a client that creates a node
+// by name can: hence Twin and areTied. We assume that no client creates a node with a smaller
+// number than those in the queue, except a writer that also takes the read lock, with its own
+// number (Rule.staysAlone).
 func PlaceOf(rule Rule, self string, children []string) Place {
 	ms := Members(children, rule.Markers)
 	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
@@ -271,9 +271,9 @@ func inFrontNow(k evidence) bool {
 	}
 	// A node of our own ZooKeeper session may have been deleted with the session, and our node too.
 	// Normally such a node is not watched: it hands off (TurnAfter), or we are notified of its
-	// deletion (AheadIsGone). (If a node was deleted before we could watch it, we do not learn its
-	// owner. But if our node was deleted with it, our event arrived before the response that
-	// reported it missing.)
+	// deletion (AheadIsGone). (If it was deleted before we could watch it, its owner is unknown.
+	// But if our node was deleted with it, our event arrived before the response that reported it
+	// missing.)
 	if k.ours {
 		return false
 	}

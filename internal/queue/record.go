@@ -87,8 +87,8 @@ type Reading struct {
 //
 // If the record names no node, that may be outdated: the write against its version detects this. If
 // it names another node, the proof shows that the node does not exist. But a record read before the
-// proof may name a holder that has released since. We must not wait for that one. And a delay that
-// began at that time would end too early, because the holder was still alive.
+// proof may name a holder that was alive then and has released since. We must not wait for that
+// one, and a delay that began at that time would end too early.
 func (w Walk) RecordRead(r Reading) Walk {
 	isNews := r.Synced || r.Conn != 0 && r.Conn == w.proof
 	switch w.Sync = false; {
@@ -113,8 +113,8 @@ func (w Walk) DelayOver() Walk {
 }
 
 // RecordWritten handles the response to the transaction that checks our node and records the grant:
-// IsThere if it was executed, IsGone if our node does not exist, NotTold if there was no response
-// or the record had changed.
+// IsThere if executed, IsGone if our node does not exist, NotTold without a response or if the
+// record had changed.
 func (w Walk) RecordWritten(f Finding) Walk {
 	switch f {
 	case IsThere:

@@ -13,7 +13,7 @@ const (
 	WriteName = "__WRIT__" // of a writer
 )
 
-// Rule contains all that differs between the recipes that share one queue: a mutex, a writer, a
+// Rule contains the differences between the recipes that share one queue: a mutex, a writer, a
 // reader. Nodes of all three are ordered by their numbers. A mutex and a writer wait for every node
 // ahead; a reader, for all except readers.
 type Rule struct {
@@ -54,10 +54,10 @@ const (
 //
 // If all are watched, the deletion of the last one grants. Otherwise the event of the predecessor,
 // or of the farthest watched node, leads to a list. A mutex or a writer behind a few readers
-// watches the readers and the node that they wait for: when that is deleted, it lists while they
-// hold, and afterwards needs only their events. In all other positions it also watches the node
-// ahead of its predecessor: when that is deleted, ours is probably second in the queue. Readers do
-// not: every reader behind a writer would list.
+// watches them and the node that they wait for: when that is deleted, it lists while they hold, and
+// afterwards needs only their events. In all other positions it also watches the node ahead of its
+// predecessor: when that is deleted, ours is probably second in the queue. Readers do not: every
+// reader behind a writer would list.
 func (r Rule) watches(near []Member, ahead int) int {
 	every := func(is func(name string) bool) bool {
 		return !slices.ContainsFunc(near, func(m Member) bool { return !is(m.Name) })

@@ -2,8 +2,8 @@ package queue
 
 // InFront returns how many of several nodes may be granted now. One transaction has created them in
 // as many queues, and places has their positions, in the order in which their locks are taken. The
-// result is the number of nodes before the first blocked one. That one may stay and wait. The nodes
-// after it must be deleted at once.
+// nodes before the first blocked one are granted. That one may stay and wait. The nodes after it
+// must be deleted at once.
 //
 // So no client has a node that a client taking the locks one by one, in that order, would not have:
 // all locks that it waits for come after all locks that it holds. Waiting in several queues at once

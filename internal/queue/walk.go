@@ -126,8 +126,8 @@ func (w Walk) NotListed(r Finding) Walk {
 	return w.anew(ToList)
 }
 
-// StoodBehind handles whether the predecessor will notify us. If it does not hand off, we watch our
-// own node, and are only notified of the other's deletion.
+// StoodBehind handles whether the predecessor will notify us. Without a handoff, we watch our own
+// node, and are only notified of the other's deletion.
 func (w Walk) StoodBehind(ok bool) Walk {
 	w.Next = ToWatchOwn
 	if ok && !w.NoTurn {
@@ -169,8 +169,8 @@ func (w Walk) Watched(r Finding, owner int64, conn uint64) Walk {
 	return w
 }
 
-// WillBeTold notes that the blocker at At belongs to our own session and needs no watch: we are
-// notified when it is deleted (AheadIsGone).
+// WillBeTold notes that the blocker at At belongs to our own session: it needs no watch, because we
+// are notified of its deletion (AheadIsGone).
 func (w Walk) WillBeTold() Walk { return w.nextAhead() }
 
 func (w Walk) nextAhead() Walk {
