@@ -253,7 +253,7 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 //	─────────────────────────────────── ────────────────────────────────────────── ────────
 //	1 record: version changed           readRecord will read it again              at once
 //	  record: write rejected            delete without the record                  at once
-//	2 w's node is missing               w queues again; try the waiter behind it   at once
+//	2 w's node is missing               w queues again; next may have another one  at once
 //	3 w's node may not be checked, or   skip(w): delete without a handoff          at once
 //	  NoNode for one of two nodes
 //	4 NoNode for one of several nodes   nothing was deleted: delete singly         at once
@@ -263,10 +263,10 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 //	8 the session or Session has ended  the session deletes its nodes              end
 //	9 no response, throttled, rejected  unanswered; Refused on the first reject    pause
 //
-// After a success with a waiter, w holds the lock (TurnIsYours) and case 6 or 7 follows.
+// After a success with a waiter, w is notified (TurnIsYours), and case 6 or 7 follows.
 //
-// An outcome "at once" changes the next request: it has no w, no record, or fewer nodes. So the
-// loop makes progress, and only case 9 repeats the same request.
+// An outcome "at once" changes the next request: it has another w or none, the record's new version
+// or no record, or fewer nodes. Only case 9 repeats the same request.
 //
 // Why NoNode counts as success after a lost response: the delete is sent, the server executes it,
 // and the connection breaks. The session lives on at the next server, and the second delete gets
