@@ -55,7 +55,7 @@ type Stage uint8
 
 const (
 	ToList        Stage = iota // list the queue
-	ToStandBehind              // wait for a handoff or notification, if the predecessor belongs to our own session
+	ToStandBehind              // register for a handoff or notification, if the predecessor belongs to our own session
 	ToAwaitTurn                // wait until it arrives
 	ToWatchOwn                 // watch our own node first: if both nodes are deleted, we must be notified about ours
 	ToWatchAhead               // watch the next blocker, or have its deletion reported if it belongs to our own session
@@ -63,7 +63,7 @@ const (
 	ToReadRecord               // no node blocks ours: read which node held last
 	ToAwaitDelay               // wait: the last holder disappeared
 	ToWriteRecord              // record the grant
-	ToGrant                    // no node blocks ours, and no delay applies
+	ToGrant                    // no node blocks ours; with a lock-delay, the grant is recorded
 	ToQueueAgain               // our node has no position of its own in the queue: queue again at the tail
 	ToEnd                      // no node is granted here (exhausted)
 )
