@@ -135,7 +135,7 @@ func (r report) era() *Era {
 // even with a rejection, or until a few tries got no response. The session is then left to expire:
 // it ends T and a tick later (R65), and until then its nodes are ahead of the nodes of the next
 // session (I2). When a server has responded in that next session, the servers are asked again: if
-// they were unreachable, they begin to count T from the start.
+// they were unreachable, no try has reached them, and they begin to count T from the start.
 func (r report) Connecting(session int64) tap.Approach {
 	z := r.era()
 	switch {
@@ -163,9 +163,9 @@ func (l *Link) sayAsked(z *Era, server string, outcome expire.Outcome) {
 // apart is the time limit for ending a session over separate connections.
 const apart = 2 * time.Second
 
-// askAgain asks the servers, for two seconds, to end a session that was left to expire. Meanwhile
-// no request is sent in the next session, so that its nodes do not queue behind our own (I2). If
-// our connection ends first, askAgain runs again on the next one.
+// askAgain asks the servers to end a session that was left to expire, until one has responded, for
+// two seconds at most. Meanwhile no request is sent in the next session, so that its nodes do not
+// queue behind our own (I2). If our connection ends first, askAgain runs again on the next one.
 func (l *Link) askAgain() {
 	l.mu.Lock()
 	z, c := l.mu.unended, l.mu.conn
