@@ -192,7 +192,8 @@ func (d *Dialer) dialRaw(ctx context.Context, to To, at string) (c, raw net.Conn
 		defer cancel()
 		raw, err = d.how.Connect(dctx, to.Network, at)
 	}
-	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) { // it was accepted, and closed before the dial had returned
+	// A connection that was accepted, and closed before the dial had returned.
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		err = hungUp(err, d.how.overTLS())
 	}
 	if err != nil || !d.how.overTLS() {

@@ -22,7 +22,7 @@ type Log struct {
 	stderr  slog.Handler // for a record with which the user's handler has panicked
 	records chan slog.Record
 	dropped atomic.Int64
-	debugs  atomic.Bool // the user wants debug records, as of the last record: creating them for each acquire costs more than this check
+	debugs  atomic.Bool // the user wanted debug records at the last record: creating them costs more than this check
 	stop    chan struct{}
 	done    chan struct{}
 }

@@ -31,7 +31,7 @@ type Era struct {
 	Carrier  Carrier
 	Inside   Inside // set once, before the session is attached
 	Password secret.Bytes
-	Longest  int           // in bytes: the longest request that its servers accept. Set together with Inside, unless it is the servers' default
+	Longest  int           // bytes in the longest request that its servers accept; set with Inside unless it is the default
 	ended    chan struct{} // closed when the session ends
 
 	mu struct {
@@ -39,7 +39,7 @@ type Era struct {
 		cause      error // why the session ended
 		lease      lease.Lease
 		heard      clock.Instant     // when its server last responded
-		served     clock.Instant     // when it last responded to a request, or when a server first re-attached the session after that
+		served     clock.Instant     // when it last answered a request, or a server first re-attached the session after that
 		unserved   bool              // no request has been answered since a server re-attached the session
 		server     string            // that server
 		unanswered int               // once it has ended: how many tries to end it on a server got no response

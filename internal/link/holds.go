@@ -135,7 +135,7 @@ func (z *Era) atStake(now clock.Instant) lease.Stake {
 		return lease.Stake{Kind: lease.Alive, Left: left}
 	case now.Sub(z.mu.overAt) < 2*time.Second: // the client's pause, and the first try
 		return lease.Stake{Kind: lease.GivenUp}
-	case z.mu.inTheWay && (now < z.unheardLocked() || left > -t && z.mu.unanswered > 0): // servers are reachable, and do not respond
+	case z.mu.inTheWay && (now < z.unheardLocked() || left > -t && z.mu.unanswered > 0): // servers are reachable, but silent
 		return lease.Stake{Kind: lease.Lingers}
 	case z.mu.inTheWay:
 		return lease.Stake{Kind: lease.Leftover}

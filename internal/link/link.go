@@ -73,7 +73,7 @@ type Link struct {
 		era        *Era        // the current one; nil before the first and after an expiry
 		state      stateMachine
 		at         string        // the server to which we are attached, or were last; "" before
-		unended    *Era          // a session that was left to expire: when a server has responded to us, the servers are asked again to end it
+		unended    *Era          // a session left to expire: when a server has responded to us, the servers are asked again to end it
 		asking     bool          // they are being asked
 		hungUpOn   int           // length of the request at which the last connection ended without a response
 		hangUps    int           // on how many connections in a row
@@ -82,7 +82,7 @@ type Link struct {
 		why        error         // why it is closed
 		changed    chan struct{} // closed at each change of the fields above
 
-		unknown map[wire.Op]int // connections that servers have ended at a request of this kind, without responding to any (hangup.go)
+		unknown map[wire.Op]int // connections that servers ended at a request of this kind, without responding to any (hangup.go)
 	}
 }
 

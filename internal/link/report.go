@@ -55,7 +55,7 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	}
 	ctx, cancel := l.dials.Until(d.Deadline)
 	defer cancel()
-	exchange, err := l.startSASL(ctx, addr) // before the connect request: a session that cannot be used should not be kept alive
+	exchange, err := l.startSASL(ctx, addr) // before the connect request, so as not to keep a useless session alive
 	if err != nil {
 		_ = raw.Close()
 		l.unauthenticated(addr, addr, fmt.Errorf("SASL: %w", err))

@@ -60,7 +60,7 @@ func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
 	switch e.kind {
 	case attached:
 		switch {
-		case e.session != m.session || m.state == Connecting || m.state == Lost: // a session that has ended is never attached again (link.attachLocked)
+		case e.session != m.session || m.state == Connecting || m.state == Lost: // a session that has ended is never attached again
 			return stateMachine{Connected, e.session}, true
 		case m.state == Suspended:
 			return stateMachine{Reconnected, e.session}, true

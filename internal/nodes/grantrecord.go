@@ -53,7 +53,8 @@ func (x *Deletion) readRecord() bool {
 		return true
 	}
 	ctx := context.Background()
-	if _, err := z.Ask(ctx, wire.OpSync, wire.PathRequest{Path: m.Root}); err != nil { // without a sync, a server that lags could show an old version again and again
+	// Without a sync, a server that lags could show an old version again and again.
+	if _, err := z.Ask(ctx, wire.OpSync, wire.PathRequest{Path: m.Root}); err != nil {
 		return z.IsOver() // the request returns the error
 	}
 	var root wire.DataResponse

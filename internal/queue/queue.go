@@ -96,9 +96,9 @@ func Members(children, markers []string) []Member {
 // Place is the position of a node in its queue.
 type Place struct {
 	Kind        Kind
-	Predecessor string   // Behind: the nearest node that blocks ours; Exhausted: a node that must be deleted first, "" if there is none
+	Predecessor string   // Behind: the nearest node that blocks ours; Exhausted: a node that must be deleted first, or ""
 	Further     []string // Behind: the other blockers that are watched, nearest first (see Rule.watches)
-	Ahead       int      // Behind: how many nodes block ours. If all are watched, ours is unblocked when the last one is deleted
+	Ahead       int      // Behind: how many nodes block ours; if all are watched, the deletion of the last one unblocks it
 	Holds       bool     // Behind: no node of any kind precedes the predecessor: it is the holder
 	LastHolds   bool     // Behind: no node of any kind precedes the last of Further
 	Replaced    bool     // Behind: another node may replace a watched one after its deletion (see staysAlone)
@@ -254,8 +254,10 @@ type evidence struct {
 	replaced bool // another node may have replaced one of them
 	ours     bool // a watched node belongs to our own ZooKeeper session
 
-	conn                         uint64 // the present connection, 0 if there is none
-	listConn, ownConn, aheadConn uint64 // the connections of the list, of the watch on our node, and of the watches on the blockers; 0 if not sure
+	conn uint64 // the present connection, 0 if there is none
+	// The connections of the list, of the watch on our node, and of the watches on the blockers; 0
+	// if not sure.
+	listConn, ownConn, aheadConn uint64
 
 	ownFired bool // an event of our own node has arrived
 }
@@ -298,7 +300,7 @@ type Turn uint8
 const (
 	NoTurn      Turn = iota // nothing yet
 	TurnIsYours             // no node blocks ours: the lock was handed off
-	TurnUnknown             // no handoff is possible: the releaser retries without the waiter, which lists when the predecessor is deleted
+	TurnUnknown             // no handoff is possible: the releaser retries without the waiter, which lists afterwards
 	NodeIsGone              // our own node is deleted
 	AheadIsGone             // the predecessor is deleted, by a successful delete of it alone, so ours was not deleted with it
 )
@@ -318,7 +320,7 @@ func TurnAfter(done bool, failed int, noNode bool) Turn {
 		return TurnIsYours
 	case failed == 0 && noNode:
 		return NodeIsGone
-	case failed == 0, failed < 0 && noNode: // we may not check the node; or the response does not show which of the two is missing
+	case failed == 0, failed < 0 && noNode: // we may not check the node; or it is not clear which of the two is missing
 		return TurnUnknown
 	}
 	return NoTurn
