@@ -98,7 +98,7 @@ type Place struct {
 	Kind        Kind
 	Predecessor string   // Behind: the nearest node that blocks ours; Exhausted: a node that must be deleted first, or ""
 	Further     []string // Behind: the other blockers that are watched, nearest first (see Rule.watches)
-	Ahead       int      // Behind: how many nodes block ours; if all are watched, the deletion of the last one unblocks it
+	Ahead       int      // Behind: how many nodes block ours; if all are watched, the deletion of the last one unblocks ours
 	Holds       bool     // Behind: no node of any kind precedes the predecessor: it is the holder
 	LastHolds   bool     // Behind: no node of any kind precedes the last of Further
 	Replaced    bool     // Behind: another node may replace a watched one after its deletion (see staysAlone)
@@ -300,7 +300,7 @@ type Turn uint8
 const (
 	NoTurn      Turn = iota // nothing yet
 	TurnIsYours             // no node blocks ours: the lock was handed off
-	TurnUnknown             // no handoff is possible: the releaser retries without the waiter, which lists afterwards
+	TurnUnknown             // no handoff is possible: the releaser retries without the waiter, which lists after the deletion
 	NodeIsGone              // our own node is deleted
 	AheadIsGone             // the predecessor is deleted, by a successful delete of it alone, so ours was not deleted with it
 )
