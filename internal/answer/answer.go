@@ -1,9 +1,11 @@
-// Package answer says what the end of a request means: its answer, a server's code, or its fate if there was no answer. It
-// promises that nothing is concluded from what says nothing: what is not surely done or surely refused is unknown.
+// Package answer interprets the end of a request: its response, a server's code, or its fate if
+// there was no response. It promises to conclude nothing without evidence: if a request was not
+// certainly executed and not certainly rejected, the outcome is unknown.
 //
-// It is pure: errors and codes in, meaning out. It must not ask, wait, log or look at a clock.
+// It is pure: errors and codes in, meaning out. It must not send requests, wait, log or read a
+// clock.
 //
-// Read fate.go first: what becomes of a create. Then OutcomeOf.
+// Read fate.go first: the fate of a create. Then OutcomeOf.
 package answer
 
 import (
@@ -17,18 +19,19 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Outcome of a request that changes something: what its error says about the server.
+// Outcome is the effect of a request that changes something on the servers, as far as its error
+// shows.
 type Outcome int
 
 const (
-	Applied    Outcome = iota // answered with success
-	TurnedDown                // answered with an error that stays
-	NotNow                    // surely not done, and may be done if asked again
-	Unknown                   // sent, perhaps, and not answered: only a later look can tell
+	Applied    Outcome = iota // executed successfully
+	TurnedDown                // rejected with an error that will not change
+	NotNow                    // certainly not executed, but a retry may succeed
+	Unknown                   // perhaps sent, and no response: only a later list can show the effect
 )
 
-// OutcomeOf classifies the error of a request. If it is not surely one of the first three outcomes, it is unknown: an orphan
-// costs more than a second look.
+// OutcomeOf classifies the error of a request. If it is not certainly one of the first three
+// outcomes, it is unknown: an orphan costs more than a second list.
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Applied
@@ -53,11 +56,12 @@ func ServerCode(err error) wire.Code {
 	return code
 }
 
-// IsRefusal says that the servers will not do it, neither now nor later. Busy servers, or none to ask, are no refusal.
+// IsRefusal reports whether the servers will not execute the request, neither now nor later. Busy
+// or unreachable servers do not count as a rejection.
 func IsRefusal(err error) bool { return OutcomeOf(err) == TurnedDown }
 
-// Denied says which request lacked which permission on which node: the client's own error says only "not authenticated".
-// CREATE and DELETE are permissions on the parent.
+// Denied adds which request lacked which permission on which node: the client's own error is only
+// "not authenticated". CREATE and DELETE are permissions on the parent.
 func Denied(err error, request, permission, path string) error {
 	if !errors.Is(err, zk.ErrNoAuth) {
 		return err
@@ -65,12 +69,12 @@ func Denied(err error, request, permission, path string) error {
 	return fmt.Errorf("%s: no %s permission on %s: %w", request, permission, path, err)
 }
 
-// IsAny says whether the error is, or wraps, one of those.
+// IsAny reports whether the error is, or wraps, one of the given errors.
 func IsAny(err error, of ...error) bool {
 	return slices.ContainsFunc(of, func(target error) bool { return errors.Is(err, target) })
 }
 
-// ErrOfMulti says which of n operations failed, and how.
+// ErrOfMulti returns which of n operations failed, and its error.
 func ErrOfMulti(a tap.Answer, n int) (i int, err error) {
 	_, i, err = ResultsOf(a, n)
 	return i, err
@@ -87,7 +91,7 @@ func ResultsOf(a tap.Answer, n int) (results []wire.MultiResult, i int, err erro
 	if len(results) != n {
 		return nil, -1, fmt.Errorf("%w: %d results of %d operations", wire.ErrMalformed, len(results), n)
 	}
-	for i, r := range results { // those before the one that failed are clean
+	for i, r := range results { // the results before the failed one have no error
 		if r.Err != wire.OK {
 			return nil, i, codeErr(r.Err)
 		}
@@ -95,8 +99,8 @@ func ResultsOf(a tap.Answer, n int) (results []wire.MultiResult, i int, err erro
 	return results, -1, nil
 }
 
-// ErrOf returns what the answer says, as an error of the zk package if it has one for it. Without an answer, the error is, or wraps,
-// zk.ErrConnectionClosed.
+// ErrOf returns the result of the request as an error, from the zk package if it has one for the
+// code. Without a response, the error is, or wraps, zk.ErrConnectionClosed.
 func ErrOf(a tap.Answer) error {
 	switch {
 	case a.Why != nil:
@@ -107,7 +111,7 @@ func ErrOf(a tap.Answer) error {
 	return codeErr(a.Code)
 }
 
-// codeErr turns a server's code into the error that the client has for it; nil for success.
+// codeErr converts a server's code to the client's error for it; nil for success.
 func codeErr(code wire.Code) error {
 	if code == wire.OK {
 		return nil
@@ -118,8 +122,8 @@ func codeErr(code wire.Code) error {
 	return code
 }
 
-// WithCode adds the code to an error of the zk package that a server's response stands for. An error without such a text has the code
-// in it already.
+// WithCode adds the code to an error of the zk package that represents a server's response. Any
+// other error contains the code already.
 func WithCode(err error) error {
 	for code, known := range zkErrors {
 		if errors.Is(err, known) {

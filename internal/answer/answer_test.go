@@ -15,7 +15,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Errors are those of the zk package where it has one, and tell the code's name where it has none.
+// A code becomes an error of the zk package if it has one, and otherwise an error with the code's
+// name.
 func TestCodeError(t *testing.T) {
 	require.NoError(t, codeErr(wire.OK))
 	for code, want := range map[wire.Code]error{wire.NoNode: zk.ErrNoNode, wire.SessionMoved: zk.ErrSessionMoved, wire.SessionExpired: zk.ErrSessionExpired, wire.NoAuth: zk.ErrNoAuth} {
@@ -29,7 +30,8 @@ func TestCodeError(t *testing.T) {
 	require.Zero(t, ServerCode(errors.New("something else")))
 }
 
-// R111: an error of the zk package gets the code that its own text does not have, and no other error changes.
+// R111: an error of the zk package gets the code that its own text does not have, and no other
+// error changes.
 func TestWithCode(t *testing.T) {
 	moved := WithCode(zk.ErrSessionMoved)
 	require.ErrorIs(t, moved, zk.ErrSessionMoved)
@@ -39,7 +41,7 @@ func TestWithCode(t *testing.T) {
 	}
 }
 
-// What the answer to a request means to who asked.
+// The error that the caller of a request gets for a response.
 func TestAnswerErr(t *testing.T) {
 	require.NoError(t, ErrOf(tap.Answer{Fate: tap.WasAnswered}))
 	require.ErrorIs(t, ErrOf(tap.Answer{Fate: tap.WasAnswered, Code: wire.NoNode}), zk.ErrNoNode)
@@ -47,8 +49,8 @@ func TestAnswerErr(t *testing.T) {
 	require.ErrorIs(t, ErrOf(tap.Answer{}), zk.ErrConnectionClosed)
 }
 
-// What the client's errors say about a request that changes something. A doubt is "unknown": an orphan costs more
-// than a second look (R2, R23).
+// The outcome of a request that changes something, by the client's error. A doubt is "unknown": an
+// orphan costs more than a second list (R2, R23).
 func TestOutcomeOf(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -2,23 +2,23 @@ package answer
 
 import "github.com/zklock/zklock/internal/tap"
 
-// CreateFate is what the end of a create means for the node that it was to make.
+// CreateFate is the effect of a create, as its end shows.
 type CreateFate int
 
 const (
-	NodeMade    CreateFate = iota // it is there, and its name known
+	NodeMade    CreateFate = iota // the node exists, and its name is known
 	NothingMade                   // try again
-	NodeDenied                    // nothing was made, and nothing will be
-	NodeUnclear                   // it may be there or not: look for it, and never create again before (I2)
-	GoneIfMade                    // it dies with its session, which is over (F5)
+	NodeDenied                    // no node was created, and none will be
+	NodeUnclear                   // the node may exist or not: search for it, and never create again before (I2)
+	GoneIfMade                    // the node is deleted with its session, which has ended (F5)
 )
 
-// FateOf says what has become of a node. It goes by the fate of its create, by the answer if there was one, and by whether
-// the ZooKeeper session is over.
+// FateOf returns what happened to a node, from the fate of its create, the response if there was
+// one, and whether the ZooKeeper session has ended.
 func FateOf(f tap.Fate, o Outcome, over bool) CreateFate {
 	switch {
 	case f == tap.WasAnswered && o == TurnedDown:
-		return NodeDenied // it was asked in time, and that is the answer
+		return NodeDenied // it was sent in time, and this is its response
 	case over:
 		return GoneIfMade
 	case f == tap.NeverSent:

@@ -25,7 +25,7 @@ func TestFateOf(t *testing.T) {
 		{tap.WasAnswered, TurnedDown, over, NodeDenied}, // the answer stays the answer
 		{tap.WasAnswered, NotNow, lives, NothingMade},   // throttled (F28)
 		{tap.WasAnswered, NotNow, over, GoneIfMade},
-		{tap.WasAnswered, Unknown, lives, NodeUnclear}, // a code that says nothing
+		{tap.WasAnswered, Unknown, lives, NodeUnclear}, // a code that proves nothing
 		{tap.WasAnswered, Unknown, over, GoneIfMade},
 
 		{tap.NoAnswer, Unknown, lives, NodeUnclear}, // F3

@@ -1,7 +1,9 @@
-// Package certs reads the certificates of TLS from files that somebody renews. It promises that a new file is used from the next time
-// on that anybody asks, that the last good ones go on while a file is missing or half written, and that no log shows a key.
+// Package certs reads the certificates of TLS from files that are renewed while the process runs.
+// It promises that a new file is used from the next call on, that the last good ones stay in use
+// while a file is missing or half written, and that no log shows a key.
 //
-// It must not know of connections, and it starts no goroutine. It says nothing itself: whoever asks is told.
+// It has no access to connections, starts no goroutine, and does not log: each call returns its
+// News.
 package certs
 
 import (
@@ -17,10 +19,12 @@ import (
 	"github.com/zklock/zklock/internal/secret"
 )
 
-// Names are the files, in PEM: the authorities to trust, and our own certificate with its key. CA, or Cert with Key, may be "".
+// Names are the files, in PEM: the authorities to trust, and our own certificate with its key. CA,
+// or Cert with Key, may be "".
 type Names struct{ CA, Cert, Key string }
 
-// Check says what is wrong with the names, and what to give.
+// Check returns an error if no file is named, or only one of a certificate and its key. The error
+// states which files to give.
 func (n Names) Check() error {
 	switch {
 	case n == Names{}:
@@ -33,13 +37,13 @@ func (n Names) Check() error {
 
 func (n Names) all() [3]string { return [3]string{n.CA, n.Cert, n.Key} }
 
-// Files are files and what they last had that was good. All methods may be called from any goroutine.
+// Files has the files and their last good content. All methods may be called from any goroutine.
 type Files struct {
 	names Names
 	mu    struct {
-		sync.Mutex                // held while the files are read, and by nobody who must not wait for that
-		from       [3]os.FileInfo // the files that good is from, nil for one without a name
-		bad        string         // what was last wrong, since good was read
+		sync.Mutex                // held while the files are read
+		from       [3]os.FileInfo // the files that the last good content is from, nil for one without a name
+		bad        string         // the last problem since the good content was read
 	}
 	good struct {
 		sync.Mutex
@@ -47,14 +51,13 @@ type Files struct {
 	}
 }
 
-// material is what the files have.
 type material struct {
-	pem   [3]secret.Bytes // as the names
+	pem   [3]secret.Bytes // in the order of the names
 	roots *x509.CertPool  // nil for the system's
 	pair  *tls.Certificate
 }
 
-// Open reads the files. It returns an error if one cannot be read, or has not what it should.
+// Open reads the files. It returns an error if one cannot be read, or lacks the expected content.
 func Open(names Names) (*Files, error) {
 	f := &Files{names: names}
 	if err := names.Check(); err != nil {
@@ -64,7 +67,8 @@ func Open(names Names) (*Files, error) {
 	return f, err
 }
 
-// Keep returns files of which these bytes are the last good ones. It does not read the files: the next Config does.
+// Keep returns files with these bytes as their last good content. It does not read the files: the
+// next Config does.
 func Keep(names Names, ca, cert []byte, key secret.Bytes) (*Files, error) {
 	f := &Files{names: names}
 	m, err := parse(names, [3]secret.Bytes{secret.Of(ca), secret.Of(cert), key})
@@ -72,16 +76,16 @@ func Keep(names Names, ca, cert []byte, key secret.Bytes) (*Files, error) {
 	return f, err
 }
 
-// News is what has come of a look at the files.
+// News is the result of a check of the files.
 type News struct {
 	Renewed bool   // they had changed, and were read
-	Err     error  // they cannot be used now, and the last good ones go on
-	First   bool   // the look before found nothing wrong, or something else
+	Err     error  // they cannot be used now, and the last good ones stay in use
+	First   bool   // the previous check found no problem, or another one
 	Cert    string // our certificate, for people; "" for none
 }
 
-// Config returns a configuration like base, nil for the default, with what the files have now. If they cannot be used, it has what they last
-// had.
+// Config returns a configuration like base, nil for the default, with the present content of the
+// files. If that cannot be used, it has their last good content.
 func (f *Files) Config(base *tls.Config) (*tls.Config, News) {
 	news, err := f.look()
 	f.mu.Lock()
@@ -108,7 +112,7 @@ func (f *Files) Config(base *tls.Config) (*tls.Config, News) {
 	return c, news
 }
 
-// PEM returns what the files last had that was good.
+// PEM returns the last good content of the files.
 func (f *Files) PEM() (ca, cert []byte, key secret.Bytes) {
 	m := f.last()
 	return m.pem[0].Reveal(), m.pem[1].Reveal(), m.pem[2]
@@ -126,8 +130,9 @@ func (f *Files) setGood(m material) {
 	f.good.is = func() material { return m }
 }
 
-// look reads the files if any has changed: another file has its name, or its time of modification or size is another. It asks that before
-// it reads. So a file that is written while it is read looks changed the next time.
+// look reads the files if any has changed: its name refers to another file, or its modification
+// time or size is different. It checks this before it reads, so a file that is written while it is
+// read looks changed the next time.
 func (f *Files) look() (news News, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,8 +200,8 @@ func parse(names Names, pem [3]secret.Bytes) (m material, err error) {
 	return m, nil
 }
 
-// isCut says whether the end of a file is missing. What has other certificates before that could be used, and would trust fewer authorities,
-// or show half a chain.
+// isCut reports whether the end of a file is missing. A file with other certificates before that
+// point could be used, and would trust fewer authorities, or present half a chain.
 func isCut(b []byte) bool {
 	for block := new(pem.Block); block != nil; {
 		block, b = pem.Decode(b)

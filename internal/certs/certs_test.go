@@ -1,6 +1,7 @@
 package certs
 
-// These tests attack certs.go: files that change under whoever reads them, and what stays of them.
+// These tests attack certs.go: files that change while they are read, and the content that stays in
+// use.
 
 import (
 	"crypto/ecdsa"
@@ -40,7 +41,7 @@ func write(t *testing.T, name string, b []byte) {
 	require.NoError(t, os.WriteFile(name, b, 0o600))
 }
 
-// files are those of certificate number 1, which is its own authority.
+// files returns the files of certificate number 1, which is its own authority.
 func files(t *testing.T) (n Names, f *Files) {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,7 +61,8 @@ func number(t *testing.T, c *tls.Config) int64 {
 	return c.Certificates[0].Leaf.SerialNumber.Int64()
 }
 
-// F56: a renewal is used from the next look on, and is told once. Without one nothing is told.
+// F56: a renewal is used from the next check on, and is reported once. Without one nothing is
+// reported.
 func TestFiles_Renewed(t *testing.T) {
 	n, f := files(t)
 	for i := range int64(3) {
@@ -78,7 +80,8 @@ func TestFiles_Renewed(t *testing.T) {
 	}
 }
 
-// A file of the same size and time that another takes the name of is another file: a mesh swaps symbolic links.
+// A file of the same size and time that takes the name of another is another file: a mesh swaps
+// symbolic links.
 func TestFiles_Swapped(t *testing.T) {
 	n, f := files(t)
 	before, _ := f.Config(nil)
@@ -98,8 +101,8 @@ func TestFiles_Swapped(t *testing.T) {
 	require.False(t, before.RootCAs.Equal(after.RootCAs))
 }
 
-// F56: files that are missing, half written, or of two renewals: the last good ones go on. Each trouble is told once, and the next good
-// ones are used.
+// F56: files that are missing, half written, or of two renewals: the last good ones stay in use.
+// Each problem is reported once, and the next good ones are used.
 func TestFiles_Spoilt(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, n Names){
 		"no authorities": func(t *testing.T, n Names) { require.NoError(t, os.Remove(n.CA)) },
@@ -160,7 +163,8 @@ func TestFiles_Spoilt(t *testing.T) {
 	}
 }
 
-// What the files say replaces what the configuration says, and the rest of that stays.
+// The content of the files replaces the same fields of the configuration, and its other fields
+// stay.
 func TestFiles_Base(t *testing.T) {
 	n, f := files(t)
 	base := &tls.Config{ServerName: "zk.test", MinVersion: tls.VersionTLS13, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }}
@@ -180,7 +184,7 @@ func TestFiles_Base(t *testing.T) {
 	require.Nil(t, c.RootCAs, "the system's")
 }
 
-// What was kept is used until the files can be read, and at once replaced by what they have.
+// The kept content is used until the files can be read, and then replaced by theirs at once.
 func TestKeep(t *testing.T) {
 	n, f := files(t)
 	ca, cert, key := f.PEM()

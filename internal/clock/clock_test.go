@@ -25,12 +25,13 @@ func TestClock_CountsSuspend(t *testing.T) {
 	})
 }
 
-// F20: somebody sets the wall clock. The lease's clock does not see it.
+// F20: the wall clock is set. The lease's clock does not change.
 func TestClock_IgnoresTheWallClock(t *testing.T) {
 	c := New(nil)
 	for _, step := range []int64{3600, -7200} {
-		// A time.Time read from both clocks keeps the seconds of the wall clock above 30 bits of nanoseconds. To
-		// shift those of the start one way is as good as to set the clock the other.
+		// A time.Time read from both clocks keeps the seconds of the wall clock above 30 bits of
+		// nanoseconds. Shifting the seconds of the start one way has the same effect as setting the
+		// clock the other way.
 		before := c.start
 		*(*uint64)(unsafe.Pointer(&c.start)) += uint64(step) << 30
 		require.Equal(t, time.Duration(step)*time.Second, c.start.Round(0).Sub(before.Round(0)), "package time works otherwise: the wall clock was not set")
@@ -38,8 +39,8 @@ func TestClock_IgnoresTheWallClock(t *testing.T) {
 	}
 }
 
-// F20, on macOS: somebody sets the wall clock while the time since the boot is worked out, at any point of it, once or again
-// and again. No instant is off by that step.
+// F20, on macOS: the wall clock is set while the time since the boot is computed, at any point of
+// the computation, once or again and again. No instant is off by that step.
 func TestSinceBoot_ClockStep(t *testing.T) {
 	const tick = time.Millisecond // passes with each reading
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
@@ -74,7 +75,7 @@ func TestSuspendedTime(t *testing.T) {
 	require.InDelta(t, a.Seconds(), suspendedTime().Seconds(), 1, "nobody slept in between")
 }
 
-// F20: a reading is used again only while both of Go's clocks say that no time has passed to speak of.
+// F20: a reading is used again only while both of Go's clocks show that hardly any time has passed.
 func TestReading_Holds(t *testing.T) {
 	at := time.Now()
 	r := &reading{at: at}

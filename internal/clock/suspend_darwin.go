@@ -9,9 +9,9 @@ import (
 // processStart anchors Go's monotonic clock against the time since boot.
 var processStart = time.Now()
 
-// suspendedTime on macOS: Go's clock there is mach_absolute_time, which stands still in sleep. The time since boot goes on.
-// Go's clock is read first, so that a pause between the two reads can only take the place of time that the caller has not
-// counted yet.
+// suspendedTime on macOS: Go's clock there is mach_absolute_time, which stops in suspend, while the
+// time since boot continues. Go's clock is read first, so that a pause between the two reads can
+// only replace time that the caller has not counted yet.
 func suspendedTime() time.Duration {
 	awake := time.Since(processStart)
 	up, ok := sinceBoot(bootTime, func() time.Duration { return time.Duration(time.Now().UnixMicro()) * time.Microsecond })
@@ -21,7 +21,7 @@ func suspendedTime() time.Duration {
 	return up - awake
 }
 
-// bootTime is when the machine was started, by the wall clock.
+// bootTime returns when the machine was started, by the wall clock.
 func bootTime() (at time.Duration, ok bool) {
 	raw, err := syscall.Sysctl("kern.boottime") // struct timeval; Sysctl cuts one trailing zero byte
 	if err != nil || len(raw) < 12 {

@@ -7,12 +7,14 @@ import (
 	"unsafe"
 )
 
-// lastSuspended is what was read last. A reading takes three system calls, an acquisition asks for the time some ten times.
+// lastSuspended is the last reading. A reading takes three system calls, and an acquisition needs
+// the time about ten times.
 var lastSuspended atomic.Pointer[reading]
 
-// suspendedTime is CLOCK_BOOTTIME − CLOCK_MONOTONIC: the first counts suspend, the second, which is Go's, does not.
-// Monotonic is read first, so that a pause between the two reads can only take the place of time the caller has not
-// counted yet. For others it would be time that has not passed: a reading that took long is not kept.
+// suspendedTime is CLOCK_BOOTTIME − CLOCK_MONOTONIC: the first counts suspend, the second, which is
+// Go's, does not. Monotonic is read first, so that a pause between the two reads can only replace
+// time that the caller has not counted yet. For other callers it would be time that has not passed:
+// a reading that took long is not kept.
 func suspendedTime() time.Duration {
 	now := time.Now()
 	if last := lastSuspended.Load(); last != nil && last.holds(now) {

@@ -1,6 +1,6 @@
 package clock
 
-// This test attacks what Linux says of the time in which the machine slept.
+// This test attacks the suspended time that Linux reports.
 
 import (
 	"testing"
@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// F20: the machine may have slept since it was last asked how long it has: it is asked again a millisecond later.
+// F20: the machine may have been suspended since the last reading: a millisecond later it is read
+// again.
 func TestSuspendedTime_IsReadAgain(t *testing.T) {
 	t.Cleanup(func() { lastSuspended.Store(nil) })
 	wrong := suspendedTime() + time.Hour

@@ -1,9 +1,11 @@
-// Package dial makes connections to the servers: which server is next and after what pause, what addresses a name has, what a
-// stranger's first bytes say, and whose certificate was refused. It promises that each try ends by
-// its deadline, that a lap tries each address once, with a pause between servers and between laps,
-// and that a server that does not respond costs no hold while others do.
+// Package dial connects to the servers. It chooses the next server and the pause before it,
+// resolves names, recognizes a server that does not speak ZooKeeper's protocol by its first bytes,
+// and reports rejected certificates. It promises that each try ends by its deadline, that a lap
+// tries each address once, with a pause between servers and between laps, and that a server that
+// does not respond costs no hold while other servers do.
 //
-// It must not know of ZooKeeper sessions or locks, and it starts goroutines only with the spawn that it is given.
+// It must not depend on ZooKeeper sessions or locks, and it starts goroutines only with the spawn
+// function that it is given.
 //
 // Read dial.go first, then hosts.go, names.go, dialerror.go and refusal.go.
 package dial
@@ -30,38 +32,39 @@ import (
 	"github.com/zklock/zklock/internal/eventlog"
 )
 
-// Config is how to connect.
+// Config configures the connections.
 type Config struct {
 	TLS    *tls.Config  // nil for plain text, unless there are files
-	Files  *certs.Files // what TLS trusts and shows, as it is at each dial; nil if TLS says it
-	Dialer zk.Dialer    // replaces Lookup and Connect; nil for these
+	Files  *certs.Files // the files of TLS's trusted and own certificates, read again at each dial; nil if TLS has them
+	Dialer zk.Dialer    // replaces Lookup and Connect; nil to use these
 	Lookup func(ctx context.Context, host string) ([]string, error)
 	// Connect connects to one address, as net.Dialer does.
 	Connect func(ctx context.Context, network, addr string) (net.Conn, error)
-	Log     *eventlog.Log // hears of certificates
+	Log     *eventlog.Log // for reports about certificates
 }
 
 func (c Config) overTLS() bool { return c.TLS != nil || c.Files != nil }
 
-// Dialer makes connections to the servers, one try after the other, and keeps the outcome of each try.
+// Dialer makes connections to the servers, one try after the other, and keeps the outcome of each
+// try.
 type Dialer struct {
 	how   Config
 	hosts *hosts
 	names names
 	spawn func(func()) bool
-	ctx   context.Context // ends with the Session: the client cannot break a dial off
+	ctx   context.Context // ends with the Session: the client cannot interrupt a dial
 	stop  context.CancelFunc
 
 	mu struct {
 		sync.Mutex
 		tried map[string]error  // by the label of an address, since a server accepted the session
-		label map[string]string // by server, of the address that was tried last
-		said  map[string]error  // likewise: the refusal that was logged; since an answer to a request
+		label map[string]string // by server: the label of the address that was tried last
+		said  map[string]error  // by the same label: the rejection that was logged since the last response to a request
 	}
 }
 
-// New returns what dials the servers at addrs. It must be closed. spawn runs a function on a goroutine that somebody waits for, and
-// says whether it could.
+// New returns a Dialer for the servers at addrs. It must be closed. spawn runs a function on a
+// goroutine that its owner waits for, and reports whether it could.
 func New(how Config, clk *clock.Clock, addrs []string, spawn func(func()) bool) *Dialer {
 	d := &Dialer{how: how, hosts: newHosts(addrs, clk), spawn: spawn}
 	d.ctx, d.stop = context.WithCancel(context.Background())
@@ -70,14 +73,14 @@ func New(how Config, clk *clock.Clock, addrs []string, spawn func(func()) bool) 
 	return d
 }
 
-// Hosts returns what tells the client which server is next.
+// Hosts returns the client's host provider, which chooses the next server.
 func (d *Dialer) Hosts() zk.HostProvider { return d.hosts }
 
-// Forgive begins a new lap, with the server that the client was given last: it is well, and should be asked for a new session at
-// once.
+// Forgive begins a new lap, with the server that the client was given last: a server that responds
+// "expired" works, so the client should request a new session from it at once.
 func (d *Dialer) Forgive() { d.hosts.forgive() }
 
-// Close ends the dials under way, and has the client pause before each further one.
+// Close ends the dials in progress, and makes the client pause before each further one.
 func (d *Dialer) Close() {
 	d.hosts.close()
 	d.stop()
@@ -89,8 +92,8 @@ func (d *Dialer) Close() {
 // still accepts connections or not, and a slow server is given the time that it needs.
 func (d *Dialer) Limit(beat time.Duration) time.Duration { return beat << min(d.hosts.lap(), 10) }
 
-// Dial tries one address of a server, which this lap has not tried. It returns the connection to
-// speak over and the one underneath, which closes at once.
+// Dial tries one address of a server that this lap has not tried. It returns the connection to use
+// and the underlying one, which closes without delay.
 func (d *Dialer) Dial(to To) (tapped, raw net.Conn, err error) {
 	ctx, cancel := context.WithDeadline(d.ctx, to.Deadline)
 	defer cancel()
@@ -116,7 +119,7 @@ func (d *Dialer) Until(deadline time.Time) (context.Context, context.CancelFunc)
 }
 
 // Once connects to a server by the deadline, also after Close. Its addresses share the time. It
-// returns what Dial does, and does not change which server the client tries next.
+// returns the same as Dial, and does not change which server the client tries next.
 func (d *Dialer) Once(addr string, deadline time.Time) (c, raw net.Conn, err error) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
@@ -138,8 +141,8 @@ type To struct {
 	Deadline      time.Time     // when all of it must be done
 }
 
-// nextAddress returns which of a server's addresses to try. They are looked up when the server's
-// turn in a lap begins.
+// nextAddress returns the address of a server to try next. The addresses are resolved at the
+// server's first try in a lap.
 func (d *Dialer) nextAddress(ctx context.Context, to To) (string, error) {
 	if at := d.hosts.nextUntried(); at != "" {
 		return at, nil
@@ -153,7 +156,6 @@ func (d *Dialer) nextAddress(ctx context.Context, to To) (string, error) {
 	return d.hosts.nextUntried(), nil
 }
 
-// addresses returns the addresses of a server.
 func (d *Dialer) addresses(ctx context.Context, addr string, patience time.Duration) ([]string, error) {
 	if d.how.Dialer != nil {
 		return []string{addr}, nil
@@ -173,14 +175,14 @@ func (d *Dialer) addresses(ctx context.Context, addr string, patience time.Durat
 	return addrs, err
 }
 
-// dialRaw connects to an address of a server. It returns the connection to speak over, the one
-// underneath, which closes at once, and which certificate of ours it showed.
+// dialRaw connects to an address of a server. It returns the connection to use, the underlying one,
+// which closes without delay, and the name of our certificate that it presented.
 func (d *Dialer) dialRaw(ctx context.Context, to To, at string) (c, raw net.Conn, ours string, err error) {
 	limit := to.Limit
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline))
 	}
-	if limit <= 0 { // many dialers take that for "no limit"
+	if limit <= 0 { // many dialers treat that as "no limit"
 		return nil, nil, "", os.ErrDeadlineExceeded
 	}
 	if d.how.Dialer != nil {
@@ -190,7 +192,8 @@ func (d *Dialer) dialRaw(ctx context.Context, to To, at string) (c, raw net.Conn
 		defer cancel()
 		raw, err = d.how.Connect(dctx, to.Network, at)
 	}
-	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) { // it was accepted, and closed before the dial had returned
+	// A connection that was accepted, and closed before the dial had returned.
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		err = hungUp(err, d.how.overTLS())
 	}
 	if err != nil || !d.how.overTLS() {
@@ -207,7 +210,8 @@ func (d *Dialer) dialRaw(ctx context.Context, to To, at string) (c, raw net.Conn
 	return tc, raw, ours, nil
 }
 
-// config returns the configuration of TLS to a server, with the certificates as they are now, and says which is ours.
+// config returns the TLS configuration for a server, with the certificates as they are now, and the
+// name of our own certificate.
 func (d *Dialer) config(addr string) (config *tls.Config, ours string) {
 	if d.how.Files == nil {
 		config = d.how.TLS.Clone()
@@ -223,7 +227,6 @@ func (d *Dialer) config(addr string) (config *tls.Config, ours string) {
 	return config, ours
 }
 
-// lastInLine moves an address to the end.
 func lastInLine(addrs []string, last string) []string {
 	i := slices.Index(addrs, last)
 	if i < 0 {
@@ -232,12 +235,12 @@ func lastInLine(addrs []string, last string) []string {
 	return slices.Concat(addrs[:i], addrs[i+1:], addrs[i:i+1])
 }
 
-// notYet says how far an unfinished try has come.
+// notYet describes the progress of an unfinished try.
 type notYet string
 
 func (n notYet) Error() string { return string(n) }
 
-// label names an address of a server in what is noted and logged.
+// label names an address of a server in records and logs.
 func label(server, at string) string {
 	if ip, _, err := net.SplitHostPort(at); err == nil && at != server {
 		return server + " at " + ip
@@ -254,7 +257,7 @@ func (d *Dialer) begin(server, at string) string {
 	return d.mu.label[server]
 }
 
-// forgetOthers forgets what came of tries at addresses that a server no longer has.
+// forgetOthers drops the results of tries at addresses that a server no longer has.
 func (d *Dialer) forgetOthers(server string, addrs []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -264,8 +267,8 @@ func (d *Dialer) forgetOthers(server string, addrs []string) {
 	})
 }
 
-// Note notes what came of the last try at a server, or how far it has come. Until the try has
-// ended, the end of the one before at the same address is kept.
+// Note records the result of the last try at a server, or its progress. Until the try has ended,
+// the result of the previous one at the same address is kept.
 func (d *Dialer) Note(server string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -294,7 +297,7 @@ func (d *Dialer) Forget() {
 	clear(d.mu.tried)
 }
 
-// Served is called when a connection has its first answer to a request.
+// Served is called when a connection has its first response to a request.
 func (d *Dialer) Served() {
 	d.hosts.served()
 	d.mu.Lock()
@@ -302,7 +305,8 @@ func (d *Dialer) Served() {
 	clear(d.mu.said)
 }
 
-// Tried says for each server what happened last. It is for the error of a Connect that found no server.
+// Tried returns the last result at each server. It is for the error of a Connect that found no
+// server.
 func (d *Dialer) Tried() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

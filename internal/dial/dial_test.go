@@ -181,8 +181,8 @@ func TestHosts_Closed_AlwaysPauses(t *testing.T) {
 	})
 }
 
-// The first try is at once, each further one after a rest of half to all of what the caller allows. The client is sent away from a long
-// rest for its own pause, and gets the same server again.
+// The first try is at once, each further one after a rest of half to all of what the caller allows.
+// In a long rest the client is sent back to its own pause, and then gets the same server again.
 func TestHosts_Rests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Config{}, clock.New(func() time.Duration { return 0 }), []string{"zk1:2181", "zk2:2181"}, nil)

@@ -9,18 +9,18 @@ import (
 	"net"
 )
 
-// What to say about a server that does not speak our protocol.
+// Errors about a server that does not speak our protocol.
 
-// maxGreeting is longer than any answer to a connect request: those have some 40 bytes.
+// maxGreeting is longer than any response to a connect request: those have some 40 bytes.
 const maxGreeting = 4096
 
-// greetingError says what is wrong with a server's first answer: first is what has come of it, err the error after that. It
-// returns nil if the answer may still turn out right, or if we closed the connection ourselves. err stays visible to
-// errors.Is and errors.As.
+// greetingError explains a wrong first response of a server: first contains the bytes received, err
+// is the error after them. It returns nil if the response may still turn out right, or if we closed
+// the connection ourselves. err stays visible to errors.Is and errors.As.
 //
-// A server with TLS takes our connect request for a broken TLS record: it answers with an alert, or just closes, as
-// ZooKeeper does. But ZooKeeper also closes without a word when it has no quorum, has too many connections, or has
-// seen less than we have.
+// A server with TLS takes our connect request for a broken TLS record: it responds with an alert,
+// or just closes, as ZooKeeper does. But ZooKeeper also closes without a response when it has no
+// quorum, has too many connections, or has not yet applied all that we have seen.
 func greetingError(first []byte, err error, overTLS bool, ours string) error {
 	const alert, handshake, tlsMajor = 0x15, 0x16, 3
 	var timeout net.Error
@@ -31,7 +31,7 @@ func greetingError(first []byte, err error, overTLS bool, ours string) error {
 		return fmt.Errorf("connected, but it is not a ZooKeeper server: its answer begins with %q", first)
 	case err == nil, errors.Is(err, net.ErrClosed):
 		return nil
-	case overTLS && isRefusal(err): // with TLS 1.3 we are done with the handshake before the server has seen our certificate
+	case overTLS && isRefusal(err): // with TLS 1.3 our handshake is complete before the server has seen our certificate
 		return refusedOurs(err, ours)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("connected, but the server did not answer the handshake (%w): no quorum, or not a ZooKeeper server", err)
@@ -40,7 +40,7 @@ func greetingError(first []byte, err error, overTLS bool, ours string) error {
 	}
 }
 
-// hungUp says what it may mean that a server has closed the connection, and not answered.
+// hungUp lists possible reasons why a server closed the connection without a response.
 func hungUp(err error, overTLS bool) error {
 	or := "expects TLS"
 	if overTLS {
@@ -49,8 +49,8 @@ func hungUp(err error, overTLS bool) error {
 	return fmt.Errorf("connected, but the server closed the connection without an answer (%w): it does not serve (no quorum?), has as many connections of this host as it takes (maxClientCnxns), or %s", err, or)
 }
 
-// tlsError says what a failed TLS handshake means. A server without TLS takes our first record for a frame of 369 MB and
-// closes.
+// tlsError explains a failed TLS handshake. A server without TLS takes our first record for a frame
+// of 369 MB and closes.
 func tlsError(err error, ours string) error {
 	var record tls.RecordHeaderError
 	var op *net.OpError
@@ -68,20 +68,21 @@ func tlsError(err error, ours string) error {
 	return fmt.Errorf("TLS: %w", err)
 }
 
-// greeting is a connection that looks at the first bytes from the server. If they are wrong, tell hears the greetingError,
-// once, and the reader gets it in place of the bytes. The ZooKeeper client would take the beginning of another protocol for
-// a length, and make room for a frame of hundreds of megabytes.
+// greeting is a connection that checks the first bytes from the server. If they are wrong, tell is
+// called once with the greetingError, and the reader gets that error instead of the bytes. The
+// ZooKeeper client would take the beginning of another protocol for a length, and allocate a frame
+// of hundreds of megabytes.
 type greeting struct {
 	net.Conn
 	overTLS bool
-	ours    string // which certificate of ours the server has seen
+	ours    string // the name of our certificate that the server has seen
 	tell    func(error)
 
-	first []byte // what has come of the first four bytes; for the one goroutine that reads
+	first []byte // the received part of the first four bytes; owned by the goroutine that reads
 	done  bool
 }
 
-// Read passes on what the server says, if it may be ZooKeeper's answer.
+// Read returns the server's bytes, if they may be ZooKeeper's response.
 func (g *greeting) Read(p []byte) (int, error) {
 	n, err := g.Conn.Read(p)
 	if g.done {

@@ -1,6 +1,7 @@
 package dial
 
-// These tests attack dialerror.go: a server that speaks something else is named for what it speaks.
+// These tests attack dialerror.go: the error names the protocol of a server that does not speak
+// ours.
 
 import (
 	"crypto/tls"
@@ -64,8 +65,8 @@ func TestGreetingError(t *testing.T) {
 	}
 }
 
-// A server that has too many connections closes each at once, mostly after the dial has returned, and sometimes before: that is said
-// alike.
+// A server that has too many connections closes each at once, mostly after the dial has returned,
+// and sometimes before: the error is the same.
 func TestDial_ClosedBeforeItReturns(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
 		for _, why := range []error{syscall.ECONNRESET, syscall.EPIPE} {

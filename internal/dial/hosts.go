@@ -14,11 +14,13 @@ import (
 // verify them and each lap resolves them again. It hands out a name once for each of its addresses.
 // When all servers have been tried, the client waits a second: that is a lap.
 //
-//	a server is lost ──▶ the next at once ──▶ rest ──▶ the one after it … a lap ──▶ the client's second, and a rest ──▶ …
+//	a server is lost ─▶ the next at once ─▶ rest ─▶ the one after it … a lap
+//	                                          ─▶ the client's second, and a rest ─▶ …
 //
-// The rests keep many Sessions from dialling in step: each is as long as the caller allows, or up to half of that less, at random. The
-// client can wait for no longer than its second, and while it waits in a dial nobody hears that it has no server. So a longer rest is
-// spent a second at a time, each the pause before a try that is not made.
+// The rests keep many Sessions from dialling in step: each is as long as the caller allows, or up
+// to half of that less, at random. The client can wait for no longer than its second, and while it
+// waits in a dial it reports no outage. So a longer rest is spent a second at a time, each the
+// pause before a try that is not made.
 type hosts struct {
 	clock *clock.Clock
 	mu    struct {
@@ -37,7 +39,7 @@ type hosts struct {
 		rests  bool          // before the next try
 		began  clock.Instant // since when
 		part   float64       // of what the caller allows
-		again  bool          // the server that was handed out has not been tried: the rest goes on
+		again  bool          // the server that was handed out has not been tried: the rest continues
 	}
 }
 
@@ -55,12 +57,13 @@ func (h *hosts) Init([]string) error { return nil }
 // Len returns the number of servers.
 func (h *hosts) Len() int { return len(h.mu.addrs) }
 
-// Next returns the next server to try, and whether the client should first pause for its one second.
+// Next returns the next server to try, and whether the client should first pause for its one
+// second.
 func (h *hosts) Next() (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
-		return h.mu.addrs[0], true // the client looks for its own end only when it pauses
+		return h.mu.addrs[0], true // the client checks whether it is closed only when it pauses
 	}
 	if len(h.mu.untried) > 0 {
 		h.mu.atOnce = true
@@ -72,7 +75,8 @@ func (h *hosts) Next() (string, bool) {
 	}
 	pause := h.mu.left == 0
 	if h.mu.isConnected {
-		// A server that accepts the session and drops us at once must not make us spin (R50).
+		// If a server accepts the session and then drops us at once, we must not reconnect in a
+		// busy loop (R50).
 		pause = pause || h.clock.Now().Sub(h.mu.connected) < time.Second
 		h.mu.isConnected = false
 	}
@@ -86,7 +90,6 @@ func (h *hosts) Next() (string, bool) {
 	return addr, pause
 }
 
-// lastLocked returns the server that was handed out last.
 func (h *hosts) lastLocked() string {
 	return h.mu.addrs[(h.mu.next+len(h.mu.addrs)-1)%len(h.mu.addrs)]
 }
@@ -98,7 +101,7 @@ func (h *hosts) setUntried(addrs []string) {
 	h.mu.untried = addrs
 }
 
-// nextUntried takes the first of these addresses, "" if there is none.
+// nextUntried removes and returns the first of these addresses, or "".
 func (h *hosts) nextUntried() (addr string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,7 +112,7 @@ func (h *hosts) nextUntried() (addr string) {
 }
 
 // Connected notes that the last server handed out has accepted the session. A second connection in
-// a row on which no request is answered does not end the pauses: each may be rejected after that.
+// a row without a response to a request does not end the pauses: each may be rejected after that.
 func (h *hosts) Connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +135,7 @@ func (h *hosts) restartLocked() {
 	h.mu.left, h.mu.laps, h.mu.atOnce = len(h.mu.addrs), 0, true
 }
 
-// forgive begins a new lap: a server that answers "expired" is well, and should be asked for a new session at once.
+// forgive begins a new lap (see Dialer.Forgive).
 func (h *hosts) forgive() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,8 +156,9 @@ func (h *hosts) lap() int {
 	return h.mu.laps
 }
 
-// rest returns how long to wait until the try that is due, none before the first. It is asked again when that time is over, or when the
-// client comes again: then what may be lost can have changed, and longest with it.
+// rest returns how long to wait until the next try, zero before the first. It is called again when
+// that time has passed, or when the client dials again: the potential loss, and with it longest,
+// may have changed by then.
 func (h *hosts) rest(longest time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,14 +176,15 @@ func (h *hosts) rest(longest time.Duration) time.Duration {
 	return 0
 }
 
-// clientPause is how long the client pauses when it is told to.
+// clientPause is the duration of the client's pause.
 const clientPause = time.Second
 
-// errResting tells the client that the try was not made.
+// errResting reports to the client that no try was made.
 var errResting = errors.New("too early for another try")
 
-// Rest waits until the next try is due. If that takes longer than a second, it returns an error at once: then the client pauses, and comes
-// again. longest says how long the wait may be in all, with so many laps through so many servers behind it.
+// Rest waits until the next try is due. If that takes longer than a second, it returns an error at
+// once: then the client pauses, and calls again. longest returns how long the whole wait may be
+// after this many laps through this many servers.
 func (d *Dialer) Rest(longest func(laps, servers int) time.Duration) error {
 	for {
 		left := d.hosts.rest(longest(d.hosts.lap(), d.hosts.Len()))

@@ -9,30 +9,30 @@ import (
 	"time"
 )
 
-// lookupCap is how long a look-up may go on, also when nobody waits for it any more.
+// lookupCap is how long a lookup may take, even when no dial waits for it any more.
 const lookupCap = 30 * time.Second
 
 // names resolves host names, again in each lap. If a lookup takes longer than one dial may wait, it
-// goes on and serves the next dial. While the name server is slow or away, names uses the addresses
-// that it gave before (F46).
+// continues and serves the next dial. While the name server is slow or unreachable, names uses the
+// last addresses that it returned (F46).
 type names struct {
 	lookup func(ctx context.Context, host string) ([]string, error)
 	ctx    context.Context // ends with the Session
 
 	mu struct {
-		sync.Mutex // never held across a look-up
+		sync.Mutex // never held across a lookup
 		byHost     map[string]*hostName
 	}
 }
 
 type hostName struct {
-	addrs  []string      // of the last look-up that gave any
-	err    error         // of the last look-up
-	asking chan struct{} // closed when the look-up under way is done; nil if there is none
+	addrs  []string      // of the last lookup that returned any
+	err    error         // of the last lookup
+	asking chan struct{} // closed when the current lookup ends; nil if none is running
 }
 
-// resolve returns the addresses of a host. It waits for the look-up until ctx ends, but only for patience if it knows older
-// addresses. spawn starts the look-up, and says whether it could.
+// resolve returns the addresses of a host. It waits for the lookup until ctx ends, but only for
+// patience if it has older addresses. spawn starts the lookup, and reports whether it could.
 func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host string, patience time.Duration) ([]string, error) {
 	n.mu.Lock()
 	h := n.mu.byHost[host]
@@ -82,7 +82,7 @@ func (n *names) lookUp(h *hostName, host string) {
 	n.noteLookUp(h, addrs, err)
 }
 
-// noteLookUp notes the outcome of a look-up, for all who wait for it.
+// noteLookUp records the result of a lookup, for all callers that wait for it.
 func (n *names) noteLookUp(h *hostName, addrs []string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

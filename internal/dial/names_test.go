@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// F46: names are resolved anew each time; who must not wait gets the addresses from before.
+// F46: names are resolved again each time; a dial that must not wait gets the addresses from
+// before.
 func TestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		takes, answer, fails := 3*time.Second, []string{"192.0.2.1"}, error(nil)
@@ -35,7 +36,7 @@ func TestNames(t *testing.T) {
 		_, err := resolve(2*time.Second, time.Minute)
 		require.ErrorContains(t, err, "looking up zk: no answer")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		got, err := resolve(2*time.Second, time.Minute) // the look-up has gone on
+		got, err := resolve(2*time.Second, time.Minute) // the lookup has continued
 		require.NoError(t, err)
 		require.Equal(t, answer, got)
 

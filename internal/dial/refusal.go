@@ -11,11 +11,11 @@ import (
 	"github.com/zklock/zklock/internal/sasl"
 )
 
-// What to say about certificates and credentials that are refused. A server that refuses ours is
-// there, and so is one whose certificate we refuse: that is no outage. It ends when a certificate
-// or a credential is renewed, or what is trusted changes, and then the next dial succeeds.
+// Reports about rejected certificates and credentials. A server that rejects ours is reachable, and
+// so is a server whose certificate we reject: that is no outage. It ends when a certificate or a
+// credential is renewed, or the trusted authorities change, and then the next dial succeeds.
 
-// ErrCertificate: a server refused our certificate, or we refused its.
+// ErrCertificate: a server rejected our certificate, or we rejected its.
 var ErrCertificate = errors.New("certificate refused")
 
 var (
@@ -23,7 +23,8 @@ var (
 	errOurs   = fmt.Errorf("%w: the server refuses this client's", ErrCertificate)
 )
 
-// alerts are what a server sends of a certificate that it does not take. Java's send some of them where others send another.
+// alerts are the TLS alerts that a server sends about a certificate that it rejects. Java servers
+// do not always send the same ones.
 var alerts = []tls.AlertError{
 	42,  // bad certificate
 	43,  // unsupported certificate
@@ -36,7 +37,8 @@ var alerts = []tls.AlertError{
 	116, // certificate required
 }
 
-// isRefusal says whether the error is such an alert. The package tls keeps the type of its alerts to itself, but not the text.
+// isRefusal reports whether the error is such an alert. The package tls exports the text of its
+// alerts, but not their type.
 func isRefusal(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "remote error" &&
@@ -50,7 +52,6 @@ func refusedOurs(err error, ours string) error {
 	return fmt.Errorf("TLS: %w%s: %w", errOurs, ours, err)
 }
 
-// sayFiles logs what has become of the files of certificates.
 func (d *Dialer) sayFiles(news certs.News) {
 	switch {
 	case d.how.Log == nil:
@@ -61,7 +62,7 @@ func (d *Dialer) sayFiles(news certs.News) {
 	}
 }
 
-// sayRefusedLocked logs a refusal, once until a server answers a request.
+// sayRefusedLocked logs a rejection, once until a server answers a request.
 func (d *Dialer) sayRefusedLocked(addr string, err error) {
 	for _, why := range []error{errTheirs, errOurs, sasl.ErrFailed} {
 		if d.how.Log == nil || !errors.Is(err, why) || d.mu.said[addr] == why {
@@ -88,8 +89,8 @@ func (d *Dialer) All(reasons ...error) bool {
 	return len(d.mu.tried) > 0
 }
 
-// Refusal returns the reason if each server that was tried refuses our certificate (or we refuse
-// the server's), or our credentials: then the servers are there. Otherwise it returns nil.
+// Refusal returns the reason if each server that was tried rejects our certificate (or we reject
+// the server's), or our credentials: then the servers are reachable. Otherwise it returns nil.
 func (d *Dialer) Refusal() error {
 	for _, r := range []error{ErrCertificate, sasl.ErrFailed} {
 		if d.All(r) {

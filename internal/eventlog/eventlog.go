@@ -1,6 +1,6 @@
-// Package eventlog writes log records without ever making its caller wait. It promises their order,
-// and to say how many it dropped. A handler that panics ends nothing, and loses no record: that
-// goes to stderr. The log must not be given anything secret.
+// Package eventlog writes log records without ever making its caller wait. It promises to keep
+// their order, and to report how many it dropped. If a handler panics, nothing ends and no record
+// is lost: that record is written to stderr. The log must not be given anything secret.
 package eventlog
 
 import (
@@ -13,15 +13,16 @@ import (
 	"time"
 )
 
-// Log hands log records to a goroutine of its own. The user's handler may block (a full pipe is enough) or call us back:
-// neither may hold up the lease's timer, the client's goroutines or a lock of ours. The order is kept. While 256 records
-// wait, new ones are dropped, and those at debug level while more than 128 do; the next record says how many.
+// Log hands log records to a goroutine of its own. The user's handler may block (a full pipe is
+// enough) or call back into the Session: neither may delay the lease's timer, the client's
+// goroutines or a mutex of ours. The order is kept. While 256 records wait, new ones are dropped,
+// and debug records while more than 128 do; the next record reports how many.
 type Log struct {
 	to      *slog.Logger
 	stderr  slog.Handler // for a record with which the user's handler has panicked
 	records chan slog.Record
 	dropped atomic.Int64
-	debugs  atomic.Bool // the user wants debug lines, as of the last record: those of each acquire cost more than a look
+	debugs  atomic.Bool // the user wanted debug records at the last record: creating them costs more than this check
 	stop    chan struct{}
 	done    chan struct{}
 }
@@ -38,8 +39,8 @@ func begin(to *slog.Logger, stderr slog.Handler) *Log {
 
 func (l *Log) lookForDebugs() { l.debugs.Store(l.to.Enabled(context.Background(), slog.LevelDebug)) }
 
-// Contain calls a function of the user's. If it panics, Contain calls panicked with the panic and
-// the stack.
+// Contain calls a function of the user. If it panics, Contain calls panicked with the panic and the
+// stack.
 func Contain(f func(), panicked func(p, stack string)) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -50,7 +51,7 @@ func Contain(f func(), panicked func(p, stack string)) {
 }
 
 func (l *Log) log(level slog.Level, msg string, attrs ...any) {
-	if level < slog.LevelInfo && len(l.records) > cap(l.records)/2 { // what matters needs the room
+	if level < slog.LevelInfo && len(l.records) > cap(l.records)/2 { // leave the capacity to important records
 		if l.debugs.Load() {
 			l.dropped.Add(1)
 		}
@@ -74,14 +75,14 @@ func (l *Log) Warn(msg string, attrs ...any) { l.log(slog.LevelWarn, msg, attrs.
 // Error logs a record of that level.
 func (l *Log) Error(msg string, attrs ...any) { l.log(slog.LevelError, msg, attrs...) }
 
-// Debug logs a record of that level. It asks for the attributes only if they are wanted.
+// Debug logs a record of that level. It calls attrs only if the record is wanted.
 func (l *Log) Debug(msg string, attrs func() []any) {
 	if l.debugs.Load() {
 		l.log(slog.LevelDebug, msg, attrs()...)
 	}
 }
 
-// Printf takes the ZooKeeper client's own lines, at debug level.
+// Printf logs the ZooKeeper client's own lines, at debug level.
 func (l *Log) Printf(format string, args ...any) {
 	l.log(slog.LevelDebug, "zk: "+fmt.Sprintf(format, args...))
 }
@@ -115,7 +116,7 @@ func (l *Log) write(r slog.Record) {
 }
 
 // writeToStderr writes a record with which the user's handler has panicked, after the panic. It
-// does not ask that handler for anything.
+// calls nothing of that handler.
 func (l *Log) writeToStderr(r slog.Record, p, stack string) {
 	why := slog.NewRecord(time.Now(), slog.LevelError, "zklock: the log handler panicked; its record follows", 0)
 	why.Add("panic", p, "stack", stack)

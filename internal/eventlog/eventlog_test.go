@@ -1,7 +1,7 @@
 package eventlog
 
-// These tests attack the log of a handler that blocks: what is dropped is counted; and of one that
-// panics: nothing is lost.
+// These tests attack the log with a handler that blocks (dropped records are counted) and with one
+// that panics (no record is lost).
 
 import (
 	"bytes"
@@ -39,8 +39,7 @@ func (g *gated) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// F55: each line that was wanted is written or counted, whatever its level; a line that nobody
-// wants is neither.
+// F55: each wanted record is written or counted, whatever its level; an unwanted record is neither.
 func TestLog_DroppedLinesAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		name          string

@@ -131,8 +131,8 @@ func TestVirtual_Session_NoResponse_IsTriedAgain(t *testing.T) {
 	}
 }
 
-// A dial that takes too long is tried again, and counts for nothing: the session that is gone then
-// was so before.
+// A dial that takes too long is tried again, and counts for nothing: if the session is missing
+// then, it was missing before.
 func TestVirtual_Session_DialTimesOut_IsTriedAgain(t *testing.T) {
 	inTime(t, []response{gone}, func(t *testing.T, s *stub) {
 		dials := 0

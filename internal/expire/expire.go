@@ -13,16 +13,18 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Credentials are what servers may want before they end a session.
+// Credentials are the credentials that servers may require before they end a session.
 type Credentials struct {
 	SASL  sasl.Exchange // of this connection; nil for none
 	Auths []wire.AuthRequest
 }
 
-// Close attaches to a session over a new connection, and closes it. To attach is a sign of life for the session. So everything goes
-// out in one write, and nothing is waited for before the close is on its way: a client that hears no answers ends its session all the
-// same, and does not keep it alive (F51). The server sees a client that has seen nothing, so that no server is too far behind to take
-// us in. With SASL there is no such write: the server's answers are needed first, because a server that wants SASL takes no close before it.
+// Close attaches to a session over a new connection, and closes it. Attaching is a sign of life for
+// the session. So everything is sent in one write, without waiting for a response before the close
+// is sent: a client whose responses are lost ends its session nevertheless, and does not keep it
+// alive (F51). The connect request has last zxid 0, so that no server is too far behind to accept
+// it. With SASL one write is impossible: the server's responses are needed first, because a server
+// that requires SASL accepts no close before it.
 //
 // there reports that the server attached us. An error that is a wire.Code is the server's
 // rejection. With ErrAnotherSession the session was not reached, and the one that the server opened
@@ -70,9 +72,9 @@ func Close(conn io.ReadWriter, session wire.ConnectRequest, creds Credentials) (
 // Keeper or a proxy.
 var ErrAnotherSession = errors.New("it resumes no sessions, so nothing was ended; name a ZooKeeper server itself, or stop the session's client")
 
-const xidClose = 1 // the connection has one
+const xidClose = 1 // the only one on this connection
 
-// ended reads the answers up to that to the close.
+// ended reads the responses up to the response to the close.
 func ended(conn io.Reader) (there bool, err error) {
 	for {
 		var h wire.ReplyHeader
@@ -90,13 +92,13 @@ func ended(conn io.Reader) (there bool, err error) {
 	}
 }
 
-// Outcome is what a server has answered to Close, for people.
+// Outcome describes a server's response to Close, for output.
 type Outcome string
 
 // NoAnswer: the session may have ended, or not.
 const NoAnswer Outcome = "no answer"
 
-// OutcomeOf says what the results of Close mean.
+// OutcomeOf interprets the results of Close.
 func OutcomeOf(there bool, err error) Outcome {
 	var refusal wire.Code
 	switch {
@@ -122,32 +124,32 @@ func read(conn io.Reader, into interface{ Decode(*wire.Decoder) }) error {
 	return d.Err()
 }
 
-// Timeout bounds Session, as far as dial and credentials keep to it.
+// Timeout limits Session, provided that dial and credentials respect it.
 const Timeout = 10 * time.Second
 
 // FirstLimit is the time that a server has to respond to a first attempt. Further attempts have
 // longer.
 const FirstLimit = 250 * time.Millisecond
 
-// attempts bounds how often the client may take its session back before we give up.
+// attempts limits how often the client may take its session back before we give up.
 const attempts = 100
 
-// Session ends a session on the ensemble that the dialled server is part of: its ephemeral nodes
-// are gone when it returns, and its client learns of it when it next attaches. It returns false if
-// the server did not know the session to begin with, or makes passwords in a way of its own.
-// credentials is for servers that do nothing without, and may be nil. It is called for each
-// connection, with the time by which it has to return.
+// Session ends a session on the ensemble of the dialled server: when it returns, the session's
+// ephemeral nodes are deleted, and its client is notified when it next attaches. It returns false
+// if the server did not have the session to begin with, or creates passwords in a way of its own.
+// credentials is for servers that require them, and may be nil. It is called for each connection,
+// with the time by which it has to return.
 //
-// A server wants a session's password before it closes it, and makes that from the session's id
-// (ZooKeeper 3.4 to at least 3.9). The client, whose connection our attaching cuts, may take the
-// session back before the server says that it is closed. The server then cuts our connection, and
-// we try again.
+// A server requires a session's password before it closes it, and derives the password from the
+// session's id (ZooKeeper 3.4 to at least 3.9). Our attaching cuts the client's connection, and the
+// client may take the session back before the server confirms the close. The server then cuts our
+// connection, and we try again.
 //
 // When several clients attach to a session and close it at the same time, ZooKeeper sometimes ends
 // it and sends one of them no response, although the connection stays open. So an attempt ends
 // after a short time without a response. The next attempt has twice that time, and the last one all
-// that is left of Timeout, because some servers are slow. A session that is gone after an attempt
-// without a response counts as one that we have ended.
+// the remaining time of Timeout, because some servers are slow. A session that no longer exists
+// after an attempt without a response counts as one that we have ended.
 //
 // If the server rejects the close, the session lives on. We do not know the timeout that its owner
 // counts on, so we request the longest one that the servers grant. With a shorter one, the session
@@ -209,8 +211,8 @@ func attempt(
 	return there, true, err
 }
 
-// Refused reports of an error of Session that the server responded and will not end the session: it
-// wants other credentials, or it resumes no sessions.
+// Refused reports whether an error of Session means that the server responded and will not end the
+// session: it requires other credentials, or it resumes no sessions.
 func Refused(err error) bool {
 	return errors.Is(err, wire.AuthFailed) || errors.Is(err, wire.AuthRequired) || errors.Is(err, wire.NoAuth) ||
 		errors.Is(err, sasl.ErrFailed) || errors.Is(err, ErrAnotherSession)

@@ -73,8 +73,8 @@ func TestSession_SeveralAtOnce_AllReturn(t *testing.T) {
 	}
 }
 
-// The answer to the attaching can get lost, when the client takes its session back at that moment, although the server did
-// what it was asked.
+// The response to the attaching can get lost if the client takes its session back at that moment,
+// although the server executed the request.
 func TestSession_AnswerLost_ItWasThere(t *testing.T) {
 	srv := zktest.Start(t)
 	proxy := zktest.StartProxy(t, srv.Addr())
@@ -107,8 +107,8 @@ func TestSession_CredentialsRequired(t *testing.T) {
 	require.True(t, was)
 }
 
-// F51: nothing of what the server says arrives. The session is ended all the same: nothing is waited for before the close is on its way,
-// also behind credentials.
+// F51: no byte from the server arrives. The session is ended nevertheless: the close is sent
+// without waiting for a response, also behind credentials.
 func TestSession_NothingHeard_IsEnded(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) string{
 		"zktest":    func(t *testing.T) string { return zktest.Start(t).Addr() },
@@ -150,7 +150,8 @@ func digest(credentials string) func(time.Time) (expire.Credentials, error) {
 	}
 }
 
-// A server that answers nothing without SASL ends a session for those who have it. Those who have not are refused, and so are wrong ones.
+// A server that responds to nothing without SASL ends a session for clients that have it. Clients
+// without SASL or with wrong credentials are rejected.
 func TestSession_SASL(t *testing.T) {
 	srv := zktest.Start(t, zktest.WithSASLUsers(map[string]string{"ann": "secret"}), zktest.WithSASLRequired())
 	for _, password := range []string{"", "wrong", "secret"} {

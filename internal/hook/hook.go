@@ -1,5 +1,5 @@
-// Package hook is what the command and our tests have of a Session beyond what its users have. It goes into the context that
-// Connect is given.
+// Package hook gives the command and our tests access to a Session beyond its public API. The hooks
+// are passed in the context of Connect.
 package hook
 
 import (
@@ -10,19 +10,20 @@ import (
 	"github.com/zklock/zklock/internal/sessionkey"
 )
 
-// Session is a Session's hooks. The zero value does nothing.
+// Session has the hooks of a Session. The zero value does nothing.
 type Session struct {
-	// Key is set to a function that returns the key of the current ZooKeeper session. The key is zero if there is none now, or
-	// if it was given up.
+	// Key is set to a function that returns the key of the current ZooKeeper session. The key is
+	// zero without a session, or if the session was given up.
 	Key *func() sessionkey.Key
-	// Unreached is called with a function that adds to an error what came of the last try at each server, as long as no server
-	// accepts the session.
+	// Unreached is called with a function that adds the result of the last try at each server to an
+	// error, as long as no server accepts the session.
 	Unreached func(func(error) error)
-	// SuspendedTime is what the Session's clock takes as the time in which the machine was suspended; nil asks the system.
+	// SuspendedTime returns the time in which the machine was suspended, for the Session's clock;
+	// nil uses the system's.
 	SuspendedTime func() time.Duration
-	// Lookup is what the Session asks for the addresses of a name; nil asks the system.
+	// Lookup returns the addresses of a name, for the Session; nil uses the system's.
 	Lookup func(ctx context.Context, host string) ([]string, error)
-	// Connect connects the Session to an address that a name has; nil has net.Dialer do that.
+	// Connect connects the Session to an address of a name; nil uses net.Dialer.
 	Connect func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 

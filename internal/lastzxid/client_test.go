@@ -16,7 +16,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// client is a client of zktest's server. Its connections after the first are made when the test says so.
+// client is a client of zktest's server. The test decides when its connections after the first are
+// made.
 type client struct {
 	*zk.Conn
 	events chan zk.Event
@@ -83,7 +84,8 @@ func (c withoutSetWatches) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A restored watch tells of what happened while the client was away, and of nothing it has seen.
+// A restored watch reports the changes of the time without a connection, and no change that the
+// client has seen.
 func TestWrap_RestoredWatches(t *testing.T) {
 	srv := zktest.Start(t)
 	c := start(t, srv)
@@ -100,8 +102,9 @@ func TestWrap_RestoredWatches(t *testing.T) {
 	require.NotZero(t, srv.Requests().Total(zktest.SetWatches))
 }
 
-// R78: on the next connection another answer comes first, and the connection is lost before the watches are restored. They are
-// restored on the one after it, and tell of what happened before that answer.
+// R78: on the next connection another response arrives first, and the connection is lost before the
+// watches are restored. They are restored on the one after it, and report the changes before that
+// response.
 func TestWrap_SecondConnectionLostBeforeWatchesAreRestored(t *testing.T) {
 	srv := zktest.Start(t)
 	c := start(t, srv)

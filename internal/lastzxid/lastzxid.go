@@ -1,9 +1,11 @@
-// Package lastzxid keeps the last zxid seen in the client's place. go-zookeeper's client writes it on the goroutine that
-// reads replies, and reads it on the goroutine that restores watches after a reconnect. Nothing orders the two. So a reply
-// that comes early is a data race, and the restored watches then miss what happened up to that reply.
+// Package lastzxid keeps the last seen zxid on behalf of the client. go-zookeeper's client writes
+// it on the goroutine that reads replies, and reads it on the goroutine that restores watches after
+// a reconnect. Nothing orders the two. So a reply that arrives early is a data race, and the
+// restored watches then miss all changes up to that reply.
 //
-// lastzxid takes the zxids out of the replies, so that the client's own stays 0. It puts the right one into the client's
-// requests: into the connect request, and into setWatches. There it is the last zxid of the connection before.
+// lastzxid removes the zxids from the replies, so that the client's own stays 0. It puts the right
+// one into the client's requests: into the connect request, and into setWatches. There it is the
+// last zxid of the previous connection.
 package lastzxid
 
 import (
@@ -13,21 +15,24 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Seen is the last zxid seen over all connections of a client. It keeps two: that of all replies, and that of the replies to
-// the client itself, because others make requests on the client's connection too. The zero value is for a new client.
+// Seen is the last zxid seen over all connections of a client. It keeps two: one for all replies,
+// and one for the replies to the client itself, because zklock sends requests on the client's
+// connection too. The zero value is for a new client.
 type Seen struct{ any, client atomic.Int64 }
 
-// Conn is what one connection of the client sees. The client's next connection begins when the client has read the last frame
-// of this one.
+// Conn has the zxids that the client sees on one connection. The client's next connection begins
+// when the client has read the last frame of this one.
 //
-// What the client has seen on a connection counts for its watches only when they stand there: otherwise the events of the time
-// between would be lost with the connection (R78). The client restores them at some time after the handshake, without a mark
-// if there are none. So the answer to its first ping decides, which comes a third of the session timeout later and behind the
-// answer to the restoring. If the connection is lost before, a watch that was set on it can fire for a change that it has seen.
+// The zxids of a connection count for the client's watches only once these are restored on it:
+// otherwise the events of the time between would be lost with the connection (R78). The client
+// restores them at some time after the handshake, and gives no sign if it has none. So the response
+// to its first ping decides, which arrives a third of the session timeout later and behind the
+// response to the restoring. If the connection is lost before, a watch that was set on it can fire
+// for a change that it has seen.
 type Conn struct {
 	seen           *Seen
-	before, client int64 // of the connections before
-	stand          bool  // the client's watches stand on this connection
+	before, client int64 // of the previous connections
+	stand          bool  // the client's watches are set on this connection
 	latest         int64 // that the client has seen on it
 }
 
@@ -37,18 +42,19 @@ func (s *Seen) Connect() *Conn {
 	return &Conn{seen: s, before: s.any.Load(), client: client, stand: client == 0} // a new session has no watches
 }
 
-// Before returns the last zxid of the connections before.
+// Before returns the last zxid of the previous connections.
 func (c *Conn) Before() int64 { return c.before }
 
 // ConnectRequest puts the zxid into the body of a connect request.
 func (c *Conn) ConnectRequest(body []byte) {
 	if len(body) >= 12 {
-		binary.BigEndian.PutUint64(body[4:], uint64(c.Before())) // behind the protocol version
+		binary.BigEndian.PutUint64(body[4:], uint64(c.Before())) // after the protocol version
 	}
 }
 
-// Request puts the last zxid that the client itself has seen into the body of a later frame, if that is setWatches. Others may
-// have had answers on a connection on which the client's watches were not restored yet.
+// Request puts the last zxid that the client itself has seen into the body of a later frame, if
+// that is setWatches. Our own requests may have had responses on a connection on which the client's
+// watches were not restored yet.
 func (c *Conn) Request(body []byte) {
 	if len(body) < 16 {
 		return
@@ -58,7 +64,8 @@ func (c *Conn) Request(body []byte) {
 	}
 }
 
-// ConnectResponse looks at the body of a connect response. If the session has expired, nothing counts as seen any more.
+// ConnectResponse reads the body of a connect response. If the session has expired, nothing counts
+// as seen any more.
 func (c *Conn) ConnectResponse(body []byte) {
 	if len(body) >= 16 && binary.BigEndian.Uint64(body[8:]) == 0 {
 		c.seen.any.Store(0)
@@ -66,8 +73,8 @@ func (c *Conn) ConnectResponse(body []byte) {
 	}
 }
 
-// Reply notes the zxid in the body of a reply, and takes it out. Events and pings have none that counts.
-// Only the goroutine that reads calls it.
+// Reply notes the zxid in the body of a reply, and removes it. Events and pings have none that
+// counts. Only the goroutine that reads calls it.
 func (c *Conn) Reply(body []byte) {
 	if len(body) < 12 {
 		return

@@ -1,6 +1,6 @@
 package lastzxid
 
-// These tests attack the zxid that a client says it has seen: no event may be missed for it.
+// These tests attack the last zxid that a client sends: no event may be missed because of it.
 
 import (
 	"encoding/binary"
@@ -20,7 +20,8 @@ func frame(parts ...any) []byte {
 	return b
 }
 
-// What the client has not seen itself counts for its connect request, and not for the watches that it restores.
+// A zxid that the client has not seen itself counts for its connect request, but not for the
+// watches that it restores.
 func TestConn_Hidden(t *testing.T) {
 	var seen Seen
 	c := seen.Connect()
@@ -37,7 +38,8 @@ func TestConn_Hidden(t *testing.T) {
 	require.EqualValues(t, 100, binary.BigEndian.Uint64(set[8:]))
 }
 
-// R78: what the client sees on a connection before its watches stand there says nothing about them.
+// R78: the zxids that the client sees on a connection before its watches are restored there prove
+// nothing about the watches.
 func TestConn_WatchesDoNotStandYet(t *testing.T) {
 	var seen Seen
 	reply := func(zxid int64) []byte { return frame(int32(1), zxid, int32(0))[4:] }

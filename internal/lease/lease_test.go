@@ -19,7 +19,8 @@ const sec = time.Second
 // at is an instant a number of seconds after the beginning.
 func at(s float64) clock.Instant { return clock.Instant(s * float64(time.Second)) }
 
-// The formula of the design, section 5, spelled out once more by hand. G is in the choice of the exchange, not in its worth.
+// The formula of the design, section 5, once more by hand. G is in the choice of the exchange, not
+// in its worth.
 func TestWorth(t *testing.T) {
 	require.Equal(t, 9900990099*time.Nanosecond-50*time.Millisecond, worth(10*sec), "10 s / 1.01 − ε")
 	require.Less(t, worth(10*sec), 10*sec, "a lease never outlasts the session timeout (R37)")
@@ -30,7 +31,8 @@ func TestHeartbeat(t *testing.T) {
 	require.Equal(t, 250*time.Millisecond, Heartbeat(2*sec), "at least 250 ms")
 }
 
-// What has no room is refused, with what would do, by the names of the options.
+// A timeout without a margin is rejected, and the error names settings that have one, by the names
+// of the options.
 func TestLeaseMode_Check(t *testing.T) {
 	for _, tt := range []struct {
 		mode Mode
@@ -206,7 +208,8 @@ func TestLease_SingleServerLease(t *testing.T) {
 	require.Equal(t, at(12).Add(worth(T)), l.end)
 }
 
-// F38, R38: the timeout that counts is the one granted on the current connection, at once if it is shorter.
+// F38, R38: the timeout that counts is the one granted on the current connection, at once if it is
+// shorter.
 func TestLease_TimeoutChangesOnAttachingAgain(t *testing.T) {
 	for _, mode := range []Mode{Quorum(2 * sec), SingleServer()} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -277,8 +280,9 @@ func (n *naiveLease) quorum(sent clock.Instant) {
 	}
 }
 
-// I5: exchanges are thinned out and forgotten to bound memory (I7), which may cost some room but never yields a later end
-// than the rule over all of them. Within a connection the end never goes back.
+// I5: exchanges are thinned out and dropped to bound memory (I7), which may cost some margin but
+// never yields a later end than the rule over all of them. Within a connection the end never moves
+// back.
 func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -311,7 +315,8 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 				lastSent = now
 				continue
 			}
-			// Answers come in the order of the requests, each some time after its own; several may be under way.
+			// Responses arrive in the order of the requests, each some time after its own; several
+			// may be in flight.
 			sent := lastSent.Add(between(0, 2*gap))
 			answered := max(now, sent.Add(between(0, gap)))
 			lastSent = sent
@@ -341,9 +346,9 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 	require.Greater(t, equal, steps/4, "the model and the code mostly agree, or this test compares nothing")
 }
 
-// LeaseRoom is what a user is told: an outage that is shorter does not end a hold. Here the worst case it counts with,
-// at every phase: an idle session acquires, and its heartbeats' answers stop. The ZooKeeper client's pings come in between, sometimes just
-// before a heartbeat.
+// LeaseRoom is the margin that users see: a shorter outage does not end a hold. This is its worst
+// case, at every phase: an idle session acquires, and the responses to its heartbeats stop. The
+// ZooKeeper client's pings come in between, sometimes just before a heartbeat.
 func TestLeaseRoom_IsThere(t *testing.T) {
 	const rtt = roundTrip
 	for _, mode := range []Mode{

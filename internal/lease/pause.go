@@ -2,39 +2,40 @@ package lease
 
 import "time"
 
-// Stake is what a Session loses if it is without a server for too long.
+// Stake is the potential loss of a Session that has no server for too long.
 type Stake struct {
 	Kind   StakeKind
-	Left   time.Duration // until a hold's lease ends, or else until the servers may end the session
-	Wanted bool          // somebody waits for a connection, or has asked for one lately
+	Left   time.Duration // until a hold's lease ends, or otherwise until the servers may end the session
+	Wanted bool          // a caller waits for a connection, or has recently needed one
 }
 
-// StakeKind is what is at stake.
+// StakeKind is the kind of the potential loss.
 type StakeKind int
 
 const (
 	NoSession StakeKind = iota // nothing: there is no ZooKeeper session
-	GivenUp                    // the time of others: a session is over for us since just now, and the servers may still have it
-	Lingers                    // the same, and a first try to end it had no answer
-	Leftover                   // the same, with all servers away: returned, they keep it for T again
-	Alive                      // a session, and with it places in queues
+	GivenUp                    // other clients' time: a session has just ended for us, and the servers may still have it
+	Lingers                    // the same, and a first try to end it got no response
+	Leftover                   // the same, with all servers unreachable: when they return, they keep it for T again
+	Alive                      // a session, and with it positions in queues
 	Held                       // a hold
 )
 
 const (
-	mostLate   = 500 * time.Millisecond // when a session's time is nearly over, or others wait for its end
+	mostLate   = 500 * time.Millisecond // when a session is about to expire, or other clients wait for its end
 	mostWanted = 1500 * time.Millisecond
 	mostIdle   = 30 * time.Second
 )
 
-// Pause returns how long to pause at the most before another server is tried, after so many laps through so many servers in vain, beside the
-// second that the client pauses after each lap.
+// Pause returns the longest pause before the next server is tried, in addition to the second that
+// the client pauses after each lap. laps is how many laps through all servers have failed.
 //
-// The pauses grow with the laps. What can be lost bounds those of a lap: an eighth of the time that is left to a hold, so that towards the end
-// of its lease they are nothing; a quarter of what is left to a session without a hold, and a little in the end, because it is given up
-// T/6 and a second after its time (Unheard). If nothing can be lost, somebody who waits has no more than two seconds to wait for the next
-// dial, and a Session that nobody asks for anything dials each thirty seconds, or each T/3 if its
-// last session may keep others waiting.
+// The pauses grow with the laps. The potential loss limits the sum of the pauses in a lap: to an
+// eighth of the time that a hold has left, so that they vanish towards the end of its lease; to a
+// quarter of the time that a session without a hold has left, and to a little at its end, because
+// it is given up T/6 and a second after its timeout (Unheard). If nothing can be lost, a waiting
+// caller waits no more than two seconds for the next dial, and a Session without callers dials
+// every thirty seconds, or every T/3 if the nodes of its last session may block other clients.
 func (s Stake) Pause(timeout time.Duration, laps, servers int) time.Duration {
 	most := mostIdle
 	switch n := time.Duration(servers); {

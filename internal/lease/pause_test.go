@@ -39,7 +39,8 @@ func TestStake_Pause(t *testing.T) {
 	require.Equal(t, 250*time.Millisecond, Stake{Kind: Lingers}.Pause(8*time.Second, 100, 1), "a short T")
 }
 
-// F41: however many laps and servers, the pauses before the first dial that finds a server take less than a quarter of the time that a hold has left.
+// F41: however many laps and servers, the pauses before the first dial that finds a server take
+// less than a quarter of the time that a hold has left.
 func TestStake_Pause_LeavesTheHoldItsTime(t *testing.T) {
 	for servers := 1; servers <= 7; servers++ {
 		for laps := range 20 {

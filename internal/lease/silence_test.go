@@ -28,8 +28,8 @@ func TestSilenceEnds(t *testing.T) {
 	}
 }
 
-// F41, F16, R50: a silent server is left, a second one after twice the time, a third by the client. Ten minutes after the last change
-// it begins anew.
+// F41, F16, R50: a server that does not respond is left, a second one after twice the time, a third
+// by the client. Ten minutes after the last change the count starts again.
 func TestSilence_Look(t *testing.T) {
 	var q Silence
 	for _, c := range []struct {

@@ -2,7 +2,7 @@ package link
 
 import "time"
 
-// Backoff is the pause between tries: it doubles from 20 ms to 5 s. The zero value begins anew.
+// Backoff is the pause between tries: it doubles from 20 ms to 5 s. The zero value starts at 20 ms.
 type Backoff struct{ last time.Duration }
 
 // Next returns how long to pause now.

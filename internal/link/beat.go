@@ -11,19 +11,20 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// beatNow says whether a beat is wanted at once, and can be sent over conn.
+// beatNow reports whether a heartbeat is due at once and can be sent over conn.
 func (z *Era) beatNow(conn uint64) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return conn != 0 && z.mu.soon && z.mu.beating != conn
 }
 
-// beat sends the heartbeat if something is held, else a cheap read, and says whether it did. It takes the wish for a beat back
-// first, and only then asks what is held: so the beat checks every hold that has wished for one.
+// beat sends the heartbeat if something is held, otherwise a cheap read, and reports whether it
+// sent one. It clears the request for a heartbeat before it collects the held nodes, so it checks
+// every hold that has requested one.
 //
-// There is one beat at a time on a connection. Answers come in order. So if the quorum is gone, the unanswered heartbeat holds
-// back all later answers, and nothing reassures falsely. If the answer takes longer than the interval, the next beat follows
-// at once.
+// At most one heartbeat is in flight on a connection, and responses arrive in order. So if the
+// quorum is lost, the unanswered heartbeat delays all later responses, and none falsely renews the
+// lease. If the response takes longer than the interval, the next heartbeat follows at once.
 func (z *Era) beat(conn uint64) bool {
 	z.mu.Lock()
 	if z.mu.beating == conn {
@@ -47,12 +48,13 @@ func (z *Era) beat(conn uint64) bool {
 	})
 }
 
-// checkHolds checks the held nodes in one transaction, or in several if they are very many. The tap sees its success and
-// renews the lease. If a node is not there, or we may not read it, its hold ends. The servers stop at the first failure, so
-// checkHolds asks about the rest again at once (R68). It returns the error of the last transaction, unless one node is the
-// reason for it.
+// checkHolds checks the held nodes in one transaction, or in several if there are very many. The
+// mux observes its success and renews the lease. The hold of a node that does not exist or may not
+// be read ends. The servers stop at the first failure, so the remaining nodes are checked again at
+// once (R68). checkHolds returns the error of the last transaction, unless one node is the reason
+// for it.
 func (z *Era) checkHolds(nodes []string) (err error) {
-	const each = 32 // bytes that a node takes at most, beside its path
+	const each = 32 // maximum length of a node's entry, without its path
 	most := min(256<<10, z.Longest)
 	for len(nodes) > 0 {
 		n, size := 0, 0
@@ -67,7 +69,7 @@ func (z *Era) checkHolds(nodes []string) (err error) {
 	return err
 }
 
-// checkNodes returns the nodes that must be asked about again, or an error that concerns all of them.
+// checkNodes returns the nodes that must be checked again, or an error that concerns all of them.
 func (z *Era) checkNodes(nodes []string) (again []string, err error) {
 	failed, err := z.Check(context.Background(), nodes...)
 	switch {
@@ -88,13 +90,13 @@ func (z *Era) checkNodes(nodes []string) (again []string, err error) {
 
 // failing is a run of heartbeats without a success.
 type failing struct {
-	err   error  // of the last one; nil if there is no such run
+	err   error  // of the last heartbeat; nil if there is no such run
 	conn  uint64 // the connection that it was sent over
 	times int    // how many have failed over that connection
 }
 
-// noteBeat notes the outcome of a heartbeat that was sent over conn, and logs the first failure of a run. Without a response,
-// nothing has changed.
+// noteBeat notes the outcome of a heartbeat that was sent over conn, and logs the first failure of
+// a run. No response changes nothing.
 func (z *Era) noteBeat(conn uint64, err error) {
 	rejected := answer.IsRefusal(err)
 	if z.IsOver() || err != nil && !rejected && answer.IsAny(err, zk.ErrConnectionClosed, ErrClosed) {
@@ -119,7 +121,8 @@ func (z *Era) noteBeat(conn uint64, err error) {
 	}
 }
 
-// heartbeatsFail returns an error if a hold is at stake and two heartbeats over conn have failed: they may succeed over another.
+// heartbeatsFail returns an error if a hold is at stake and two heartbeats over conn have failed:
+// another connection may serve them.
 func (z *Era) heartbeatsFail(conn uint64) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()

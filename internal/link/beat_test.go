@@ -1,6 +1,6 @@
 package link
 
-// This test attacks beat.go: a heartbeat checks all that is held when it goes.
+// This test attacks beat.go: a heartbeat checks all that is held when it is sent.
 
 import (
 	"testing"
@@ -17,7 +17,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// laterOn runs later what it is to spawn, and answers each request with one answer.
+// laterOn delays the functions that it is to spawn, and answers every request alike.
 type laterOn struct {
 	Carrier
 	answer tap.Answer
@@ -47,8 +47,8 @@ func (l *lossOf) Lose(node string, _ error, _ clock.Instant) bool {
 	return true
 }
 
-// I5: something is held from just after the loop has looked whether anything is. It wished for a beat, whose wish this beat takes
-// back: so this beat must check it.
+// I5: a hold begins just after the loop has checked for holds. It requests a heartbeat, and this
+// heartbeat clears that request: so this heartbeat must check the hold.
 func TestBeat_HeldSinceTheLook_IsChecked(t *testing.T) {
 	const conn, node = 3, "/locks/a/own"
 	gone := multiBody(wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})
@@ -70,8 +70,8 @@ func TestBeat_HeldSinceTheLook_IsChecked(t *testing.T) {
 	require.False(t, z.beatNow(conn))
 }
 
-// R111: heartbeats have failed over a connection, and what was held was released before the Session left it. The next hold does not end
-// the connection, and a loss of it does not name those errors.
+// R111: heartbeats have failed over a connection, and all holds were released before the Session
+// left it. The next hold does not end the connection, and a loss of it does not name those errors.
 func TestHeartbeatsFail_BeforeTheHold_SaysNothing(t *testing.T) {
 	const conn = 3
 	z := sessionOver(&laterOn{answer: tap.Answer{Conn: conn}})
@@ -96,8 +96,8 @@ func multiBody(results ...wire.MultiResult) []byte {
 	return wire.Frame(wire.MultiResponse{Results: results})[4:]
 }
 
-// I1, I5: a server answers a heartbeat with more or fewer results than it has nodes, or does not say which node was missing. No hold
-// ends for it.
+// I1, I5: a server answers a heartbeat with more or fewer results than it has nodes, or without the
+// missing node. No hold ends for it.
 func TestCheck_AnswerSaysNothing(t *testing.T) {
 	for name, a := range map[string]tap.Answer{
 		"no results":          {Body: multiBody()},
@@ -123,5 +123,5 @@ func TestTooLong(t *testing.T) {
 	require.True(t, answer.IsRefusal(long), "and is not tried again")
 }
 
-// Somebody closed the client under us: that closes the Session.
+// The *zk.Conn under the Session was closed: that closes the Session.
 func TestErrConnClosed(t *testing.T) { require.ErrorIs(t, errConnClosed, ErrClosed) }

@@ -18,51 +18,54 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Era is one ZooKeeper session, from its connect response until it is over: its requests, its lease, and the holds under it. A
-// Session goes through one after the other. Nothing of one is used in the next: leases, grants and watches belong to one id (I3).
+// Era is one ZooKeeper session, from its connect response until its end: its requests, its lease,
+// and its holds. A Session has one after the other. Leases, grants and watches belong to one
+// session id and are never used under the next (I3).
 //
-// Requests wait until it is attached, and end with it or with their caller. None is sent in any other session (I3).
+// Requests wait until the session is attached, and end with it or with their caller. They are never
+// sent in another one (I3).
 type Era struct {
-	ID       int64 // as the servers count sessions
+	ID       int64 // the servers' id of the session
 	Log      *eventlog.Log
 	Clock    *clock.Clock
 	Carrier  Carrier
 	Inside   Inside // set once, before the session is attached
 	Password secret.Bytes
-	Longest  int           // in bytes, of a request that its servers read. Set with Inside, if it is not their default
-	ended    chan struct{} // closed when it is over
+	Longest  int           // bytes in the longest request that its servers accept; set with Inside unless it is the default
+	ended    chan struct{} // closed when the session ends
 
 	mu struct {
 		sync.Mutex       // never held across a channel, a callback or a ZooKeeper call
-		cause      error // why it is over
+		cause      error // why the session ended
 		lease      lease.Lease
-		heard      clock.Instant     // when its server last answered
-		served     clock.Instant     // when a request was last answered, or a server first attached it again after that
-		unserved   bool              // no request has been answered since a server attached it again
-		server     string            // which that is
-		unanswered int               // once it is over: how often a server was asked to end it, and did not answer
-		overAt     clock.Instant     // once it is over: since when
-		inTheWay   bool              // once it is over: it may have lock nodes
-		held       map[string]Holder // by node: what the heartbeat checks and the lease protects
-		kept       map[string]Holder // by node: what the heartbeat checks, and no caller relies on
-		beating    uint64            // the connection over which a beat is under way
-		soon       bool              // a beat is wanted at once
+		heard      clock.Instant     // when its server last responded
+		served     clock.Instant     // when it last answered a request, or a server first re-attached the session after that
+		unserved   bool              // no request has been answered since a server re-attached the session
+		server     string            // that server
+		unanswered int               // once it has ended: how many tries to end it on a server got no response
+		overAt     clock.Instant     // once it has ended: when
+		inTheWay   bool              // once it has ended: it may have lock nodes
+		held       map[string]Holder // by node: checked by the heartbeat and protected by the lease
+		kept       map[string]Holder // by node: checked by the heartbeat, but no caller relies on it
+		beating    uint64            // the connection over which a heartbeat is in flight
+		soon       bool              // a heartbeat is due at once
 		failing    failing           // the heartbeats since the last success
 	}
 }
 
-// Inside is what locks have in a ZooKeeper session, as far as the session and its connection know it. Waiting and Restore are
-// called with a lock of the caller's held: they must neither block nor call back.
+// Inside is the locks' part of a ZooKeeper session. Waiting and Restore are called under a mutex of
+// the caller: they must neither block nor call back.
 type Inside interface {
-	// Event hears that a watch has fired, in the order in which the server sent the events.
+	// Event is called when a watch has fired, in the order in which the server sent the events.
 	Event(ev wire.WatcherEvent)
-	// Restore returns the requests that go first on a new connection: they set the watches again. before is the last zxid seen on
-	// the connection before it.
+	// Restore returns the first requests of a new connection, which set the watches again. before
+	// is the last zxid seen on the previous connection.
 	Restore(before int64) []*tap.Request
-	// Waiting returns how many stand in a queue, and whether anybody may wait for an answer.
+	// Waiting returns how many nodes are queued, and whether any caller may be waiting for a
+	// response.
 	Waiting() (queued int, busy bool)
-	// Ended hears that the hold on a node has ended while the session goes on, and whether the node is gone. Otherwise it must be
-	// deleted.
+	// Ended is called when the hold on a node has ended while the session continues. If the node is
+	// not gone, it must be deleted.
 	Ended(node string, gone bool)
 }
 
@@ -76,32 +79,33 @@ func NewEra(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mode, r t
 	return z
 }
 
-// Carrier is the connection, as far as requests know it.
+// Carrier is the connection, as requests see it.
 type Carrier interface {
-	// Because adds to the reason of a loss that each server that was tried since has rejected us, if
-	// that is so.
+	// Because adds to the reason of a loss that every server tried since has rejected us, if so.
 	Because(err error) error
-	// Send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
-	// none.
+	// Send passes a request to the connection over which z is attached. Without such a connection
+	// it drops the request and returns false.
 	Send(z *Era, r *tap.Request) bool
-	// AttachedConn is the number of the connection over which z is attached now, 0 if it is not.
+	// AttachedConn returns the number of the connection over which z is attached now, 0 if it is
+	// not.
 	AttachedConn(z *Era) (conn uint64, changed <-chan struct{}, err error)
-	// Spawn runs f on a goroutine that Close waits for. It returns false, and does not run f, when the Session is closed:
-	// ClosedErr says why.
+	// Spawn runs f on a goroutine that Close waits for. When the Session is closed, it returns
+	// false and does not run f; ClosedErr returns the reason.
 	Spawn(f func()) bool
 	ClosedErr() error
-	// Lost hears that z is over, after its holds have heard of it.
+	// Lost is called when z has ended, after its holds have been notified.
 	Lost(z *Era, cause error)
-	// Executed hears that a server has executed a request of that kind, although the response was lost.
+	// Executed notes that a server has executed a request of that kind, although the response was
+	// lost.
 	Executed(op wire.Op)
-	// Nudge has the Session's goroutine look again at what is held and queued.
+	// Nudge makes the Session's goroutine check the held and queued nodes again.
 	Nudge()
 }
 
-// Over returns a channel that is closed when the session is over.
+// Over returns a channel that is closed when the session ends.
 func (z *Era) Over() <-chan struct{} { return z.ended }
 
-// IsOver says whether the session is over.
+// IsOver reports whether the session has ended.
 func (z *Era) IsOver() bool {
 	select {
 	case <-z.Over():
@@ -111,14 +115,15 @@ func (z *Era) IsOver() bool {
 	}
 }
 
-// Why returns why the session is over, nil if it is not.
+// Why returns why the session ended, nil if it has not.
 func (z *Era) Why() error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.cause
 }
 
-// OverErr says that the session is over, and why. If the whole Session is closed, it returns the error that says that.
+// OverErr returns an error that the session has ended, with the reason. If the whole Session is
+// closed, it returns that error instead.
 func (z *Era) OverErr() error {
 	cause := z.Why()
 	if IsClosing(cause) {
@@ -127,10 +132,10 @@ func (z *Era) OverErr() error {
 	return fmt.Errorf("%w: %w", ErrOver, cause)
 }
 
-// Pause waits, and says whether the session still goes on.
+// Pause waits, and reports whether the session still lives.
 func (z *Era) Pause(d time.Duration) bool { return z.PauseUnder(context.Background(), d) == nil }
 
-// PauseUnder waits. If the session or ctx ends first, it returns at once, and says which did.
+// PauseUnder waits. If the session or ctx ends first, it returns that error at once.
 func (z *Era) PauseUnder(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -138,7 +143,8 @@ func (z *Era) PauseUnder(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// Await waits for what comes over ch, or until that is closed. If the session or ctx ends first, it says which did.
+// Await waits until ch delivers a value or is closed. If the session or ctx ends first, it returns
+// that error.
 func Await[T any](ctx context.Context, z *Era, ch <-chan T) (came T, err error) {
 	select {
 	case came = <-ch:
@@ -150,20 +156,22 @@ func Await[T any](ctx context.Context, z *Era, ch <-chan T) (came T, err error) 
 	}
 }
 
-// AttachedConn returns the number of the connection over which the session is attached now, 0 if it is not; a channel that is closed
-// when that changes; and why the Session is closed, if it is.
+// AttachedConn returns the Carrier's AttachedConn: the number of the connection over which the
+// session is attached now, 0 if it is not; a channel that is closed when that changes; and why the
+// Session is closed, if it is.
 func (z *Era) AttachedConn() (conn uint64, changed <-chan struct{}, err error) {
 	return z.Carrier.AttachedConn(z)
 }
 
-// Stat returns zk.ErrNoNode if there is no node.
+// Stat returns zk.ErrNoNode if the node does not exist.
 func (z *Era) Stat(node string) (*wire.Stat, error) {
 	var stat wire.Stat
 	_, err := z.Read(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: node}, &stat)
 	return &stat, err
 }
 
-// Multi does all of the operations or none. If an operation failed, i is its index and err its error; otherwise i is −1.
+// Multi executes all of the operations or none. If an operation failed, i is its index and err its
+// error; otherwise i is −1.
 func (z *Era) Multi(ctx context.Context, ops wire.MultiRequest, urgent bool) (i int, err error) {
 	a, err := z.askAs(ctx, wire.OpMulti, ops, urgent)
 	if err != nil {
@@ -172,8 +180,8 @@ func (z *Era) Multi(ctx context.Context, ops wire.MultiRequest, urgent bool) (i 
 	return answer.ErrOfMulti(a, len(ops.Ops))
 }
 
-// Check is a quorum operation. It succeeds if all the nodes are there and we may READ them. If one node is the reason for a
-// refusal, failed is that node.
+// Check is a quorum operation. It succeeds if all nodes exist and we may READ them. If one node is
+// the reason for a rejection, failed is that node.
 func (z *Era) Check(ctx context.Context, nodes ...string) (failed string, err error) {
 	var ops wire.MultiRequest
 	for _, n := range nodes {
@@ -186,7 +194,8 @@ func (z *Era) Check(ctx context.Context, nodes ...string) (failed string, err er
 	return "", err
 }
 
-// ErrOf returns the error of a request whose fate is known: OverErr if the session is over, else answer.ErrOf.
+// ErrOf returns the error of a completed request: OverErr if the session has ended, otherwise
+// answer.ErrOf.
 func (z *Era) ErrOf(a tap.Answer) error {
 	if z.IsOver() {
 		return z.OverErr()
@@ -194,11 +203,11 @@ func (z *Era) ErrOf(a tap.Answer) error {
 	return answer.ErrOf(a)
 }
 
-// Ask sends one request in this ZooKeeper session as soon as that is attached, and waits for the answer under ctx. If the
-// request could not be sent, Ask sends it over the next connection.
+// Ask sends one request in this ZooKeeper session as soon as it is attached, over another
+// connection if the first attempt was not sent, and waits for the response under ctx.
 //
-// The error is zk.ErrConnectionClosed if there was no answer, or the server's if it answered with one. If the session or ctx
-// ended first, it says why. A caller that leaves does not take the request back.
+// The error is the server's, zk.ErrConnectionClosed without a response, or the reason why the
+// session or ctx ended first. A caller that stops waiting does not cancel the request.
 func (z *Era) Ask(ctx context.Context, op wire.Op, body wire.Record) (tap.Answer, error) {
 	return z.askAs(ctx, op, body, false)
 }
@@ -230,11 +239,12 @@ func (z *Era) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bo
 	}
 }
 
-// LongRequest is the length in bytes above which we ask whether a request is too long for the servers. Hardly anybody sets jute.maxbuffer
-// lower.
+// LongRequest is the length in bytes above which we check whether the servers read a request. A
+// lower jute.maxbuffer is very rare.
 const LongRequest = 4 << 10
 
-// TooLong refuses a request that servers would not read, because they read that many bytes at most: they would close the connection.
+// TooLong rejects a request longer than most bytes: servers that read no more would close the
+// connection.
 func TooLong(r *tap.Request, most int) error {
 	if n := r.Length(); n > most {
 		return fmt.Errorf("%w: a request of %d bytes is too long: servers read %d at most (jute.maxbuffer)", zk.ErrBadArguments, n, most)
@@ -242,7 +252,7 @@ func TooLong(r *tap.Request, most int) error {
 	return nil
 }
 
-// Read asks, and decodes a successful answer.
+// Read sends a read, and decodes a successful response.
 func (z *Era) Read(ctx context.Context, op wire.Op, body wire.Record, into interface{ Decode(*wire.Decoder) }) (tap.Answer, error) {
 	a, err := z.Ask(ctx, op, body)
 	if err == nil {
@@ -251,7 +261,7 @@ func (z *Era) Read(ctx context.Context, op wire.Op, body wire.Record, into inter
 	return a, err
 }
 
-// WaitAttached waits until the session is attached, and returns over which connection.
+// WaitAttached waits until the session is attached, and returns the number of the connection.
 func (z *Era) WaitAttached(ctx context.Context) (conn uint64, err error) {
 	for {
 		if z.IsOver() {

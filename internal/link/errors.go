@@ -11,32 +11,32 @@ import (
 	"github.com/zklock/zklock/internal/sasl"
 )
 
-// What callers branch on, and the root gives to its users.
+// Errors that callers test for. The root returns them to its users.
 var (
 	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
 	ErrClosed = errors.New("session closed")
-	// ErrAuthFailed: a server refused the credentials.
+	// ErrAuthFailed: a server rejected the credentials.
 	ErrAuthFailed = sasl.ErrFailed
 )
 
-// Why a ZooKeeper session, or a hold in it, is over.
+// Why a ZooKeeper session, or a hold in it, ended.
 var (
-	// ErrLeaseEnded: the lease ended over a hold.
+	// ErrLeaseEnded: the lease ended under a hold.
 	ErrLeaseEnded = errors.New("the lease ended")
-	// ErrStoodStill: it ended, and nobody looked.
+	// ErrStoodStill: it ended while this process was paused.
 	ErrStoodStill = fmt.Errorf("%w: this process stood still", ErrLeaseEnded)
-	// ErrSilence: it ended without an answer.
+	// ErrSilence: it ended, and no server had responded.
 	ErrSilence = fmt.Errorf("%w: no server has answered", ErrLeaseEnded)
-	// ErrNoQuorum: it ended although a server answered.
+	// ErrNoQuorum: it ended although a server responded.
 	ErrNoQuorum = errors.New("no quorum has confirmed the session")
-	// ErrUnheard: no server has answered a request for lease.Unheard. A hold under a QuorumLease would have been lost before, at the
-	// end of its lease.
+	// ErrUnheard: no server has responded for lease.Unheard. Under a QuorumLease a hold is lost
+	// before that, at the end of its lease.
 	ErrUnheard = errors.New("no server has answered for longer than the session timeout")
-	// ErrExpired: the servers ended it.
+	// ErrExpired: the servers ended the session.
 	ErrExpired = errors.New("the servers ended the ZooKeeper session")
-	// ErrNodeGone: the session goes on, and the node of the hold is gone.
+	// ErrNodeGone: the session lives, and the node of the hold was deleted.
 	ErrNodeGone = errors.New("somebody else deleted the lock node")
-	// ErrUnreadable: the session goes on, and its heartbeat may not READ the node of the hold.
+	// ErrUnreadable: the session lives, and its heartbeat may not READ the node of the hold.
 	ErrUnreadable   = errors.New("the servers refuse to confirm the lock node")
 	errMoved        = errors.New("the ZooKeeper session has moved to another connection")
 	errPingRefused  = errors.New("a server refused the session's ping")
@@ -50,7 +50,8 @@ func IsClosing(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, ErrAuthFailed) && !dial.IsUnreached(err)
 }
 
-// whyDetached puts the end of a connection into words. It returns nil if we ended it ourselves.
+// whyDetached describes the end of a connection. It returns nil if we ended the connection
+// ourselves.
 func whyDetached(err error) error {
 	var timeout net.Error
 	switch {
@@ -64,12 +65,14 @@ func whyDetached(err error) error {
 	return err
 }
 
-// ErrHungUp: servers have ended three connections in a row at one kind of request, which ZooKeeper has since 3.5.
+// ErrHungUp: servers have ended three connections in a row at one kind of request, which ZooKeeper
+// has since 3.5.
 var ErrHungUp = errors.New("the servers close the connection at each request of one kind")
 
-// ErrOver: the ZooKeeper session is over; the reason is wrapped beside it.
+// ErrOver: the ZooKeeper session has ended; the reason is wrapped as well.
 var ErrOver = errors.New("session over")
 
-// ErrCtxEnded says that a context ended, and not why: the cause may be any error, also one that servers answer with, such as
-// the first error in an errgroup (R75). Only what is returned to the caller has the cause.
+// ErrCtxEnded: a context ended. It omits the cause, which may be any error, even one that servers
+// return, such as the first error in an errgroup (R75). Only the error returned to the caller
+// contains it.
 var ErrCtxEnded = errors.New("the context ended")

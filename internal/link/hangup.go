@@ -10,8 +10,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Disconnected counts how often servers have ended the connection in place of a response. They do that at a request above their
-// jute.maxbuffer, without a word, and at one that they do not know.
+// Disconnected counts how often servers have ended the connection instead of responding. They do so
+// at a request above their jute.maxbuffer and at a request that they do not support.
 func (r report) Disconnected(h tap.HangUp) (why error) {
 	l := r.link
 	l.mu.Lock()
@@ -36,9 +36,10 @@ func (r report) Disconnected(h tap.HangUp) (why error) {
 	return why
 }
 
-// unknownLocked counts the connections that servers have ended at a request of that kind, since one has responded to such a request, or is
-// known to have executed it. From the third on it returns an error. Only requests that ZooKeeper has since 3.5 count: all servers know the
-// others, so a connection that ends at one of those is an outage.
+// unknownLocked counts the connections that servers have ended at a request of that kind, since one
+// responded to such a request or is known to have executed it. From the third on it returns an
+// error. Only requests that ZooKeeper has since 3.5 count: all servers support older ones, so a
+// connection that ends at one of those is an outage.
 func (r report) unknownLocked(at wire.Op) error {
 	l := r.link
 	maps.DeleteFunc(l.mu.unknown, func(op wire.Op, _ int) bool { return r.tap.Answers(op) })

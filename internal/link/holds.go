@@ -14,36 +14,38 @@ import (
 
 // Holder is the holder of a node, under the lease (Hold) or without it (Keep).
 type Holder interface {
-	// Lose tells the holder that the hold on the node is lost; end is when its lease would have ended. It returns whether it
-	// had anybody to tell.
+	// Lose notifies the holder that the hold on the node is lost; end is when its lease would have
+	// ended. It returns whether there was a caller to notify.
 	Lose(node string, cause error, end clock.Instant) (told bool)
 }
 
-// reattach notes that the same ZooKeeper session goes on over a new connection.
+// reattach notes that the same ZooKeeper session continues over a new connection.
 func (z *Era) reattach(server string, conn uint64, shook lease.Exchange, timeout time.Duration) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.mu.lease.Attached(conn, shook, timeout, false)
-	// Servers that reject the credentials may attach the session all the same, each time. Then it is given up as if they did not
-	// answer: otherwise its nodes would block their queues for as long as that lasts.
+	// Servers that reject the credentials may nevertheless attach the session each time. It is then
+	// given up as if they did not respond: otherwise its nodes would block their queues for as long
+	// as this continues.
 	if !z.mu.unserved {
 		z.mu.served = max(z.mu.served, shook.Answered)
 	}
 	z.mu.heard, z.mu.server, z.mu.unserved = max(z.mu.heard, shook.Answered), server, true
-	// A reconnect alone keeps no hold: a quorum check has to follow.
+	// A reconnect alone keeps no hold: a quorum check must follow.
 	z.mu.soon = len(z.mu.held)+len(z.mu.kept) > 0
 }
 
-// nodeEvent is an event of a node, in the order in which the server sent them.
+// nodeEvent handles an event of a node, in the order in which the server sent them.
 func (z *Era) nodeEvent(ev wire.WatcherEvent) {
 	z.Inside.Event(ev)
 	if ev.Type == wire.EventDeleted {
-		z.LoseNode(ev.Path, ErrNodeGone) // if it is held: somebody else deleted it (F24)
+		z.LoseNode(ev.Path, ErrNodeGone) // if it is held, another client deleted it (F24)
 	}
 }
 
-// answered notes an answer, also one that quorum is told of next. It brings no hold back whose lease has ended: a process that was
-// paused past the end sees the loss at its first look, even if an answer was waiting in the socket.
+// answered notes a response, including one that is passed to quorum next. It never revives a hold
+// whose lease has ended: a process that was paused past the end detects the loss at its first
+// check, even with a response waiting in the socket.
 func (z *Era) answered(conn uint64, f lease.Exchange) {
 	z.LoseIfLate(f.Answered)
 	z.mu.Lock()
@@ -52,7 +54,7 @@ func (z *Era) answered(conn uint64, f lease.Exchange) {
 	z.mu.heard, z.mu.served, z.mu.unserved = max(z.mu.heard, f.Answered), max(z.mu.served, f.Answered), false
 }
 
-// quorum renews the lease, unless it has already ended over a hold.
+// quorum renews the lease, unless the lease has already ended under a hold.
 func (z *Era) quorum(conn uint64, sent clock.Instant) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -68,26 +70,27 @@ func (z *Era) Timeout() time.Duration {
 	return z.mu.lease.Timeout()
 }
 
-// heartbeat returns how often the lease is renewed while something is held.
+// heartbeat returns the interval of the heartbeats while something is held.
 func (z *Era) heartbeat() time.Duration {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.lease.Heartbeat()
 }
 
-// LeaseEnd returns until when the session is surely alive.
+// LeaseEnd returns until when the session is guaranteed to live.
 func (z *Era) LeaseEnd() clock.Instant {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.lease.End()
 }
 
-// maxUnanswered is how often servers are asked to end a session until their silence counts as a
-// refusal. A silent one has the time of a handshake.
+// maxUnanswered is the number of tries to end a session after which missing responses count as a
+// rejection. A server that does not respond takes the time of a handshake.
 const maxUnanswered = 3
 
-// noteUnanswered notes a try. With SASL one is enough: a server that we do not hear cannot be shown who we are, so that each
-// further try would keep the session alive, and not end it (F51).
+// noteUnanswered notes a try. With SASL one try is enough: if the server's messages do not reach
+// us, we cannot authenticate, and each further try would keep the session alive instead of ending
+// it (F51).
 func (z *Era) noteUnanswered(withSASL bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -96,16 +99,16 @@ func (z *Era) noteUnanswered(withSASL bool) {
 	}
 }
 
-// leftToExpire says that the servers have been asked often enough to end the session.
+// leftToExpire reports that enough tries to end the session have failed.
 func (z *Era) leftToExpire() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.unanswered >= maxUnanswered
 }
 
-// plan is what the loop plans by. kept counts the nodes that are checked and not under the lease.
-// busy reports whether a caller may wait for a response. If no response arrives until end, the
-// session is given up then.
+// plan returns the inputs of the loop's schedule. kept counts the nodes that are checked but not
+// under the lease, busy reports whether a caller may be waiting for a response, and end is when the
+// session is given up without a response.
 func (z *Era) plan() (held, kept, queued int, busy bool, end clock.Instant) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -117,8 +120,9 @@ func (z *Era) plan() (held, kept, queued int, busy bool, end clock.Instant) {
 	return held, kept, queued, busy, end
 }
 
-// atStake says what there is to lose while there is no connection. A session that we have given up may live at the servers, also if they
-// come back much later: they give it its whole time again. If it has lock nodes, they keep others waiting until we have ended it.
+// atStake returns what may be lost while there is no connection. A session that we have given up
+// may still live on the servers, even if they return much later, because its full timeout then
+// restarts. Its lock nodes block other clients until we have ended it.
 func (z *Era) atStake(now clock.Instant) lease.Stake {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -131,7 +135,7 @@ func (z *Era) atStake(now clock.Instant) lease.Stake {
 		return lease.Stake{Kind: lease.Alive, Left: left}
 	case now.Sub(z.mu.overAt) < 2*time.Second: // the client's pause, and the first try
 		return lease.Stake{Kind: lease.GivenUp}
-	case z.mu.inTheWay && (now < z.unheardLocked() || left > -t && z.mu.unanswered > 0): // servers are there, and do not answer
+	case z.mu.inTheWay && (now < z.unheardLocked() || left > -t && z.mu.unanswered > 0): // servers are reachable, but silent
 		return lease.Stake{Kind: lease.Lingers}
 	case z.mu.inTheWay:
 		return lease.Stake{Kind: lease.Leftover}
@@ -139,8 +143,9 @@ func (z *Era) atStake(now clock.Instant) lease.Stake {
 	return lease.Stake{}
 }
 
-// LoseIfLate compares the clock with the lease, and ends the session if something is held past its end. Every question whether a
-// hold stands calls it first: after a pause, no timer needs to have run (F18).
+// LoseIfLate compares the clock with the lease, and ends the session if something is held past its
+// end. Every check whether a hold is valid calls it first: after a pause, no timer need have run
+// yet (F18).
 func (z *Era) LoseIfLate(now clock.Instant) {
 	z.mu.Lock()
 	var late error
@@ -153,8 +158,9 @@ func (z *Era) LoseIfLate(now clock.Instant) {
 	}
 }
 
-// LoseIfUnheard ends the session if no server has answered in it for too long, whether something is held or not. The servers may
-// hear us all the same, or reject each request: then they would keep it, and its nodes in everybody's way, for as long as that lasts (F51).
+// LoseIfUnheard ends the session if no server has responded in it for too long, whether something
+// is held or not. The servers may nevertheless receive our messages, or reject each request: then
+// the session and its nodes would block other clients for as long as this continues (F51).
 func (z *Era) LoseIfUnheard(now clock.Instant) {
 	z.mu.Lock()
 	var unheard error
@@ -171,7 +177,8 @@ func (z *Era) unheardLocked() clock.Instant {
 	return z.mu.served.Add(lease.Unheard(z.mu.lease.Timeout()))
 }
 
-// leaseEndedLocked says what let the lease end: this process stood still, no server answered, or none proved the session alive.
+// leaseEndedLocked returns the reason why the lease ended: this process was paused, no server
+// responded, or no response proved the session alive.
 func (z *Era) leaseEndedLocked(now clock.Instant) error {
 	l, server := &z.mu.lease, z.mu.server
 	ago := func(t clock.Instant) time.Duration { return now.Sub(t).Round(100 * time.Millisecond) }
@@ -188,8 +195,9 @@ func (z *Era) leaseEndedLocked(now clock.Instant) error {
 	return unconfirmed
 }
 
-// Lose ends the session, once: every hold in it is lost and every waiter wakes. The ZooKeeper session may still be alive at the
-// servers, but Lost is final for it: the client does not attach to it again (see report.Connecting).
+// Lose ends the session, once: every hold in it is lost and every waiter wakes. It may still live
+// on the servers, but Lost is final: the client does not attach to it again (see
+// report.Connecting).
 func (z *Era) Lose(cause error) {
 	z.mu.Lock()
 	if z.mu.cause != nil {
@@ -214,9 +222,9 @@ func (z *Era) Lose(cause error) {
 	z.Carrier.Lost(z, cause)
 }
 
-// LoseNode ends the hold that rests on the node, if there is one, while the ZooKeeper session goes on. Unless the node is gone, it
-// must be deleted. If there was nobody to tell, the hold is being released or not yet granted: then the release or the attempt
-// deletes the node.
+// LoseNode ends the hold on the node, if there is one, while the ZooKeeper session continues. If
+// the node still exists, it must be deleted: by Inside.Ended, or by the release or the attempt if
+// the hold is being released or is not granted yet, so that no caller could be notified.
 func (z *Era) LoseNode(node string, cause error) {
 	z.mu.Lock()
 	h, end := z.mu.held[node], z.mu.lease.End()
@@ -235,26 +243,28 @@ func (z *Era) LoseNode(node string, cause error) {
 	}
 }
 
-// checkedNodes returns the nodes that the heartbeat is to check.
+// checkedNodes returns the nodes that the heartbeat checks.
 func (z *Era) checkedNodes() []string {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return slices.AppendSeq(slices.Collect(maps.Keys(z.mu.held)), maps.Keys(z.mu.kept))
 }
 
-// Hold puts a granted lock under the lease: its node, and more nodes if it rests on several. It returns an error if the session is over, or if its session timeout leaves no room
-// at all. It returns false without an error if the lease is too near its end: then the caller renews it and asks again.
+// Hold puts a granted lock under the lease: its node, and further nodes if the hold depends on
+// several. It returns an error if the session has ended, or if its timeout leaves no margin at all.
+// It returns false without an error if the lease is too near its end: the caller then renews it and
+// tries again.
 func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) {
 	now := z.Clock.Now()
 	z.LoseIfLate(now)
 	z.mu.Lock()
 	err = z.mu.cause
 	if err == nil {
-		err = z.mu.lease.Check() // the servers may grant less than they did to Connect
+		err = z.mu.lease.Check() // the servers may grant less than they granted to Connect
 	}
 	ok = err == nil && z.mu.lease.Grants(now)
 	first := ok && len(z.mu.held) == 0
-	if first { // heartbeats that failed before do not concern this hold
+	if first { // earlier failed heartbeats do not concern this hold
 		z.mu.failing = failing{}
 	}
 	if ok {
@@ -263,8 +273,9 @@ func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) 
 			z.mu.held[n] = by
 		}
 	}
-	// While we only waited, nothing renewed the lease, and a cheap read may have gone out just now. The next beat comes a
-	// whole interval after that read: too late for a lease that is near its end.
+	// While we only waited, nothing renewed the lease, and a cheap read may have been sent just
+	// now. The next heartbeat would follow a whole interval after that read: too late for a lease
+	// that is near its end.
 	if first && z.mu.lease.NeedsABeat(now) {
 		z.mu.soon = true
 	}
@@ -275,8 +286,8 @@ func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) 
 	return ok, err
 }
 
-// Transfer makes another holder of a held node, which stays under the lease. It returns false if
-// the node was lost, or if the lease is too near its end for a grant.
+// Transfer gives a held node to another holder, under the same lease. It returns false if the node
+// was lost, or if the lease is too near its end for a grant.
 func (z *Era) Transfer(node string, from, to Holder) bool {
 	now := z.Clock.Now()
 	z.LoseIfLate(now)
@@ -289,8 +300,8 @@ func (z *Era) Transfer(node string, from, to Holder) bool {
 	return ok
 }
 
-// Keep takes a held node from under the lease, because no caller relies on it any more. The
-// heartbeat still checks the node, and a loss is reported to by.
+// Keep removes a node from the lease, because no caller relies on it any more. The heartbeat still
+// checks the node, and by is notified of a loss.
 func (z *Era) Keep(node string, by Holder) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -300,7 +311,7 @@ func (z *Era) Keep(node string, by Holder) {
 	}
 }
 
-// LetGo takes a holder's lock from under the lease, before its nodes are deleted.
+// LetGo removes a holder's lock from the lease, before its nodes are deleted.
 func (z *Era) LetGo(by Holder, nodes ...string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()

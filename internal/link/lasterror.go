@@ -10,12 +10,14 @@ import (
 	"github.com/zklock/zklock/internal/answer"
 )
 
-// LastError is the last response to requests that are sent again after an error that says nothing of what they ask: the servers
-// throttle, for example. A call whose context ends meanwhile has it in its error. The zero value has none, and so has nil.
+// LastError is the last error response to requests that are retried because the error does not
+// concern their content: for example, the servers throttle. A call whose context ends meanwhile
+// includes it in its error. A zero or nil LastError has none.
 type LastError struct{ err atomic.Pointer[error] }
 
-// Note takes the error of a request. A success removes the error before it. No response changes nothing, unless servers close the
-// connection at each such request, nor does the end of the context, or an error that says something of what was asked.
+// Note records the error of a request. A success clears the recorded error. Three results change
+// nothing: no response (unless servers close the connection at each such request), the end of the
+// context, and an error that concerns the content of the request.
 func (l *LastError) Note(err error) {
 	switch {
 	case l == nil:
@@ -34,7 +36,7 @@ func (l *LastError) HungUp() error {
 	return nil
 }
 
-// AddTo returns err with the last error behind it, if there is one.
+// AddTo returns err followed by the last error, if there is one.
 func (l *LastError) AddTo(err error) error {
 	if l == nil {
 		return err
@@ -49,10 +51,10 @@ func (l *LastError) AddTo(err error) error {
 	}
 }
 
-// ErrorResponse is such a response in an error.
+// ErrorResponse wraps such a response in an error.
 type ErrorResponse struct{ Err error }
 
-// Error introduces the error, for a text that it ends.
+// Error introduces the error; the text ends with it.
 func (e ErrorResponse) Error() string { return "the last response was an error: " + e.Err.Error() }
 
 // Unwrap returns the error.

@@ -13,7 +13,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// R111: the last response counts if it was an error that says nothing of what was asked.
+// R111: the last response counts if it was an error that does not concern the content of the
+// request.
 func TestLastError(t *testing.T) {
 	for name, tt := range map[string]struct {
 		errs []error

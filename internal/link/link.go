@@ -1,10 +1,13 @@
-// Package link is what a Session knows of its servers: the connection, the current ZooKeeper session, the state that follows, and
-// requests. It promises that a request goes out in its own ZooKeeper session or not at all, that holds end when the lease does, and
-// that all that it started has ended when End returns.
+// Package link connects a Session to its servers: it owns the connection, the current ZooKeeper
+// session, the state that follows from them, and the requests. It promises that a request is sent
+// in its own ZooKeeper session or not at all, that holds end when the lease does, and that
+// everything it started has ended when End returns.
 //
-// It must not know what locks are. What they have in a ZooKeeper session stands behind Inside.
+// It must not depend on what a lock is. Inside is its interface to the locks of a ZooKeeper
+// session.
 //
-// Read era.go first, then link.go, state.go, report.go and hangup.go; holds.go, beat.go and loop.go are the lease at work.
+// Read era.go first, then link.go, state.go, report.go and hangup.go; holds.go, beat.go and loop.go
+// apply the lease.
 package link
 
 import (
@@ -28,11 +31,11 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Options is what a link is made with.
+// Options are the settings of a link.
 type Options struct {
 	Addrs        []string
 	Dial         dial.Config
-	Timeout      time.Duration // to ask for
+	Timeout      time.Duration // requested session timeout
 	HandshakeCap time.Duration // for one try, from the lookup to the credentials
 	Mode         lease.Mode
 	SASL         sasl.Start     // nil for none
@@ -40,26 +43,27 @@ type Options struct {
 	Log          *eventlog.Log
 	Clock        *clock.Clock
 
-	// Open makes what locks have in a new ZooKeeper session. Told hears of each step of the state, in order: when it does, the link
-	// already shows that. Both are called under the link's lock, and must neither block nor call back.
+	// Open creates the locks' part of a new ZooKeeper session. Told is called with each step of the
+	// state, in order; the link already shows that step. Both are called under the link's mutex,
+	// and must neither block nor call back.
 	Open func(*Era) Inside
 	Told func(Step)
-	// Closed hears that the link is closed. It is called once, under no lock.
+	// Closed is called once when the link is closed, without a mutex.
 	Closed func()
 }
 
-// Link is what a Session knows of its servers: the current connection, the current ZooKeeper session, whether requests can
-// be sent, and the state that follows from that.
+// Link is a Session's view of its servers: the current connection, the current ZooKeeper session,
+// whether requests can be sent, and the state that follows.
 type Link struct {
 	Options
 	dials *dial.Dialer
-	zxids lastzxid.Seen // kept in the client's place
-	xids  tap.Xids      // of our requests, never used twice
+	zxids lastzxid.Seen // kept on the client's behalf
+	xids  tap.Xids      // of our requests, never reused
 
 	client   *zk.Conn
 	served   atomic.Bool    // a server has answered a request: no rejection is final
-	wake     chan struct{}  // has the loop look again; holds one
-	work     sync.WaitGroup // all goroutines of the link and of who asks in it; none starts after the link is closed
+	wake     chan struct{}  // makes the loop check again; holds one
+	work     sync.WaitGroup // all goroutines of the link and of its callers; none starts after the link is closed
 	loopDone chan struct{}
 
 	mu struct {
@@ -68,21 +72,22 @@ type Link struct {
 		conns      uint64      // how many there were
 		era        *Era        // the current one; nil before the first and after an expiry
 		state      stateMachine
-		at         string        // the server where we are attached, or were last; "" before
-		unended    *Era          // a session that was left to expire: when a server has answered us, they are asked again to end it
+		at         string        // the server to which we are attached, or were last; "" before
+		unended    *Era          // a session left to expire: when a server has responded to us, the servers are asked again to end it
 		asking     bool          // they are being asked
-		hungUpOn   int           // how long the request was over which the last connection ended unanswered
+		hungUpOn   int           // length of the request at which the last connection ended without a response
 		hangUps    int           // on how many connections in a row
-		waiting    int           // how many wait for a connection
-		wanted     clock.Instant // when somebody last asked for one, and there was none
+		waiting    int           // how many callers wait for a connection
+		wanted     clock.Instant // when a caller last needed a connection and there was none
 		why        error         // why it is closed
-		changed    chan struct{} // closed at each change of the above
+		changed    chan struct{} // closed at each change of the fields above
 
-		unknown map[wire.Op]int // how many connections servers have ended at a request of this kind, and responded to none (hangup.go)
+		unknown map[wire.Op]int // connections that servers ended at a request of this kind, without responding to any (hangup.go)
 	}
 }
 
-// connection is one connection to a server. Requests can be sent while the state is attached; on the way there, from left to right:
+// connection is one connection to a server. Requests can be sent in the state attached, which it
+// reaches from left to right:
 //
 //	dial ──▶ connected ──▶ authenticated ─┬─▶ attached: watches are restored, and then requests go
 //	              └──▶ the client's handshake is done ─┘
@@ -91,8 +96,8 @@ type connection struct {
 	addr   string // of the server, as given to Connect
 	sasl   sasl.Exchange
 	shaken bool // the client has finished its handshake; guarded by link.mu
-	authed bool // the server took the credentials; guarded by link.mu
-	served bool // it has answered a request; of the goroutine that reads
+	authed bool // the server accepted the credentials; guarded by link.mu
+	served bool // it has answered a request; owned by the goroutine that reads
 }
 
 // New returns a link that has not started.
@@ -104,7 +109,8 @@ func New(o Options) *Link {
 	return l
 }
 
-// Start has the ZooKeeper client connect, and begins to look after what is held. It returns the client's connection.
+// Start makes the ZooKeeper client connect, and starts the loop. It returns the client's
+// connection.
 func (l *Link) Start() (*zk.Conn, error) {
 	conn, events, err := zk.Connect(l.Addrs, l.Timeout,
 		zk.WithDialer(l.dialServer), zk.WithHostProvider(l.dials.Hosts()), zk.WithEventCallback(l.clientEvent),
@@ -120,8 +126,8 @@ func (l *Link) Start() (*zk.Conn, error) {
 	return conn, nil
 }
 
-// watchClient drains the client's event channel. The channel can lose events (the event callback cannot), so they are
-// ignored; but it closes when the client has ended.
+// watchClient drains the client's event channel. The channel can lose events (the event callback
+// cannot), so they are ignored; but it closes when the client has ended.
 func (l *Link) watchClient(events <-chan zk.Event) {
 	defer l.work.Done()
 	for range events {
@@ -129,9 +135,11 @@ func (l *Link) watchClient(events <-chan zk.Event) {
 	l.close(errConnClosed)
 }
 
-// End closes the link, ends the ZooKeeper session, and waits for all goroutines. It is called once, after Start.
+// End closes the link, ends the ZooKeeper session, and waits for all goroutines. It is called once,
+// after Start.
 //
-// The client sends the end of the session if it is attached. If it is not, because it hears nothing perhaps, End does.
+// An attached client sends the end of the session itself. Otherwise, for example because no message
+// reaches the client, End sends it.
 func (l *Link) End(why error) {
 	z, _, conn, _ := l.now()
 	l.close(why)
@@ -146,14 +154,14 @@ func (l *Link) End(why error) {
 	<-l.loopDone
 }
 
-// broadcastLocked wakes everybody who waits for a change of the link.
+// broadcastLocked wakes all goroutines that wait for a change of the link.
 func (l *Link) broadcastLocked() {
 	close(l.mu.changed)
 	l.mu.changed = make(chan struct{})
 }
 
-// stepLocked runs the state machine and tells of the step, if there was one. Only here does the state change, so
-// readers hear of the steps in order, and the state already shows a step when they hear of it (R51).
+// stepLocked runs the state machine and reports the step, if there was one. The state changes only
+// here, so callbacks see the steps in order, and never before the state shows them (R51).
 func (l *Link) stepLocked(ev stateEvent) {
 	defer l.Nudge()
 	m, changed := l.mu.state.next(ev)
@@ -161,7 +169,7 @@ func (l *Link) stepLocked(ev stateEvent) {
 		return
 	}
 	l.mu.state = m
-	if m.state.Attached() { // the present connection may be one to a server that says nothing
+	if m.state.Attached() { // the present connection may lead to a server that does not respond
 		l.mu.at = l.mu.conn.addr
 	}
 	attrs := []any{"state", m.state.String(), "session", fmt.Sprintf("%#x", m.session)}
@@ -176,7 +184,8 @@ func (l *Link) stepLocked(ev stateEvent) {
 	l.broadcastLocked()
 }
 
-// now returns the link's present state. conn is the number of the connection over which requests go, or 0 if none can go.
+// now returns the present state of the link. conn is the connection over which requests are sent, 0
+// if none can be sent.
 func (l *Link) now() (z *Era, t *tap.Tap, conn uint64, state State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +197,7 @@ func (l *Link) now() (z *Era, t *tap.Tap, conn uint64, state State) {
 	return l.mu.era, t, conn, l.mu.state.state
 }
 
-// Era returns the current ZooKeeper session, nil if there is none.
+// Era returns the current ZooKeeper session, or nil.
 func (l *Link) Era() *Era {
 	z, _, _, _ := l.now()
 	return z
@@ -200,13 +209,13 @@ func (l *Link) State() State {
 	return state
 }
 
-// Server returns the server over which requests go now, as given; "" if none can go.
+// Server returns the server to which requests are sent now, as given; "" if none can be sent.
 func (l *Link) Server() string {
 	_, server := l.At()
 	return server
 }
 
-// At returns the present state, and what Server does.
+// At returns State and Server.
 func (l *Link) At() (State, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,8 +225,8 @@ func (l *Link) At() (State, string) {
 	return l.mu.state.state, l.mu.conn.addr
 }
 
-// AttachedNow returns the ZooKeeper session in which requests go out, nil if none can be sent now. err says why the link is
-// closed.
+// AttachedNow returns the ZooKeeper session in which requests are sent, nil if none can be. err is
+// the reason why the link is closed.
 func (l *Link) AttachedNow() (z *Era, changed <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +238,7 @@ func (l *Link) AttachedNow() (z *Era, changed <-chan struct{}, err error) {
 	return z, l.mu.changed, l.mu.why
 }
 
-// Attached waits until requests can be sent, and returns the ZooKeeper session they will go out in.
+// Attached waits until requests can be sent, and returns their ZooKeeper session.
 func (l *Link) Attached(ctx context.Context) (*Era, error) {
 	l.await(1)
 	defer l.await(-1)
@@ -246,19 +255,18 @@ func (l *Link) Attached(ctx context.Context) (*Era, error) {
 	}
 }
 
-// await counts those who wait for a connection.
+// await counts the callers that wait for a connection.
 func (l *Link) await(more int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.waiting += more
 }
 
-// carriesLocked says whether requests can be sent in z.
 func (l *Link) carriesLocked(z *Era) bool {
 	return l.mu.why == nil && l.mu.state.state.Attached() && l.mu.era == z
 }
 
-// AttachedConn is the number of the connection over which z is attached now, 0 if it is not.
+// AttachedConn implements Carrier.
 func (l *Link) AttachedConn(z *Era) (seq uint64, changed <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -268,8 +276,7 @@ func (l *Link) AttachedConn(z *Era) (seq uint64, changed <-chan struct{}, err er
 	return seq, l.mu.changed, l.mu.why
 }
 
-// Send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
-// none.
+// Send implements Carrier.
 func (l *Link) Send(z *Era, r *tap.Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,7 +287,7 @@ func (l *Link) sendLocked(r *tap.Request) bool {
 	t := l.mu.conn.tap
 	ok, write := t.Enqueue(r)
 	if !ok {
-		l.stepLocked(stateEvent{kind: detached, err: whyDetached(t.Why())}) // the connection ends; the tap says so next
+		l.stepLocked(stateEvent{kind: detached, err: whyDetached(t.Why())}) // the connection ends; the mux reports that next
 	}
 	if write {
 		l.spawnLocked(t.WriteOut)
@@ -288,7 +295,7 @@ func (l *Link) sendLocked(r *tap.Request) bool {
 	return ok
 }
 
-// Spawn runs f on a goroutine that Close waits for. It returns false, and does not run f, when the link is closed.
+// Spawn implements Carrier.
 func (l *Link) Spawn(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -307,7 +314,7 @@ func (l *Link) spawnLocked(f func()) bool {
 	return true
 }
 
-// Nudge makes the Session's loop look again at what is held and queued.
+// Nudge implements Carrier.
 func (l *Link) Nudge() {
 	select {
 	case l.wake <- struct{}{}:
@@ -315,7 +322,7 @@ func (l *Link) Nudge() {
 	}
 }
 
-// close makes the link unusable, once: nothing starts any more, and all who wait are told.
+// close makes the link unusable, once, and notifies all waiting callers.
 func (l *Link) close(why error) {
 	l.mu.Lock()
 	if l.mu.why != nil {
@@ -336,7 +343,7 @@ func (l *Link) close(why error) {
 	l.Closed()
 }
 
-// ClosedErr says why the link is closed.
+// ClosedErr returns why the link is closed.
 func (l *Link) ClosedErr() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -346,8 +353,8 @@ func (l *Link) ClosedErr() error {
 	return l.mu.why
 }
 
-// clientEvent is the client's event callback, the only lossless source of its events. It runs on the client's
-// goroutines: it must not block or call the client.
+// clientEvent is the client's event callback, the only lossless source of its events. It runs on
+// the client's goroutines: it must not block or call the client.
 func (l *Link) clientEvent(ev zk.Event) {
 	if ev.Type != zk.EventSession || ev.State != zk.StateHasSession {
 		return
@@ -358,8 +365,8 @@ func (l *Link) clientEvent(ev zk.Event) {
 	l.attachLocked()
 }
 
-// attachLocked lets requests go as soon as the connection has all it needs. The first requests set the watches of the
-// connection before it again.
+// attachLocked lets requests be sent as soon as the connection is complete. The first requests
+// restore the watches of the previous connection.
 func (l *Link) attachLocked() {
 	c, z, m := l.mu.conn, l.mu.era, l.mu.state
 	if m.state.Attached() || !c.shaken || !c.authed || z == nil || z.IsOver() || l.mu.why != nil {
@@ -369,7 +376,7 @@ func (l *Link) attachLocked() {
 		l.mu.asking = l.mu.asking || l.spawnLocked(l.askAgain)
 		return
 	}
-	if m.session != z.ID { // the old session is over; its holds may still be hearing of it, one by one
+	if m.session != z.ID { // the old session has ended; its holds may still be being notified, one by one
 		l.stepLocked(stateEvent{kind: lost, session: m.session, err: ErrExpired})
 	}
 	l.stepLocked(stateEvent{kind: attached, session: z.ID})
@@ -381,15 +388,15 @@ func (l *Link) attachLocked() {
 	}
 }
 
-// Lost takes note that z is over. If z was given up, it may still be alive at the servers. But Lost is final, so the client
-// does not attach to it again (see report.Connecting).
+// Lost implements Carrier. If z was given up, it may still live on the servers, but the client does
+// not attach to it again (see report.Connecting).
 func (l *Link) Lost(z *Era, cause error) {
 	if IsClosing(cause) {
 		return // the Session is closed
 	}
 	l.mu.Lock()
 	var t *tap.Tap
-	if l.mu.era == z && !errors.Is(cause, ErrExpired) { // the client knows of an expiry itself
+	if l.mu.era == z && !errors.Is(cause, ErrExpired) { // the client detects an expiry itself
 		t = l.mu.conn.tap
 	}
 	l.stepLocked(stateEvent{kind: lost, session: z.ID, err: cause})

@@ -1,6 +1,7 @@
 package link
 
-// These tests attack link.go: the current connection and ZooKeeper session, and the gate for requests.
+// These tests attack link.go: the current connection and ZooKeeper session, and the gate for
+// requests.
 
 import (
 	"bytes"
@@ -24,7 +25,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// linkTest is a link without a client or a server: the test makes the connections, and says what they say.
+// linkTest is a link without a client or a server: the test makes the connections, and sends their
+// messages.
 type linkTest struct {
 	*testing.T
 	l    *Link
@@ -34,7 +36,7 @@ type linkTest struct {
 	states []State
 }
 
-// lodger is what is in a ZooKeeper session: it notes what it hears.
+// lodger takes the part of the locks in a ZooKeeper session, and notes each call.
 type lodger struct {
 	events []wire.WatcherEvent
 	again  []*tap.Request // that go first on a new connection
@@ -98,7 +100,8 @@ func (t *linkTest) dial() report {
 // current is the current connection.
 func (t *linkTest) current() report { return report{t.l.mu.conn, t.l} }
 
-// heldUp is a connection whose end the link is not told of: who has ended it is held up before it says so.
+// heldUp is a connection whose end is not reported to the link: the goroutine that ended it is
+// delayed before the report.
 type heldUp struct{ report }
 
 func (heldUp) Disconnected(tap.HangUp) error { return nil }
@@ -122,14 +125,14 @@ func (t *linkTest) shake(c report, session int64) error {
 	return err
 }
 
-// attach goes through all that opens the gate.
+// attach performs all steps that lead to attached.
 func (t *linkTest) attach(c report, session int64) {
 	t.Helper()
 	require.NoError(t, t.shake(c, session))
 	t.l.clientEvent(hasSession)
 }
 
-// hasSession is what the client says when its handshake is done.
+// hasSession is the client's event when its handshake is done.
 var hasSession = zk.Event{Type: zk.EventSession, State: zk.StateHasSession}
 
 func (t *linkTest) isAttached() bool {
@@ -137,7 +140,8 @@ func (t *linkTest) isAttached() bool {
 	return conn != 0
 }
 
-// F37: the session id changes and nobody said Expired. The old session, its lease with it, is over.
+// F37: the session id changes without an Expired event. The old session has ended, and its lease
+// with it.
 func TestLink_AnotherSessionID_IsAnExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
@@ -154,8 +158,8 @@ func TestLink_AnotherSessionID_IsAnExpiry(t *testing.T) {
 	})
 }
 
-// I5: Lost is final for a ZooKeeper session. One that was given up is not taken up again by a connection that was
-// under way meanwhile.
+// I5: Lost is final for a ZooKeeper session. A connection that was being made meanwhile does not
+// resume a session that was given up.
 func TestLink_GivenUpSession_IsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
@@ -168,8 +172,8 @@ func TestLink_GivenUpSession_IsRefused(t *testing.T) {
 	})
 }
 
-// R65, F51: what becomes of the client's connect request for a session that was given up. It is used to end the session, until the
-// servers have said nothing to that three times, and then not at all.
+// R65, F51: the client's connect request for a session that was given up. It is used to end the
+// session, until the servers have not responded to it three times, and then not at all.
 func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
@@ -227,7 +231,8 @@ func TestLink_RestoredWatchesGoFirst(t *testing.T) {
 	})
 }
 
-// I2, F5: a request for a session that is over is not sent in the next one, although there is a connection.
+// I2, F5: a request for a session that has ended is not sent in the next one, although there is a
+// connection.
 func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
@@ -245,8 +250,9 @@ func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
 	})
 }
 
-// I3, I8: who ends a connection is held up before it says so, and the client dials again. The end is known before the next
-// begins: nothing is sent over it as if the ZooKeeper session were attached, and its watches are restored.
+// I3, I8: the goroutine that ends a connection is delayed before it reports that, and the client
+// dials again. The end is noted before the next connection begins: nothing is sent over it as if
+// the ZooKeeper session were attached, and its watches are restored.
 func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
@@ -254,7 +260,7 @@ func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 		old := l.dialHeldUp()
 		l.attach(old, 1)
 		e := s.mu.era
-		old.tap.Cut() // and it is not told yet
+		old.tap.Cut() // and the end is not reported yet
 		conn, err := s.dialServer("tcp", "zk1:2181", time.Second)
 		require.NoError(t, err)
 		require.NotSame(t, old.tap, conn)
@@ -267,7 +273,7 @@ func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 	})
 }
 
-// The connection ends while it is attached: that is told in this order.
+// The connection ends while it is being attached: the steps are reported in this order.
 func TestLink_EndsWhileAttaching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
@@ -275,15 +281,15 @@ func TestLink_EndsWhileAttaching(t *testing.T) {
 		l.inside.again = []*tap.Request{tap.NewRequest(wire.OpSetWatches, wire.SetWatchesRequest{}, func(tap.Answer) {})}
 		c := l.dialHeldUp()
 		require.NoError(t, l.shake(c, 1))
-		c.tap.Cut() // and it is not told yet
+		c.tap.Cut() // and the end is not reported yet
 		l.l.clientEvent(hasSession)
 		require.False(t, l.isAttached())
 		require.Equal(t, []State{Connected, Suspended, Reconnected, Suspended}, l.states)
 	})
 }
 
-// R112: the third connection in a row that servers end at one kind of request makes an error. Connections that end otherwise neither
-// count nor take back; a response to such a request does.
+// R112: the third connection in a row that servers end at one kind of request makes an error.
+// Connections that end otherwise change nothing; a response to such a request resets the count.
 func TestLink_HangUps_ThreeInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
@@ -325,7 +331,7 @@ func TestLink_HangUps_ThreeInARow(t *testing.T) {
 	})
 }
 
-// No request goes out before the server took the credentials.
+// No request is sent before the server has accepted the credentials.
 func TestLink_CredentialsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
@@ -339,8 +345,8 @@ func TestLink_CredentialsGoFirst(t *testing.T) {
 	})
 }
 
-// R47: events come when nothing is there to take them: before the first session, after its end, for nodes that nobody
-// waits for, of a state nobody knows. None stops the next from reaching its waiter.
+// R47: events arrive while nothing can receive them: before the first session, after its end, for
+// nodes without a waiter, of an unknown state. None stops the next from reaching its waiter.
 func TestLink_EventsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)

@@ -8,7 +8,8 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 )
 
-// loop owns the beat and the lease's timer, and looks for servers that are silent or away. It ends when the state is Closed.
+// loop owns the heartbeat and the lease's timer, and detects servers that do not respond or are
+// unreachable. It ends when the state is Closed.
 func (l *Link) loop() {
 	defer close(l.loopDone)
 	next, expiry := time.NewTimer(0), time.NewTimer(time.Hour)
@@ -30,23 +31,23 @@ func (l *Link) loop() {
 	}
 }
 
-// looks is what the loop remembers from one look to the next.
+// looks is the state that the loop keeps between two checks.
 type looks struct {
-	lastBeat clock.Instant // when the last beat was sent
+	lastBeat clock.Instant // when the last heartbeat was sent
 	quiet    lease.Silence
 	out      lease.Outage
 }
 
-// look does what is due. It returns in how long to look again, and in how long the session is over for us: because the lease ends
-// under which something is held, or because no server answers. Whatever changes that wakes the loop before.
-// While something is held, end is ClockCheck at most: a holder that only waits for its context must
-// be notified soon after a suspend.
+// look does all that is due. It returns when to check again (again), and when the session ends for
+// us (end): because the lease of a hold ends, or because no server responds. Whatever changes these
+// times wakes the loop earlier. While something is held, end is at most ClockCheck: a holder that
+// only waits for its context must be notified soon after a suspend.
 func (l *Link) look(seen *looks) (again, end time.Duration) {
 	const never = time.Hour
 	z, t, conn, _ := l.now()
 	now := l.Clock.Now()
 	next := seen.out.NextLook(now, conn != 0, func(d time.Duration) {
-		if l.dials.Refusal() != nil { // which is no outage, and was said
+		if l.dials.Refusal() != nil { // a rejection is no outage, and was logged
 			return
 		}
 		l.Log.Warn("zklock: no server has accepted the session", "for", d.Round(time.Second), "tried", l.dials.Tried())

@@ -17,16 +17,17 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// report is the tap's sink: it passes on to the link what the tap of one connection reports. Answers and events go on to the
-// ZooKeeper session while the connection is the current one (era), and to nobody afterwards.
+// report is the sink of the mux: it passes the reports of one connection to the link. Responses and
+// events go to the ZooKeeper session while the connection is the current one (era), and are dropped
+// afterwards.
 type report struct {
 	*connection
 	link *Link
 }
 
-// dialServer is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it. It ignores the
-// client's own time-out of a second: the lookup of the name, the dial, TLS and the handshake
-// have the Dialer's limit each, and the handshake timeout together.
+// dialServer is the client's dialer: it opens the connection, over TLS if so configured, and wraps
+// it in the mux. It ignores the client's own timeout of one second: the lookup, the dial, TLS and
+// the handshake each have the Dialer's limit, and share the handshake timeout.
 func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, error) {
 	l.mu.Lock()
 	why, old, z := l.mu.why, l.mu.conn, l.mu.era
@@ -36,8 +37,8 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	}
 	d := dial.To{Network: network, Addr: addr}
 	if old != nil {
-		_ = old.tap.Close()       // when the client learns of an expiry, it leaves that connection open
-		report{old, l}.detached() // the goroutine that ended it says so too, but perhaps too late
+		_ = old.tap.Close()       // when the client is notified of an expiry, it leaves that connection open
+		report{old, l}.detached() // the goroutine that ended it reports this too, but perhaps too late
 		d.Last = old.tap.RemoteAddr().String()
 	}
 	timeout := l.Timeout
@@ -54,7 +55,7 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	}
 	ctx, cancel := l.dials.Until(d.Deadline)
 	defer cancel()
-	exchange, err := l.startSASL(ctx, addr) // before the connect request: a session that nobody can use should not be kept alive
+	exchange, err := l.startSASL(ctx, addr) // before the connect request, so as not to keep a useless session alive
 	if err != nil {
 		_ = raw.Close()
 		l.unauthenticated(addr, addr, fmt.Errorf("SASL: %w", err))
@@ -75,7 +76,7 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	return r.tap, nil
 }
 
-// startSASL begins the exchange of one connection, nil without SASL.
+// startSASL begins the exchange of one connection. It returns nil without SASL.
 func (l *Link) startSASL(ctx context.Context, addr string) (sasl.Exchange, error) {
 	if l.SASL == nil {
 		return nil, nil
@@ -83,9 +84,9 @@ func (l *Link) startSASL(ctx context.Context, addr string) (sasl.Exchange, error
 	return l.SASL(ctx, addr)
 }
 
-// longestPause returns how long to pause before the next dial, by what there is to lose. Servers
-// that all reject us, or lack SASL, serve us only after a change at one side, so a caller that
-// waits does not bound the pauses: each try can leave a session behind at the server.
+// longestPause returns how long to pause before the next dial, by what may be lost. Servers that
+// all reject us, or lack SASL, accept us only after a configuration change. A waiting caller does
+// not shorten these pauses, because each try can leave a session on the server.
 func (l *Link) longestPause(laps, servers int) time.Duration {
 	now := l.Clock.Now()
 	l.mu.Lock()
@@ -104,7 +105,6 @@ func (l *Link) longestPause(laps, servers int) time.Duration {
 	return s.Pause(timeout, laps, servers)
 }
 
-// connectLocked makes a connection the current one.
 func (l *Link) connectLocked(c, raw net.Conn, handshakeDeadline time.Time) report {
 	r := report{new(connection), l}
 	l.mu.conns++
@@ -115,7 +115,8 @@ func (l *Link) connectLocked(c, raw net.Conn, handshakeDeadline time.Time) repor
 
 func (r report) server() string { return r.tap.RemoteAddr().String() }
 
-// era returns the ZooKeeper session that the connection carries, nil if it is not the current connection.
+// era returns the ZooKeeper session that the connection carries, nil if it is not the current
+// connection.
 func (r report) era() *Era {
 	r.link.mu.Lock()
 	defer r.link.mu.Unlock()
@@ -125,14 +126,16 @@ func (r report) era() *Era {
 	return r.link.mu.era
 }
 
-// Connecting decides about the client's connect request. If we have given the session up and it may be alive, we end it: its
-// nodes keep the lock from others until it is over, and the client would attach to it again. A server that reads a try has
-// ended the session, even if we hear nothing of it (F51).
+// Connecting decides about the client's connect request. If we have given the session up and it may
+// be alive, we use the request to end it: its nodes block the lock for other clients, and the
+// client would attach to it again. A server that reads a try has ended the session, even if its
+// response does not reach us (F51).
 //
-// A server that refuses the close has been touched by the try. So we try until a server has answered, also with a refusal, or a few
-// tries have had no answer. From then on the session is left to expire: it is gone T and a tick later (R65), and until then its
-// nodes stand in the queue ahead of those of the next session (I2). When a server has answered us, with that next session, they
-// are asked again: if servers were away, they have not heard of the end yet, and begin to count T anew.
+// A server that rejects the close has extended the session. So we try until a server has responded,
+// even with a rejection, or until a few tries got no response. The session is then left to expire:
+// it ends T and a tick later (R65), and until then its nodes are ahead of the nodes of the next
+// session (I2). When a server has responded in that next session, the servers are asked again: if
+// they were unreachable, no try has reached them, and they begin to count T from the start.
 func (r report) Connecting(session int64) tap.Approach {
 	z := r.era()
 	switch {
@@ -157,12 +160,12 @@ func (l *Link) sayAsked(z *Era, server string, outcome expire.Outcome) {
 	l.Log.Info("zklock: asked a server to end the given-up session", "session", fmt.Sprintf("%#x", z.ID), "server", server, "outcome", string(outcome))
 }
 
-// apart is how long a session may take to be ended over connections of its own.
+// apart is the time limit for ending a session over separate connections.
 const apart = 2 * time.Second
 
-// askAgain asks the servers, for two seconds, to end a session that was left to expire. Until one has answered or that time is over,
-// nothing of ours goes out in the next session, so that its nodes do not queue behind our own (I2). If our connection ends meanwhile, askAgain
-// runs again on the next one.
+// askAgain asks the servers to end a session that was left to expire, until one has responded, for
+// two seconds at most. Meanwhile no request is sent in the next session, so that its nodes do not
+// queue behind our own (I2). If our connection ends first, askAgain runs again on the next one.
 func (l *Link) askAgain() {
 	l.mu.Lock()
 	z, c := l.mu.unended, l.mu.conn
@@ -182,8 +185,8 @@ func (l *Link) askAgain() {
 	l.attachLocked()
 }
 
-// endApart asks each server to end a session, over connections of its own, until one answers: the one at first before the others. The
-// servers share the time.
+// endApart asks one server after the other to end a session, each over a separate connection, until
+// one responds; it begins with first. The servers share the time.
 func (l *Link) endApart(z *Era, first string, until time.Time) (isAnswered bool) {
 	ask := wire.ConnectRequest{Timeout: int32(z.Timeout().Milliseconds()), SessionID: z.ID, Password: z.Password.Reveal()}
 	addrs := slices.Clone(l.Addrs)
@@ -207,7 +210,6 @@ func (l *Link) endApart(z *Era, first string, until time.Time) (isAnswered bool)
 	return false
 }
 
-// endOver asks a server to end a session.
 func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadline time.Time) expire.Outcome {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
@@ -227,7 +229,7 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 		return ErrClosed
 	}
 	switch {
-	case resp.SessionID == 0 && old == nil: // not forgiven: it would say so again at once
+	case resp.SessionID == 0 && old == nil: // not forgiven: the same rejection would follow at once
 		l.mu.Unlock()
 		l.dials.Note(r.addr, errNoneToExpire)
 		return errNoneToExpire
@@ -244,7 +246,7 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 		if old != nil {
 			why = fmt.Errorf("%w: %s did not know the session %#x that it was asked for, and gave another, %#x", ErrExpired, r.server(), old.ID, resp.SessionID)
 		}
-	case old.IsOver(): // given up while the connect request was on its way
+	case old.IsOver(): // given up while the connect request was in flight
 		l.mu.Unlock()
 		return fmt.Errorf("zklock: session %#x was given up", resp.SessionID)
 	default:
@@ -283,8 +285,8 @@ func (r report) Authenticated(err error) {
 	}
 }
 
-// unauthenticated notes that the handshake did not end with the server's consent. A rejection
-// before the link was ever attached closes it.
+// unauthenticated notes that the server did not accept the handshake. A rejection before the link
+// was ever attached closes it.
 func (l *Link) unauthenticated(addr, server string, err error) {
 	l.mu.Lock()
 	isFirst := l.mu.at == ""
@@ -295,7 +297,7 @@ func (l *Link) unauthenticated(addr, server string, err error) {
 		err = rejectedBy(server, code)
 	case errors.Is(err, ErrAuthFailed):
 		err = fmt.Errorf("%s: %w", server, err)
-	default: // no response, or one that does not judge our credentials
+	default: // no response, or one that does not concern our credentials
 		isFirst = false
 	}
 	l.dials.Note(addr, err)
@@ -308,8 +310,8 @@ func rejectedBy(server string, code wire.Code) error {
 	return fmt.Errorf("%w: %s refused the credentials (code %d)", ErrAuthFailed, server, code)
 }
 
-// Unreached adds to an error what came of the last try at each server, if none has accepted the
-// session since. The rejection that closed the link says it itself.
+// Unreached adds to an error the result of the last try at each server, if none has accepted the
+// session since. A rejection that closed the link is in the error already.
 func (l *Link) Unreached(err error) error {
 	if IsClosing(err) {
 		return err
@@ -318,7 +320,7 @@ func (l *Link) Unreached(err error) error {
 }
 
 // Because is Unreached for the reason of a loss, if a rejection is all that keeps us from the
-// servers: without one, the reason itself says that they do not answer.
+// servers: otherwise, the reason itself states that they do not respond.
 func (l *Link) Because(err error) error {
 	if l.dials.Refusal() == nil {
 		return err
@@ -354,7 +356,7 @@ func (r report) Quorum(sent clock.Instant) {
 }
 
 func (r report) Refused(op wire.Op, code wire.Code) {
-	if code == wire.AuthRequired { // whatever was asked
+	if code == wire.AuthRequired { // whatever the request was
 		why := rejectedBy(r.server(), code)
 		r.link.dials.Note(r.addr, why)
 		if !r.link.served.Load() {
@@ -364,8 +366,8 @@ func (r report) Refused(op wire.Op, code wire.Code) {
 		return
 	}
 	if code == wire.SessionMoved {
-		// The server executes no write of this connection any more, and another connection takes the
-		// session back. Servers since ZOOKEEPER-2886 close the connection themselves.
+		// The server executes no more writes of this connection, and another connection takes the
+		// session over. Servers since ZOOKEEPER-2886 close the connection themselves.
 		r.tap.Leave(fmt.Errorf("%w (%d)", errMoved, code))
 		return
 	}
@@ -379,15 +381,16 @@ func (r report) Refused(op wire.Op, code wire.Code) {
 	r.tap.Cut()
 }
 
-// Event is the tap's report that a watch has fired, in the order in which the server sent the events.
+// Event is called by the mux when a watch has fired, in the order in which the server sent the
+// events.
 func (r report) Event(ev wire.WatcherEvent) {
 	if z := r.era(); z != nil {
 		z.nodeEvent(ev)
 	}
 }
 
-// Flush has the tap write, on a goroutine that may wait. When the link is closed, only the client's last words are left, and
-// Flush writes them itself.
+// Flush makes the mux write, on a goroutine that may block. When the link is closed, only the
+// client's last frames remain, and Flush writes them itself.
 func (r report) Flush() {
 	if !r.link.Spawn(r.tap.WriteOut) {
 		r.tap.WriteOut()

@@ -2,8 +2,8 @@ package link
 
 import "time"
 
-// State is how a Session stands to its ZooKeeper session, and stateMachine how one state follows from another. The picture stands
-// above the State that users see (state.go of the root).
+// State is the state of a Session's ZooKeeper session, and stateMachine has its transitions. The
+// picture is above the State that users see (state.go of the root).
 type State int
 
 const (
@@ -11,8 +11,8 @@ const (
 	Connected                // attached to a server, in a new ZooKeeper session
 	Suspended                // not attached
 	Reconnected              // attached again, in the same ZooKeeper session
-	Lost                     // the ZooKeeper session is over
-	Closed                   // for good
+	Lost                     // the ZooKeeper session has ended
+	Closed                   // final
 )
 
 // String returns the state's name.
@@ -20,19 +20,18 @@ func (s State) String() string {
 	return [...]string{"Connecting", "Connected", "Suspended", "Reconnected", "Lost", "Closed"}[s]
 }
 
-// Attached says whether requests can be sent.
+// Attached reports whether requests can be sent.
 func (s State) Attached() bool { return s == Connected || s == Reconnected }
 
-// Step is one step of the state.
+// Step is one transition of the state.
 type Step struct {
 	State   State
-	Session int64     // the id of the ZooKeeper session it is about
+	Session int64     // the id of its ZooKeeper session
 	Server  string    // where we are attached, or were last, as given
-	Time    time.Time // when it was noticed
-	Err     error     // why, where it is known
+	Time    time.Time // when it was detected
+	Err     error     // the reason, if known
 }
 
-// stateEvent is an input of the state machine.
 type stateEvent struct {
 	kind    stateEventKind
 	session int64
@@ -48,13 +47,12 @@ const (
 	closed
 )
 
-// stateMachine is that picture, as a pure function.
+// stateMachine is that picture as a pure function.
 type stateMachine struct {
 	state   State
 	session int64
 }
 
-// next returns the machine after an event, and whether the state changed.
 func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
 	if m.state == Closed {
 		return m, false
@@ -62,7 +60,7 @@ func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
 	switch e.kind {
 	case attached:
 		switch {
-		case e.session != m.session || m.state == Connecting || m.state == Lost: // what is over is never attached again (link.attachLocked)
+		case e.session != m.session || m.state == Connecting || m.state == Lost: // a session that has ended is never attached again
 			return stateMachine{Connected, e.session}, true
 		case m.state == Suspended:
 			return stateMachine{Reconnected, e.session}, true
@@ -72,7 +70,7 @@ func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
 			return stateMachine{Suspended, m.session}, true
 		}
 	case lost:
-		// Once for each ZooKeeper session (R40), however often it is noticed.
+		// Once for each ZooKeeper session (R40), however often it is detected.
 		if e.session == m.session && m.state != Lost && m.state != Connecting {
 			return stateMachine{Lost, m.session}, true
 		}

@@ -44,8 +44,8 @@ func TestStateMachine_Next(t *testing.T) {
 		{Reconnected, closed, same}:    Closed,
 		{Reconnected, closed, other}:   Closed,
 
-		{Lost, attached, other}: Connected, // R41: after a loss it goes on, in a new session only
-		{Lost, attached, same}:  Connected, // which has the id of the old one: what is over is never attached again
+		{Lost, attached, other}: Connected, // R41: after a loss only a new session follows
+		{Lost, attached, same}:  Connected, // it has the id of the old one: a session that has ended is never attached again
 		{Lost, closed, same}:    Closed,
 		{Lost, closed, other}:   Closed,
 	}
@@ -81,7 +81,8 @@ func TestStateMachine_Next(t *testing.T) {
 	require.Len(t, changes, seen)
 }
 
-// R40: however often a loss is noticed, it is told once for each ZooKeeper session, and is final for it.
+// R40: however often a loss is noticed, it is reported once for each ZooKeeper session, and is
+// final for it.
 func TestStateMachine_RandomEvents_LostOncePerSession(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -96,7 +97,7 @@ func TestStateMachine_RandomEvents_LostOncePerSession(t *testing.T) {
 			}
 			e := stateEvent{kind: stateEventKind(rnd.IntN(3)), session: session}
 			if e.kind == attached && over[session] {
-				session++ // the Session refuses to attach to one that it gave up
+				session++ // the Session does not attach to a session that it gave up
 				e.session = session
 			}
 			next, changed := m.next(e)

@@ -14,21 +14,26 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// GrantRecord is the record of a grant in the lock root's data (queue.Record), as its writer knows it. One transaction deletes the node and
-// takes the record back: it stays if the node goes in any other way. Of a node that stays after its release, TakeBack does.
+// GrantRecord is the record of a grant in the lock root's data (queue.Record), as last read or
+// written by this session. One transaction deletes the node and removes the record, so the record
+// remains if the node is deleted in any other way. For a node that stays after its release,
+// TakeBack removes the record.
 type GrantRecord struct {
 	Root    string
-	IsKnown bool // otherwise the fields below are to be read
+	IsKnown bool // otherwise the fields below must be read
 	Record  queue.Record
 	Version int32 // of the root's data
 }
 
-// toldWithin is how long the front may take to write until when it waits, and how far clocks may be apart.
+// toldWithin is the time that the first in the queue may need to write until when it waits, plus
+// the difference between two clocks.
 const toldWithin = 5 * time.Second
 
-// WaitsUntil says until when the front may be waiting for the lock-delay of a holder that the record names and that is gone. came is when
-// it came to the front, or its node was made. A front that waits writes until when, at once. One without a lock-delay leaves the record as
-// it is for as long as it holds: so it holds if it has written nothing, or if that time is past and the record still names the other.
+// WaitsUntil returns until when the first node in the queue may be waiting for the lock-delay of a
+// holder that the record names and that no longer exists. came is when the node became the first,
+// or was created. A client that waits for the delay writes at once until when it waits. A client
+// without a lock-delay does not change the record while it holds. So the first node holds if it has
+// written nothing, or if that time has passed and the record still names the earlier holder.
 func WaitsUntil(r queue.Record, came time.Time) time.Time {
 	last := came
 	if until, err := time.Parse(time.RFC3339, r.Word(queue.UntilWord)); err == nil && until.After(last) {
@@ -37,24 +42,26 @@ func WaitsUntil(r queue.Record, came time.Time) time.Time {
 	return last.Add(toldWithin)
 }
 
-// readRecord reads the root's data, if it is not known. It returns false if it could not.
+// readRecord reads the root's data, unless it is known. It returns false if that failed.
 //
-// The record may not be there: then the grant's write had no answer, or somebody else has written. The write may still come, as long as
-// the node is there. So the node is deleted only if the data has not changed since.
+// The record may be missing: either the grant's write got no response, or another client has
+// written since. The write can still arrive as long as the node exists. So the node is deleted only
+// if the data has not changed since this read.
 func (x *Deletion) readRecord() bool {
 	z, m := x.r.z, x.record
 	if m == nil || m.IsKnown {
 		return true
 	}
 	ctx := context.Background()
-	if _, err := z.Ask(ctx, wire.OpSync, wire.PathRequest{Path: m.Root}); err != nil { // or a server that lags shows an old version again and again
-		return z.IsOver() // the request says so
+	// Without a sync, a server that lags could show an old version again and again.
+	if _, err := z.Ask(ctx, wire.OpSync, wire.PathRequest{Path: m.Root}); err != nil {
+		return z.IsOver() // the request returns the error
 	}
 	var root wire.DataResponse
 	_, err := z.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: m.Root}, &root)
 	record, isOurs := queue.ParseRecord(root.Data)
 	switch {
-	case answer.IsRefusal(err), err == nil && !isOurs: // nothing of ours is there, or we may not look
+	case answer.IsRefusal(err), err == nil && !isOurs: // the record is not there, or we may not read it
 		x.record = nil
 	case err != nil:
 		return z.IsOver()
@@ -64,7 +71,7 @@ func (x *Deletion) readRecord() bool {
 	return true
 }
 
-// markedRequest is request, and takes the record back.
+// markedRequest is request, and removes the record as well.
 func (x *Deletion) markedRequest(w *Waiter) (ops wire.MultiRequest) {
 	if w != nil {
 		ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpCheck, Path: w.Node, Version: -1})
@@ -73,7 +80,7 @@ func (x *Deletion) markedRequest(w *Waiter) (ops wire.MultiRequest) {
 	return ops
 }
 
-// takesBack is the operation on the root's data.
+// takesBack returns the operation on the root's data.
 func (x *Deletion) takesBack() wire.MultiOp {
 	op := wire.MultiOp{Op: wire.OpCheck, Path: x.record.Root, Version: x.record.Version}
 	if without, isChanged := x.record.Record.Released(path.Base(x.node)); isChanged {
@@ -82,8 +89,9 @@ func (x *Deletion) takesBack() wire.MultiOp {
 	return op
 }
 
-// TakeBack is for a node that is released and stays. It asks for the node until the servers answer or the session is over, and takes the
-// record back in the same transaction: from then on, the node may go in whatever way. The error is that of a check of the node.
+// TakeBack is for a node that is released and stays. It checks the node until the servers respond
+// or the session ends, and removes the record in the same transaction: from then on the node may be
+// deleted in any way. The error is the result of the check.
 func (r *Reaper) TakeBack(node string, record *GrantRecord) error {
 	x := &Deletion{r: r, node: node, record: record}
 	for backoff := (link.Backoff{}); ; {
@@ -100,7 +108,7 @@ func (r *Reaper) TakeBack(node string, record *GrantRecord) error {
 			}
 		}
 		if err == nil && record != nil {
-			record.IsKnown = false // a write of it that had no answer may still come: the deletion looks
+			record.IsKnown = false // an unanswered write of the record may still arrive: the deletion reads it again
 		}
 		if err == nil || answer.IsRefusal(err) || r.z.IsOver() || !r.z.Pause(backoff.Next()) {
 			return err
@@ -108,13 +116,14 @@ func (r *Reaper) TakeBack(node string, record *GrantRecord) error {
 	}
 }
 
-// recordFailed takes the error of the last operation, on the root's data. It returns whether to try again at once.
+// recordFailed handles the error of the last operation, on the root's data. It returns whether to
+// try again at once.
 func (x *Deletion) recordFailed(err error) bool {
 	switch {
-	case errors.Is(err, zk.ErrBadVersion): // somebody has written another word
+	case errors.Is(err, zk.ErrBadVersion): // another client has written another word
 		x.record.IsKnown = false
 		return true
-	case answer.IsRefusal(err): // the lock must not stay for the record's sake
+	case answer.IsRefusal(err): // the record must not keep the lock from being released
 		x.r.z.Log.Error("zklock: the servers refuse to take the record of a grant back; the next holder waits for the lock-delay", "path", x.record.Root, "err", answer.Denied(err, "set", "WRITE", x.record.Root))
 		x.record = nil
 		return true

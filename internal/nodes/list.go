@@ -13,37 +13,38 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Listing is one list of the queue, shared by all who asked before it was sent.
+// Listing is one list of the queue, shared by all callers that requested it before it was sent.
 type Listing struct {
 	done  chan struct{} // closed when the fields below are set
 	Names []string
 	Root  int64  // czxid of the root
-	Conn  uint64 // the connection over which it was answered
-	At    int64  // the last zxid that the server had seen
+	Conn  uint64 // the connection over which the response arrived
+	At    int64  // the server's last zxid at that time
 	err   error
 }
 
-// listKind says what to list, and how. A synced list shows all that the servers had done when it was asked for: a server that
-// lags behind catches up first.
+// listKind is the root to list, and whether to sync first. A synced list shows every write that the
+// servers had committed at the time of the call: a server that lags behind catches up first.
 type listKind struct {
 	root   string
 	synced bool
 }
 
-// listQueue keeps the lists of one kind to one at a time.
+// listQueue keeps at most one list of a kind in flight.
 type listQueue struct {
 	running bool
-	next    *Listing // not sent yet: those who ask now share it
+	next    *Listing // not sent yet: callers that request a list now share it
 }
 
-// Lists lists the children of lock roots: one list of a kind at a time, shared by all who asked before it was sent.
+// Lists lists the children of lock roots: one list of a kind at a time, shared by all callers that
+// requested it before it was sent.
 type Lists struct {
 	z    *link.Era
-	seen func(root string, names []string) // is shown each list
+	seen func(root string, names []string) // called with each list
 
 	mu struct {
 		sync.Mutex
-		queues map[listKind]*listQueue // under way
+		queues map[listKind]*listQueue // in flight
 	}
 }
 
@@ -54,10 +55,10 @@ func NewLists(z *link.Era) *Lists {
 	return l
 }
 
-// List asks for the children of a root, as they are at some time after the call.
+// List requests the children of a root, as of some time after the call.
 func (l *Lists) List(root string) *Listing { return l.list(listKind{root: root}) }
 
-// ListSynced is List, of all that the servers had done at the call.
+// ListSynced is List, and shows every write that the servers had committed at the time of the call.
 func (l *Lists) ListSynced(root string) *Listing { return l.list(listKind{root, true}) }
 
 func (l *Lists) list(kind listKind) *Listing {
@@ -79,7 +80,7 @@ func (l *Lists) list(kind listKind) *Listing {
 	return next
 }
 
-// Wait waits for the answer, under ctx and as long as the ZooKeeper session lasts.
+// Wait waits for the response until ctx or the ZooKeeper session ends.
 func (l *Listing) Wait(ctx context.Context, z *link.Era) error {
 	if _, err := link.Await(ctx, z, l.done); err != nil {
 		return err
@@ -87,7 +88,7 @@ func (l *Listing) Wait(ctx context.Context, z *link.Era) error {
 	return l.err
 }
 
-// goOn sends the lists that were asked for, one after the other, until nobody asks.
+// goOn sends the requested lists one after the other, until none is left.
 func (l *Lists) goOn(kind listKind, q *listQueue) {
 	l.mu.Lock()
 	next := q.next
@@ -97,7 +98,7 @@ func (l *Lists) goOn(kind listKind, q *listQueue) {
 		l.mu.Unlock()
 		return
 	}
-	if !kind.synced { // mostly: one request, and nothing to wait for
+	if !kind.synced { // the usual case: one request, nothing to wait for
 		r := tap.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, func(a tap.Answer) {
 			if a.Fate == tap.NeverSent {
 				l.askSlowly(kind, q, next)
@@ -111,7 +112,7 @@ func (l *Lists) goOn(kind listKind, q *listQueue) {
 			next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat.Czxid, a.Conn, a.Zxid, answer.Denied(err, "list", "READ", kind.root)
 			l.answered(kind, q, next)
 		})
-		q.next = nil // sent from here on: later askers need a later list
+		q.next = nil // sent from here on: later callers need a later list
 		l.mu.Unlock()
 		if !l.z.Carrier.Send(l.z, r) {
 			l.askSlowly(kind, q, next)
@@ -122,23 +123,24 @@ func (l *Lists) goOn(kind listKind, q *listQueue) {
 	l.askSlowly(kind, q, nil)
 }
 
-// askSlowly sends a list on a goroutine that may wait: next, which could not be sent at once, or q.next if next is nil.
+// askSlowly sends a list from a goroutine that may block: next, which could not be sent at once, or
+// q.next if next is nil.
 func (l *Lists) askSlowly(kind listKind, q *listQueue, next *Listing) {
 	l.mu.Lock()
-	if next != nil && q.next == nil { // all who ask while there is no connection share one list
+	if next != nil && q.next == nil { // all callers that arrive while there is no connection share one list
 		q.next, next = next, nil
 	}
 	l.mu.Unlock()
 	take := func() *Listing {
 		if next == nil {
 			l.mu.Lock()
-			next, q.next = q.next, nil // sent from here on: later askers need a later list
+			next, q.next = q.next, nil // sent from here on: later callers need a later list
 			l.mu.Unlock()
 		}
 		return next
 	}
 	if !l.z.Carrier.Spawn(func() {
-		_, _ = l.z.WaitAttached(context.Background()) // if there will be no connection, the list says so
+		_, _ = l.z.WaitAttached(context.Background()) // if no connection will follow, the list returns the error
 		next := take()
 		children, a, err := l.children(kind)
 		next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat.Czxid, a.Conn, a.Zxid, err
@@ -150,27 +152,27 @@ func (l *Lists) askSlowly(kind listKind, q *listQueue, next *Listing) {
 	}
 }
 
-// answered tells those who share a list, and sends the next.
+// answered wakes the callers that share a list, and sends the next list.
 func (l *Lists) answered(kind listKind, q *listQueue, on *Listing) {
 	l.seen(kind.root, on.Names)
 	close(on.done)
 	l.goOn(kind, q)
 }
 
-// errMoved says that sync and list did not go over one connection. Then the list is worth nothing: the first server had
-// caught up, and the second may lag behind.
+// errMoved: sync and list used two connections. Such a list proves nothing, because the server that
+// caught up is not the server that answered the list, which may lag behind.
 var errMoved = errors.New("the connection changed between sync and list")
 
 func (l *Lists) children(kind listKind) (children wire.ChildrenStatResponse, a tap.Answer, err error) {
 	synced := make(chan tap.Answer, 1)
-	if kind.synced { // in one flight: servers answer a session in order
+	if kind.synced { // sent back to back: servers answer a session in order
 		if !l.z.Carrier.Send(l.z, tap.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root}, func(a tap.Answer) { synced <- a })) {
 			return children, a, zk.ErrConnectionClosed
 		}
 	}
 	a, err = l.z.Read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
 	if kind.synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
-		s := <-synced // it came before
+		s := <-synced // this response arrived first
 		if err := l.z.ErrOf(s); err != nil {
 			return wire.ChildrenStatResponse{}, a, err
 		}

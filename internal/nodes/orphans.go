@@ -13,10 +13,9 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// Find looks below root for what was made with our protection id, in up-to-date state, until it is
-// told what there is, or refused. It returns the nodes in the order of their numbers: those that
-// one transaction makes have one id. All who look at the same time share one sync and one list
-// (R69).
+// Find looks below root for the nodes that a create with our protection id has made, after a sync,
+// until the list succeeds or is rejected. It returns the nodes in the order of their numbers: all
+// nodes of one transaction have the same id. Concurrent calls share one sync and one list (R69).
 func (r *Reaper) Find(root, id string) (found []string, err error) {
 	for backoff := (link.Backoff{}); ; {
 		l := r.lists.ListSynced(root)
@@ -40,11 +39,23 @@ func (r *Reaper) Find(root, id string) (found []string, err error) {
 	}
 }
 
-// NoteOrphan remembers a create whose node no list has shown, although the node may exist: the list
-// that looked for it was denied; or it showed nothing, but a server may still read the create from
-// the socket of the old connection, where nothing shows that the session has moved. It is kept
-// until a later list has been searched for it (R74); but of very many, as under a root that denies
-// lists for long, not all are kept (I7).
+// NoteOrphan remembers a create whose node no list has shown, although the node may exist:
+//
+//	create ──▶ no response ──▶ Find ─┬─▶ a node with the id: the caller takes it
+//	                                 ├─▶ no node ──────────┐
+//	                                 └─▶ list rejected ────┴─▶ NoteOrphan
+//
+//	noted ─┬─▶ any list of the root shows a node with the id: deleteOrphans, Erase
+//	       └─▶ a list that begins T/3 or more later shows none: forgotten
+//
+// Why a list that shows no node is not the end: the create is sent to server A, the connection
+// breaks, and we reconnect to server B. The sync and the list on B show no node. A has not yet read
+// the create from the socket of the old connection, where nothing indicates that the session has
+// moved. When A reads it, the node appears in the queue and belongs to our live session, so it
+// would block every later client as long as the session lives.
+//
+// An orphan is kept until a later list has been searched for it (R74). Under a root that denies
+// lists for a long time, not all of a very large number are kept (I7).
 func (r *Reaper) NoteOrphan(root, id string) {
 	const most = 1000
 	r.mu.Lock()
@@ -59,9 +70,9 @@ func (r *Reaper) NoteOrphan(root, id string) {
 	}
 }
 
-// searchForOrphans lists the roots of orphans every third of a session timeout until there are
-// none. A list that succeeds has shown what there is (deleteOrphans), and the orphans that were
-// noted that long before it need no other.
+// searchForOrphans lists the roots of orphans every third of a session timeout until no orphan is
+// left. A list that succeeds has shown every node that exists (deleteOrphans), so the orphans that
+// were noted that long before it need no other list.
 func (r *Reaper) searchForOrphans() {
 	for {
 		r.mu.Lock()
@@ -86,11 +97,10 @@ func (r *Reaper) searchForOrphans() {
 	}
 }
 
-// deleteOrphans deletes the orphans that a list shows.
 func (r *Reaper) deleteOrphans(root string, names []string) {
 	r.mu.Lock()
 	found := queue.OrphansIn(r.mu.orphans, root, names)
-	for _, name := range found { // several may have one id
+	for _, name := range found { // several nodes may have one id
 		id, _ := queue.ProtectionID(name)
 		delete(r.mu.orphans, queue.Orphan{Root: root, ID: id})
 	}

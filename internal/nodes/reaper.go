@@ -16,7 +16,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Reaper deletes lock nodes of one ZooKeeper session, even if requests fail in between. Own knows which nodes there are.
+// Reaper deletes lock nodes of one ZooKeeper session, and retries when requests fail. Own has the
+// list of the nodes.
 type Reaper struct {
 	z     *link.Era
 	lists *Lists
@@ -30,7 +31,7 @@ type Reaper struct {
 	}
 }
 
-// NewReaper returns the reaper of a session. It is shown each list.
+// NewReaper returns the reaper of a session. It receives every list, to search it for orphans.
 func NewReaper(z *link.Era, lists *Lists, nodes *Own) *Reaper {
 	r := &Reaper{z: z, lists: lists, nodes: nodes}
 	r.mu.erasing = make(map[string]*Deletion)
@@ -39,56 +40,70 @@ func NewReaper(z *link.Era, lists *Lists, nodes *Own) *Reaper {
 	return r
 }
 
-// Erasing says how many nodes are being deleted; several that are deleted together count once.
+// Erasing returns how many nodes are being deleted; nodes that are deleted together count once.
 func (r *Reaper) Erasing() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.mu.erasing)
 }
 
-// Deletion is the deletion of a node, or of several in one transaction: the reaper's unit of work. It is tried until they are gone
-// or their session is, and outlives the call that asked for it.
+// Deletion is the deletion of one node, or of several in one transaction. It is retried until the
+// nodes are deleted or their session has ended, so it outlives the call that requested it: a
+// leftover node would block the lock as long as the session lives (I4).
+//
+//	await ──▶ readRecord ──▶ request ──▶ tried ─┬─▶ end: Done is closed
+//	              ▲                             ├─▶ at once, with a different request ─┐
+//	              │                             └─▶ after a pause ─────────────────────┤
+//	              └────────────────────────────────────────────────────────────────────┘
+//
+// Only EraseAfter awaits another deletion, and only a record that is not known is read. So the
+// first request is mostly sent by the caller's goroutine, and is the only one. All later requests
+// are sent by a goroutine of the Session (run).
 type Deletion struct {
 	r      *Reaper
 	node   string
-	rest   []string       // those that go with it
-	next   func() *Waiter // returns the waiter that gets the turn, nil if there is none
-	record *GrantRecord   // is taken back with the node; nil if there is none, or nothing to take back any more
+	rest   []string       // nodes that are deleted with it
+	next   func() *Waiter // returns the waiter that gets the handoff, nil if there is none
+	record *GrantRecord   // removed in the same transaction; nil if there is no record, or nothing left to remove
 
 	Last       link.LastError // of its requests
-	unanswered bool           // one of its requests has had no answer
+	unanswered bool           // one of its requests got no response, so it may have been executed
 	singly     bool           // one of the nodes was missing: delete one after the other
-	gone       int            // how many of them are gone
-	missing    bool           // one was gone before our first try
+	gone       int            // how many of them are deleted
+	missing    bool           // one was deleted before our first try
 
-	Refused chan struct{} // closed when the servers refused this one, or that which it waits for (no DELETE): then Refusal is set. The tries go on
+	// Refused is closed when the servers reject this deletion, or the one that it waits for (no
+	// DELETE permission); Refusal is then set. The tries continue.
+	Refused chan struct{}
 	Refusal error
 
 	Done chan struct{} // closed when the fields below are set
-	OK   bool          // our own delete was answered with success, or surely did it
-	Err  error         // ErrNoNode: it was gone before our first try; otherwise why nothing can be done
+	OK   bool          // our own delete succeeded, or certainly did although its response was lost
+	Err  error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
 }
 
-// Erase deletes a node of ours. If the node is being deleted already, it returns the deletion under way.
+// Erase deletes a node of ours. If the node is being deleted already, it returns that deletion.
 func (r *Reaper) Erase(node string) *Deletion {
 	return r.begin(node, nil, func() *Waiter { return nil })
 }
 
-// EraseAll deletes nodes of ours in one transaction; those that are there, if one of them is not. If the first is being deleted
-// already, it returns the deletion under way. Of nodes in several lock roots it deletes each by itself if a root refuses, and the deletion is
-// then one of them.
+// EraseAll deletes nodes of ours in one transaction. If one of them is missing, it deletes the rest
+// one by one. If the first is being deleted already, it returns that deletion. If the nodes are in
+// several lock roots and one root rejects the delete, it deletes each node by itself, and the
+// returned Deletion is for one of them.
 func (r *Reaper) EraseAll(nodes []string) *Deletion {
 	return r.begin(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)
 }
 
-// EraseAfter is Erase, and begins when the first deletion has ended: until then, a transaction whose answer was lost could make the
-// node again. first may be nil.
+// EraseAfter is Erase, and begins when the first deletion has ended: until then, a transaction
+// whose response was lost could create the node again. first may be nil.
 func (r *Reaper) EraseAfter(first *Deletion, node string) *Deletion {
 	return r.begin(node, first, func() *Waiter { return nil })
 }
 
-// HandOver deletes the node of a hold that is released. If the hold may pass the turn (queue.Rule.PassesTurn), HandOver passes it
-// to a waiter of this ZooKeeper session that stands directly behind the node and sees the same queue. A record is taken back with it.
+// HandOver deletes the node of a hold that is released. If the hold may hand off the lock
+// (queue.Rule.PassesTurn), the next waiter gets it: a waiter of this ZooKeeper session that is
+// directly behind the node and sees the same queue. The same transaction removes the record.
 func (r *Reaper) HandOver(node string, rule queue.Rule, downgraded bool, record *GrantRecord) *Deletion {
 	if !rule.PassesTurn(downgraded) {
 		return r.Erase(node)
@@ -141,14 +156,14 @@ func (r *Reaper) beginRecorded(record *GrantRecord, node string, after *Deletion
 	return x
 }
 
-// goOn goes on with the tries on a goroutine of its own.
+// goOn continues the tries on a separate goroutine.
 func (x *Deletion) goOn(wait bool) {
 	if !x.r.z.Carrier.Spawn(func() { x.run(wait) }) {
 		x.end(x.r.z.Carrier.ClosedErr())
 	}
 }
 
-// goOnAfter goes on when another deletion has ended.
+// goOnAfter continues when another deletion has ended.
 func (x *Deletion) goOnAfter(first *Deletion) {
 	if !x.r.z.Carrier.Spawn(func() {
 		x.await(first)
@@ -158,7 +173,8 @@ func (x *Deletion) goOnAfter(first *Deletion) {
 	}
 }
 
-// await waits until another deletion has ended. What the servers refuse to that, they refuse to this one: it does not get its turn.
+// await waits until another deletion has ended. If the servers reject that one, this one counts as
+// rejected too: it cannot begin.
 func (x *Deletion) await(first *Deletion) {
 	for refused := first.Refused; ; {
 		select {
@@ -173,7 +189,8 @@ func (x *Deletion) await(first *Deletion) {
 	}
 }
 
-// run backs off between tries, and ends with the node or with the session it would die with (R25, R27).
+// run backs off between tries. It ends when the node is deleted, or when the session ends, which
+// deletes the node (R25, R27).
 func (x *Deletion) run(wait bool) {
 	var backoff link.Backoff
 	for {
@@ -196,7 +213,7 @@ func (x *Deletion) run(wait bool) {
 
 func (x *Deletion) nodes() []string { return append([]string{x.node}, x.rest...) }
 
-// batch returns what the next request deletes.
+// batch returns the nodes that the next request deletes.
 func (x *Deletion) batch() []string {
 	left := x.nodes()[x.gone:]
 	if x.singly {
@@ -205,8 +222,9 @@ func (x *Deletion) batch() []string {
 	return left
 }
 
-// request returns the request that deletes the node. With a waiter w, it deletes the node only if w's node is there. The check
-// of w's node comes first, so that each answer tells of it.
+// request returns the request that deletes the node. With a waiter w, it deletes the node only if
+// w's node exists. The check of w's node is the first operation, so every response shows whether
+// that check passed.
 func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 	batch := x.batch()
 	if x.record != nil {
@@ -227,8 +245,39 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 	}}
 }
 
-// tried takes the answer to a request, which was to pass the turn to w, or to nobody if w is nil. It returns whether the
-// deletion has ended, and otherwise whether to wait before the next try.
+// tried handles the response to a request, which was to hand off the lock to w, or to no waiter if
+// w is nil. It returns whether the deletion has ended, and otherwise whether to pause before the
+// next try. The first case that matches decides:
+//
+//	response                            effect                                     next
+//	─────────────────────────────────── ────────────────────────────────────────── ────────
+//	1 record: version changed           readRecord will read it again              at once
+//	  record: write rejected            delete without the record                  at once
+//	2 w's node is missing               w queues again; next may have another one  at once
+//	3 w's node may not be checked, or   skip(w): delete without a handoff          at once
+//	  NoNode for one of two nodes
+//	4 NoNode for one of several nodes   nothing was deleted: delete singly         at once
+//	5 rejected, nodes in several roots  split: other deletions for the rest        at once
+//	6 success, or NoNode for our node   these are deleted; some are left           at once
+//	7   … and none is left              OK, or ErrNoNode if one was missing        end
+//	8 the session or Session has ended  the session deletes its nodes              end
+//	9 no response, throttled, rejected  unanswered; Refused on the first reject    pause
+//
+// After a success with a waiter, w is notified (TurnIsYours), and case 6 or 7 follows.
+//
+// An outcome "at once" changes the next request: it has another w or none, the record's new version
+// or no record, or fewer nodes. Only case 9 repeats the same request.
+//
+// Why NoNode counts as success after a lost response: the delete is sent, the server executes it,
+// and the connection breaks. The session lives on at the next server, and the second delete gets
+// NoNode. The node is ephemeral, so while the session lives only a delete can have removed it, and
+// ours may have done so: the release reports success. Without a lost response it was a delete of
+// another client, before our first try. The lock was lost then, and Release returns that.
+//
+// Why a handoff is not repeated after a lost response: check and delete are executed, and the
+// response is lost. In the second try the check of w's node passes and the delete fails with
+// NoNode. TurnAfter concludes nothing from that, because its proof needs both nodes to exist at the
+// same time. So case 7 follows, end reports TurnUnknown, and w lists the queue.
 func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) {
 	z := x.r.z
 	n, ops, failed := len(x.batch()), len(x.batch()), -1
@@ -258,16 +307,16 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 		}
 	}
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
-	case noNode && n > 1: // nothing was deleted
+	case noNode && n > 1: // the transaction failed: nothing was deleted
 		x.singly = true
 		return false, false
-	case answer.IsRefusal(err) && !noNode && x.split(): // what one lock root refuses, others may not
+	case answer.IsRefusal(err) && !noNode && x.split(): // one lock root may permit what another rejects
 		return false, false
 	case err == nil, noNode:
 		if err == nil {
 			x.r.nodes.deleted(x.batch())
 		}
-		// Within one live session, a delete that was not answered did this.
+		// In a live session, an earlier delete of ours without a response has deleted the node.
 		x.missing = x.missing || noNode && !x.unanswered
 		if x.gone += n; x.gone <= len(x.rest) {
 			return false, false
@@ -291,7 +340,8 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 	return false, true
 }
 
-// split has the nodes that are left deleted apart, all but the first of them, if they have not one lock root. It says whether it did.
+// split leaves the first of the remaining nodes to this deletion, and deletes every other one by
+// itself, unless all have the same lock root. It reports whether it did.
 func (x *Deletion) split() bool {
 	all := x.nodes()
 	left := all[x.gone+1:]

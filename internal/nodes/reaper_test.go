@@ -1,6 +1,6 @@
 package nodes
 
-// This test attacks reaper.go: what is concluded from an answer that says nothing.
+// This test attacks reaper.go: the conclusions from a response that proves nothing.
 
 import (
 	"sync"
@@ -18,7 +18,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// server is a connection that answers the first request with what it is given, and every other as if both nodes were there.
+// server is a connection that gives the listed responses first, and answers every later request as
+// if both nodes existed.
 type server struct {
 	link.Carrier
 	first []tap.Answer
@@ -42,8 +43,8 @@ func multiBody(results ...wire.MultiResult) []byte {
 	return wire.Frame(wire.MultiResponse{Results: results})[4:]
 }
 
-// I1, I4, I5: a server answers a transaction with more or fewer results than it has operations, or does not say which node was
-// missing. Nothing is concluded from it, and nothing breaks.
+// I1, I4, I5: a server answers a transaction with more or fewer results than it has operations, or
+// without the missing node. Nothing is concluded from it, and nothing breaks.
 func TestMulti_AnswerSaysNothing(t *testing.T) {
 	for name, a := range map[string]tap.Answer{
 		"no results":          {Body: multiBody()},
@@ -72,8 +73,9 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 	}
 }
 
-// I1, I3: who hears of a node's end gets no turn. That the node is deleted is said only if a delete was answered with success:
-// otherwise the other's node may have gone in the same transaction.
+// I1, I3: a waiter that is only notified of a node's deletion gets no handoff. AheadIsGone is
+// reported only if a delete was answered with success: otherwise the waiter's node may have been
+// deleted in the same transaction.
 func TestHearOf(t *testing.T) {
 	answers := func(codes ...wire.Code) (as []tap.Answer) {
 		for _, c := range codes {
@@ -106,7 +108,8 @@ func TestHearOf(t *testing.T) {
 	}
 }
 
-// I4, I5: of several nodes one is gone. The others go singly, and the deletion does not pass for a release of all.
+// I4, I5: one of several nodes is missing. The rest are deleted singly, and the deletion does not
+// count as a release of all.
 func TestEraseAll_OneIsMissing_TheOthersGo(t *testing.T) {
 	missing := tap.Answer{Fate: tap.WasAnswered, Conn: conn, Body: multiBody(wire.MultiResult{Op: wire.OpError}, wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})}
 	single := func(code wire.Code) tap.Answer { return tap.Answer{Fate: tap.WasAnswered, Conn: conn, Code: code} }

@@ -1,10 +1,11 @@
-// Package nodes has the lock nodes of one ZooKeeper session: the lists that show them, who waits for whose turn, and the
-// deletions. It promises that a node that was given up is deleted while its session lives, and that a turn is passed only when the
-// servers have answered that the next node was there.
+// Package nodes manages the lock nodes of one ZooKeeper session: the lists that show them, the
+// handoffs between them, and their deletion. It promises that a node that was given up is deleted
+// while its session lives, and that a lock is handed off only after the servers have confirmed that
+// the next node exists.
 //
-// It must not know of owners and holds, nor decide who is in front: that is internal/queue.
+// It has no access to owners or holds, and internal/queue decides which node is granted.
 //
-// Read turn.go first, then reaper.go and orphans.go; list.go is how all of them see a queue.
+// Read turn.go first, then reaper.go and orphans.go; list.go shows how all of them see a queue.
 package nodes
 
 import (
@@ -16,54 +17,72 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// ErrTooMany: the session has as many lock nodes as it may.
+// ErrTooMany: the session has as many lock nodes as its cap permits.
 var ErrTooMany = errors.New("too many lock nodes in one session")
 
-// Own knows the lock nodes of one ZooKeeper session, and which waiters stand behind them with nodes of the same session.
-// Such a waiter watches nothing. The release of the node ahead deletes that node and passes the turn to the waiter, in one
-// transaction (see queue.TurnAfter). If the node goes in another way, the waiter hears that too. A waiter that gets no turn (HearOf) watches
-// its own node.
+// Own has the lock nodes of one ZooKeeper session, and the waiters of the same session behind each
+// of them. Such a waiter sets no watch, because the end of the session deletes both nodes, and the
+// predecessor's event could arrive first and look like a grant. It is notified in another way:
+//
+//	the node ahead                              the waiter gets   and then
+//	─────────────────────────────────────────── ───────────────── ────────────────────────────────
+//	is released: one transaction checks the
+//	waiter's node and deletes the node ahead
+//	  success                                   TurnIsYours       is granted without a request
+//	  the waiter's node is missing              NodeIsGone        queues again
+//	  not clear which is missing, or no
+//	  permission to check the node (skip)       nothing           waits for one of the next rows
+//	was deleted alone, by our own delete        AheadIsGone       lists (HearOf: counts an event)
+//	no longer exists, for any other reason      TurnUnknown       lists
+//	stays: the servers reject its deletion      TurnUnknown       lists, then watches the node
+//
+// Why check and delete are one transaction (queue.TurnAfter): suppose that the holder deletes its
+// node and then grants the waiter. If another client deletes the waiter's node in between, a third
+// client is first in the queue and takes the lock, and then two clients hold (I1).
+//
+// A waiter that may have other nodes between itself and the node ahead (HearOf) gets no handoff,
+// and watches its own node.
 type Own struct {
 	most int
 
 	mu struct {
 		sync.Mutex
-		reserved int                 // of nodes that are being made
-		nodes    map[string]*ownNode // made, or claimed, and not known to be gone
+		reserved int                 // number of nodes that are being created
+		nodes    map[string]*ownNode // created or claimed, and not known to be deleted
 	}
 }
 
-// ownNode is a lock node of ours.
 type ownNode struct {
 	behind []*Waiter // mostly one
-	stays  bool      // the servers refuse to delete it: waiters watch it, as they watch other sessions' nodes
+	stays  bool      // the servers reject its deletion: waiters watch it, as they watch nodes of other sessions
 }
 
-// Waiter stands behind a node of its own session, directly if it may get the turn.
+// Waiter waits behind a node of its own session; directly behind it, if it may get the handoff.
 type Waiter struct {
 	Node    string          // its own, absolute
-	Ahead   string          // the node that it stands behind
+	Ahead   string          // the node that it waits for
 	rule    queue.Rule      // by which it sees the queue
-	Told    chan queue.Turn // holds one
-	watches bool            // its node is watched, so nobody need look after it
-	skipped bool            // it gets no turn: it is not directly behind, or the servers do not let us check its node
+	Told    chan queue.Turn // buffered: holds one
+	watches bool            // its node is watched, so it needs no other check
+	skipped bool            // it gets no handoff: it is not directly behind, or the servers do not let us check its node
 }
 
-// NewOwn returns the nodes of a new session, of which there may be most.
+// NewOwn returns the nodes of a new session, which may have up to most of them.
 func NewOwn(most int) *Own {
 	o := &Own{most: most}
 	o.mu.nodes = make(map[string]*ownNode)
 	return o
 }
 
-// Reservation counts nodes against the cap while they are being made.
+// Reservation counts nodes against the cap while they are being created.
 type Reservation struct {
 	o    *Own
-	left int // of them; guarded by o.mu
+	left int // how many are not created yet; guarded by o.mu
 }
 
-// Reserve returns the reservation of nodes that are about to be made. It must be freed. If others is not 0, they need not be made now: there
-// must be room for so many others, too.
+// Reserve reserves capacity for count nodes that are about to be created. The caller must free the
+// reservation. A caller that could do without the nodes passes others: capacity for that many other
+// nodes must then remain.
 func (o *Own) Reserve(count, others int) (*Reservation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,7 +93,8 @@ func (o *Own) Reserve(count, others int) (*Reservation, error) {
 	return &Reservation{o, count}, nil
 }
 
-// Claim counts a node whose name is known before it is made, from here on until it is gone. Once it counts, it can be claimed again.
+// Claim counts a node whose name is known before it is created, from the call until its deletion. A
+// node that is counted already can be claimed again.
 func (o *Own) Claim(node string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -88,7 +108,7 @@ func (o *Own) Claim(node string) error {
 	return nil
 }
 
-// Room returns how many nodes more there may be.
+// Room returns how many more nodes the cap permits.
 func (o *Own) Room() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,7 +122,7 @@ func (o *Own) fullLocked(others int) error {
 	return nil
 }
 
-// Taken notes that one of the nodes is made.
+// Taken notes that one of the reserved nodes was created.
 func (s *Reservation) Taken(node string) {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
@@ -113,7 +133,7 @@ func (s *Reservation) Taken(node string) {
 	s.o.addLocked(node)
 }
 
-// Free notes that the making of all that are left is over.
+// Free ends the reservation: none of the remaining nodes will be created.
 func (s *Reservation) Free() {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
@@ -121,7 +141,6 @@ func (s *Reservation) Free() {
 	s.left = 0
 }
 
-// add notes a node of ours.
 func (o *Own) add(node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,10 +153,11 @@ func (o *Own) addLocked(node string) {
 	}
 }
 
-// Gone notes that a node is there no more. The waiters behind it that have not got the turn must list.
+// Gone notes that a node no longer exists. The waiters behind it that got no handoff must list.
 func (o *Own) Gone(node string) { o.gone(node, queue.TurnUnknown) }
 
-// deleted is Gone for nodes of which our own delete was answered with success. That proves something to those behind them.
+// deleted is Gone for nodes that a successful delete of ours has deleted: the success proves to the
+// waiters behind them that their own nodes were not deleted with it.
 func (o *Own) deleted(nodes []string) {
 	for _, node := range nodes {
 		o.gone(node, queue.AheadIsGone)
@@ -151,7 +171,8 @@ func (o *Own) gone(node string, t queue.Turn) {
 	delete(o.mu.nodes, node)
 }
 
-// stays notes that the servers refuse to delete a node. We cannot tell its waiters of its end: they must watch it.
+// stays notes that the servers reject the deletion of a node. We cannot notify its waiters of its
+// deletion, so they must watch it.
 func (o *Own) stays(node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -169,13 +190,14 @@ func (o *Own) tellLocked(node string, t queue.Turn) {
 	}
 }
 
-// StandBehind returns a waiter for node that is told when the node ahead goes. It returns nil if the node ahead is not known to
-// be ours, or if the servers refuse to delete it.
+// StandBehind returns a waiter for node that is notified when the node ahead is deleted. It returns
+// nil if the node ahead is not known to be ours, or if the servers reject its deletion.
 func (o *Own) StandBehind(ahead, node string, rule queue.Rule) *Waiter {
 	return o.behind(Waiter{Node: node, Ahead: ahead, rule: rule})
 }
 
-// HearOf is StandBehind for a node that may have others between itself and the one ahead. It gets no turn.
+// HearOf is StandBehind for a node that may not be directly behind the one ahead. It gets no
+// handoff.
 func (o *Own) HearOf(ahead, node string) *Waiter {
 	return o.behind(Waiter{Node: node, Ahead: ahead, skipped: true, watches: true})
 }
@@ -187,13 +209,13 @@ func (o *Own) behind(w Waiter) *Waiter {
 	if n == nil || n.stays {
 		return nil
 	}
-	it := w // w itself need not be on the heap: mostly the node ahead is not ours
+	it := w // keeps w off the heap in the usual case, where the node ahead is not ours
 	it.Told = make(chan queue.Turn, 1)
 	n.behind = append(n.behind, &it)
 	return &it
 }
 
-// StepOut takes a waiter out: from here on, no turn is passed to it.
+// StepOut removes a waiter: from now on it gets no handoff.
 func (o *Own) StepOut(w *Waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -202,7 +224,8 @@ func (o *Own) StepOut(w *Waiter) {
 	}
 }
 
-// next returns the waiter to which the holder of node passes the turn, nil if there is none. Both must see the same queue.
+// next returns the waiter that gets the lock from the holder of node; nil if no waiter can get it.
+// Both must see the same queue.
 func (o *Own) next(node string, rule queue.Rule) *Waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -216,14 +239,15 @@ func (o *Own) next(node string, rule queue.Rule) *Waiter {
 	return nil
 }
 
-// skip has no turn passed to the waiter: it hears when the node ahead of it is gone.
+// skip excludes the waiter from handoffs: it is notified when the node ahead of it has been
+// deleted.
 func (o *Own) skip(w *Waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w.skipped = true
 }
 
-// Waiting returns all waiters that watch nothing.
+// Waiting returns all waiters that have no watch.
 func (o *Own) Waiting() (all []*Waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -237,7 +261,7 @@ func (o *Own) Waiting() (all []*Waiter) {
 	return all
 }
 
-// Tell tells a waiter one thing: later ones say nothing new, and are dropped.
+// Tell notifies a waiter once: a later notification adds nothing, and is dropped.
 func (w *Waiter) Tell(t queue.Turn) {
 	select {
 	case w.Told <- t:

@@ -12,25 +12,31 @@ import (
 	"github.com/zklock/zklock/internal/tap"
 )
 
-// The explorer's model: what ZooKeeper guarantees, and clients that decide with the library's own
-// functions (Walk, PlaceOf, inFrontNow, TurnAfter, answer.FateOf). A world is a value; a step takes
-// one to another. What the model holds:
+// The explorer's model: ZooKeeper's guarantees, and clients that decide with the library's own
+// functions (Walk, PlaceOf, inFrontNow, TurnAfter, answer.FateOf). A world is a value; a step turns
+// one into another. The model's assumptions:
 //
-//   - writes have one order, and each session's server applies them in that order, some time later (queue)
-//   - a read is answered from what the session's server has applied; a server that lags answers with the past
-//   - an event comes before any later answer on its connection; those of one transaction come in any order
-//   - on another connection a session never sees less than it has seen; setWatches replays in any order what was missed
-//   - the end of a session is one transaction that deletes its nodes; its client learns of it some time later
+//   - writes have one order, and each session's server applies them in that order, some time later
+//     (queue)
+//   - a read is answered from the writes that the session's server has applied; a server that lags
+//     answers with the past
+//   - an event comes before any later response on its connection; the events of one transaction
+//     come in any order
+//   - on another connection a session never sees less than it has seen; setWatches replays missed
+//     events in any order
+//   - the end of a session is one transaction that deletes its nodes; its client is notified of it
+//     some time later
 //
-// A request and its answer are one step: a request on its way is one that is not made yet. The
-// exception is a request that was on its way when the connection went, which may have arrived (see
-// disconnects).
+// A request and its response are one step: a request in flight is one that is not made yet. The
+// exception is a request that was in flight when the connection was lost, which may have arrived
+// (see disconnects).
 //
-// Looked for is a state from which nothing goes on; not a circle in which something always does.
+// The explorer looks for a state without a next step; not for a circle in which there always is
+// one.
 //
 // Outside the model: time, and so leases; the slow re-check of watches, which would hide a stop;
-// creates that a server takes from the socket of a connection that is gone, after the sync that
-// looked for them (deleteOrphans deletes them).
+// creates that a server takes from the socket of a lost connection, after the sync that looked for
+// them (deleteOrphans deletes them).
 const (
 	maxNodes    = 12
 	maxLag      = 4 // transactions that a server may be behind
@@ -38,7 +44,7 @@ const (
 	maxWaiters  = 4
 	maxWatched  = 8
 	noNode      = 255
-	stranger    = 254 // who owns the node of another program
+	stranger    = 254 // the owner of another program's node
 )
 
 type nodes uint16 // a set of lock nodes, by the order in which they were made
@@ -62,7 +68,7 @@ const (
 	walking
 	holding
 	deleting // released, or given up
-	readsOn  // the writer's node is gone, and its reader's is held
+	readsOn  // the writer's node is deleted, and its reader's is held
 	leaving  // its reader's node is being deleted
 )
 
@@ -83,14 +89,15 @@ type client struct {
 	node      uint8
 	walk      Walk
 	ahead     uint8 // the predecessor
-	list      nodes // what it was shown last
+	list      nodes // the last list
 
 	watch      [maxWatched]uint8 // those ahead that it watches, the predecessor first
-	hears      nodes             // those of them, of the same session, whose deletion it is told of
+	hears      nodes             // of these, the nodes of the same session whose deletion is reported to it
 	ownFired   fired
 	aheadFired [maxWatched]fired
 
-	// The watch on a node ahead goes on over the next list, if it had not fired when that was asked for (attempt.listQueue).
+	// The watch on a node ahead continues over the next list, if it had not fired when that was
+	// sent (attempt.listQueue).
 	watched  nodes             // whose that are
 	keeps    nodes             // those that the list shows as ones to be watched still
 	keptConn [maxWatched]uint8 // over which the watches were set
@@ -100,7 +107,7 @@ type client struct {
 	next   uint8 // whose node the transaction under way has checked
 	stood  bool  // a transaction found this node there when it deleted the predecessor
 
-	dead bool // at the predecessor's event our own node was gone already
+	dead bool // at the predecessor's event our own node was deleted already
 
 	writerReads // explore_rw_test.go
 }
@@ -130,7 +137,7 @@ type session struct {
 	n     uint8
 	view  nodes // what its server has applied
 	last  nodes // what the transaction applied last deleted
-	quiet nodes // whose deletion a lost event did not tell
+	quiet nodes // nodes whose deletion a lost event did not report
 	armed nodes // watches that are set, and over which connection
 	over  [maxNodes]uint8
 
@@ -186,9 +193,9 @@ type mistakes uint16
 const (
 	noCheck      mistakes = 1 << iota // the next node is not checked
 	noCheckAgain                      // or not when the answer was lost
-	passedEarly                       // the next is told before the answer
-	passedByAll                       // a waiter that gives up passes the turn too
-	tellsNobody                       // whose node goes without passing the turn
+	passedEarly                       // the next is notified before the response
+	passedByAll                       // a waiter that gives up hands off too
+	tellsNobody                       // its node is deleted without a handoff
 	watchesOurs                       // a node of the same session is watched as any other
 	anyEvent                          // any event of a node ahead counts as its deletion
 )
@@ -199,7 +206,7 @@ type explorer struct {
 	faults   uint8
 	kinds    faults
 	giveUps  uint8
-	queued   bool   // they stand in the queue at the start
+	queued   bool   // they are in the queue at the start
 	upTo     Stage  // and the last of them has come to this
 	rules    []Rule // of each client; nil: all are mutexes
 	reads    bool   // a writer may take the read lock, too
@@ -229,7 +236,7 @@ type placed struct {
 	watch [maxWatched]uint8
 }
 
-// nobody is watched.
+// nobody: no node is watched.
 var nobody = [maxWatched]uint8{noNode, noNode, noNode, noNode, noNode, noNode, noNode, noNode}
 
 func (x *explorer) start() world {
@@ -248,7 +255,8 @@ func (x *explorer) start() world {
 	return w
 }
 
-// queueUp has all clients queued, in their order: the first holds, and the others watch whom they should.
+// queueUp queues all clients in their order: the first holds, and each other one watches its
+// blockers.
 func (x *explorer) queueUp(w *world) {
 	for c := range w.nClients {
 		w.c[c].phase = creating
@@ -386,7 +394,7 @@ func (s *session) next() change {
 	return ch
 }
 
-// skip applies a transaction without a connection that could tell of it.
+// skip applies a transaction without a connection that could report it.
 func (s *session) skip() {
 	if ch := s.next(); ch.kind == written {
 		s.missed |= ch.nodes & s.client
@@ -429,7 +437,7 @@ func (w *world) event(i, node uint8, kind fired) {
 			continue
 		}
 		if k.node == node && k.phase == holding && kind == goneEvent {
-			w.finish(c) // told
+			w.finish(c) // notified
 			continue
 		}
 		if k.down == node && k.reading && kind == goneEvent {
@@ -443,8 +451,9 @@ func (w *world) event(i, node uint8, kind fired) {
 		if j := slices.Index(k.watch[:], node); j >= 0 && (k.isArmed(j) || k.keeps.has(node)) && !k.hears.has(node) && k.aheadFired[j] == notFired {
 			k.aheadFired[j] = kind
 			k.dead = !s.view.has(k.node)
-			// What the rule cannot know: one transaction deleted another session's node and ours (the exception that it names);
-			// or the server lost our event, against its guarantee. Such a hold is lost at the next heartbeat.
+			// The rule cannot detect that one transaction deleted another session's node and ours
+			// (the exception that it names), or that the server lost our event, against its
+			// guarantee. Such a hold is lost at the next heartbeat.
 			both := only(node) | only(k.node)
 			if s.last&both == both && w.owner[node] != w.id(i) || s.last&both != both && s.quiet.has(k.node) {
 				k.dead = false
@@ -469,7 +478,7 @@ func (w *world) requeue(c uint8) {
 	w.c[c].phase = creating
 }
 
-// tellBehind tells those of the session who stand directly behind a client's node: nodes.Own.Gone.
+// tellBehind notifies the session's waiters directly behind a client's node: nodes.Own.Gone.
 func (w *world) tellBehind(c uint8, t Turn) {
 	if w.c[c].node == noNode || w.mute {
 		return
@@ -504,7 +513,7 @@ func (x *explorer) stand(w *world, c uint8) {
 	}
 }
 
-// isOurs says whether nodes.Own knows a node.
+// isOurs reports whether nodes.Own has a node.
 func (w *world) isOurs(c, node uint8) (yes bool) {
 	for o := range w.nClients {
 		p := &w.c[o]
@@ -513,7 +522,7 @@ func (w *world) isOurs(c, node uint8) (yes bool) {
 	return yes
 }
 
-// next is that of nodes.Own: who stands directly behind a client's node.
+// next is nodes.Own's next: the waiter directly behind a client's node.
 func (w *world) next(c uint8) (o uint8, ok bool) {
 	for o := range w.nClients {
 		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(ToAwaitTurn) && k.ahead == w.c[c].node && k.told == NoTurn {
@@ -523,21 +532,22 @@ func (w *world) next(c uint8) (o uint8, ok bool) {
 	return 0, false
 }
 
-// does says whether the client is about to do one of these.
+// does reports whether the client's next stage is one of these.
 func (k *client) does(stages ...Stage) bool {
 	return k.phase == walking && slices.Contains(stages, k.walk.Next)
 }
 
-// isArmed says whether the watch on the j-th of those ahead is set, or would tell otherwise.
+// isArmed reports whether the watch on the j-th blocker is set, or its deletion would be reported
+// otherwise.
 func (k *client) isArmed(j int) bool { return k.does(ToAwait) || k.does(ToWatchAhead) && j < k.walk.At }
 
-// looksAfter says whether an event of the node leads to a list although the predecessor is there.
+// looksAfter reports whether an event of the node leads to a list although the predecessor exists.
 func (k *client) looksAfter(node uint8) bool {
 	_, also := k.walk.Awaited()
 	return also >= 0 && !k.walk.KnowsAll() && k.watch[also] == node
 }
 
-// goOn takes what the walk says is next.
+// goOn takes the next step of the walk.
 func (x *explorer) goOn(w *world, c uint8, next Walk) {
 	k := &w.c[c]
 	watched, by := k.watched, k.walk.Next
@@ -670,7 +680,7 @@ func (x *explorer) arm(w *world, c, node, conn uint8) {
 	s.missed &^= only(node)
 	s.armed |= only(node)
 	s.over[node] = conn
-	for o := range w.nClients { // those of one session share a watch
+	for o := range w.nClients { // the clients of one session share a watch
 		if o != c && w.of[o] == w.of[c] {
 			x.join(w, o)
 		}
@@ -740,7 +750,8 @@ func (w *world) name(c uint8) string {
 	return name
 }
 
-// emit takes a world that one step leads to. A step that is no fault and no whim of a client must come some time.
+// emit takes a world that one step leads to. A step that is neither a fault nor a client's choice
+// must come some time.
 type emit func(next *world, must bool, what func() string)
 
 // steps gives all worlds that one step leads to.
@@ -849,7 +860,7 @@ func (x *explorer) serverSteps(w *world, i uint8, can bool, out emit) {
 	}
 }
 
-// another gives the clients of a session that is over the next one.
+// another gives the clients of a session that has ended the next one.
 func (w *world) another(i uint8) {
 	t := &w.s[i]
 	*t = session{gen: t.gen + 1, conn: 1, conns: 1, open: true, restored: true, lag: t.lag, n: t.n, view: t.view}
@@ -982,7 +993,8 @@ func (x *explorer) create(w *world, c uint8) {
 	w.commit(x.lagging, change{kind: made, nodes: only(i)})
 }
 
-// deleteSteps is nodes.Deletion: a hold's node goes only if the next one, of the same session, is there.
+// deleteSteps is nodes.Deletion: a hold's node is deleted only if the next one, of the same
+// session, exists.
 func (x *explorer) deleteSteps(w *world, c uint8, can bool, step func(bool, string, func(*world, *client, *session))) {
 	k, s := &w.c[c], w.session(c)
 	ready := s.answers() && !s.ended
@@ -1096,8 +1108,9 @@ func (x *explorer) faultSteps(w *world, can bool, out emit) {
 	}
 }
 
-// disconnects loses a session's connection. A request that had been sent may have arrived, for each of its clients: then a
-// read was answered, though nobody can tell over which connection, and a write that was not done yet never will be.
+// disconnects loses a session's connection. A request that had been sent may have arrived, for each
+// of its clients: then a read was answered, though its connection is not known, and a write that
+// was not executed yet never will be.
 func (x *explorer) disconnects(w *world, i uint8, out emit) {
 	for arrived := range uint8(1) << w.nClients {
 		n := *w
@@ -1141,7 +1154,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 		s.conn, s.open, s.restored = 0, false, false
 		s.server, s.toldGone, s.toldWritten, s.last = 0, 0, 0, 0
 		out(&n, false, func() string { return fmt.Sprintf("FAULT session %d loses its connection%s", i, what) })
-		unanswered := n // those who were about to read had asked already, in vain
+		unanswered := n // clients that were about to read had sent the read already, without success
 		for c := range n.nClients {
 			if k := &unanswered.c[c]; n.of[c] == i && k.does(ToWatchOwn, ToWatchAhead) {
 				x.goOn(&unanswered, c, k.walk.Watched(NotTold, 0, 0))
@@ -1155,7 +1168,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 	}
 }
 
-// done says whether everybody has had all turns.
+// done reports whether all clients have finished all of their acquisitions.
 func (w *world) done() bool {
 	for c := range w.nClients {
 		if w.c[c].left > 0 {

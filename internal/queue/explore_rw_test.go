@@ -1,6 +1,7 @@
 package queue
 
-// Readers and writers in the explorer: a client has a rule, and a writer may take the read lock, too.
+// Readers and writers in the explorer: a client has a rule, and a writer may take the read lock,
+// too.
 
 import (
 	"fmt"
@@ -16,7 +17,7 @@ var (
 	writer = Rule{WriteName, Markers}
 )
 
-// names are those of nodes, by their kind.
+// names are the names of nodes, by their kind.
 var names = []string{MutexName, ReadName, WriteName}
 
 // kinds is what nodes of readers and writers are, and the tokens that were granted.
@@ -60,14 +61,15 @@ func (x *explorer) ruleOfClient(c uint8) Rule {
 	return x.rules[c]
 }
 
-// mistakes of the downgrade, beside those of the hand-over
+// mistakes of the downgrade, in addition to the mistakes of the handoff
 const (
-	readerFirst     mistakes = 1 << (iota + 7) // the reader's node goes before the writer's
-	uncheckedWriter                            // and is made although the writer's is not there
+	readerFirst     mistakes = 1 << (iota + 7) // the reader's node is deleted before the writer's
+	uncheckedWriter                            // it is created although the writer's does not exist
 	ownToken                                   // the read lock's token is its node's
 )
 
-// besideAnother says whether the holder of a node would hold beside another that it must not.
+// besideAnother reports whether the holder of a node would hold at the same time as another that
+// excludes it.
 func (w *world) besideAnother(c, node uint8) bool {
 	shared := w.isReader(node)
 	for o := range w.nClients {
@@ -85,7 +87,7 @@ func (w *world) besideAnother(c, node uint8) bool {
 	return false
 }
 
-// earlier says whether a node stands that blocks this one.
+// earlier reports whether a node exists that blocks this one.
 func (w *world) earlier(node uint8) (yes bool) {
 	w.alive.each(func(i uint8) {
 		yes = yes || w.number(i) < w.number(node) && !(w.isReader(node) && w.isReader(i))
@@ -93,7 +95,8 @@ func (w *world) earlier(node uint8) (yes bool) {
 	return yes
 }
 
-// takeToken checks a token against those of earlier holders: of all, if the node holds alone, else of those that did.
+// takeToken checks a token against the tokens of earlier holders: of all, if the node holds alone,
+// otherwise of exclusive holders.
 func (w *world) takeToken(node, token uint8) {
 	token++
 	if w.isReader(node) {
@@ -109,7 +112,7 @@ func (w *world) takeToken(node, token uint8) {
 	w.top = max(w.top, token)
 }
 
-// mayRead says whether a client that holds may ask for the read lock, too.
+// mayRead reports whether a client that holds may acquire the read lock as well.
 func (x *explorer) mayRead(w *world, c uint8) bool {
 	k := &w.c[c]
 	return x.reads && x.ruleOfClient(c).Name == WriteName && k.phase == holding && !k.tried
@@ -191,7 +194,7 @@ func (x *explorer) readSteps(w *world, c uint8, can bool, step func(bool, string
 	}
 }
 
-// tellReaderGone ends the read lock of a writer, whose node somebody has deleted.
+// tellReaderGone ends the read lock of a writer after another client has deleted its node.
 func (w *world) tellReaderGone(c uint8) {
 	k := &w.c[c]
 	k.reading = false
@@ -201,7 +204,8 @@ func (w *world) tellReaderGone(c uint8) {
 	}
 }
 
-// readsOn goes on with the reader's node of a writer whose own node is gone. It returns false if there was none.
+// readsOn continues with the reader's node of a writer whose own node was deleted. It returns false
+// if there was none.
 func (w *world) readsOn(c uint8) bool {
 	k := &w.c[c]
 	if !k.tried {
@@ -209,7 +213,7 @@ func (w *world) readsOn(c uint8) bool {
 	}
 	left := blank(k.left)
 	left.phase, left.node, left.writerReads = leaving, k.down, k.writerReads
-	left.tried, left.late = false, false // its transaction would find the writer's node gone
+	left.tried, left.late = false, false // its transaction would find the writer's node missing
 	if k.reading {
 		left.phase = readsOn
 	}
@@ -217,8 +221,8 @@ func (w *world) readsOn(c uint8) bool {
 	return true
 }
 
-// I1, I2, I8, R73: readers, writers and mutexes in one queue, and writers that read, too: no interleaving breaks a promise, and the
-// queue never stops.
+// I1, I2, I8, R73: readers, writers and mutexes in one queue, and writers that also take the read
+// lock: no interleaving breaks a promise, and the queue never stops.
 func TestExplore_ReadersAndWriters(t *testing.T) {
 	mutex := mutexRule
 	for _, tt := range []struct {
@@ -265,7 +269,8 @@ func TestExplore_ReadersAndWriters(t *testing.T) {
 	}
 }
 
-// I1, I4, I8, R73: each rule of readers and writers is left out, and the explorer finds what then goes wrong. With -v it prints that.
+// I1, I4, I8, R73: each rule of readers and writers is left out, and the explorer finds the
+// consequence. With -v it prints that.
 func TestExplore_WithoutARuleOfReaders(t *testing.T) {
 	const (
 		together = "I1: two hold, on live nodes"

@@ -1,6 +1,6 @@
 package queue
 
-// The explorer goes through every interleaving of a few clients, and finds what breaks a promise.
+// The explorer runs through every interleaving of a few clients, and finds broken promises.
 
 import (
 	"flag"
@@ -26,8 +26,8 @@ type found struct {
 	took   time.Duration
 }
 
-// explore goes through all worlds that steps lead to, nearest first. A world is met once: two that differ in what can have
-// no effect any more are the same, and are told by a hash of 64 bits.
+// explore visits all worlds that steps lead to, nearest first. A world is visited once: two that
+// differ only in facts without effect are the same. A hash of 64 bits identifies them.
 func (x *explorer) explore() found {
 	if x.place == nil {
 		x.place = PlaceOf
@@ -124,8 +124,9 @@ func (x *explorer) explore() found {
 	return result("", 0)
 }
 
-// encode writes what matters of a world. Nodes that nobody can hear of any more are left out, the others counted anew,
-// unless their numbers are what the run is about; and clients with a session each are in the order of their states.
+// encode writes the relevant facts of a world. Nodes whose events cannot reach a client any more
+// are left out, and the remaining ones renumbered, unless their numbers matter to the run; and
+// clients with a session each are in the order of their states.
 func (x *explorer) encode(b []byte, w *world) []byte {
 	used := w.alive
 	for i := range w.nSess {
@@ -263,12 +264,13 @@ var (
 	twoOfOne  = []uint8{0, 0, 1}
 )
 
-// acrossTheEnd gives the numbers of nodes made across the end of a lock root's counter, some of them pipelined.
+// acrossTheEnd gives the numbers of nodes made across the end of a lock root's counter, some of
+// them pipelined.
 func acrossTheEnd(i int) string {
 	return []string{"2146435070", "2146435071", "2146435072", "2147483647", "-2147483648"}[min(i, 4)]
 }
 
-// pinned gives the numbers of nodes where the counter stands still.
+// pinned gives the numbers of nodes where the counter no longer moves.
 func pinned(i int) string { return []string{"2147483647", "-2147483648", "2147483647"}[i%3] }
 
 func (x *explorer) String() string {
@@ -276,7 +278,8 @@ func (x *explorer) String() string {
 		len(x.sessions), x.start().nSess, x.acquire, x.giveUps, x.faults, bits.OnesCount16(uint16(x.kinds)), x.lagging)
 }
 
-// I1, I2, I3, I8, F34: no interleaving breaks a promise, and the queue never stops, although nobody looks again after a while.
+// I1, I2, I3, I8, F34: no interleaving breaks a promise, and the queue never stops, although no
+// client checks again after a while.
 func TestExplore(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -308,7 +311,7 @@ func TestExplore(t *testing.T) {
 			f := tt.x.explore()
 			require.Empty(t, f.broken, "%s:\n%s", &tt.x, strings.Join(f.trace, "\n"))
 			require.Positive(t, tt.x.grants[ToList], "nobody was granted on a list")
-			if of := tt.x.start().nSess; tt.x.suffixes == nil { // past the counter's end there is none
+			if of := tt.x.start().nSess; tt.x.suffixes == nil { // past the counter's end there is no such number
 				require.True(t, of == 1 || tt.x.grants[ToAwait] > 0, "nobody was granted on an event")
 				require.Equal(t, int(of) < len(tt.x.sessions), tt.x.grants[ToAwaitTurn] > 0, "granted by a turn")
 			}
@@ -327,14 +330,15 @@ func without(touchUp func(k *evidence)) func(evidence) bool {
 	}
 }
 
-// I1, I3, I8: each clause is left out, and the explorer finds what then goes wrong, by the fewest steps. With -v it prints them.
+// I1, I3, I8: each clause is left out, and the explorer finds the consequence, by the fewest steps.
+// With -v it prints them.
 func TestExplore_WithoutAClause(t *testing.T) {
 	const (
 		believes = "I1, I3: granted on the event, when that connection had already shown a state without the own node"
 		overtook = "I8: granted before an earlier node"
 		reset    = disconnects | adminDeletes | adminWrites | lateRestores
 	)
-	// A node whose create went unanswered is not known to be ours yet, and passes no turn.
+	// A node whose create got no response is not known to be ours yet, and does not hand off.
 	shared := explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: usual}
 	for _, tt := range []struct {
 		clause string
@@ -349,7 +353,8 @@ func TestExplore_WithoutAClause(t *testing.T) {
 		{"only deletions count", inFrontNow, explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites, wrong: anyEvent}, overtook},
 
 		{"none of them is of our own session", without(func(k *evidence) { k.ours = false }), shared, believes},
-		// Nothing is known for sure of which connection, none is there now, and that must not count as the same.
+		// No connection is known for certain, and none exists now: the two must not count as the
+		// same.
 		{"there is a connection", func(k evidence) bool {
 			if k.conn == 0 && k.listConn == 0 && k.ownConn == 0 && k.aheadConn == 0 {
 				k.conn, k.listConn, k.ownConn, k.aheadConn = 1, 1, 1, 1
@@ -362,17 +367,19 @@ func TestExplore_WithoutAClause(t *testing.T) {
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
 		{"all is known from this connection", without(func(k *evidence) { k.listConn, k.ownConn, k.aheadConn = k.conn, k.conn, k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
-		// A watch on our own node that was set on this connection after it was lost on the last shows that our node was there
-		// then, and tells of its end before anything later. So the two clauses beside it follow from it in this model, alone and
-		// together. They stay: with them, the argument is that all is from one connection, and needs no look at what restores
-		// watches when.
+		// A watch on our own node that was set on this connection after the last was lost shows
+		// that our node existed then, and reports its deletion before anything later. So the two
+		// clauses beside it follow from it in this model, alone and together. They stay: with them,
+		// the argument is that all evidence is from one connection, and does not depend on which
+		// watches are restored when.
 		{"the list is of this connection", without(func(k *evidence) { k.listConn = k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
 		{"the watch on the predecessor is of this connection", without(func(k *evidence) { k.aheadConn = k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
 		{"the list and the watch on the predecessor are", without(func(k *evidence) { k.listConn, k.aheadConn = k.conn, k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
-		// The grant looks once more whether its node was deleted: that does not see a watch that was spent on another event.
+		// The grant checks once more whether its node was deleted: that does not see a watch that
+		// was used up by another event.
 		{"no event of our own node has come", without(func(k *evidence) { k.ownFired = false }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 2, kinds: adminWrites | adminDeletes}, believes},
 	} {
@@ -394,7 +401,7 @@ func TestExplore_WithoutAClause(t *testing.T) {
 	}
 }
 
-// I1, I3, I8: each part of the way in which a release passes the turn is left out.
+// I1, I3, I8: each part of a release's handoff is left out.
 func TestExplore_WithoutThePassing(t *testing.T) {
 	const (
 		unproved = "I1, I3: granted by a turn that no transaction has passed"
@@ -438,7 +445,8 @@ func TestExplore_WithoutTheLook(t *testing.T) {
 	t.Logf("found after %d states:\n%s", f.states, strings.Join(f.trace, "\n"))
 }
 
-// F34, I1: nodes past the counter's end are taken in the order of their numbers, as other clients do.
+// F34, I1: nodes past the counter's end are taken in the order of their numbers, as other clients
+// do.
 func TestExplore_WithoutTheEnd(t *testing.T) {
 	x := explorer{sessions: two, acquire: 2, lagging: 2, suffixes: pinned}
 	x.place = func(r Rule, self string, children []string) Place {

@@ -1,10 +1,11 @@
 package queue
 
-// Who holds, for those who only look on.
+// The holders of a queue, as observers see them.
 
-// HoldersOf says of each member of a queue, which are in the order of ByNumber, whether it holds or is about to: who is in front; the readers
-// that only readers are ahead of; and the reader of a writer in front that reads, too, whose number it has. Nobody holds with a number that
-// is never granted.
+// HoldersOf reports for each member of a queue, sorted by ByNumber, whether it holds or is about
+// to: the first node; readers with only readers ahead of them; and the reader's node with the
+// number of a first node that is a writer (the writer also took the read lock). No node holds whose
+// number is never granted.
 func HoldersOf(ms []Member) []bool {
 	holds := make([]bool, len(ms))
 	readersOnly := true // so far
@@ -16,19 +17,20 @@ func HoldersOf(ms []Member) []bool {
 	return holds
 }
 
-// Owned is a node with what the servers say of it.
+// Owned is a node with its metadata from the servers.
 type Owned struct {
 	Name           string
 	Session, Token int64
 }
 
-// GrantedLeases returns how many of a semaphore's leases were granted: the first ones, in the order of their numbers. front is in front of the
-// queue, and its name is empty if nobody queues.
+// GrantedLeases returns how many of a semaphore's leases were granted: the first ones, in the order
+// of their numbers. front is the first node in the queue; its name is empty if the queue is.
 //
-// A lease that was granted is in use until it goes, whatever the limit has become. No node says that its lease was granted. But only who is
-// in front can have leases that were not: those it made last, after its node in the queue, if all together are more than the limit.
+// A granted lease is in use until it is deleted, whatever the limit has become. No node records
+// that its lease was granted. But only the first client in the queue can have leases that were not:
+// the leases that it created last, after its node in the queue, if all together exceed the limit.
 func GrantedLeases(leases []Owned, front Owned, limit int) int {
-	call := func(lease Owned) string { // who made it: the leases of one call have one protection id
+	call := func(lease Owned) string { // its call: all leases of one call have the same protection id
 		if id, ok := ProtectionID(lease.Name); ok {
 			return id
 		}

@@ -1,6 +1,7 @@
 package queue
 
-// These tests attack holders.go: who holds, for those who only look on, and that no place of a waiter says otherwise.
+// These tests attack holders.go: the holders that observers see, and that no position of a waiter
+// contradicts them.
 
 import (
 	"math/rand/v2"
@@ -14,7 +15,7 @@ import (
 
 // The specification of HoldersOf.
 func TestHoldersOf(t *testing.T) {
-	for _, tt := range []struct{ name, nodes string }{ // "!" marks who holds
+	for _, tt := range []struct{ name, nodes string }{ // "!" marks the holders
 		{"mutexes", "!lock-0000000001 lock-0000000002"},
 		{"readers up to the first writer", "!__READ__0000000001 !__READ__0000000002 __WRIT__0000000003 __READ__0000000004"},
 		{"a writer", "!__WRIT__0000000001 __READ__0000000002 __READ__0000000003"},
@@ -46,8 +47,9 @@ func TestHoldersOf(t *testing.T) {
 	}
 }
 
-// I1, for those who look on: in every queue, who is said to hold is in front by its own list, too, and nobody else is; but for the reader of a
-// writer that reads, which was granted beside its writer.
+// I1, for observers: in every queue, each holder is granted by its own list, too, and no other node
+// is. The exception is the reader of a writer that also took the read lock: it was granted beside
+// its writer.
 func TestHoldersOf_AgreesWithPlaceOf(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Once is what a holder does to have work done once: it looks for the mark of the work, does the
-// work if there is no mark, and marks it. It changes nothing but itself: the holder does what Next
-// requests, and passes the result on.
+// Once is the state machine of a holder that has work done once: the holder looks for the mark of
+// the work, does the work if there is no mark, and writes the mark. The methods are pure: the
+// holder does what Next requests, and passes the result on.
 //
 //	OnceRead ──▶ OnceProve ──▶ OnceWork ──▶ OnceWrite ──▶ OnceMarked
 //	    └──▶ OnceDone
@@ -29,7 +29,7 @@ type Once struct {
 	worked bool
 }
 
-// OnceStage is what the holder has to do next.
+// OnceStage is the next step of the holder.
 type OnceStage uint8
 
 const (
@@ -95,10 +95,10 @@ func (o Once) Wrote(f Finding) Once {
 	return o
 }
 
-// MaxKey is how many bytes the key of a work may have.
+// MaxKey is the maximum length of a work's key in bytes.
 const MaxKey = 256
 
-// IsKey says whether the text can be the key of a work.
+// IsKey reports whether the text can be the key of a work.
 func IsKey(key string) bool {
 	return len(key) > 0 && len(key) <= MaxKey && utf8.ValidString(key) && !strings.ContainsFunc(key, func(c rune) bool { return !unicode.IsPrint(c) })
 }

@@ -1,6 +1,7 @@
 package queue
 
-// These tests attack once.go: that work which is marked is not begun again, in every interleaving of a few holders.
+// These tests attack once.go: work that is marked is not begun again, in every interleaving of a
+// few holders.
 
 import (
 	"fmt"
@@ -14,17 +15,18 @@ import (
 
 // The model: a lock root and a mark at a leader, servers that are some transactions behind, and
 // holders with a session each. A holder does its works one after the other under one hold, each by
-// a walk (Once). A request and its answer are one step. On a connection that is lost, a write may
-// have been done, or come later, or never. A grant is an event, which carries no zxid: the next
-// server may lag behind it, and never behind an answer. How a node comes to the front is explored
-// elsewhere: here the first that lives is granted when its server has done all that was before.
+// its own state machine (Once). A request and its response are one step. On a connection that is
+// lost, a write may have been executed, or arrive later, or never. A grant is an event, which
+// carries no zxid: the next server may lag behind it, but never behind a response. How a node is
+// granted is explored elsewhere: here the first that lives is granted when its server has applied
+// all earlier writes.
 //
-// The servers may begin to deny writes of the mark, for good, unless somebody is between the proof
-// and the mark of a work.
+// The servers may begin to deny writes of the mark permanently, unless a holder is between the
+// proof and the mark of a work.
 //
-// What is looked for: work that is begun by a holder whose node lives, although a mark of it was
-// there; a mark that goes; one that is written by a holder that has lost the lock; one that is said
-// to be written and is not; work that is begun although its mark is denied; a stop.
+// The explorer looks for: work that is begun by a holder whose node lives, although a mark of it
+// existed; a mark that disappears; a mark written by a holder that has lost the lock; a mark that
+// is reported as written and is not; work that is begun although its mark is denied; a stop.
 const (
 	oHolders = 2
 	oLag     = 2
@@ -57,7 +59,7 @@ type oWorld struct {
 	hist   [oLag + 1]oState // the leader's, and those before it
 	h      [oHolders]oHolder
 	faults uint8
-	denied bool // nobody may write the mark
+	denied bool // no holder may write the mark
 	broken string
 }
 
@@ -74,7 +76,7 @@ type oMistakes struct {
 type onceExplorer struct {
 	works    [oHolders][]uint8
 	faults   uint8
-	denies   bool // one of the faults is that nobody may write the mark
+	denies   bool // one of the faults is that no holder may write the mark
 	mistakes oMistakes
 	begun    int
 	done     bool
@@ -233,7 +235,7 @@ func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
 				return
 			}
 			c.walk, c.read = Once{}, oState{}
-			c.phase = oReleased // its delete is not what is explored: it is done
+			c.phase = oReleased // its delete is not explored: it is executed
 			n.commit(func(s *oState) { s.alive &^= 1 << i })
 		})
 	case OnceLost:
@@ -257,8 +259,8 @@ func (x *onceExplorer) comesLate(n *oWorld, c *oHolder, i uint8) {
 	c.lateVer, c.lateSet = 0, 0
 }
 
-// writes is the proof or the write: both write the mark against what was read, and then checks the
-// node.
+// writes is the proof or the write: both write the mark against the version that was read, and then
+// check the node.
 func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result func(Once, Finding) Once, add oAdd) {
 	me, st := w.h[i], w.leader()
 	switch {
@@ -305,7 +307,7 @@ func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result
 	}
 }
 
-// explore goes through all worlds, nearest first. It returns what was broken, "" if nothing, and how.
+// explore visits all worlds, nearest first. It returns the broken promise, or "", and the steps.
 func (x *onceExplorer) explore(t *testing.T) (broken string, how []string) {
 	type step struct {
 		from int
@@ -367,7 +369,7 @@ func TestExploreOnce(t *testing.T) {
 	}
 }
 
-// Each rule is left out, and the explorer finds what then goes wrong.
+// Each rule is left out, and the explorer finds the consequence.
 func TestExploreOnce_WithoutTheRule(t *testing.T) {
 	const again, forgotten, lost = "work that is marked is begun", "a mark is gone", "who has lost the lock marks"
 	for _, tt := range []struct {

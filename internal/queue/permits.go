@@ -5,15 +5,19 @@ import (
 	"strings"
 )
 
-// A semaphore has a queue, and beside it leases: a child for each permit that is in use or about to be. Who is in front of the queue makes
-// leases and waits for room. Others make some only if there is room for those who come first (HaveRoom), and do not wait with them. So the
-// line stays in order, and a freed permit wakes one. Exclusion does not rest on that: it is PlaceOfLeases alone that grants.
+// A semaphore has a queue and, beside it, leases: one child for each permit that is in use or about
+// to be. The first client in the queue creates leases and waits for capacity. Any other client
+// creates some only if capacity remains after all clients that precede it (HaveRoom), and does not
+// wait with them. So the order is kept, and a freed permit wakes one client. Exclusion depends on
+// PlaceOfLeases alone.
 
-// LeaseName is what Curator's semaphore calls a lease, before its number. A child of another name is no lease.
+// LeaseName is the name of a lease in Curator's semaphore, before its number. A child of another
+// name is no lease.
 const LeaseName = "lease-"
 
-// OtherThanSemaphore returns a child of a semaphore's path that a lock of another kind has made there, or "": the semaphore's own nodes are
-// further down. kazoo's reader has a name of its own, and its semaphore's nodes are 32 hexadecimal digits.
+// OtherThanSemaphore returns a child of a semaphore's path that a lock of another kind has created
+// there, or "": the semaphore's own nodes are one level further down. kazoo's reader has a name of
+// its own, and the nodes of its semaphore are 32 hexadecimal digits.
 func OtherThanSemaphore(children, markers []string) string {
 	markers = append(slices.Clone(markers), LatchName, LeaseName, "__rlock__")
 	for _, name := range children {
@@ -25,18 +29,19 @@ func OtherThanSemaphore(children, markers []string) string {
 	return ""
 }
 
-// PlaceOfLeases decides where the leases that one transaction made stand among all. They are in front if no more than limit leases
-// stand up to the last of them, in the order of their numbers. Others may be made behind them, and those ahead only go: so what is in
-// front stays there, whatever the limit becomes.
+// PlaceOfLeases decides the position of the leases that one transaction created. They are granted
+// if there are no more than limit leases up to the last of them, in the order of their numbers.
+// Later leases come behind them, and earlier ones can only be deleted: so a granted lease stays
+// granted, whatever the limit becomes.
 //
-// Order decides and not the count: if two clients make leases for one permit, one is in front. (Curator's counts: if its inner lock
-// is broken, both wait.)
+// The order decides and not the count: if two clients create leases for one permit, one of them is
+// granted. (Curator's semaphore counts: if its inner lock is broken, both wait.)
 func PlaceOfLeases(mine, children []string, limit int) Place {
 	ours := make(map[string]bool, len(mine))
 	for _, name := range mine {
 		ours[name] = true
 	}
-	numbers := make(map[int64]bool, len(mine)) // ours
+	numbers := make(map[int64]bool, len(mine)) // our leases
 	ms, last, found := Members(children, []string{LeaseName}), Member{}, 0
 	for _, m := range ms {
 		if ours[m.Name] {
@@ -83,14 +88,19 @@ func PlaceOfLeases(mine, children []string, limit int) Place {
 	return p
 }
 
-// HaveRoom says whether there is room for k leases beside those that are there, and one for each of those who come first and have none yet
-// (Without). Who stands in the queue lists it before the leases, and makes its own then. Who does not stand there makes its leases, and then
-// lists both: what it found before could be of a time when nobody waited. Who takes permits meanwhile goes from one list to the other, and so
-// is in one of them at least. One who wants more than one counts as one until its leases are there.
+// HaveRoom reports whether there is capacity for k more leases, and for one of each client that
+// precedes ours and has none yet (Without).
+//
+// The order of the requests matters. A client in the queue lists the queue before the leases, and
+// then creates its own. A client that does not queue creates its leases first, and then lists both:
+// an earlier list may date from a time when no client waited. A client that takes permits meanwhile
+// moves from one list to the other, so at least one of them shows it. A client that wants several
+// permits counts as one until its leases exist.
 func HaveRoom(leases, ahead, k, limit int) bool { return leases+ahead+k <= limit }
 
-// Without returns how many in the queue ahead of self have no leases; of the whole queue, if self is "". The leases of who stands in the
-// queue have the protection id of its node there. (Those of Curator's client do not: it counts twice for a moment.)
+// Without returns how many clients in the queue ahead of self have no leases; if self is "", of the
+// whole queue. The leases of a client in the queue have the protection id of its node there. (The
+// leases of Curator's client do not: it counts twice for a moment.)
 func Without(self string, queued, leases, markers []string) (ahead int) {
 	has := make(map[string]bool, len(leases))
 	for _, name := range leases {
@@ -107,7 +117,8 @@ func Without(self string, queued, leases, markers []string) (ahead int) {
 	return ahead
 }
 
-// NamesBehind returns the names of the nodes behind self, which may be gone, in the order of their numbers.
+// NamesBehind returns the names of the nodes behind self, in the order of their numbers. self may
+// have been deleted.
 func NamesBehind(self string, children, markers []string) (names []string) {
 	own, _ := Parse(self, markers)
 	ms := slices.DeleteFunc(Members(children, markers), func(m Member) bool { return ByNumber(m, own) <= 0 })
@@ -118,8 +129,9 @@ func NamesBehind(self string, children, markers []string) (names []string) {
 	return names
 }
 
-// SeenLeases says for those who only look on, and do not know the limit, whether the k leases that one transaction made are there: first,
-// and those of its id whose numbers follow. Then it returns Front, and otherwise Missing. A larger k takes no more time.
+// SeenLeases serves observers, which do not have the limit. It returns Front if the k leases that
+// one transaction created all exist: the first, and the leases of its id with the numbers that
+// follow. Otherwise it returns Missing. A larger k takes no more time.
 func SeenLeases(first string, k int, children []string) Kind {
 	lease, ok := Parse(first, []string{LeaseName})
 	head, found := first[:max(0, len(first)-digits)], 0

@@ -1,7 +1,7 @@
 package queue
 
-// The model of TestExplorePermits where the servers deny requests for a while: what a client then
-// knows of its leases, and what it deletes later.
+// The model of TestExplorePermits where the servers deny requests for a while: the leases that a
+// client then still has on record, and those that it deletes later.
 
 import "fmt"
 

@@ -8,25 +8,25 @@ import (
 	"testing"
 )
 
-// The model: leases and the queue are two lists at one server. A client goes as permits does, and
-// decides with PlaceOfLeases and HaveRoom.
+// The model: leases and the queue are two lists at one server. A client proceeds as permits does,
+// and decides with PlaceOfLeases and HaveRoom.
 //
-//	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle     in front of the queue
+//	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle  (first)
 //	              lost:  resolving ──▶ dropping ──▶ idle
-//	         queued ──▶ looking ──▶ making ──▶ trying ──▶ granted                further back, if there seems to be room
+//	         queued ──▶ looking ──▶ making ──▶ trying ──▶ granted             (further back)
 //	                                           trying ──▶ withdrawing ──▶ queued
-//	idle ──▶ straight ──▶ made ──▶ trying ──▶ granted                            without a place in the queue
+//	idle ──▶ straight ──▶ made ──▶ trying ──▶ granted                         (not in the queue)
 //	                               trying ──▶ withdrawing ──▶ idle
 //
-// An answer that is lost leaves the transaction undone, done, or on its way; one that is on its way
-// comes at any time. It checks the queue node that it was sent for, if it was sent for one;
-// otherwise its leases are found and deleted later. All leases of one node in the queue have that
-// node's id. The servers may deny lists of the leases and deletions for a while
+// A lost response leaves the transaction not executed, executed, or in flight; one that is in
+// flight arrives at any time. It checks the queue node that it was sent for, if it was sent for
+// one; otherwise its leases are found and deleted later. All leases of one node in the queue have
+// that node's id. The servers may deny lists of the leases and deletions for a while
 // (permits_denied_model_test.go). A waiter lists when it has to and when the leases or the limit
-// have changed. Who stands further back looks for room once, and again when somebody tells it to;
-// that may get lost. Between a list and what follows anything can happen. A client of Curator makes
-// its lease when it is in front, and goes by the number of leases. How the front of the queue is
-// found is explore_test.go's.
+// have changed. A client further back checks the capacity once, and again when another client
+// notifies it; the notification may get lost. Between a list and the next step anything can happen.
+// A client of Curator makes its lease when it is first in the queue, and decides by the number of
+// leases. How the first in the queue is found is explore_test.go's.
 const (
 	mostClients = 3
 	mostQueued  = 6
@@ -38,7 +38,7 @@ const (
 	pQueued
 	pMaking
 	pResolving
-	pDropping // its queue node is gone; a last look for leases
+	pDropping // its queue node is deleted; it lists its leases for the last time
 	pWaiting
 	pGranted // a list has shown that there is room
 	pHolding
@@ -59,13 +59,13 @@ type permitClient struct {
 	awake   bool  // has to list
 	partly  uint8 // with oneByOne: permits that it has
 	ahead   uint8 // a bit for each client that it saw in the queue, ahead of itself
-	first   uint8 // of those, the ones that have stood there ever since
-	further bool  // its leases were not made in front of the queue
+	first   uint8 // of those, the ones that have been there ever since
+	further bool  // its leases were not made while it was first in the queue
 	looks   bool  // may look for room
 	queues  bool  // does not try straight away
 	crashed bool
 
-	orphans  uint16 // a bit for each try of which the Session has noted that its leases may exist
+	orphans  uint16 // a bit for each try whose leases may exist, as the Session has noted
 	deleting uint16 // a bit for each try whose leases the reaper is to delete
 }
 
@@ -91,10 +91,10 @@ type permitMistakes struct {
 	oneByOne     bool // takes its permits singly, and leaves the queue in between
 	noCheck      bool // the transaction does not check the queue node
 	limitUnheard bool // the limit is read with the list, and not watched
-	makesEarly   bool // makes leases with its queue node, and not when it is in front
-	waitsFurther bool // who is not in front waits with leases
-	noSum        bool // who is not in front does not count those ahead
-	skipsQueue   bool // who goes straight away does not count those in the queue
+	makesEarly   bool // makes leases with its queue node, and not when it is first
+	waitsFurther bool // a client that is not first waits with leases
+	noSum        bool // a client that is not first does not count the clients ahead
+	skipsQueue   bool // a client that does not queue does not count the clients in the queue
 	orphanByID   bool // a list of any root with an orphan's id counts as if it showed the orphan
 	dropsNote    bool // an orphan is not noted if the list that looks for it is denied
 }
@@ -171,7 +171,7 @@ func (w *permitWorld) enqueue(c uint8) {
 	w.broken = "too many queue nodes for the model"
 }
 
-// changed wakes those who watch.
+// changed wakes the clients that watch.
 func (w *permitWorld) changed() {
 	for i := range w.c {
 		w.c[i].awake = true
@@ -252,8 +252,9 @@ func (x *permitExplorer) check(w *permitWorld) {
 	}
 }
 
-// overtakes says whether i, which is granted now, takes what somebody ahead of it lacks. That is promised where each wants one, and the
-// limit stays.
+// overtakes reports whether i, which is granted now, takes a permit that a client ahead of it
+// lacks. The promise is that this does not happen where each client wants one permit, and the limit
+// stays.
 func (x *permitExplorer) overtakes(w *permitWorld, i uint8) bool {
 	taken := 0
 	for c, k := range x.wants {
@@ -270,7 +271,7 @@ func (x *permitExplorer) overtakes(w *permitWorld, i uint8) bool {
 	return taken > int(w.limit)
 }
 
-// without counts those who have no leases. It cannot tell of Curator's client.
+// without counts the clients that have no leases. It cannot recognize Curator's client.
 func (x *permitExplorer) without(w *permitWorld, clients uint8) (n int) {
 	for c := range x.wants {
 		own := w.own(uint8(c))
@@ -281,7 +282,7 @@ func (x *permitExplorer) without(w *permitWorld, clients uint8) (n int) {
 	return n
 }
 
-// sees notes who stands in the queue ahead of i: all, if i does not stand there.
+// sees notes the clients in the queue ahead of i: all, if i is not in the queue.
 func (w *permitWorld) sees(i uint8) {
 	var ahead uint8
 	for _, q := range w.queue {
@@ -297,7 +298,7 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 	me, k := w.c[i], x.wants[i]
 	mine, _ := w.leaseNames(i, me.try)
 	this := func(try uint8) bool { return try == me.try }
-	forget := func(n *permitWorld) { // the reaper deletes what is left of this try
+	forget := func(n *permitWorld) { // the reaper deletes the remaining nodes of this try
 		c := &n.c[i]
 		c.phase, c.try, c.partly, c.ahead, c.first, c.further, c.looks = pIdle, me.try+1, 0, 0, 0, false, false
 	}
@@ -437,7 +438,7 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 			}
 		}
 		add(hold)
-		if x.further { // it tells those further back
+		if x.further { // it notifies the clients further back
 			add(func(n *permitWorld) {
 				for c := range n.c {
 					n.c[c].looks = n.c[c].looks || n.c[c].phase == pQueued
@@ -453,7 +454,8 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 	}
 }
 
-// strikes is what happens to a client: a transaction comes late, it crashes, somebody deletes its queue node.
+// strikes applies a fault to a client: a transaction arrives late, it crashes, another client
+// deletes its queue node.
 func (x *permitExplorer) strikes(w permitWorld, i uint8, add func(func(n *permitWorld))) {
 	me, k := w.c[i], x.wants[i]
 	if me.late > 0 {
@@ -468,7 +470,7 @@ func (x *permitExplorer) strikes(w permitWorld, i uint8, add func(func(n *permit
 			n.crash(i)
 		})
 		if w.isQueued(i) && w.denied&denyLeave == 0 {
-			add(func(n *permitWorld) { n.faults--; n.unqueue(i) }) // somebody deletes its queue node
+			add(func(n *permitWorld) { n.faults--; n.unqueue(i) }) // another client deletes its queue node
 		}
 	}
 }
@@ -502,7 +504,7 @@ func (x *permitExplorer) makes(w permitWorld, i uint8, add func(func(n *permitWo
 	}
 }
 
-// made goes on once the leases are there.
+// made continues once the leases exist.
 func (c *permitClient) made(x *permitExplorer) {
 	if c.phase, c.awake = pWaiting, true; c.further && !x.mistakes.waitsFurther {
 		c.phase = pTrying
@@ -552,7 +554,7 @@ func (x *permitExplorer) tries(w permitWorld, i uint8, add func(func(n *permitWo
 	}
 }
 
-// stepsOfCurator: one lease, made in front of the queue.
+// stepsOfCurator: one lease, made by the first in the queue.
 func (x *permitExplorer) stepsOfCurator(w permitWorld, i uint8, add func(func(n *permitWorld)), end func(n *permitWorld)) {
 	me := w.c[i]
 	if w.faults > 0 && me.phase != pEnded {
@@ -615,8 +617,8 @@ func (x *permitExplorer) waits(w permitWorld, i uint8, add func(func(n *permitWo
 	}
 }
 
-// throughAll goes through all worlds that can come of one. It returns what was broken in one of them, or where nothing goes on, and "" if
-// nothing was, with how many there are.
+// throughAll visits all worlds that can follow from one. It returns the promise that was broken in
+// one of them, or the world without a next step, or "", and how many worlds there are.
 func throughAll[W comparable](w W, steps func(W) []W, brokenIn, atTheEnd func(W) string) (broken string, worlds int) {
 	seen := map[W]bool{w: true}
 	todo := []W{w}
@@ -641,7 +643,7 @@ func throughAll[W comparable](w W, steps func(W) []W, brokenIn, atTheEnd func(W)
 	return "", len(seen)
 }
 
-// explore goes through all worlds. It returns what was broken, "" if nothing.
+// explore visits all worlds. It returns the broken promise, or "".
 func (x *permitExplorer) explore(t *testing.T) string {
 	w := permitWorld{limit: x.limit, most: x.limit, faults: x.faults, giveUps: x.giveUps, denials: x.denials}
 	for i := range w.c {
@@ -657,7 +659,7 @@ func (x *permitExplorer) explore(t *testing.T) string {
 	return broken
 }
 
-// atTheEnd looks at a world from which nothing goes on.
+// atTheEnd checks a world without a next step.
 func (x *permitExplorer) atTheEnd(w *permitWorld) string {
 	if x.isPaused(w) {
 		return ""
@@ -676,7 +678,8 @@ func (x *permitExplorer) atTheEnd(w *permitWorld) string {
 	return ""
 }
 
-// isPaused says whether the first of all leases is of a client that waits for a larger limit, and all others stand behind it.
+// isPaused reports whether the first of all leases belongs to a client that waits for a larger
+// limit, and all other leases are behind it.
 func (x *permitExplorer) isPaused(w *permitWorld) bool {
 	if w.leases[0] == 0 {
 		return false

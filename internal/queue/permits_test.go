@@ -1,6 +1,7 @@
 package queue
 
-// These tests attack permits.go: where leases stand, by a table, and in every interleaving of a few clients of a semaphore.
+// These tests attack permits.go: the positions of leases, by a table, and in every interleaving of
+// a few clients of a semaphore.
 
 import (
 	"fmt"
@@ -71,7 +72,8 @@ func TestOrphansIn(t *testing.T) {
 	require.Empty(t, OrphansIn(nil, "/sem/leases", shown))
 }
 
-// I1, I4, I6 of permits: no more are held than there are, nobody waits for ever, and nothing is left.
+// I1, I4, I6 of permits: no more are held than there are, no client waits indefinitely, and no node
+// is left.
 func TestExplorePermits(t *testing.T) {
 	for _, x := range []permitExplorer{
 		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 2, giveUps: 1},
@@ -87,7 +89,8 @@ func TestExplorePermits(t *testing.T) {
 	}
 }
 
-// The same where several take at a time, beside Curator's client in each place. Nobody is overtaken.
+// The same with clients that take several permits, beside Curator's client in each position. No
+// client is overtaken.
 func TestExplorePermits_Several(t *testing.T) {
 	small := []permitExplorer{
 		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, giveUps: 1},
@@ -144,7 +147,7 @@ func TestExplorePermits_Denied(t *testing.T) {
 	}
 }
 
-// Each rule is needed: without it the explorer finds what it says.
+// Each rule is needed: without it the explorer finds the stated consequence.
 func TestExplorePermits_WithoutTheRule(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -169,7 +172,7 @@ func TestExplorePermits_WithoutTheRule(t *testing.T) {
 	}
 }
 
-// Those who only look on count the leases of one transaction, whatever number somebody claims.
+// Observers count the leases of one transaction, whatever number a client claims.
 func TestSeenLeases(t *testing.T) {
 	lease := func(id byte, seq int64) string {
 		return fmt.Sprintf("_c_00000000-0000-4000-8000-00000000000%c-lease-%010d", id, seq)

@@ -1,15 +1,19 @@
-// Package queue decides who is in front: children of a lock root in, a node's place out; what a waiter knows in, granted or list
-// again out. It promises that of two lock nodes, one of which keeps the other waiting, never both are in front; and that no waiter is
-// forgotten.
+// Package queue decides which node is granted. From the children of a lock root it derives a node's
+// position, and from a waiter's observations whether the node is granted or must list again. It
+// promises that a lock node and a node that blocks it are never granted at the same time, and that
+// no waiter is forgotten.
 //
-// All rests on this: servers number a root's children in the order of their creation, and a list that shows our node is at least as
-// new as our node. So it shows each node with a smaller number that is still there, also on a server that lags behind.
+// Everything rests on one fact: servers number a root's children in the order of their creation,
+// and a list that shows our node is at least as new as our node. So the list shows each node with a
+// smaller number that still exists, even if the server lags behind.
 //
-// It is pure. It must not ask, wait, log, look at a clock or hold a lock, and it knows nothing of connections but their numbers. So
-// each rule has a table that specifies it, and explore_test.go takes the same code through every interleaving of a few clients.
+// The package is pure. It must not send requests, wait, log, read a clock or hold a lock, and it
+// sees only the numbers of connections. So each rule has a table that specifies it, and
+// explore_test.go runs the same code through every interleaving of a few clients.
 //
-// Read queue.go first: PlaceOf, inFrontNow and TurnAfter are all that proves that nobody is ahead. Then rule.go: what readers and writers
-// wait for. Then walk.go: what a node does next. several.go is for nodes in several queues. R and F are numbers of
+// Read queue.go first: PlaceOf, inFrontNow and TurnAfter are the only proofs that no node blocks
+// ours. Then rule.go: the nodes that readers and writers wait for. Then walk.go: the state machine
+// of one node's wait. several.go is for nodes in several queues. R and F are numbers of
 // internal/faults/faults.md.
 package queue
 
@@ -18,14 +22,15 @@ import (
 	"strings"
 )
 
-// A child of the lock root takes part in the queue if its name ends in one of these and a sequence number. They are
-// the names of Curator and go-zookeeper, kazoo, and Curator's read/write lock.
+// A child of the lock root takes part in the queue if its name ends in one of these and a sequence
+// number. They are the names of Curator and go-zookeeper, kazoo, and Curator's read/write lock.
 var Markers = []string{MutexName, "__lock__", ReadName, WriteName}
 
-// The counter of a lock root has 32 bits. At its end numbers repeat or, when creates were pipelined, turn negative. So no node
-// numbered counterEnd or more is granted: such nodes are deleted until the queue has drained and the root can be made anew.
+// The counter of a lock root has 32 bits. At its end numbers repeat or, when creates were
+// pipelined, turn negative. So no node numbered counterEnd or more is granted: such nodes are
+// deleted until the queue has drained and the root can be recreated.
 const (
-	CounterNearEnd = 1<<31 - 1<<27 // from here on we say so, and remove the root when it is empty
+	CounterNearEnd = 1<<31 - 1<<27 // from here on we log it, and delete the root when it is empty
 	counterEnd     = 1<<31 - 1<<20 // far enough from the end that it is not reached while the queue drains
 )
 
@@ -35,17 +40,17 @@ type Member struct {
 	Seq  int64
 }
 
-// PastTheEnd says whether a node with this number is never granted.
+// PastTheEnd reports whether a node with this number is never granted.
 func (m Member) PastTheEnd() bool { return m.Seq < 0 || m.Seq >= counterEnd }
 
-// lastNumber is the last one before the counter's end.
+// lastNumber is the last number before the counter's end.
 const lastNumber = "2146435071"
 
-// digits is how many a sequence number has, beside its sign.
+// digits is the number of digits in a sequence number, without the sign.
 const digits = 10
 
-// Parse splits a child's name. It returns false for children that take no part in the queue: config, _c_x, lock-abc, a
-// huge number.
+// Parse splits a child's name. It returns false for children that take no part in the queue:
+// config, _c_x, lock-abc, a huge number.
 func Parse(name string, markers []string) (Member, bool) {
 	if len(name) < digits {
 		return Member{}, false
@@ -57,11 +62,12 @@ func Parse(name string, markers []string) (Member, bool) {
 		}
 		seq = 10*seq + int64(c-'0')
 	}
-	// A marker that ends in a minus sign cannot take that of a negative number: those are near the counter's other end.
+	// If a marker itself ends in a minus sign, that is not the sign of the number, unless the
+	// number is near the counter's other end.
 	if neg := strings.TrimSuffix(head, "-"); neg != head && hasMarker(neg, markers) && (seq >= counterEnd || !hasMarker(head, markers)) {
 		head, seq = neg, -seq
 	}
-	if !hasMarker(head, markers) || seq >= 1<<31 || seq < -(1<<31) { // or no counter of 32 bits wrote this
+	if !hasMarker(head, markers) || seq >= 1<<31 || seq < -(1<<31) { // no counter of 32 bits wrote this
 		return Member{}, false
 	}
 	return Member{name, seq}, true
@@ -76,7 +82,7 @@ func hasMarker(head string, markers []string) bool {
 	return false
 }
 
-// Members picks the queue out of a root's children, in no order.
+// Members returns the children that take part in the queue, in no order.
 func Members(children, markers []string) []Member {
 	ms := make([]Member, 0, len(children))
 	for _, c := range children {
@@ -87,31 +93,31 @@ func Members(children, markers []string) []Member {
 	return ms
 }
 
-// Place is where a node stands in its queue.
+// Place is the position of a node in its queue.
 type Place struct {
 	Kind        Kind
-	Predecessor string   // Behind: the node just ahead of us that blocks ours; Exhausted: a node that must go first, "" if there is none
-	Further     []string // Behind: others that block ours and are watched too, nearest first (see Rule.watches)
-	Ahead       int      // Behind: how many nodes are ahead that block ours. If all are watched, we are the front when the last of them is gone
-	Holds       bool     // Behind: nothing at all is ahead of the predecessor: it is the holder
-	LastHolds   bool     // Behind: nothing at all is ahead of the last of Further
-	Replaced    bool     // Behind: another node may take the place of a watched one when that goes (see staysAlone)
-	NoTurn      bool     // Behind: also a predecessor of our own session passes no turn to us (see below)
+	Predecessor string   // Behind: the nearest node that blocks ours; Exhausted: a node that must be deleted first, or ""
+	Further     []string // Behind: the other blockers that are watched, nearest first (see Rule.watches)
+	Ahead       int      // Behind: how many nodes block ours; if all are watched, the deletion of the last one unblocks ours
+	Holds       bool     // Behind: no node of any kind precedes the predecessor: it is the holder
+	LastHolds   bool     // Behind: no node of any kind precedes the last of Further
+	Replaced    bool     // Behind: another node may replace a watched one after its deletion (see staysAlone)
+	NoTurn      bool     // Behind: even a predecessor of our own session does not hand off to us (see below)
 }
 
-// Kind is where a node can stand.
+// Kind is a kind of position, as a list shows it.
 type Kind int
 
-// What a list can show of a node.
 const (
 	Missing   Kind = iota // our node is not in the list
-	Front                 // nobody is ahead that blocks ours
-	Behind                // somebody is
+	Front                 // no node blocks ours
+	Behind                // at least one does
 	Twin                  // another node has our number: queue again, at the tail
-	Exhausted             // a number is past the end of the counter, ours or another that may sort ahead
+	Exhausted             // a number is past the end of the counter: our own, or one that may sort before ours
 )
 
-// ByNumber orders nodes by their numbers, with negative ones, which are past the counter's end, after all others.
+// ByNumber orders nodes by their numbers. Negative numbers, which are past the counter's end, come
+// last.
 func ByNumber(a, b Member) int {
 	switch x, y := uint32(a.Seq), uint32(b.Seq); {
 	case x < y:
@@ -122,7 +128,7 @@ func ByNumber(a, b Member) int {
 	return 0
 }
 
-// FrontOf returns the name of the node in front, for those who only look on; "" if nobody is in the queue.
+// FrontOf returns the name of the first node in the queue, for observers; "" if the queue is empty.
 func FrontOf(children, markers []string) string {
 	ms := Members(children, markers)
 	if len(ms) == 0 {
@@ -131,8 +137,9 @@ func FrontOf(children, markers []string) string {
 	return strings.Clone(slices.MinFunc(ms, ByNumber).Name)
 }
 
-// SeenAt says where self stands for those who only look on: Missing, Behind or Front. It grants nothing, so it goes by the order alone. A
-// node that was granted is in front until it goes. One that has its number is not ahead of it: a writer that reads has two such nodes.
+// SeenAt returns the position of self for observers: Missing, Behind or Front. It uses the order
+// alone, because a granted node stays first until it is deleted. A node with the same number does
+// not precede self: a writer that also holds the read lock has two such nodes.
 func SeenAt(rule Rule, self string, children []string) Kind {
 	ms := Members(children, rule.Markers)
 	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
@@ -145,9 +152,10 @@ func SeenAt(rule Rule, self string, children []string) Kind {
 	return Front
 }
 
-// ForeignOf returns a child whose name ends in one of these and a number, and that is not behind self; "" if there is none. If self is "",
-// any will do. Of two nodes whose kinds do not wait for each other, each list that shows the later one shows the earlier one, too, while
-// that is there. So if such a list refuses the later one, the two are never granted together.
+// ForeignOf returns a child whose name ends in one of these and a number, and that is not behind
+// self (if self is "", any such child), or "". It serves two kinds of nodes that do not wait for
+// each other: each list that shows the later of two such nodes also shows the earlier one, if it
+// still exists. So if such a list rejects the later one, the two are never granted together.
 func ForeignOf(rule Rule, self string, children, endings []string) string {
 	own, isOne := Parse(self, rule.Markers)
 	for _, m := range Members(children, endings) {
@@ -158,9 +166,11 @@ func ForeignOf(rule Rule, self string, children, endings []string) string {
 	return ""
 }
 
-// PlaceOf decides where self stands among the children of the lock root, by its rule. Their numbers order them. Below the counter's end
-// servers never repeat a number. A client that makes a node by name can: hence Twin and Tied. That no client makes one with a smaller
-// number than those in the queue is assumed; a writer that reads, too, makes one beside its own (Rule.staysAlone).
+// PlaceOf decides the position of self among the children of the lock root, by its rule and their
+// numbers. Below the counter's end servers never repeat a number, but a client that creates a node
+// by name can: hence Twin and areTied. We assume that no client creates a node with a smaller
+// number than those in the queue, except a writer that also takes the read lock, with its own
+// number (Rule.staysAlone).
 func PlaceOf(rule Rule, self string, children []string) Place {
 	ms := Members(children, rule.Markers)
 	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
@@ -170,7 +180,7 @@ func PlaceOf(rule Rule, self string, children []string) Place {
 	mine := ms[me]
 	p, isTwin := Place{Kind: Front}, false
 	var past, lowest Member
-	near := make([]Member, 0, fewReaders) // those that block ours, nearest first
+	near := make([]Member, 0, fewReaders) // blockers, nearest first
 	for i, m := range ms {
 		if i == me {
 			continue
@@ -191,7 +201,7 @@ func PlaceOf(rule Rule, self string, children []string) Place {
 		p.Ahead++
 		near = nearest(near, m)
 	}
-	switch { // names are copied: the list is not kept for them
+	switch { // names are copied, so that the list can be freed
 	case mine.PastTheEnd() || past.Name != "":
 		return Place{Kind: Exhausted, Predecessor: strings.Clone(past.Name)}
 	case isTwin:
@@ -208,16 +218,18 @@ func PlaceOf(rule Rule, self string, children []string) Place {
 		p.LastHolds = m == lowest
 	}
 	p.Replaced = slices.ContainsFunc(near, func(m Member) bool { return !rule.staysAlone(m.Name) })
-	// If two ahead have one number, another may be ahead of us when the predecessor is released. A reader passes no turn. And a reader
-	// that hears of all who are ahead needs none.
+	// If two predecessors have one number, one of them may still block us when the other is
+	// released. A reader does not hand off. And a reader that watches all of its blockers needs no
+	// handoff.
 	p.NoTurn = tied || IsReader(p.Predecessor) || rule.IsShared() && len(near) == p.Ahead && !p.Replaced
 	return p
 }
 
-// areTied says whether nobody knows which of those ahead is the nearest.
+// areTied reports whether two nodes share the number of the nearest blocker, so that neither is
+// known to be the nearest.
 func areTied(near []Member) bool { return len(near) > 1 && near[0].Seq == near[1].Seq }
 
-// nearest adds a node to those that are ahead, and keeps as many as anybody watches.
+// nearest adds a blocker, and keeps as many as any rule watches.
 func nearest(ms []Member, m Member) []Member {
 	i := len(ms)
 	for i > 0 && ms[i-1].Seq < m.Seq {
@@ -229,75 +241,86 @@ func nearest(ms []Member, m Member) []Member {
 	return slices.Insert(ms[:min(len(ms), fewReaders-1)], i, m)
 }
 
-// PlaceOfNext decides where a node that were made now would stand, for those who can do without one. It cannot be in the way of others.
+// PlaceOfNext decides the position that a node created now would have, for callers that may not
+// need one. It blocks no other node.
 func PlaceOfNext(rule Rule, children []string) Place {
 	next := protectedPrefix + strings.Repeat("0", idLength) + "-" + rule.Name + lastNumber
 	return PlaceOf(rule, next, append(slices.Clip(children), next))
 }
 
-// evidence is what a waiter knows when the last event has come of those that it watches.
+// evidence is what a waiter has observed when the last event of its watched nodes has arrived.
 type evidence struct {
-	left     int  // how many nodes that block ours were ahead in the list and have had no deletion event
-	replaced bool // another node may have taken the place of one of them
-	ours     bool // one that was watched is of our own ZooKeeper session
+	left     int  // how many blockers of the list have had no deletion event
+	replaced bool // another node may have replaced one of them
+	ours     bool // a watched node belongs to our own ZooKeeper session
 
-	conn                         uint64 // the present connection, 0 if there is none
-	listConn, ownConn, aheadConn uint64 // those of the list, and of the watches on our node and on those ahead; 0 if not sure
+	conn uint64 // the present connection, 0 if there is none
+	// The connections of the list, of the watch on our node, and of the watches on the blockers; 0
+	// if not sure.
+	listConn, ownConn, aheadConn uint64
 
-	ownFired bool // an event of our own node has come
+	ownFired bool // an event of our own node has arrived
 }
 
-// inFrontNow is the rule by which events show, without another request, that nobody is ahead. Every clause must hold; otherwise
-// the waiter lists. explore_test.go shows what happens without each clause.
+// inFrontNow is the rule by which events show, without another request, that no node blocks ours.
+// Every clause must hold; otherwise the waiter lists. explore_test.go shows what happens without
+// each clause.
 func inFrontNow(k evidence) bool {
-	// All that were ahead when we listed are gone, and nobody can get in between or ahead.
+	// All blockers of our list are deleted, and no other node can have appeared among them or
+	// before ours.
 	if k.left != 0 || k.replaced {
 		return false
 	}
-	// A node of our own ZooKeeper session may have gone with the session, and our node too. If all is well, such a node is not
-	// watched: it passes the turn (TurnAfter), or its deletion is told (AheadIsGone). (If one was gone before we could watch it,
-	// its owner is not known. But if our node was deleted with it, our event came before the answer that it was gone.)
+	// A node of our own ZooKeeper session may have been deleted with the session, and our node too.
+	// Normally such a node is not watched: it hands off (TurnAfter), or we are notified of its
+	// deletion (AheadIsGone). (If it was deleted before we could watch it, its owner is unknown.
+	// But if our node was deleted with it, our event arrived before the response that reported it
+	// missing.)
 	if k.ours {
 		return false
 	}
-	// All that we know must come from one connection, the present one. After a reconnect the server replays the watches in the
-	// order of the client's requests: the deletion of one ahead can come before our own.
+	// All observations must come from one connection, the present one. After a reconnect the server
+	// replays the watches in the order of the client's requests: the deletion of a blocker can
+	// arrive before ours.
 	if k.conn == 0 || k.listConn != k.conn || k.ownConn != k.conn || k.aheadConn != k.conn {
 		return false
 	}
-	// If one transaction deletes the last node ahead and then ours, our event may not be read yet. Such a hold is lost as
-	// soon as it is read, like any hold whose node somebody deletes (F24). Only another request could tell us sooner.
+	// If one transaction deletes the last blocker and then our node, our event may not be read yet.
+	// Such a hold is lost as soon as it is read, like any hold whose node another client deletes
+	// (F24). Only another request could detect that sooner.
 	if k.ownFired {
 		return false
 	}
 	return true
 }
 
-// Turn is what a waiter hears from a predecessor of its own ZooKeeper session.
+// Turn is a notification from a predecessor of the waiter's own ZooKeeper session.
 type Turn uint8
 
 const (
 	NoTurn      Turn = iota // nothing yet
-	TurnIsYours             // nobody is ahead
-	TurnUnknown             // the turn cannot be passed: the releaser tries again without the waiter, which lists when the predecessor is gone
-	NodeIsGone              // our own node is gone
-	AheadIsGone             // the other node is: a delete of it alone was answered with success, so ours did not go with it
+	TurnIsYours             // no node blocks ours: the lock was handed off
+	TurnUnknown             // no handoff is possible: the releaser retries without the waiter, which lists after the deletion
+	NodeIsGone              // our own node is deleted
+	AheadIsGone             // the predecessor is deleted, by a successful delete of it alone, so ours was not deleted with it
 )
 
-// TurnAfter is the rule by which a release grants without an event. One transaction checks the next node and then deletes
-// the holder's. done says that it succeeded; failed says which of the two operations stopped it, −1 if that is not known;
-// noNode says that it was stopped by a missing node. TurnAfter returns NoTurn if the answer says nothing to the next.
+// TurnAfter is the rule by which a release grants without an event. One transaction checks the next
+// node and then deletes the holder's. done reports success, failed is the index of the operation
+// that failed (−1 if not known), and noNode reports that a node was missing. TurnAfter returns
+// NoTurn if the response proves nothing to the next node.
 //
-// Success proves that both nodes stood together, the holder's in front and the next directly behind it, and that the holder's
-// went: so the next is in front. Only a hold's release may pass the turn: if a waiter gives up, others are ahead. And only the
-// answer may pass it: until it comes, the session may be over, or somebody else may have deleted a node.
+// Success proves that both nodes existed together, the holder's first and the next directly behind
+// it, and that the holder's was then deleted: so the next is first now. Only the release of a hold
+// may hand off: a waiter that gives up has blockers of its own. And only the response may do it:
+// until it arrives, the session may have ended, or another client may have deleted a node.
 func TurnAfter(done bool, failed int, noNode bool) Turn {
 	switch {
 	case done:
 		return TurnIsYours
 	case failed == 0 && noNode:
 		return NodeIsGone
-	case failed == 0, failed < 0 && noNode: // we may not look at the node; or the answer does not say which of the two is missing
+	case failed == 0, failed < 0 && noNode: // we may not check the node; or it is not clear which of the two is missing
 		return TurnUnknown
 	}
 	return NoTurn
@@ -308,7 +331,8 @@ const (
 	idLength        = 36
 )
 
-// ProtectedPath returns the path that a create asks for: root/_c_<36-char uuid>-<name>. The servers add the sequence number.
+// ProtectedPath returns the path for a create: root/_c_<36-char uuid>-<name>. The servers add the
+// sequence number.
 func ProtectedPath(root, id, name string) string {
 	return root + "/" + protectedPrefix + id + "-" + name
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// ours is a lock node's name as zklock and Curator write it; i tells the clients apart.
+// ours returns a lock node's name as zklock and Curator write it; i distinguishes the clients.
 func ours(i, seq int) string {
 	return fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000-lock-%010d", i, seq)
 }
@@ -168,13 +168,14 @@ func TestPlaceOf(t *testing.T) {
 		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, Place{Kind: Behind, Predecessor: goZK5, Ahead: 1, Holds: true}},
 		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, Place{Kind: Front}},
 
-		// R73: a writer may leave a reader in its place; what other names leave nobody knows.
+		// R73: a writer may leave a reader with its number; nodes with other names may leave
+		// anything.
 		{"R73: behind a writer", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005"},
 			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005", Ahead: 1, Holds: true, Replaced: true}},
 		{"R73: behind a reader", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005"},
 			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", Ahead: 1, Holds: true, NoTurn: true}},
 
-		// A missing node is no index and no last place (R13): it is told.
+		// A missing node is no index and no last position (R13): it is reported.
 		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, Place{Kind: Missing}},
 		{"R13: empty queue", self, nil, Place{Kind: Missing}},
 		{"R13: another node with our number", self, []string{ours(2, 7)}, Place{Kind: Missing}},
@@ -189,7 +190,7 @@ func TestPlaceOf(t *testing.T) {
 		{"F35: two ahead of the predecessor have: either may be watched", self, []string{ours(2, 5), ours(4, 6), ours(3, 5), self},
 			Place{Kind: Behind, Predecessor: ours(4, 6), Further: []string{ours(2, 5)}, LastHolds: true, Ahead: 3}},
 
-		// F34: nobody is granted past the end of the counter.
+		// F34: no node is granted past the end of the counter.
 		{"F34: the last that is granted", ours(1, counterEnd-1), []string{ours(1, counterEnd-1), ours(2, counterEnd)}, Place{Kind: Front}},
 		{"F34: past the end, alone", ours(1, counterEnd), []string{ours(1, counterEnd)}, Place{Kind: Exhausted}},
 		{"F34: at its very end", ours(1, counterPinned), []string{ours(1, counterPinned)}, Place{Kind: Exhausted}},
@@ -275,7 +276,7 @@ func TestPlaceOf_ReadersAndWriters(t *testing.T) {
 	}
 }
 
-// I1: who may pass the turn, and to whom.
+// I1: which holders may hand off, and to which waiters.
 func TestRule_PassesTurn(t *testing.T) {
 	reader, writer := Rule{ReadName, Markers}, Rule{WriteName, Markers}
 	for _, tt := range []struct {
@@ -295,7 +296,8 @@ func TestRule_PassesTurn(t *testing.T) {
 	require.False(t, writer.SeesAs(Rule{WriteName, append(slices.Clone(Markers), "x-")}))
 }
 
-// I1: of two nodes that do not wait for each other, the one whose number is not smaller finds the other, wherever the numbers are.
+// I1: of two nodes that do not wait for each other, the one whose number is not smaller finds the
+// other, wherever the numbers are.
 func TestForeignOf(t *testing.T) {
 	latch := func(seq int64) string { return fmt.Sprintf("_c_00000009-0000-4000-8000-000000000000-latch-%010d", seq) }
 	for _, tt := range []struct {
@@ -323,8 +325,9 @@ func TestDowngradedPath(t *testing.T) {
 	require.Equal(t, "/a/b/_c_"+other+"-__READ__0000000042", DowngradedPath("/a/b/_c_"+id+"-__WRIT__0000000042", other))
 }
 
-// I1: whatever is in the queue, and in whatever order it is listed, at most one node is in front, and it is the one with the
-// smallest number. Each of the others follows one with a smaller number, so nobody waits in a circle (I8).
+// I1: whatever is in the queue, and in whatever order it is listed, at most one node is first, and
+// it is the one with the smallest number. Every other node follows one with a smaller number, so
+// there is no circle of waiters (I8).
 func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -369,8 +372,8 @@ func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 	}
 }
 
-// I1, I3: the rule by which the last event grants. Each row changes one thing in a waiter for whom all speaks for
-// a grant. TestExplore_WithoutAClause shows what happens without a clause.
+// I1, I3: the rule by which the last event grants. Each row changes one fact of a waiter whose
+// evidence is otherwise complete. TestExplore_WithoutAClause shows what happens without a clause.
 func TestInFrontNow(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -421,7 +424,8 @@ func TestTurnAfter(t *testing.T) {
 	}
 }
 
-// BenchmarkPlaceOf is what a list costs the one in the middle of the queue, from the bytes that come in.
+// BenchmarkPlaceOf measures the cost of a list to a waiter in the middle of the queue, from the
+// received bytes.
 func BenchmarkPlaceOf(b *testing.B) {
 	for _, n := range []int{10, 100, 1000, 10_000} {
 		b.Run(fmt.Sprintf("waiters=%d", n), func(b *testing.B) {
@@ -443,7 +447,8 @@ func BenchmarkPlaceOf(b *testing.B) {
 	}
 }
 
-// What somebody who only looks on sees of a node: what was granted is in front, whatever came since.
+// The position of a node for observers: a granted node stays first, whatever nodes were created
+// since.
 func TestSeenAt(t *testing.T) {
 	mutex, reader := Rule{Name: MutexName, Markers: Markers}, Rule{Name: ReadName, Markers: Markers}
 	latch := Rule{Name: LatchName, Markers: []string{LatchName}}

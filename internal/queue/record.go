@@ -2,23 +2,25 @@ package queue
 
 import "strings"
 
-// Record is the data of a lock root: words name=value, with a space between. Who changes a word keeps all others, and writes against
-// the version that it has read.
+// Record is the data of a lock root: words name=value, separated by spaces. A client that changes a
+// word keeps all other words, and writes against the version that it has read.
 //
-// A lock with a lock-delay has two words there. The grant writes held, the name of the holder's node, in a transaction that checks that
-// node; the release takes it back with the node. So a record that names a node that is gone tells that its holder disappeared.
+// A lock with a lock-delay has two words there. The grant writes held, the name of the holder's
+// node, in a transaction that checks that node; the release removes it together with the node. So a
+// record that names a deleted node shows that its holder disappeared.
 type Record string
 
 // The words of a lock-delay.
 const (
 	HeldWord  = "held"  // the node that was granted and not released
-	UntilWord = "until" // for people: until when the delay lasts by the clock of who waits for it
+	UntilWord = "until" // for people: until when the delay lasts, by the clock of the client that waits for it
 )
 
-// oldRecord begins the data that an earlier version of zklock left in lock roots. It says nothing that is needed.
+// oldRecord begins the data that an earlier version of zklock left in lock roots. It contains
+// nothing that is needed.
 const oldRecord = "zklock/1 "
 
-// ParseRecord reads the data of a lock root. It returns false if somebody else wrote it.
+// ParseRecord parses the data of a lock root. It returns false if another program wrote it.
 func ParseRecord(data []byte) (r Record, isOurs bool) {
 	if len(data) == 0 || strings.HasPrefix(string(data), oldRecord) {
 		return "", true
@@ -32,7 +34,7 @@ func ParseRecord(data []byte) (r Record, isOurs bool) {
 	return Record(data), true
 }
 
-// Word returns the value of a word, "" if it is not there.
+// Word returns the value of a word, "" if the record does not have it.
 func (r Record) Word(name string) string {
 	for word := range strings.SplitSeq(string(r), " ") {
 		if value, ok := strings.CutPrefix(word, name+"="); ok {
@@ -42,7 +44,7 @@ func (r Record) Word(name string) string {
 	return ""
 }
 
-// with sets a word, or takes it out if the value is "". All others stay.
+// with sets a word, or removes it if the value is "". All other words stay.
 func (r Record) with(name, value string) Record {
 	var words []string
 	for word := range strings.SplitSeq(string(r), " ") {
@@ -59,10 +61,10 @@ func (r Record) with(name, value string) Record {
 // Granted records that node is granted.
 func (r Record) Granted(node string) Record { return r.with(UntilWord, "").with(HeldWord, node) }
 
-// Delayed notes until when somebody waits for the delay.
+// Delayed records until when a client waits for the delay.
 func (r Record) Delayed(until string) Record { return r.with(UntilWord, until) }
 
-// Released takes the record of node back. isChanged is false if it is not there.
+// Released removes the record of node. isChanged is false if the record does not name node.
 func (r Record) Released(node string) (without Record, isChanged bool) {
 	if r.Word(HeldWord) != node {
 		return r, false
@@ -70,25 +72,27 @@ func (r Record) Released(node string) (without Record, isChanged bool) {
 	return r.with(UntilWord, "").with(HeldWord, ""), true
 }
 
-// Reading is what a node that was shown to be in front reads in the record of its lock.
+// Reading is what a node that no other node blocks reads in the record of its lock.
 type Reading struct {
 	Held   string // the node that it names, "" if none
-	Own    string // ours
+	Own    string // our node
 	Conn   uint64 // the connection over which it was read
-	Early  bool   // it was asked for before the proof came
-	Synced bool   // it was asked for after a sync over the same connection
-	Over   bool   // the delay is over since this Session first knew that the node was gone
+	Early  bool   // the read was sent before the proof arrived
+	Synced bool   // the read was sent after a sync over the same connection
+	Over   bool   // the delay has passed since this Session first observed that the node does not exist
 }
 
-// RecordRead takes the record. Exclusion does not rest on it: nobody comes here who is not in front.
+// RecordRead handles the record. Exclusion does not depend on it, because only a node that is first
+// in the queue reads it.
 //
-// If it names nobody, that need not be true any more: the write against its version says so. If it names another node, the proof says
-// that the node is gone. But a record from before the proof may name a holder that has released since. For that we must not wait. And
-// a delay that began then would end too early: the holder lived.
+// If the record names no node, that may be outdated: the write against its version detects this. If
+// it names another node, the proof shows that the node does not exist. But a record read before the
+// proof may name a holder that was alive then and has released since. We must not wait for that
+// one, and a delay that began at that time would end too early.
 func (w Walk) RecordRead(r Reading) Walk {
 	isNews := r.Synced || r.Conn != 0 && r.Conn == w.proof
 	switch w.Sync = false; {
-	case r.Held == "", r.Held == r.Own: // ours had no answer: written again, it checks our node
+	case r.Held == "", r.Held == r.Own: // our write got no response: repeated, it checks our node
 		w.Next = ToWriteRecord
 	case r.Early:
 		w.Next = ToReadRecord
@@ -102,14 +106,15 @@ func (w Walk) RecordRead(r Reading) Walk {
 	return w
 }
 
-// DelayOver takes the end of the delay.
+// DelayOver handles the end of the delay.
 func (w Walk) DelayOver() Walk {
 	w.Next = ToWriteRecord
 	return w
 }
 
-// RecordWritten takes the answer to the transaction that checks our node and records the grant: whether it was done, whether our node
-// is gone, or that nobody knows: there was no answer, or the record had changed.
+// RecordWritten handles the response to the transaction that checks our node and records the grant:
+// IsThere if executed, IsGone if our node does not exist, NotTold without a response or if the
+// record had changed.
 func (w Walk) RecordWritten(f Finding) Walk {
 	switch f {
 	case IsThere:

@@ -9,17 +9,20 @@ import (
 	"testing"
 )
 
-// The model: a lock root with nodes and a record, at a leader; servers that are some transactions behind; sessions, each with one or
-// two clients. A client decides with Walk, PlaceOf and Record's rules, as the library does.
+// The model: a lock root with nodes and a record, at a leader; servers that are some transactions
+// behind; sessions, each with one or two clients. A client decides with Walk, PlaceOf and Record's
+// rules, as the library does.
 //
 //	dIdle ──▶ dWalking (Walk) ──▶ dHolding ──▶ dDeleting ──▶ dIdle, dEnded
 //	              └── gives up ─────────────────────▲
 //
-// A request and its answer are one step. On a connection that is lost, a transaction may have been done, or come later, or never. Events
-// carry no zxid, so the next server may lag behind them; it never lags behind an answer. Time is one step: d passes.
+// A request and its response are one step. On a connection that is lost, a transaction may have
+// been executed, or arrive later, or never. Events carry no zxid, so the next server may lag behind
+// them; it never lags behind a response. Time is one step: d passes.
 //
-// What is looked for: a grant before d has passed since a client knew that the last holder had disappeared; a wait for one that
-// released, or gave up in order; a record that names one of those; a wait that begins anew for a Session that has waited; a stop.
+// The explorer looks for: a grant before d has passed since a client observed that the last holder
+// had disappeared; a wait for one that released, or gave up in order; a record that names one of
+// those; a wait that starts again for a Session that has waited; a stop.
 const (
 	dClients = 3
 	dNodes   = 7
@@ -34,7 +37,7 @@ const (
 	dEnded
 )
 
-// What has become of a node.
+// The fate of a node.
 const (
 	lives uint8 = iota
 	released
@@ -58,7 +61,7 @@ type dClient struct {
 	phase, left, node, ahead uint8
 	walk                     Walk
 	early                    dRead
-	read                     dRead // the record that the walk goes by
+	read                     dRead // the record by which the walk decides
 	told                     Turn
 
 	mark, known        bool // the record may name us; what follows is known
@@ -66,11 +69,11 @@ type dClient struct {
 	isGiveUp           bool
 	late               uint8 // a transaction on its way: lateGrant, lateDelete
 	lNode, lHeld, lVer uint8
-	look               uint8 // the node that was first known to be gone, as the Session remembers it
+	look               uint8 // the node that was first known to be deleted, as the Session remembers it
 	over               bool  // d has passed since
 	knew               uint8 // the same, as it is in truth
 	knewLongAgo        bool
-	deletesPlain       bool // the record is somebody else's affair
+	deletesPlain       bool // the record belongs to another program
 }
 
 const (
@@ -90,21 +93,21 @@ type dWorld struct {
 	fate    [dNodes + 1]uint8
 	n       uint8 // nodes made
 	last    uint8 // the node that was granted last
-	paid    uint8 // d has passed since somebody knew that this one, and all before it, had gone
+	paid    uint8 // d has passed since a client first observed that this node, and all before it, were deleted
 	faults  uint8
 	giveUps uint8
 	writes  uint8 // of another word
-	anew    uint8 // how often the root may be made anew
+	anew    uint8 // how often the root may be recreated
 	broken  string
 }
 
 // dMistakes are what the rules forbid.
 type dMistakes struct {
-	anewEmpty     bool // the root is made anew without its record
+	anewEmpty     bool // the root is recreated without its record
 	replaces      bool // another word's writer drops ours
 	plainConflict bool // a release that meets a version conflict deletes the node alone
-	plainGiveUp   bool // who gives up deletes the node alone, although the grant's write was sent
-	turnGrants    bool // the turn grants, and records nothing
+	plainGiveUp   bool // a client that gives up deletes the node alone, although the grant's write was sent
+	turnGrants    bool // the handoff grants, and records nothing
 	lagging       bool // a record from before the proof is believed
 	earlyCounts   bool // so is one that was asked for with the node
 	earlyLook     bool // the delay counts from when that came
@@ -226,7 +229,8 @@ func (x *delayExplorer) steps(w dWorld, take func(n *dWorld, what string)) {
 	}
 }
 
-// catchUp has a session's server do transactions until it is so far behind. Their events come before any answer.
+// catchUp makes a session's server apply transactions until it is so far behind. Their events come
+// before any response.
 func (x *delayExplorer) catchUp(n *dWorld, s, lag uint8) {
 	before := n.view(s)
 	n.s[s].lag = lag
@@ -368,7 +372,8 @@ func (x *delayExplorer) comesLate(n *dWorld, by dClient) {
 	}
 }
 
-// commitDelete deletes a client's node, and takes the record back if it named that node when it was read.
+// commitDelete deletes a client's node, and removes the record if it named that node when it was
+// read.
 func (x *delayExplorer) commitDelete(n *dWorld, c dClient, held uint8) {
 	n.fate[c.node] = released
 	if c.isGiveUp {
@@ -382,7 +387,7 @@ func (x *delayExplorer) commitDelete(n *dWorld, c dClient, held uint8) {
 	})
 }
 
-// finish ends an acquisition, and tells those behind in the session.
+// finish ends an acquisition, and notifies the waiters behind it in the session.
 func (x *delayExplorer) finish(n *dWorld, i uint8, t Turn) {
 	c := &n.c[i]
 	for o := range x.sessions {
@@ -463,7 +468,7 @@ func (x *delayExplorer) lists(n *dWorld, c *dClient, i uint8) {
 			return
 		}
 	}
-	// Both watches are set at once, and tell of all that comes.
+	// Both watches are set at once, and report all events.
 	c.walk = c.walk.StoodBehind(false).Watched(IsThere, int64(s)+1, conn).Watched(IsThere, 99, conn)
 	if c.walk.Next == ToWatchAhead { // we can do without another
 		c.walk = c.walk.Watched(NotTold, 0, 0)
@@ -606,7 +611,8 @@ func (x *delayExplorer) deletes(w dWorld, i uint8, add dAdd) {
 	}
 }
 
-// explore goes through all worlds, nearest first. It returns what was broken, "" if nothing, and how. Worlds are told by a hash.
+// explore visits all worlds, nearest first. It returns the broken promise, or "", and the steps. A
+// hash identifies a world.
 func (x *delayExplorer) explore(t *testing.T) (broken string, how []string) {
 	first := dWorld{faults: x.faults, giveUps: x.giveUps, writes: x.writes, anew: x.anew}
 	for i := range first.c {

@@ -1,6 +1,7 @@
 package queue
 
-// These tests attack record.go: the words of a lock root, and when a holder's disappearance delays the next.
+// These tests attack record.go: the words of a lock root, and when a holder's disappearance delays
+// the next.
 
 import (
 	"runtime"
@@ -10,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// F47: whoever disappears delays the next one by d, whoever releases nobody, in every interleaving.
+// F47: a holder that disappears delays the next one by d, and a holder that releases delays no
+// client, in every interleaving.
 func TestExploreDelay(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -38,7 +40,8 @@ func TestExploreDelay(t *testing.T) {
 	}
 }
 
-// Each rule is left out, and the explorer finds what then goes wrong: the holes of which the first design had seven.
+// Each rule is left out, and the explorer finds the consequence. The first design had seven of
+// these holes.
 func TestExploreDelay_WithoutTheRule(t *testing.T) {
 	const (
 		skipped = "the delay was skipped"
@@ -74,7 +77,7 @@ func TestExploreDelay_WithoutTheRule(t *testing.T) {
 	}
 }
 
-// Words are kept as they are; what is no record of ours is somebody else's.
+// Words are kept as they are; any other data belongs to another program.
 func TestRecord(t *testing.T) {
 	for data, want := range map[string]Record{
 		"": "", "zklock/1 released=x token=7\n": "", "held=n1": "held=n1", "done=a,b held=n1 until=2026-01-02T03:04:05Z": "done=a,b held=n1 until=2026-01-02T03:04:05Z",
@@ -105,7 +108,7 @@ func TestRecord(t *testing.T) {
 	require.Empty(t, back)
 }
 
-// The table of RecordRead: proof 0 is a turn's, over an unknown connection.
+// The table of RecordRead: proof 0 is a handoff's, over an unknown connection.
 func TestRecordRead(t *testing.T) {
 	const none, own, other = "", "n2", "n1"
 	for _, tt := range []struct {

@@ -13,45 +13,51 @@ const (
 	WriteName = "__WRIT__" // of a writer
 )
 
-// Rule is all that differs between the recipes that stand in one queue: a mutex, a writer, a reader. Nodes of all three are ordered
-// by their numbers. A mutex and a writer wait for everybody ahead; a reader, for all but readers.
+// Rule contains the differences between the recipes that share one queue: a mutex, a writer, a
+// reader. Nodes of all three are ordered by their numbers. A mutex and a writer wait for every node
+// ahead; a reader, for all except readers.
 type Rule struct {
-	Name    string   // how our nodes are called, before the number
+	Name    string   // the name of our nodes, before the number
 	Markers []string // the name endings that take part in the queue
 }
 
-// IsShared says whether nodes of this rule hold beside each other.
+// IsShared reports whether several nodes of this rule can hold at the same time.
 func (r Rule) IsShared() bool { return r.Name == ReadName }
 
-// Blocks says whether a node ahead keeps ours waiting. A name that we do not know may be anything, so it blocks.
+// Blocks reports whether a node ahead blocks ours. A name that we do not recognize may be anything,
+// so it blocks.
 func (r Rule) Blocks(ahead Member) bool { return !r.IsShared() || !IsReader(ahead.Name) }
 
-// IsReader says whether a node of the queue is a reader's.
+// IsReader reports whether a node of the queue is a reader's.
 func IsReader(name string) bool { return is(name, ReadName) }
 
 func is(name string, markers ...string) bool {
 	return hasMarker(name[:max(0, len(name)-digits)], markers)
 }
 
-// staysAlone says whether nothing that blocks comes after a node in its place. A writer that takes the read lock, too, makes a
-// reader's node with its own number, and then deletes the writer's: so a reader appears ahead of waiters that have listed (R73).
-// Mutexes, latches and readers leave no such node, and what clients of other names do nobody knows.
+// staysAlone reports whether no blocker can replace a node after its deletion. A writer that also
+// takes the read lock creates a reader's node with its own number, and then deletes the writer's:
+// so a reader appears ahead of waiters that have listed (R73). Mutexes, latches and readers leave
+// no such node; clients that use other names may do anything.
 func (r Rule) staysAlone(ahead string) bool {
 	return is(ahead, MutexName, LatchName, "__lock__", ReadName) || r.IsShared() && is(ahead, WriteName)
 }
 
-// How many nodes ahead a waiter watches to be granted without a list. Each of them costs the waiter an event.
+// How many blockers a waiter may watch to be granted without a list. Each of them costs the waiter
+// an event.
 const (
-	fewWriters = 4  // a reader: all behind a writer have its event
-	fewReaders = 16 // a mutex or a writer: mostly it alone has a reader's event
+	fewWriters = 4  // a reader: all readers behind a writer receive its event
+	fewReaders = 16 // a mutex or a writer: mostly it alone receives a reader's event
 )
 
-// watches says how many of the nodes ahead are watched. near has the nearest ones, mostly all.
+// watches returns how many blockers to watch. near has the nearest ones, mostly all.
 //
-// If all are watched, the deletion of the last one grants. Otherwise the event of the predecessor, or of the farthest one that is watched,
-// leads to a list. A mutex or a writer behind a few readers watches those and the node that they wait for: when that goes, it lists while they
-// hold, and then needs no more than their events. In other places it watches the next node but one, too: when that goes, it is probably second in line.
-// Readers do not: each behind a writer would list.
+// If all are watched, the deletion of the last one grants. Otherwise the event of the predecessor,
+// or of the farthest watched node, leads to a list. A mutex or a writer behind a few readers
+// watches them and the node that they wait for: when that is deleted, it lists while they hold, and
+// afterwards needs only their events. In all other positions it also watches the node ahead of its
+// predecessor: when that is deleted, ours is probably second in the queue. Readers do not: every
+// reader behind a writer would list.
 func (r Rule) watches(near []Member, ahead int) int {
 	every := func(is func(name string) bool) bool {
 		return !slices.ContainsFunc(near, func(m Member) bool { return !is(m.Name) })
@@ -71,15 +77,17 @@ func (r Rule) watches(near []Member, ahead int) int {
 	return min(ahead, max(readers, 1)+1)
 }
 
-// PassesTurn says whether a hold's release may pass the turn (TurnAfter). A reader may not: others may read on. Nor may a writer
-// that may have taken the read lock, too: its reader's node may still be there.
+// PassesTurn reports whether a hold's release may hand off the lock (TurnAfter). A reader may not:
+// other readers may still hold. Nor may a writer that may also have taken the read lock: its
+// reader's node may still exist.
 func (r Rule) PassesTurn(downgraded bool) bool { return !r.IsShared() && !downgraded }
 
-// SeesAs says whether two rules see the same queue: then a hold of one may pass the turn to a waiter of the other.
+// SeesAs reports whether two rules see the same queue: then a hold of one may hand off to a waiter
+// of the other.
 func (r Rule) SeesAs(other Rule) bool { return slices.Equal(r.Markers, other.Markers) }
 
-// DowngradedPath returns the path of the reader's node that a writer makes beside its own: with the writer's number, so that
-// whoever stands behind the writer stands behind the reader too.
+// DowngradedPath returns the path of the reader's node that a writer creates beside its own: it has
+// the writer's number, so every node behind the writer is behind the reader too.
 func DowngradedPath(writer, id string) string {
 	root := writer[:strings.LastIndexByte(writer, '/')]
 	return ProtectedPath(root, id, ReadName) + writer[len(writer)-digits:]

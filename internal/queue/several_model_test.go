@@ -7,15 +7,17 @@ import (
 	"testing"
 )
 
-// The model: a few queues at one server. All clients want all locks, in the order of the queues. One that opens makes its nodes in all of
-// them by one transaction, lists one queue after the other, and decides with PlaceOf and InFront. One that does not takes a lock at a time,
+// The model: a few queues at one server. All clients want all locks, in the order of the queues. A
+// client that opens makes its nodes in all of them by one transaction, lists one queue after the
+// other, and decides with PlaceOf and InFront. A client that does not open takes a lock at a time,
 // as Curator's multi-lock does.
 //
 //	begins ──▶ listing ──▶ waiting ──▶ begins with the next lock, or holds ──▶ ended
 //	    lost:  resolving
 //
-// An answer that is lost leaves the transaction undone, done, or on its way; that one comes at any time. What a client gives up is deleted
-// some time later. How a waiter is woken is explore_test.go's.
+// A lost response leaves the transaction not executed, executed, or in flight; one in flight
+// arrives at any time. The nodes that a client gives up are deleted some time later. How a waiter
+// is woken is explore_test.go's.
 const (
 	mostTakers = 3
 	mostQueues = 3
@@ -37,8 +39,8 @@ type severalClient struct {
 	try   uint8 // the nodes of each try have another id
 	at    uint8 // the locks before this one are granted
 	until uint8 // up to which queue it has kept its nodes; while it lists, up to which it has listed
-	front uint8 // the queues in whose lists it is in front, as bits
-	left  uint8 // how often it goes on to take the locks
+	front uint8 // the queues in whose lists it is first, as bits
+	left  uint8 // how often it continues to take the locks
 	late  uint8 // a transaction of this try, from 1, is on its way
 	from  uint8 // its first queue
 	got   bool  // it has held all
@@ -61,7 +63,7 @@ type severalWorld struct {
 // severalMistakes are what the rule forbids.
 type severalMistakes struct {
 	waitsInAll bool // keeps all nodes
-	keepsFront bool // keeps all nodes that are in front
+	keepsFront bool // keeps all nodes that are first
 	keepsLater bool // keeps those after one that has to queue again
 	sendsAgain bool // after a lost answer, and does not look
 	pipelined  bool // each node is made by a request of its own
@@ -108,7 +110,7 @@ func (w *severalWorld) giveUp(c, from uint8) {
 	}
 }
 
-// has says whether the client has its node of a queue.
+// has reports whether the client has its node of a queue.
 func (w *severalWorld) has(c, q uint8) bool {
 	for _, n := range w.queues[q] {
 		if n.id/16 == c+1 && !n.off {
@@ -174,11 +176,12 @@ func (x *severalExplorer) check(w *severalWorld) {
 	}
 }
 
-// strikes is what happens to a client: a transaction comes late, it crashes, gives up, or somebody deletes one of its nodes.
+// strikes applies a fault to a client: a transaction arrives late, it crashes, gives up, or another
+// client deletes one of its nodes.
 func (x *severalExplorer) strikes(w severalWorld, c uint8, add func(func(n *severalWorld))) {
 	me := w.c[c]
 	if me.late > 0 {
-		add(func(n *severalWorld) { // what it makes is found by its id, and deleted
+		add(func(n *severalWorld) { // its created nodes are found by its id, and deleted
 			n.c[c].late = 0
 			for q := me.from; q < x.queues; q++ {
 				n.append(q, severalNode{(c+1)*16 + me.late - 1, true})
@@ -257,7 +260,7 @@ func (x *severalExplorer) stepsOf(w severalWorld, c uint8, add func(func(n *seve
 	}
 }
 
-// granted goes on after the lock that it has waited for.
+// granted continues after the lock that it has waited for.
 func (x *severalExplorer) granted(n *severalWorld, c uint8) {
 	me := &n.c[c]
 	me.at++
@@ -302,7 +305,7 @@ func (x *severalExplorer) begins(w severalWorld, c uint8, add func(func(n *sever
 	}
 }
 
-// decides keeps what it may.
+// decides keeps the nodes that it may keep.
 func (x *severalExplorer) decides(n *severalWorld, c uint8, end func(n *severalWorld)) {
 	me := &n.c[c]
 	var places []Place
@@ -312,7 +315,7 @@ func (x *severalExplorer) decides(n *severalWorld, c uint8, end func(n *severalW
 			places[len(places)-1].Kind = Front
 		}
 	}
-	first := me.at + uint8(InFront(places)) // that is not in front
+	first := me.at + uint8(InFront(places)) // the first lock whose node is not first in its queue
 	if x.takers[c] == 't' && first < x.queues {
 		end(n)
 		return
@@ -346,7 +349,7 @@ func (x *severalExplorer) resolves(w severalWorld, c uint8, add func(func(n *sev
 	}
 }
 
-// explore goes through all worlds. It returns what was broken, "" if nothing.
+// explore visits all worlds. It returns the broken promise, or "".
 func (x *severalExplorer) explore(t *testing.T) string {
 	w := severalWorld{faults: x.faults, giveUps: x.giveUps}
 	for i := range w.c {
@@ -362,9 +365,9 @@ func (x *severalExplorer) explore(t *testing.T) string {
 	return broken
 }
 
-// atTheEnd looks at a world from which nothing goes on.
+// atTheEnd checks a world without a next step.
 func (x *severalExplorer) atTheEnd(w *severalWorld) string {
-	one := x.faults > 0 // whether anybody has held all
+	one := x.faults > 0 // whether a client has held all
 	for c := range x.takers {
 		if w.c[c].phase != sEnded {
 			return "a client waits for ever"

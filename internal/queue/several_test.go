@@ -1,6 +1,7 @@
 package queue
 
-// These tests attack several.go: which of several nodes are kept, by a table, and in every interleaving of a few clients.
+// These tests attack several.go: which of several nodes are kept, by a table, and in every
+// interleaving of a few clients.
 
 import (
 	"testing"
@@ -29,8 +30,8 @@ func TestInFront(t *testing.T) {
 	}
 }
 
-// I1, I4, I6 of several locks: each has one holder, nobody waits for ever, and nothing is left. Of tries at one time, with nobody else
-// there, one has all.
+// I1, I4, I6 of several locks: each has one holder, no client waits indefinitely, and no node is
+// left. Of tries at one time, without another client, one gets all.
 func TestExploreSeveral(t *testing.T) {
 	for _, x := range []severalExplorer{
 		{takers: "oo", queues: 2, acquire: 2, faults: 1},
@@ -47,7 +48,7 @@ func TestExploreSeveral(t *testing.T) {
 	}
 }
 
-// The rule is needed: without a part of it the explorer finds what it says.
+// The rule is needed: without a part of it the explorer finds the stated consequence.
 func TestExploreSeveral_WithoutTheRule(t *testing.T) {
 	for _, c := range []struct {
 		name string

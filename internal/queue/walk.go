@@ -1,85 +1,89 @@
 package queue
 
-// Walk is the way of one node to the front of its queue: what the node does next, and the facts behind that. Its methods are
-// pure. The lock does what it says, and explore_test.go goes through all that can come of it.
+// Walk is the state machine of one node's wait, from its first list to the grant: the next step,
+// and the facts behind it. Its methods are pure. The caller does what Next requests, and
+// explore_test.go tries every possible result.
 //
-//	ToList ─┬──▶ ToStandBehind ─┬─▶ ToWatchOwn ──▶ ToWatchAhead, once for each ──▶ ToAwait ──▶ ToGrant
-//	        │                   └─▶ ToAwaitTurn ──▶ ToGrant
-//	        └──▶ ToGrant
+//	ToList ─┬─▶ ToStandBehind ─┬─▶ ToWatchOwn ─▶ ToWatchAhead, once for each ─▶ ToAwait ─▶ ToGrant
+//	        │                  └─▶ ToAwaitTurn ─▶ ToGrant
+//	        └─▶ ToGrant
 //
-// A predecessor of our own session passes the turn to us when it is released (TurnAfter), unless that says too little (NoTurn). Any other
-// is watched, and a few of the nodes ahead of it (Rule.watches). If these are all that are ahead, the deletion of the last one grants without another request.
-// If not, the first event leads to a list.
+// A predecessor of our own session hands off to us when it is released (TurnAfter), unless that
+// would prove too little (NoTurn). Any other predecessor is watched, and with it a few of the
+// blockers ahead of it (Rule.watches). If these are all blockers, the deletion of the last one
+// grants without another request. If not, the first event leads to a list.
 //
-// All other stages lead back to ToList if the facts are not enough, and to ToQueueAgain if our own node is gone. ToEnd is for
-// the end of the counter.
+// All other stages lead back to ToList if the facts are not enough, and to ToQueueAgain if our own
+// node is deleted. ToEnd is for the end of the counter.
 //
 // With a lock-delay, the record comes before the grant (record.go):
 //
 //	──▶ ToReadRecord ─┬──────────────────▶ ToWriteRecord ──▶ ToGrant
 //	                  └─▶ ToAwaitDelay ──▶
 //
-// If one of them is gone before we can watch it, that counts as its deletion event: the answer came over the same connection,
-// after the one that showed our node.
+// If a blocker is deleted before we can watch it, that counts as its deletion event: the response
+// arrived over the same connection, after the response that showed our node.
 type Walk struct {
-	Next   Stage // what the node does next
-	Early  bool  // the list was sent before the node was known to be made
-	Ahead  int   // how many nodes that block ours were ahead in the list
-	At     int   // which of those that are watched comes next; 0 is the predecessor
-	NoTurn bool  // the predecessor passes no turn, although it may be of our own session
-	Sync   bool  // the record is to be read after a sync
+	Next   Stage // the next step
+	Early  bool  // the list was sent before the node was known to exist
+	Ahead  int   // how many blockers the list showed
+	At     int   // index of the watched blocker that is next; 0 is the predecessor
+	NoTurn bool  // the predecessor does not hand off, although it may be of our own session
+	Sync   bool  // the record must be read after a sync
 
 	delayed  bool   // the lock has a lock-delay
-	proof    uint64 // the connection over which it was shown that nobody is ahead, 0 if that is not known
+	proof    uint64 // the connection that proved that no node blocks ours, 0 if not known
 	session  int64  // the ZooKeeper session of the node
-	watched  int    // how many of those ahead are watched
-	gone     uint16 // which of them have had their deletion event, a bit for each
-	replaced bool   // another node may take the place of one of them when that goes
-	ours     bool   // one of them is of our own session
+	watched  int    // how many blockers are watched
+	gone     uint16 // one bit for each watched blocker that has had its deletion event
+	replaced bool   // another node may replace one of them after its deletion
+	ours     bool   // one of them belongs to our own session
 
-	listConn, ownConn, aheadConn uint64 // over which the list and the watches, all of those ahead, were answered; 0 if not sure
+	// The connections over which the responses to the list, to the watch on our node and to all
+	// watches on blockers arrived; 0 if not sure.
+	listConn, ownConn, aheadConn uint64
 }
 
-// Begin returns the walk of a node of a ZooKeeper session. early says that its first list was sent before the node was known to
-// be made; delayed, that the lock has a lock-delay.
+// Begin returns the state machine of a node of a ZooKeeper session. early means that its first list
+// was sent before the node was known to exist, delayed that the lock has a lock-delay.
 func Begin(session int64, early, delayed bool) Walk {
 	return Walk{session: session, Early: early, delayed: delayed}
 }
 
-// Stage is what a walk does next.
+// Stage is the next step of a wait.
 type Stage uint8
 
 const (
 	ToList        Stage = iota // list the queue
-	ToStandBehind              // have the predecessor tell us, if it is a node of our own session
-	ToAwaitTurn                // wait until it does
-	ToWatchOwn                 // watch our own node first: if both nodes are deleted, we must hear about ours
-	ToWatchAhead               // watch the next of those ahead, or have it tell us
+	ToStandBehind              // register for a handoff or notification, if the predecessor belongs to our own session
+	ToAwaitTurn                // wait until it arrives
+	ToWatchOwn                 // watch our own node first: if both nodes are deleted, we must be notified about ours
+	ToWatchAhead               // watch the next blocker, or have its deletion reported if it belongs to our own session
 	ToAwait                    // wait for an event of one of them, or for another connection
-	ToReadRecord               // nobody is ahead: read who held last
-	ToAwaitDelay               // wait: who held last disappeared
+	ToReadRecord               // no node blocks ours: read which node held last
+	ToAwaitDelay               // wait: the last holder disappeared
 	ToWriteRecord              // record the grant
-	ToGrant                    // nobody is ahead, and nobody else need wait
-	ToQueueAgain               // our node has no place of its own in the queue: begin again at the tail
-	ToEnd                      // nobody is granted here (exhausted)
+	ToGrant                    // no node blocks ours; with a lock-delay, the grant is recorded
+	ToQueueAgain               // our node has no position of its own in the queue: queue again at the tail
+	ToEnd                      // no node is granted here (exhausted)
 )
 
-// Finding is what a request has shown.
+// Finding is the result of a request about a node.
 type Finding uint8
 
 const (
-	IsThere Finding = iota // the node is there, or the list
-	IsGone                 // it is not
-	NotTold                // nobody knows
+	IsThere Finding = iota // the node exists, or the list succeeded
+	IsGone                 // it does not exist
+	NotTold                // not known
 )
 
-// Listed takes the node's place in a list that was answered over conn.
+// Listed handles the node's position in a list that arrived over conn.
 func (w Walk) Listed(p Place, conn uint64) Walk {
 	early := w.Early
 	w.Early = false
 	switch p.Kind {
 	case Missing:
-		if early { // the list followed a create that was lost; our node was made by a later one
+		if early { // the list followed a create that was lost; our node was created by a later one
 			return w.anew(ToList)
 		}
 		return w.anew(ToQueueAgain)
@@ -96,13 +100,13 @@ func (w Walk) Listed(p Place, conn uint64) Walk {
 	return w
 }
 
-// ListAgain forgets what the walk rested on, and lists.
+// ListAgain drops all facts, and lists.
 func (w Walk) ListAgain() Walk { return w.anew(ToList) }
 
-// anew forgets what the walk rested on.
+// anew drops all facts.
 func (w Walk) anew(next Stage) Walk { return Walk{Next: next, session: w.session, delayed: w.delayed} }
 
-// front takes a proof that nobody is ahead, which came over conn; 0 if that is not known.
+// front handles a proof that no node blocks ours, which arrived over conn; 0 if not known.
 func (w Walk) front(conn uint64) Walk {
 	if !w.delayed {
 		return w.anew(ToGrant)
@@ -112,8 +116,9 @@ func (w Walk) front(conn uint64) Walk {
 	return w
 }
 
-// NotListed takes a list that failed. Without its lock root, our node is gone too (R5, R58), unless the list went out with a
-// create that was lost: ours came later, and perhaps the root.
+// NotListed handles a list that failed. Without its lock root our node does not exist either (R5,
+// R58), unless the list was sent with a create that was lost: our node was created later, and
+// perhaps the root as well.
 func (w Walk) NotListed(r Finding) Walk {
 	if r == IsGone && !w.Early {
 		return w.anew(ToQueueAgain)
@@ -121,7 +126,8 @@ func (w Walk) NotListed(r Finding) Walk {
 	return w.anew(ToList)
 }
 
-// StoodBehind takes whether the predecessor will tell us. If it passes no turn, we watch our own node and hear of the other's end.
+// StoodBehind handles whether the predecessor will notify us. Without a handoff, we watch our own
+// node, and are only notified of the other's deletion.
 func (w Walk) StoodBehind(ok bool) Walk {
 	w.Next = ToWatchOwn
 	if ok && !w.NoTurn {
@@ -130,7 +136,7 @@ func (w Walk) StoodBehind(ok bool) Walk {
 	return w
 }
 
-// Turned takes what the predecessor told us.
+// Turned handles a notification from the predecessor.
 func (w Walk) Turned(t Turn) Walk {
 	switch t {
 	case TurnIsYours:
@@ -141,18 +147,19 @@ func (w Walk) Turned(t Turn) Walk {
 	return w.anew(ToList)
 }
 
-// Watched takes the answer to the read that sets a watch, over conn: owner is the ZooKeeper session of the node, 0 if it is gone.
+// Watched handles the response to the read that sets a watch, which arrived over conn. owner is the
+// ZooKeeper session of the node, 0 if the node does not exist.
 func (w Walk) Watched(r Finding, owner int64, conn uint64) Walk {
 	switch {
 	case r == IsThere && w.Next == ToWatchOwn:
 		w.Next, w.ownConn = ToWatchAhead, conn
 	case r == IsGone && w.Next == ToWatchOwn:
 		return w.anew(ToQueueAgain)
-	case r == NotTold && w.Next == ToWatchAhead && w.At > 0: // we wait without it, and without those ahead of it
+	case r == NotTold && w.Next == ToWatchAhead && w.At > 0: // we wait without it, and without the blockers ahead of it
 		w.watched, w.Next = w.At, ToAwait
 	case r == NotTold: // we keep our node (R55)
 		return w.anew(ToList)
-	default: // if it is gone, its event has come, in effect: the rule says what that proves
+	default: // a missing node counts as a deletion event: inFrontNow decides what that proves
 		w.ours = w.ours || r == IsThere && owner == w.session
 		if w.aheadConn != conn {
 			w.aheadConn = 0
@@ -162,7 +169,8 @@ func (w Walk) Watched(r Finding, owner int64, conn uint64) Walk {
 	return w
 }
 
-// WillBeTold says that the one at At is of our own session and needs no watch: we are told when it is deleted (AheadIsGone).
+// WillBeTold notes that the blocker at At belongs to our own session: it needs no watch, because we
+// are notified of its deletion (AheadIsGone).
 func (w Walk) WillBeTold() Walk { return w.nextAhead() }
 
 func (w Walk) nextAhead() Walk {
@@ -172,11 +180,12 @@ func (w Walk) nextAhead() Walk {
 	return w
 }
 
-// KnowsAll says whether all nodes that are ahead are watched, and no others can come in their place.
+// KnowsAll reports whether all blockers are watched, and no other node can replace one of them.
 func (w Walk) KnowsAll() bool { return w.watched == w.Ahead && !w.replaced }
 
-// Awaited returns which of those ahead is waited for, and another whose event matters meanwhile, −1 if none does. If all are known, these are
-// the nearest and the farthest that are left: so the last one that is left is always known.
+// Awaited returns the index of the blocker whose event to wait for, and of another one whose event
+// matters meanwhile, −1 if none does. If all are watched, these are the nearest and the farthest
+// that remain, so the last one that remains is always included.
 func (w Walk) Awaited() (next, also int) {
 	if w.KnowsAll() {
 		for w.gone&(1<<next) != 0 {
@@ -197,7 +206,8 @@ func (w Walk) Awaited() (next, also int) {
 	return 0, w.watched - 1
 }
 
-// Moved takes the present connection, 0 if there is none. If it is not the list's, no event is enough for a grant.
+// Moved handles the present connection, 0 if not connected. If it is not the list's, no event
+// suffices for a grant.
 func (w Walk) Moved(conn uint64) Walk {
 	if conn != 0 && conn != w.listConn {
 		return w.anew(ToList)
@@ -205,7 +215,7 @@ func (w Walk) Moved(conn uint64) Walk {
 	return w
 }
 
-// OwnEvent takes an event of our own node.
+// OwnEvent handles an event of our own node.
 func (w Walk) OwnEvent(isDeletion bool) Walk {
 	if isDeletion {
 		return w.anew(ToQueueAgain)
@@ -213,8 +223,9 @@ func (w Walk) OwnEvent(isDeletion bool) Walk {
 	return w.anew(ToList)
 }
 
-// AheadEvent takes the event of the i-th of those ahead: whether it is a deletion, the present connection, and whether an event of
-// our own node has come. After the last, the rule says whether that is enough for a grant (inFrontNow).
+// AheadEvent handles the event of the i-th blocker. conn is the present connection, and ownFired
+// reports that an event of our own node has arrived. After the last event, inFrontNow decides
+// whether the evidence suffices for a grant.
 func (w Walk) AheadEvent(i int, isDeletion bool, conn uint64, ownFired bool) Walk {
 	w, isLast := w.heard(i, isDeletion)
 	if !isLast {
@@ -223,7 +234,7 @@ func (w Walk) AheadEvent(i int, isDeletion bool, conn uint64, ownFired bool) Wal
 	return w.ruled(inFrontNow(w.evidence(conn, ownFired)), conn)
 }
 
-// heard notes an event of the i-th of those ahead. It returns false if the deletions of others are to be waited for.
+// heard notes an event of the i-th blocker. It returns false if other deletions must arrive first.
 func (w Walk) heard(i int, isDeletion bool) (_ Walk, isLast bool) {
 	if isDeletion {
 		w.gone |= 1 << i
@@ -231,7 +242,7 @@ func (w Walk) heard(i int, isDeletion bool) (_ Walk, isLast bool) {
 	return w, !isDeletion || !w.KnowsAll() || w.Left() == 0
 }
 
-// Left returns how many were ahead and have had no deletion event.
+// Left returns how many blockers have had no deletion event.
 func (w Walk) Left() int {
 	n := w.Ahead
 	for gone := w.gone; gone != 0; gone &= gone - 1 {
@@ -240,7 +251,6 @@ func (w Walk) Left() int {
 	return n
 }
 
-// evidence returns what the waiter knows when the last event has come.
 func (w Walk) evidence(conn uint64, ownFired bool) evidence {
 	return evidence{
 		left: w.Left(), replaced: w.replaced, ours: w.ours,
@@ -248,7 +258,7 @@ func (w Walk) evidence(conn uint64, ownFired bool) evidence {
 	}
 }
 
-// ruled takes what the rule says of the evidence, of which the last came over conn.
+// ruled handles the verdict of inFrontNow. The last piece of evidence arrived over conn.
 func (w Walk) ruled(inFront bool, conn uint64) Walk {
 	if inFront {
 		return w.front(conn)

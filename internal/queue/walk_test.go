@@ -1,6 +1,7 @@
 package queue
 
-// This test attacks walk.go: where a node stands and what was found in, what is next out.
+// This test attacks walk.go: the inputs are a node's position and the result of a request, the
+// output is the next step.
 
 import (
 	"testing"
@@ -8,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// I1, I3, R55, R58: every stage, and everything that can be found there. What the walk rests on is forgotten when it goes back.
+// I1, I3, R55, R58: every stage, and every possible result there. The walk drops its facts when it
+// returns to an earlier stage.
 func TestWalk(t *testing.T) {
 	const us, them = 7, 8
 	begun := Walk{session: us}
@@ -23,7 +25,7 @@ func TestWalk(t *testing.T) {
 	// With two ahead: both are watched; with three, two of them are.
 	two := begun.Listed(Place{Kind: Behind, Predecessor: "n", Further: []string{"m"}, Ahead: 2}, 3).StoodBehind(false).Watched(IsThere, us, 3)
 	three := begun.Listed(Place{Kind: Behind, Predecessor: "n", Further: []string{"m"}, Ahead: 3}, 3).StoodBehind(false).Watched(IsThere, us, 3)
-	ofTwo := func(w Walk) Walk { // a walk that knows of two, and has watched both
+	ofTwo := func(w Walk) Walk { // a walk that has found two blockers, and has watched both
 		w.session, w.Ahead, w.watched, w.listConn, w.ownConn = us, 2, 2, 3, 3
 		return w
 	}
@@ -100,7 +102,7 @@ func TestWalk(t *testing.T) {
 	}, func() Walk { w := replaced; w.ours = true; return w }().evidence(4, true), "all of it reaches the rule")
 }
 
-// I8: which of those ahead is waited for. Another one's event matters if it tells that a list is worth while.
+// I8: which blocker is waited for. Another one's event matters if it makes a list worthwhile.
 func TestWalk_Awaited(t *testing.T) {
 	for _, tt := range []struct {
 		what       string

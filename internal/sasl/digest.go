@@ -15,7 +15,8 @@ import (
 	"github.com/zklock/zklock/internal/secret"
 )
 
-// DigestMD5 is the mechanism DIGEST-MD5 (RFC 2831) with the quality of protection "auth", as ZooKeeper's servers have it:
+// DigestMD5 is the mechanism DIGEST-MD5 (RFC 2831) with the quality of protection "auth", as
+// ZooKeeper's servers have it:
 //
 //	client                                                       server
 //	  ├── an empty token ─────────────────────────────────────────▶│
@@ -41,14 +42,14 @@ func digestMD5(user, password secret.Bytes, cnonce func() string) Begin {
 	}
 }
 
-// uri is what every ZooKeeper server calls itself, whatever its address is.
+// uri is the name that every ZooKeeper server uses for itself, whatever its address is.
 const uri = "zookeeper/zk-sasl-md5"
 
-// proof is what the two sides prove to each other that they know.
+// proof is the secret knowledge that the two sides prove to each other.
 type proof struct {
 	user, password, realm string
 	nonce, cnonce, uri    string
-	isUTF8                bool // what is not Latin-1 is in UTF-8
+	isUTF8                bool // characters outside Latin-1 are in UTF-8
 }
 
 // The longest challenge and the longest proof of a server, in bytes (RFC 2831, section 2.1).
@@ -57,7 +58,6 @@ const (
 	maxProof     = 4096
 )
 
-// respond answers the server's challenge.
 func (p *proof) respond(challenge []byte) ([]byte, error) {
 	switch {
 	case len(challenge) == 0:
@@ -88,7 +88,7 @@ func (p *proof) respond(challenge []byte) ([]byte, error) {
 	return []byte(p.token()), nil
 }
 
-// token is the client's second token.
+// token returns the client's second token.
 func (p *proof) token() string {
 	user := p.user
 	var b strings.Builder
@@ -106,8 +106,8 @@ func (p *proof) token() string {
 	return b.String()
 }
 
-// verify looks whether the server has proved that it knows the password. One that lets clients in whose password is wrong
-// (zookeeper.allowSaslFailedClients) answers without a proof.
+// verify checks whether the server has proved that it has the password. A server that admits
+// clients with a wrong password (zookeeper.allowSaslFailedClients) responds without a proof.
 func (p *proof) verify(token []byte) error {
 	if len(token) > maxProof {
 		return fmt.Errorf("%w: the server's proof has %d bytes, and DIGEST-MD5 has no more than %d", ErrFailed, len(token), maxProof)
@@ -124,7 +124,8 @@ const (
 	qop        = "auth"
 )
 
-// hash is the response-value of RFC 2831, section 2.1.2.1: with "AUTHENTICATE" the client's, with "" the server's.
+// hash is the response-value of RFC 2831, section 2.1.2.1: with "AUTHENTICATE" the client's, with
+// "" the server's.
 func (p *proof) hash(whose string) string {
 	who := md5.Sum(slices.Concat(encoded(p.user), []byte(":"), encoded(p.realm), []byte(":"), encoded(p.password)))
 	a1 := md5.Sum(slices.Concat(who[:], []byte(":"+p.nonce+":"+p.cnonce)))
@@ -134,7 +135,8 @@ func (p *proof) hash(whose string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// encoded is how a text is hashed: in Latin-1 if that has all its characters, whatever charset was agreed on, and otherwise in UTF-8.
+// encoded returns the form of a text that is hashed: Latin-1 if that has all its characters,
+// whatever charset was agreed on, and otherwise UTF-8.
 func encoded(s string) []byte {
 	if isLatin1(s) {
 		return latin1(s)
@@ -146,7 +148,7 @@ func isLatin1(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r > 0xff }) && utf8.ValidString(s)
 }
 
-// latin1 is for a text that has no other characters.
+// latin1 encodes a text that has only Latin-1 characters.
 func latin1(s string) []byte {
 	b := make([]byte, 0, len(s))
 	for _, r := range s {

@@ -99,7 +99,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Whatever bytes come, parse ends, and what it quotes it reads.
+// Whatever bytes arrive, parse ends, and it can read what it quotes.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(rfcChallenge))
 	f.Add([]byte(`a="\`))
@@ -132,7 +132,8 @@ func digestOf(user, password string) Begin {
 	return DigestMD5(secret.Of([]byte(user)), secret.Of([]byte(password)))
 }
 
-// Users and passwords of any characters are proved in two round trips, and no two of them are taken for one another.
+// Users and passwords of any characters are proved in two round trips, and no two of them are taken
+// for one another.
 func TestDigest_AnyCharacters(t *testing.T) {
 	names := []string{"a", `"`, `\`, `\"`, "a,b=c", " ", "é", "é€", "日本", "\x00\x7f\n", "a:b", "😀"}
 	for _, user := range names {
@@ -154,7 +155,8 @@ func TestDigest_AnyCharacters(t *testing.T) {
 	require.ErrorIs(t, err, errServer, "an unknown user")
 }
 
-// A server that knows nothing of the password ends the exchange early, or makes a proof up: it is not believed.
+// A server without the password ends the exchange early, or makes a proof up: the client rejects
+// it.
 func TestDigest_ServerWithoutThePassword(t *testing.T) {
 	for _, last := range []string{"", "rspauth=00000000000000000000000000000000"} {
 		srv := &DigestServer{}
@@ -192,7 +194,7 @@ func TestDigest_EachExchangeIsNew(t *testing.T) {
 	require.Len(t, seen, 300)
 }
 
-// The server's side takes nobody twice, nor what it cannot read.
+// The server's side rejects a second exchange, and a token that it cannot read.
 func TestDigestServer_OutOfTurn(t *testing.T) {
 	srv := &DigestServer{Users: map[string]string{"a": "b"}}
 	_, err := exchange(digestOf("a", "b"), srv.Answer)
@@ -203,7 +205,8 @@ func TestDigestServer_OutOfTurn(t *testing.T) {
 	require.Error(t, err)
 }
 
-// done with a last token waits for the answer to it, and takes whatever it is; done without one waits for nothing.
+// done with a last token waits for the response to it, and accepts any; done without one waits for
+// nothing.
 func TestExchange_LastToken(t *testing.T) {
 	for _, last := range [][]byte{nil, {}, []byte("bye")} {
 		var sent []string
@@ -229,7 +232,8 @@ func TestExchange_LastToken(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-// What an answer on the wire means: a refusal is a code; anything else that is wrong says nothing of who we are.
+// The meaning of a response on the wire: a rejection is a code; any other error does not concern
+// our identity.
 func TestOver_Answers(t *testing.T) {
 	answer := func(xid int32, code wire.Code, rest ...wire.Record) []byte {
 		return wire.Frame(append([]wire.Record{wire.ReplyHeader{Xid: xid, Err: code}}, rest...)...)[4:]

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// directives is what a token of DIGEST-MD5 says (RFC 2831, section 7): names in lower case, and all values that each was given.
+// directives is the content of a DIGEST-MD5 token (RFC 2831, section 7): names in lower case, each
+// with all of its values.
 type directives map[string][]string
 
-// errMalformed quotes nothing: a client's token has what a password can be guessed from.
+// errMalformed quotes nothing: the password could be guessed from a client's token.
 func errMalformed(at int) error {
 	return fmt.Errorf("a token is malformed at byte %d", at)
 }
@@ -57,12 +58,11 @@ func valueOf(s string) (value string, n int, ok bool) {
 	return "", len(s), false
 }
 
-// quoted is a value in quotes.
 func quoted(value string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`
 }
 
-// one returns the value of a directive that must be there once.
+// one returns the value of a directive that must occur once.
 func (d directives) one(name string) (string, error) {
 	if len(d[name]) != 1 {
 		return "", fmt.Errorf("%s is there %d times in place of once", name, len(d[name]))
@@ -70,7 +70,7 @@ func (d directives) one(name string) (string, error) {
 	return d[name][0], nil
 }
 
-// first returns the first value of a directive, "" if there is none.
+// first returns the first value of a directive, or "".
 func (d directives) first(name string) string {
 	if len(d[name]) == 0 {
 		return ""

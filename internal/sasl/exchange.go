@@ -1,5 +1,6 @@
-// Package sasl carries out a SASL exchange with a server, by which each proves to the other who it is, and has the mechanism DIGEST-MD5.
-// It starts no goroutine, and has no clock: the connection and the context that it is given bound it.
+// Package sasl carries out a SASL exchange with a server, by which each proves its identity to the
+// other, and implements the mechanism DIGEST-MD5. It starts no goroutine, and has no clock: the
+// connection and the context that it is given limit its duration.
 //
 // Read exchange.go first, then directives.go and digest.go.
 package sasl
@@ -17,7 +18,7 @@ import (
 // of no use until the credentials or the server have changed.
 var ErrFailed = errors.New("authentication failed")
 
-// ErrUnfit: the server has no SASL, or not the mechanism. It is in the chain of such an error, and
+// ErrUnfit: the server has no SASL, or not the mechanism. It is in the chain of such an error, but
 // not in its text.
 var ErrUnfit = errors.New("the server does not have the SASL mechanism")
 
@@ -26,15 +27,18 @@ type unfit struct{ error }
 func (unfit) Is(target error) bool { return target == ErrUnfit }
 func (u unfit) Unwrap() error      { return u.error }
 
-// Begin begins an exchange with the server at addr, as the user has named it. It returns the first token, and what the mechanism makes of
-// the answers. An error that is ErrFailed is a rejection; any other fails this connection alone.
+// Begin begins an exchange with the server at addr, as the user has named it. It returns the first
+// token, and the mechanism's handler of the responses. An error that is ErrFailed is a rejection;
+// any other fails this connection alone.
 type Begin func(ctx context.Context, addr string) (next Step, first []byte, err error)
 
-// Step is a mechanism's answer to a token of the server's. done says that nothing follows but the answer to this token, if there is one.
+// Step is a mechanism's reply to a token from the server. done reports that nothing follows except
+// the response to this reply, if there is one.
 type Step func(token []byte) (done bool, answer []byte, err error)
 
-// Exchange is all that a mechanism has to say on one connection. It is a function so that no printer finds a token in it (R71); nil says
-// nothing. ask sends a token, and returns what the server answers.
+// Exchange is the mechanism's whole exchange on one connection. It is a function so that no printer
+// finds a token in it (R71); nil sends nothing. ask sends a token, and returns the server's
+// response.
 type Exchange func(ask func(token []byte) ([]byte, error)) error
 
 // Start begins an exchange for one connection.
@@ -50,7 +54,7 @@ func (b Begin) Start(ctx context.Context, addr string) (Exchange, error) {
 		for first, done := true, false; ; first = false {
 			answer, err := ask(token)
 			var refusal wire.Code
-			if first && len(token) == 0 && errors.As(err, &refusal) { // not wrapped: it has not seen yet who we are
+			if first && len(token) == 0 && errors.As(err, &refusal) { // not wrapped: the server has not seen our identity yet
 				return unfit{fmt.Errorf("the server refused before it saw any credentials (code %d): it does not have the mechanism. ZooKeeper 3.9.6 has DIGEST-MD5 only with fips-mode=false", refusal)}
 			}
 			if err != nil || done {
@@ -88,12 +92,13 @@ func (e Exchange) Notifying(session any) Exchange {
 // Start begins the exchange of one connection.
 type Start func(ctx context.Context, addr string) (Exchange, error)
 
-// Over returns an ask that sends tokens over a connection whose requests have xids, and takes answers from what read returns: the body of
-// the next frame. A refusal is a wire.Code. Any other error says nothing of who we are.
+// Over returns an ask that sends tokens over a connection whose requests have xids, and takes
+// responses from read, which returns the body of the next frame. A rejection is a wire.Code. Any
+// other error does not concern our identity.
 func Over(conn io.Writer, xid func() int32, read func() ([]byte, error)) func(token []byte) ([]byte, error) {
 	return func(token []byte) ([]byte, error) {
 		if token == nil {
-			token = []byte{} // a server does not look whether there is a token
+			token = []byte{} // a server does not check whether there is a token
 		}
 		asked := xid()
 		if _, err := conn.Write(wire.Frame(wire.RequestHeader{Xid: asked, Op: wire.OpSASL}, wire.SASLToken{Token: token})); err != nil {

@@ -11,15 +11,16 @@ import (
 type DigestServer struct {
 	Users map[string]string // passwords
 	nonce string
-	User  string // who has proved to be it; "" before
+	User  string // the user that has proved its identity; "" before
 }
 
-// Realm is what a ZooKeeper server has.
+// Realm is the realm of a ZooKeeper server.
 const Realm = "zk-sasl-md5"
 
 var errServer = errors.New("refused")
 
-// Answer takes a token of the client's and returns the server's, or an error if it refuses.
+// Answer takes a token from the client and returns the server's, or an error if it rejects the
+// token.
 func (s *DigestServer) Answer(token []byte) ([]byte, error) {
 	switch {
 	case s.User != "":

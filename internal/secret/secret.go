@@ -1,10 +1,12 @@
-// Package secret keeps bytes out of logs: nothing that prints a value, or follows its pointers, shows them.
+// Package secret keeps bytes out of logs: no printer of a value, even one that follows pointers,
+// shows them.
 package secret
 
 import "slices"
 
-// Bytes is bytes that no log may show: credentials, the password of a ZooKeeper session. It keeps them in a closure. Neither
-// fmt, with any verb, nor a printer that follows pointers by reflection can look into one (R71).
+// Bytes contains bytes that no log may show: credentials, the password of a ZooKeeper session. It
+// keeps them in a closure. Neither fmt, with any verb, nor a printer that follows pointers by
+// reflection can look into one (R71).
 type Bytes func() []byte
 
 // Of returns a secret with a copy of the bytes.

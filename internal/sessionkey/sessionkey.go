@@ -1,5 +1,6 @@
-// Package sessionkey has what it takes to end a Session's ZooKeeper session from another process. The command's guardian
-// does that when zklock was killed. The package is internal, because a program that has the key can take the session over.
+// Package sessionkey contains all that is needed to end a Session's ZooKeeper session from another
+// process. The command's guardian does that when zklock was killed. The package is internal,
+// because a program that has the key can take the session over.
 package sessionkey
 
 import (
@@ -8,15 +9,16 @@ import (
 	"time"
 )
 
-// Key is what a client shows to a server to be taken into a ZooKeeper session.
+// Key identifies a client to a server that resumes its ZooKeeper session.
 type Key struct {
-	ID       int64 // 0: there is no session
+	ID       int64 // 0: no session
 	Password Secret
 	Timeout  time.Duration // as the servers granted it
 	Servers  []string      // host:port
 }
 
-// Secret is bytes that nobody should read in a log: it prints as "(secret)" for every verb. As JSON it is itself.
+// Secret is bytes that no log should show: it prints as "(secret)" for every verb. Its JSON form
+// contains the bytes.
 type Secret []byte
 
 // Format implements fmt.Formatter.
