@@ -1,6 +1,6 @@
 package command
 
-// Taking one lock node away: delete.
+// The delete command, which deletes one lock node.
 
 import (
 	"context"
@@ -32,11 +32,11 @@ Exit codes:
   123  refused: permissions, credentials, a certificate
   125  wrong usage, such as a NODE that is no lock node, or zklock itself failed`
 
-// deleting is what the flags of delete say.
+// deleting has the flags of delete.
 type deleting struct {
 	lister
 	path string
-	node string // as it was given
+	node string // as given
 	yes  bool
 	out  io.Writer
 }
@@ -76,7 +76,7 @@ func newDeleteCommand() *cobra.Command {
 	return cmd
 }
 
-// delete deletes the node as it was read: if it has changed since, it is read again.
+// delete deletes the node if it is unchanged since it was read, and otherwise reads it again.
 func (d *deleting) delete(ctx context.Context) error {
 	ctx, cancel := d.within(ctx)
 	defer cancel()
@@ -102,7 +102,7 @@ func (d *deleting) delete(ctx context.Context) error {
 	}
 }
 
-// isDoing says who a participant is, and which of the two it does with its node.
+// isDoing describes a participant, and whether it holds or waits with its node.
 func isDoing(p zklock.Participant, holds, waits string) string {
 	if p.Holds {
 		waits = holds
@@ -110,10 +110,10 @@ func isDoing(p zklock.Participant, holds, waits string) string {
 	return fmt.Sprintf("%s %s the lock, token %d", whoIs(p), waits, p.Token)
 }
 
-// find returns the participant whose node it is, and the version of the node's data.
+// find returns the participant with the node, and the version of the node's data.
 func (d *deleting) find(ctx context.Context) (p zklock.Participant, version int32, err error) {
 	root := chrootOf(d.servers) + d.path
-	// This server may lag behind the one that ls has asked.
+	// This server may lag behind the one that ls has read from.
 	if _, err := ask(ctx, d.s, func(c *zk.Conn) (string, error) { return c.Sync(root) }); err != nil {
 		return p, 0, classify(err)
 	}

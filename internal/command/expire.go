@@ -1,6 +1,6 @@
 package command
 
-// Ending a session from outside: for tests of what happens when one is lost.
+// The expire command, which ends a session from outside, for tests of the loss of a session.
 
 import (
 	"crypto/tls"
@@ -59,7 +59,7 @@ Exit codes:
 				return err
 			}
 			c.servers, _, _ = strings.Cut(c.servers, "/") // sessions have no chroot
-			// A session of our own finds a server that serves, or says what is wrong.
+			// Opening our own session finds a server that serves, or returns the reason.
 			s, err := c.connect(cmd.Context(), append(opts, zklock.WithLease(zklock.SingleServerLease())))
 			if err != nil {
 				return err
@@ -85,8 +85,8 @@ Exit codes:
 	return cmd
 }
 
-// parseSession reads a session id: hexadecimal with 0x, as zklock and the servers print it, or decimal, as clients have
-// it, with a minus sign if theirs is signed.
+// parseSession reads a session id: hexadecimal with 0x, as zklock and the servers print it, or
+// decimal, as clients have it, with a minus sign if it is signed there.
 func parseSession(s string) (uint64, error) {
 	var id uint64
 	var err error
@@ -103,7 +103,7 @@ func parseSession(s string) (uint64, error) {
 	return id, nil
 }
 
-// dial opens a connection to a server as the flags say.
+// dial opens a connection to a server, over TLS if the flags ask for it.
 func (c *connection) dial(addr string, timeout time.Duration) (net.Conn, error) {
 	config := c.tlsConfig(addr)
 	d := &net.Dialer{Timeout: timeout}

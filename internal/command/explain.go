@@ -11,7 +11,8 @@ import (
 	"github.com/zklock/zklock/internal/link"
 )
 
-// explainConnect gives a failed Connect its exit code: the signal's, if a signal ended it.
+// explainConnect gives the error of a failed Connect its exit code, which is the signal's if a
+// signal ended it.
 func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 	var i interrupted
 	var w errWaited
@@ -26,7 +27,8 @@ func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 	return err
 }
 
-// explainAcquire does the same for a wait. If no server was there when the wait ended, it says so.
+// explainAcquire does the same for the error of a wait. It reports if there was no connection to a
+// server when the wait ended.
 func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r recipe, err error) error {
 	var i interrupted
 	var w errWaited
@@ -59,8 +61,8 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 	return classify(err)
 }
 
-// explainWait explains a wait that --wait ended while a server was there. If none has reported a
-// client ahead, it is not known whether another client holds the lock.
+// explainWait explains a wait that --wait ended while there was a connection to a server. If no
+// server has reported a predecessor, it is not known whether another client holds the lock.
 func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recipe, err error, w errWaited) error {
 	var e *zklock.Error
 	if !errors.As(err, &e) || e.Place == 0 {
@@ -84,8 +86,8 @@ func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recip
 	return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
 }
 
-// skip takes the error of a run that did not get the lock. If somebody else holds it, the user may
-// want another exit code, and with --quiet the code says it alone.
+// skip takes the error of a run that did not get the lock. If another client holds it, skip sets
+// the exit code that the user chose and, with --quiet, removes the message.
 func (o *runOptions) skip(err error) error {
 	var e *exitError
 	if errors.As(err, &e) && e.code == exitNotAcquired {

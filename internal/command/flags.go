@@ -1,6 +1,6 @@
 package command
 
-// The flags that say how to reach the servers. run, ls and expire share them.
+// The flags for reaching the servers, which run, ls and expire share.
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const (
 	envAuth    = "ZKLOCK_AUTH"
 )
 
-// connection is what the connection flags say.
+// connection has the connection flags.
 type connection struct {
 	servers        string
 	sessionTimeout time.Duration
@@ -46,8 +46,8 @@ type connection struct {
 	logLevel       string
 	logFormat      string
 
-	creds   func() credentials    // that options found; fmt would print the bytes of a field
-	tlsBase *tls.Config           // what options found for TLS, nil for plain text
+	creds   func() credentials    // set by options; a func, because fmt would print the bytes of a field
+	tlsBase *tls.Config           // set by options; nil for plain text
 	files   *certs.Files          // the certificates, nil if no files are named
 	key     func() sessionkey.Key // of the Session that connect returned
 	reach   atomic.Pointer[func(error) error]
@@ -80,7 +80,8 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// options checks the flags and turns them into options for Connect. Every error is one of usage.
+// options checks the flags and turns them into options for Connect. All its errors are usage
+// errors.
 func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 	if c.servers == "" {
 		c.servers = os.Getenv(envServers)
@@ -128,7 +129,8 @@ func (c *connection) connect(ctx context.Context, opts []zklock.Option) (*zklock
 	return s, nil
 }
 
-// unreached adds to an error what came of the last try at each server, unless one has accepted the session.
+// unreached adds to an error the result of the last attempt at each server, unless one has accepted
+// the session.
 func (c *connection) unreached(err error) error {
 	if f := c.reach.Load(); f != nil {
 		return (*f)(err)
@@ -136,7 +138,7 @@ func (c *connection) unreached(err error) error {
 	return err
 }
 
-// errNoServer is the cause of a connecting that took too long.
+// errNoServer is the cause if connecting took too long.
 type errNoServer struct{ after time.Duration }
 
 func (e errNoServer) Error() string { return fmt.Sprintf("no server after %v", e.after) }
@@ -160,13 +162,13 @@ func classify(err error) error {
 		code = exitLost
 	case errors.Is(err, link.ErrHungUp): // no server responds to it
 		code = exitNoServer
-	case refused(err), errors.Is(err, zklock.ErrNoChroot): // after Connect, the servers have lost the chroot
+	case refused(err), errors.Is(err, zklock.ErrNoChroot): // after Connect, the chroot was deleted
 		code = exitRefused
 	}
 	return &exitError{code, trim(err)}
 }
 
-// noChroot is ErrNoChroot in the words of the flags.
+// noChroot describes ErrNoChroot in terms of the flags.
 type noChroot struct {
 	chroot string
 	err    error
@@ -177,8 +179,8 @@ func (n noChroot) Error() string {
 }
 func (n noChroot) Unwrap() error { return n.err }
 
-// refused says whether the error is a server's refusal: one of the ZooKeeper client's errors, or a code that the client has
-// no error for, such as that of a quota.
+// refused reports whether the error is a server's rejection: one of the ZooKeeper client's errors,
+// or a code that the client has no error for, such as the code of an exceeded quota.
 func refused(err error) bool {
 	for _, no := range []error{
 		zklock.ErrAuthFailed, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments,
@@ -191,12 +193,12 @@ func refused(err error) bool {
 	return errors.As(err, &code)
 }
 
-// flagOf has the command's flags for the library's options, which the library's errors name.
+// flagOf replaces the library's options, which its errors name, by the command's flags.
 var flagOf = strings.NewReplacer("WithSessionTimeout", "--session-timeout", "QuorumLease", "--leader-ping",
 	"SingleServerLease()", "--lease single", "WithDigest", "--auth-file", "DigestMD5Func", "--auth-file", "DigestMD5", "--auth-file", "another Connect with WithCreateChroot", "another run with --create-chroot")
 
-// trim takes the name of one of our packages off the front of a message, because the command's own name is there already.
-// The message then speaks of flags.
+// trim removes the name of one of our packages from the beginning of a message, because the
+// command's own name is there already, and replaces options by flags.
 func trim(err error) error {
 	for _, name := range []string{"zklock: ", "zktest: "} {
 		if s, ok := strings.CutPrefix(err.Error(), name); ok {
@@ -214,7 +216,6 @@ type trimmed struct {
 func (t trimmed) Error() string { return t.s }
 func (t trimmed) Unwrap() error { return t.err }
 
-// none wants no argument.
 func none(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument: leave out %q", c.CommandPath(), args[0])
@@ -222,7 +223,7 @@ func none(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// one wants one argument, and says what it should be.
+// one accepts one argument, which its error describes.
 func one(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {

@@ -1,6 +1,6 @@
 package command
 
-// The queue of a lock, for people and for programs: the command line of ls.
+// The ls command, which prints the queue of a lock for people and for programs: its flags.
 
 import (
 	"context"
@@ -63,7 +63,7 @@ With --json, --watch prints an object a line, with "change": "holds", "waits",
 
 ` + listExitCodes
 
-// listing is what the flags of ls say.
+// listing has the flags of ls.
 type listing struct {
 	lister
 	printer
@@ -86,7 +86,7 @@ func newListCommand() *cobra.Command {
 			if l.watch {
 				ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 				defer stop()
-				context.AfterFunc(ctx, stop) // a second signal ends what Close still waits for
+				context.AfterFunc(ctx, stop) // a second signal ends zklock while Close waits
 				return l.watchUntil(ctx, paths)
 			}
 			return l.list(cmd.Context(), paths[0])
@@ -112,7 +112,7 @@ func (l *listing) checkArgs(cmd *cobra.Command, args []string) error {
 	return one("the PATH of a lock, such as /locks/nightly, or --recursive /; with --watch, one or more")(cmd, args)
 }
 
-// check returns an error of usage. given says whether a flag was given.
+// check returns a usage error. given reports whether a flag was given.
 func (l *listing) check(paths []string, given func(string) bool) error {
 	for _, path := range paths {
 		if l.recursive && path == "/" {
@@ -166,5 +166,5 @@ func (l *listing) list(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	return failed // what could be read is printed all the same
+	return failed // the locks that could be read are printed nevertheless
 }

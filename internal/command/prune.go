@@ -1,6 +1,7 @@
 package command
 
-// Removing empty lock roots, which stay for ever where no container was made.
+// The prune command, which removes empty lock roots. They stay indefinitely unless they are
+// containers.
 
 import (
 	"context"
@@ -99,27 +100,27 @@ Exit codes:
   123  something was refused: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
-// pruned is a row of the output: what went, or stays.
+// pruned is a row of the output: a lock that was removed, or stays.
 type pruned struct {
 	Path    string   `json:"path"`
 	What    string   `json:"what"`
-	Nodes   []string `json:"nodes"` // what goes with it
+	Nodes   []string `json:"nodes"` // removed together
 	Removed bool     `json:"removed"`
 	Left    string   `json:"left,omitempty"` // why it stays
 }
 
-// pruner removes lock roots over a session of its own.
+// pruner removes lock roots over its own session.
 type pruner struct {
 	lister
 	yes       bool
 	withTop   bool
 	olderThan time.Duration
-	changed   map[string]int32 // how often it has made or deleted a child of a node
-	refused   bool             // the servers have refused something
+	changed   map[string]int32 // how often it has created or deleted a child of a node
+	refused   bool             // the servers have rejected a request
 }
 
-// prune returns what went of path and below it, or would go without --yes. Its error may have only
-// an exit code.
+// prune returns the removals at path and below it; without --yes, those that it would make. Its
+// error may have only an exit code.
 func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err error) {
 	top, err := p.see(ctx, path)
 	if err != nil {
@@ -160,8 +161,9 @@ func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err err
 	return rows, nil
 }
 
-// see reads a node and all below it that may matter. It returns nil if the node is gone. One request for each node, and one more for data; a parent
-// that may go takes two for ACLs.
+// see reads a node and everything below it that may matter. It returns nil if the node was deleted.
+// It sends one request for each node, and one more for data; a parent that may be removed takes two
+// for ACLs.
 func (p *pruner) see(ctx context.Context, path string) (*seenNode, error) {
 	n := &seenNode{path: path}
 	if isQueued(n.name()) {
@@ -206,7 +208,7 @@ func (p *pruner) see(ctx context.Context, path string) (*seenNode, error) {
 	return n, nil
 }
 
-// deny notes what may not be read, or removed. Other errors it returns.
+// deny reports a node that may not be read or removed. It returns all other errors.
 func (p *pruner) deny(path string, err error) error {
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
@@ -268,10 +270,13 @@ func (p *pruner) serversNow(ctx context.Context, top *seenNode) (time.Time, erro
 	return time.UnixMilli(results[1].Stat.Mtime), nil
 }
 
-// remove removes what goes in one transaction, if it is as it was seen. It returns why it stays.
+// remove deletes the nodes of a removal in one transaction, if they are as they were read. It
+// returns why they stay.
 //
-// The transaction fails if a node has children or other data by now. That a node was used in between, or made anew, no transaction can ask: a
-// look directly before it does. What a lock makes after that look is gone again, or it is a child. So what goes is as empty as what was seen.
+// The transaction fails if a node has children or other data by now. No transaction can check
+// whether a node was used in between, or created again, so a read directly before it does. A node
+// that a lock creates after that read was deleted again, or is a child. So the deleted nodes are as
+// empty as when they were read.
 func (p *pruner) remove(ctx context.Context, r removal) (left string, err error) {
 	ctx, cancel := p.within(ctx)
 	defer cancel()
@@ -283,7 +288,7 @@ func (p *pruner) remove(ctx context.Context, r removal) (left string, err error)
 			switch {
 			case err != nil:
 				return nil, err
-			case !there && sent: // by what was sent before its answer was lost
+			case !there && sent: // by the transaction whose response was lost
 				return nil, nil
 			case !there:
 				return zk.ErrNoNode, nil
@@ -294,7 +299,7 @@ func (p *pruner) remove(ctx context.Context, r removal) (left string, err error)
 		}
 		sent = true
 		results, err := c.Multi(ops...)
-		for _, one := range results { // the first error is that of the operation that failed
+		for _, one := range results { // the first error belongs to the operation that failed
 			if one.Error != nil {
 				return one.Error, nil
 			}

@@ -1,6 +1,6 @@
 package command
 
-// Asking the holder of a lock to give way: revoke.
+// The revoke command, which asks the holder of a lock to give way.
 
 import (
 	"cmp"
@@ -19,10 +19,10 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// revokeWait is how long revoke waits, unless it is told.
+// revokeWait is the default of --wait.
 const revokeWait = 30 * time.Second
 
-// revokedData is what a holder that was asked has in its node, in place of what it has written.
+// revokedData replaces the data of a holder's node when the holder is asked.
 const revokedData = "__REVOKE__"
 
 const revokeHelp = `Revoke asks the holder of the lock on PATH to give way, as Curator's Revoker does,
@@ -44,11 +44,11 @@ Exit codes:
   123  refused: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
-// revoking is what the flags of revoke say.
+// revoking has the flags of revoke.
 type revoking struct {
 	lister
 	path   string
-	holder string // the node of one, as ls prints it; "": whoever holds
+	holder string // the node of one, as ls prints it; "": any holder
 	all    bool
 	wait   time.Duration
 	out    io.Writer
@@ -87,7 +87,6 @@ func newRevokeCommand() *cobra.Command {
 	return cmd
 }
 
-// check returns an error of usage.
 func (r *revoking) check() error {
 	if err := zklock.ValidatePath(r.path); err != nil {
 		return &exitError{exitUsage, err}
@@ -147,7 +146,7 @@ func (r *revoking) revoke(ctx context.Context) error {
 	return nil
 }
 
-// choose returns the nodes of those to ask.
+// choose returns the nodes of the holders to ask.
 func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
 	if len(q.holders) == 0 {
 		if len(q.waiters) > 0 && !q.waiters[0].DelayUntil.IsZero() {
@@ -175,7 +174,7 @@ func isNamed(p zklock.Participant, name string) bool {
 	return slices.Contains([]string{p.Node, nameOf(p.Node), shortName(p.Node)}, name)
 }
 
-// holdsOf returns what tells holds apart: a hold of several permits has as many nodes.
+// holdsOf returns one id for each hold: a hold of several permits has as many nodes.
 func holdsOf(ps []zklock.Participant) (holds []string) {
 	for _, p := range ps {
 		id, _ := queue.ProtectionID(nameOf(p.Node))
@@ -186,7 +185,8 @@ func holdsOf(ps []zklock.Participant) (holds []string) {
 	return holds
 }
 
-// ask asks one holder, as zklock.Revoke does. It reports whether the holder's node was still there.
+// ask asks one holder, as the library's Revoke does. It reports whether the holder's node was still
+// there.
 func (r *revoking) ask(ctx context.Context, p zklock.Participant) (isThere bool, err error) {
 	ctx, cancel := r.within(ctx)
 	defer cancel()
@@ -208,7 +208,7 @@ func (r *revoking) ask(ctx context.Context, p zklock.Participant) (isThere bool,
 	return true, nil
 }
 
-// stillHeld says that a wait is over.
+// stillHeld returns the error of a wait that has ended.
 func (r *revoking) stillHeld(p zklock.Participant, err error) error {
 	var w errWaited
 	switch {
@@ -221,7 +221,7 @@ func (r *revoking) stillHeld(p zklock.Participant, err error) error {
 	return exitf(exitNotAcquired, "%s: still held, %v after it was asked, by %s, node %s: it has not ended its work yet, or does not listen, as zklock run --revocable does", r.path, w.after, whoIs(p), p.Node)
 }
 
-// whoIs says who a participant is, in a few words.
+// whoIs describes a participant in a few words.
 func whoIs(p zklock.Participant) string {
 	e := entryOf(p)
 	var words []string
@@ -240,10 +240,10 @@ func whoIs(p zklock.Participant) string {
 	return strings.Join(words, ", ")
 }
 
-// lookAgain bounds how long an event that was lost goes unseen.
+// lookAgain limits how long a lost event goes unnoticed.
 const lookAgain = 5 * time.Second
 
-// awaitGone waits until a node is gone, or returns the cause of ctx.
+// awaitGone waits until a node was deleted, or returns the cause of ctx.
 func awaitGone(ctx context.Context, s *zklock.Session, node string) error {
 	for {
 		var there watched[bool]

@@ -1,6 +1,6 @@
 package command
 
-// What a run is told: its flags, and what they may be.
+// The flags of run, and their checks.
 
 import (
 	"errors"
@@ -44,13 +44,13 @@ type runOptions struct {
 	argv   []string
 	stderr io.Writer
 	ours   ourNode
-	waited bool // and said so
+	waited bool // and this was reported
 	report *metricsFile
 
 	revocable bool
-	asked     chan *zklock.Hold // those that somebody has asked for
+	asked     chan *zklock.Hold // those that another client has asked for
 
-	redraws func() bool // the progress of a wait is written over
+	redraws func() bool // whether the progress of a wait is overwritten
 	columns func() int  // of the terminal then
 	drawn   bool        // and some is on the terminal
 }
@@ -179,7 +179,6 @@ func newRunCommand() *cobra.Command {
 	return cmd
 }
 
-// addFlags adds the flags that other commands do not have.
 func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.lease, "lease", "quorum", "what proves that the session lives: quorum or single (one server)")
@@ -216,7 +215,7 @@ also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	}
 }
 
-// check refuses what contradicts itself. given says whether a flag was given.
+// check rejects flags that contradict each other. given reports whether a flag was given.
 func (o *runOptions) check(given func(flag string) bool) error {
 	o.waits = given("wait")
 	if err := o.recipeFlags.check(given); err != nil {
@@ -257,7 +256,7 @@ func (o *runOptions) check(given func(flag string) bool) error {
 	return nil
 }
 
-// leaseMode is the --lease flag with its number.
+// leaseMode returns the mode of --lease and --leader-ping.
 func (o *runOptions) leaseMode() (zklock.LeaseMode, error) {
 	switch o.lease {
 	case "quorum":
@@ -312,7 +311,7 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	return opts, nil
 }
 
-// platformHelp is what run does not do here.
+// platformHelp describes the limits of run on this system.
 func platformHelp() string {
 	if supervise.Guards {
 		return ""

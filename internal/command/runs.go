@@ -1,6 +1,6 @@
 package command
 
-// The marks of run --once: runs lists them, and removes one.
+// The runs command, which lists the marks of run --once, and removes one.
 
 import (
 	"bufio"
@@ -35,7 +35,7 @@ Exit codes:
   123  refused: permissions, credentials, a certificate
   125  wrong usage, no confirmation, or zklock itself failed`
 
-// doneRuns is what the flags of runs say.
+// doneRuns has the flags of runs.
 type doneRuns struct {
 	lister
 	printer
@@ -119,9 +119,9 @@ func (d *doneRuns) list(ctx context.Context) error {
 	return d.table(rows)
 }
 
-// forgetOne removes the mark of a key, if that is confirmed.
+// forgetOne removes the mark of a key after confirmation.
 func (d *doneRuns) forgetOne(ctx context.Context) error {
-	runs, err := d.marked(ctx) // it also finds out whether the node has marks, and nothing else
+	runs, err := d.marked(ctx) // it also checks that the node has marks, and nothing else
 	if err != nil {
 		return err
 	}
@@ -158,8 +158,8 @@ func (d *doneRuns) forgetOne(ctx context.Context) error {
 	}
 }
 
-// rewrite writes the node's lines without that of the key, if the node is as it was read. It
-// reports whether there was such a line.
+// rewrite writes the node's lines without the line of the key, if the node is unchanged since it
+// was read. It reports whether there was such a line.
 func (d *doneRuns) rewrite(ctx context.Context, node string) (isMarked bool, err error) {
 	isSent := false // before the connection was lost
 	return ask(ctx, d.s, func(c *zk.Conn) (isMarked bool, err error) {

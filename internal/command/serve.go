@@ -1,6 +1,6 @@
 package command
 
-// A ZooKeeper server for development: zktest's, in this process.
+// The serve command: a ZooKeeper server for development, zktest's, in this process.
 
 import (
 	"context"
@@ -24,7 +24,7 @@ import (
 
 const maxMembers = 9
 
-// serving is what the flags of serve say.
+// serving has the flags of serve.
 type serving struct {
 	listen            string
 	allowRemote       bool
@@ -97,7 +97,7 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 	return cmd
 }
 
-// run serves until a signal comes, and then writes the nodes if --data is given.
+// run serves until a signal arrives, and then writes the nodes if --data is given.
 func (s serving) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -159,7 +159,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.BoolVar(&s.auth.saslRequired, "sasl-required", false, "answer no client that has not proved by SASL who it is")
 }
 
-// start checks the flags and starts what they ask for.
+// start checks the flags and starts the servers.
 func (s serving) start(ctx context.Context, stderr io.Writer) (zkServer, error) {
 	addrs, err := s.addrs(ctx)
 	if err != nil {
@@ -216,7 +216,8 @@ func (s serving) options() []zktest.Option {
 	return opts
 }
 
-// addrs returns the members' addresses. It refuses an address that other hosts can reach, unless --allow-remote is given.
+// addrs returns the members' addresses. It rejects an address that other hosts can reach, unless
+// --allow-remote is given.
 func (s serving) addrs(ctx context.Context) ([]string, error) {
 	if s.members < 1 || s.members > maxMembers {
 		return nil, fmt.Errorf("--members %d: give 1 to %d", s.members, maxMembers)
@@ -235,7 +236,7 @@ func (s serving) addrs(ctx context.Context) ([]string, error) {
 	return s.portsFrom(ctx, "--listen", s.listen, s.members)
 }
 
-// portsFrom returns n addresses on consecutive ports, from the one that a flag has.
+// portsFrom returns n addresses on consecutive ports, starting with the flag's address.
 func (s serving) portsFrom(ctx context.Context, flag, addr string, n int64) (addrs []string, err error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -261,7 +262,8 @@ func (s serving) portsFrom(ctx context.Context, flag, addr string, n int64) (add
 	return addrs, nil
 }
 
-// serveHTTP serves the ports besides ZooKeeper's own that the flags ask for, and reports where they are. stop ends those that were begun.
+// serveHTTP serves the ports that the flags ask for besides ZooKeeper's own, and reports their
+// addresses. stop ends those that were begun.
 func (s serving) serveHTTP(ctx context.Context, srv zkServer, stderr io.Writer) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -302,7 +304,7 @@ func (s serving) serveHTTP(ctx context.Context, srv zkServer, stderr io.Writer) 
 	return stop, nil
 }
 
-// onlyHere refuses an address that other hosts can reach, unless that is allowed.
+// onlyHere rejects an address that other hosts can reach, unless that is allowed.
 func (s serving) onlyHere(ctx context.Context, flag, addr, host string) error {
 	if s.allowRemote {
 		return nil
@@ -315,7 +317,7 @@ func (s serving) onlyHere(ctx context.Context, flag, addr, host string) error {
 
 var errReachable = errors.New("other hosts can reach it")
 
-// isLoopback returns an error that says why other hosts may reach the address.
+// isLoopback returns an error with the reason why other hosts may reach the address.
 func isLoopback(ctx context.Context, host string) error {
 	if host == "" {
 		return errReachable

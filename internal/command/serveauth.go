@@ -1,6 +1,6 @@
 package command
 
-// TLS and SASL of serve: files that the flags name, read once, at the start.
+// TLS and SASL of serve: the files that the flags name, read once at the start.
 
 import (
 	"crypto/tls"
@@ -72,7 +72,7 @@ func (s serveAuth) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// readSASLUsers reads lines of user:password. Errors do not quote what they found.
+// readSASLUsers reads lines of user:password. Errors do not quote the content.
 func readSASLUsers(file string) (map[string]string, error) {
 	info, err := os.Stat(file)
 	if err != nil {

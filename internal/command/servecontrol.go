@@ -1,6 +1,7 @@
 package command
 
-// The control port of serve: what a test in Go does to a server of zktest, for tests in other languages. As toxiproxy's, it is HTTP.
+// The control port of serve: it lets tests in other languages do to a server what a test in Go does
+// to a server of zktest. Like toxiproxy's, it is HTTP.
 
 import (
 	"encoding/json"
@@ -57,7 +58,7 @@ func (c *control) handler() http.Handler {
 	mux := http.NewServeMux()
 	on := func(pattern string, do func(*http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Origin") != "" { // a page in somebody's browser
+			if r.Header.Get("Origin") != "" { // a page in a browser
 				http.Error(w, "not for browsers", http.StatusForbidden)
 				return
 			}
@@ -98,7 +99,7 @@ func answer(w http.ResponseWriter, what any) {
 	_ = json.NewEncoder(w).Encode(what)
 }
 
-// faultInfo is a fault as the port tells of it.
+// faultInfo is a fault as the port reports it.
 type faultInfo struct {
 	ID    int    `json:"id"`
 	Fault string `json:"fault"`
@@ -205,7 +206,7 @@ func (c *control) members(*http.Request) (any, error) {
 	return all, nil
 }
 
-// member does something to one server.
+// member acts on one server.
 func (c *control) member(r *http.Request) (any, error) {
 	n, err := strconv.Atoi(r.PathValue("id"))
 	if err != nil || n < 1 || n > len(c.srv.Addrs()) {

@@ -1,6 +1,6 @@
 package command
 
-// A group of shards: its plan, its members, and who holds which shard.
+// The shards command: the plan of a group, its members, and the holder of each shard.
 
 import (
 	"cmp"
@@ -49,7 +49,7 @@ Exit codes:
   123  refused: permissions, credentials, a certificate
   125  wrong usage, PATH is no group, its plan is damaged, or zklock itself failed`
 
-// shardGroup is what the flags of shards say.
+// shardGroup has the flags of shards.
 type shardGroup struct {
 	lister
 	printer
@@ -107,7 +107,7 @@ type groupEntry struct {
 	Shards      int           `json:"shards"`
 	PlanVersion *int32        `json:"plan_version,omitempty"` // missing if there is no plan
 	Held        int           `json:"held"`
-	Unowned     []int         `json:"unowned"` // shards that nobody holds
+	Unowned     []int         `json:"unowned"` // shards without a holder
 	Waiters     int           `json:"waiters"` // clients, for all shards
 	Imbalance   float64       `json:"imbalance"`
 	Members     []memberEntry `json:"members"`
@@ -126,7 +126,7 @@ type memberEntry struct {
 	Waits   int    `json:"waits"`
 }
 
-// shardEntry is a shard: who should own it, and who is in its queue.
+// shardEntry is a shard: its planned owner, and its queue.
 type shardEntry struct {
 	Shard   int     `json:"shard"`
 	Planned string  `json:"planned,omitempty"` // the name of a member
@@ -135,7 +135,7 @@ type shardEntry struct {
 	Queue   []entry `json:"queue"`
 }
 
-// waiters returns those who wait for the shard.
+// waiters returns the names of the clients that wait for the shard.
 func (e shardEntry) waiters() (names []string) {
 	for _, p := range e.Queue {
 		if !p.Holds {
@@ -282,7 +282,7 @@ func (g *groupEntry) memberRows() (present int, rows [][]string) {
 	return present, rows
 }
 
-// shardRows returns the table of the shards: all, or those that are not as the plan wants them.
+// shardRows returns the table of the shards: all, or those that deviate from the plan.
 func (g *groupEntry) shardRows(all bool) [][]string {
 	rows := [][]string{{"SHARD", "TOKEN", "PLANNED", "HOLDER", "WAITS"}}
 	for _, q := range g.Queues {
