@@ -59,7 +59,7 @@ func (l layout) plan() string           { return l.root + "/plan" }
 func (l layout) left(id string) string  { return l.members() + "/" + leftPrefix + id }
 func (l layout) shard(shard int) string { return fmt.Sprintf("%s/shards/%04d", l.path, shard) } // as NewMutex wants it
 
-// errorf wraps what a request returned. Then zklock.IsFinal knows what the servers refuse.
+// errorf wraps the error of a request, so that zklock.IsFinal recognizes a server's rejection.
 func (l layout) errorf(op string, err error) error {
 	if l.s.State() == zklock.Closed {
 		err = zklock.ErrClosed // go-zookeeper reports a lost connection
@@ -297,7 +297,7 @@ type written struct {
 	version int32
 }
 
-// reading is the answer to one read of the plan's node.
+// reading is the result of one read of the plan's node.
 type reading struct {
 	data    []byte
 	version int32
@@ -347,8 +347,7 @@ func (l layout) untilChanged(ctx context.Context, r reading) {
 	}
 }
 
-// candidate reads the node of a member. A node whose data is not that of a member is returned as
-// one without shards.
+// candidate reads the node of a member. Any other node is returned as a candidate without shards.
 func (l layout) candidate(conn *zk.Conn, node string) (c candidate, err error) {
 	data, _, err := conn.Get(l.members() + "/" + node)
 	if err == nil && json.Unmarshal(data, &c) != nil {
