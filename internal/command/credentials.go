@@ -170,7 +170,7 @@ func readAuthFile(file string) (string, error) {
 		return "", fmt.Errorf("--auth-file: %w", err)
 	}
 	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o007 != 0 {
-		return "", fmt.Errorf("--auth-file %s is open to everybody on this host (mode %#o): run chmod 600 on it, and change the password", file, mode.Perm())
+		return "", fmt.Errorf("--auth-file %s is accessible to every user of this host (mode %#o): run chmod 600 on it, and change the password", file, mode.Perm())
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
 	if err != nil {

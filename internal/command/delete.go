@@ -14,23 +14,24 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const deleteHelp = `Delete removes one node from the queue of the lock on PATH, and with it what its
-client holds or waits for. NODE is what ls prints, or the whole node, as in
-$ZKLOCK_NODE. What ls does not list is no lock node, and is refused. Stdout has
-the client. expire ends a session with all locks of a service; delete ends one.
+const deleteHelp = `Delete deletes one node from the queue of the lock on PATH, and so ends its
+client's hold, or its wait. NODE is a name that ls prints, or the whole node, as
+in $ZKLOCK_NODE. A node that ls does not list is not a lock node, and is
+rejected. Stdout has the client. expire ends a session with all locks of a
+service; delete ends one.
 
-The holder's lock ends without waiting for the holder: the next one gets it at
-once, or after the lock-delay, and the holder is notified only at its next
-heartbeat. Its lease does not protect it: that is what the fencing token is for. Ask
-the holder first: see revoke. A client whose node is deleted while it waits queues
-again, at the end.
+The holder's lock ends without waiting for the holder: the next client gets it
+at once, or after the lock-delay, and the holder is notified only at its next
+heartbeat. Its lease does not protect it: that is what the fencing token is for.
+Ask the holder first: see revoke. A client whose node is deleted while it waits
+queues again, at the end.
 
 Exit codes:
   0    the node was deleted
   1    there is no such node in the queue of PATH
   122  no server could be reached
-  123  refused: permissions, credentials, a certificate
-  125  wrong usage, such as a NODE that is no lock node, or zklock itself failed`
+  123  rejected: permissions, credentials, a certificate
+  125  wrong usage, such as a NODE that is not a lock node, or zklock itself failed`
 
 // deleting has the flags of delete.
 type deleting struct {
@@ -86,12 +87,12 @@ func (d *deleting) delete(ctx context.Context) error {
 			return err
 		}
 		if !d.yes {
-			return exitf(exitUsage, "%s: with this node %s: to delete it ends that without waiting for the client; nothing was done. Give --yes if that is meant", p.Node, isDoing(p, "holds", "waits for"))
+			return exitf(exitUsage, "%s: with this node %s: deleting it ends that without waiting for the client; nothing was done. Give --yes to confirm", p.Node, isDoing(p, "holds", "waits for"))
 		}
 		_, err = ask(ctx, d.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(p.Node, version) })
 		switch {
 		case err == nil, errors.Is(err, zk.ErrNoNode): // perhaps a response was lost
-			fmt.Fprintf(d.out, "%s is gone: with it %s\n", p.Node, isDoing(p, "held", "waited for"))
+			fmt.Fprintf(d.out, "%s was deleted: with it %s\n", p.Node, isDoing(p, "held", "waited for"))
 			return nil
 		case errors.Is(err, zk.ErrBadVersion): // another client wrote into it, as revoke does
 			continue

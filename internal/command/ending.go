@@ -79,7 +79,7 @@ const (
 
 // errRefused means that a server rejected the end of the session: it wants credentials that we do
 // not have, or resumes no sessions.
-var errRefused = errors.New("the server refused")
+var errRefused = errors.New("the server rejected the request")
 
 // end tries one server after the other, and returns nil when a server has confirmed that the
 // session has ended. It gives up one and a half session timeouts after the session's own client

@@ -52,11 +52,11 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 			return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(l.delayed))
 		case lerr != nil || l.nobody:
 		case o.shared && l.holder.Shared && l.writer.Node != "":
-			return exitf(exitNotAcquired, "%s: not acquired: somebody waits ahead, and shares with nobody: %s", o.path, describe(l.writer))
+			return exitf(exitNotAcquired, "%s: not acquired: a client that does not share the lock is queued before this run: %s", o.path, describe(l.writer))
 		default:
-			return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it: %s", o.path, l.heldBy())
+			return exitf(exitNotAcquired, "%s: not acquired: another client holds it: %s", o.path, l.heldBy())
 		}
-		return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it", o.path)
+		return exitf(exitNotAcquired, "%s: not acquired: another client holds it", o.path)
 	}
 	return classify(err)
 }
@@ -81,7 +81,7 @@ func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recip
 		}
 		return exitf(exitNotAcquired, "%s: not acquired: %w: %v", o.path, w, l)
 	case stood:
-		return exitf(exitNotAcquired, "%s: not acquired: %w; place %d in the queue when it was last listed, behind %s", o.path, w, e.Place, e.Predecessor)
+		return exitf(exitNotAcquired, "%s: not acquired: %w; position %d in the queue when it was last listed, behind %s", o.path, w, e.Place, e.Predecessor)
 	}
 	return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
 }

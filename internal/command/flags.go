@@ -56,22 +56,22 @@ type connection struct {
 func (c *connection) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&c.servers, "servers", "s", "", "ZooKeeper `servers`, host:port,host:port/chroot (default $"+envServers+")")
-	f.DurationVar(&c.sessionTimeout, "session-timeout", zklock.DefaultSessionTimeout, "session timeout to ask the servers for")
+	f.DurationVar(&c.sessionTimeout, "session-timeout", zklock.DefaultSessionTimeout, "session timeout to request from the servers")
 	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
 	f.StringVar(&c.authFile, "auth-file", "", "`file` with the credentials, user:password (default $"+envAuth+", the credentials themselves)")
-	f.StringVar(&c.sasl, "sasl", "", "prove who we are by this SASL `mechanism`: digest, which is DIGEST-MD5, or kerberos, in the build that has it (default: ZooKeeper's digest scheme, without SASL)")
+	f.StringVar(&c.sasl, "sasl", "", "authenticate by this SASL `mechanism`: digest, which is DIGEST-MD5, or kerberos, in the build that has it (default: ZooKeeper's digest scheme, without SASL)")
 	f.StringVar(&c.login.Keytab, "keytab", "", "`file` with the key of --principal, for Kerberos (default: the ticket cache of kinit)")
-	f.StringVar(&c.login.Principal, "principal", "", "whose key of the keytab it is: `name`@REALM")
+	f.StringVar(&c.login.Principal, "principal", "", "the principal with the key in the keytab: `name`@REALM")
 	f.StringVar(&c.login.Config, "krb5-conf", "", "`file` of Kerberos's settings (default $KRB5_CONFIG, or /etc/krb5.conf)")
-	f.BoolVar(&c.login.HostAsGiven, "krb5-host-as-given", false, "the servers' Kerberos name has the host of --servers, and no name from DNS (default: what krb5.conf says)")
-	f.StringVar(&c.login.ServerPrincipal, "server-principal", "", "the servers' Kerberos `name` (default: zookeeper/_HOST, of which _HOST stands for the host's name)")
+	f.BoolVar(&c.login.HostAsGiven, "krb5-host-as-given", false, "take the host of the servers' Kerberos name from --servers, and not from DNS (default: as set in krb5.conf)")
+	f.StringVar(&c.login.ServerPrincipal, "server-principal", "", "the servers' Kerberos `name` (default: zookeeper/_HOST, where _HOST is the host's name)")
 	f.BoolVar(&c.tls, "tls", false, "connect over TLS; the other --tls flags imply it")
-	f.StringVar(&c.tlsCA, "tls-ca", "", "`file` with the PEM certificates to trust in place of the system's")
+	f.StringVar(&c.tlsCA, "tls-ca", "", "`file` with the PEM certificates to trust instead of the system's")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` with the client's PEM certificate")
 	f.StringVar(&c.tlsKey, "tls-key", "", "`file` with the client's PEM key")
 	f.StringVar(&c.tlsServerName, "tls-server-name", "", "`name` that the servers' certificates must have (default: the host's name in --servers)")
-	f.StringVar(&c.logLevel, "log-level", "error", "what the ZooKeeper session logs to stderr: error, warn, info or debug")
-	f.StringVar(&c.logFormat, "log-format", logText, "how zklock and the ZooKeeper session write to stderr: text, or json, an object a line")
+	f.StringVar(&c.logLevel, "log-level", "error", "log level of the ZooKeeper session on stderr: error, warn, info or debug")
+	f.StringVar(&c.logFormat, "log-format", logText, "format of zklock's and the ZooKeeper session's lines on stderr: text, or json, one object per line")
 	_ = cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{logText, logJSON}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sasl", cobra.FixedCompletions([]string{saslDigest, saslKerberos}, cobra.ShellCompDirectiveNoFileComp))
@@ -175,7 +175,7 @@ type noChroot struct {
 }
 
 func (n noChroot) Error() string {
-	return fmt.Sprintf("the chroot %s of --servers is not there: make it", n.chroot)
+	return fmt.Sprintf("the chroot %s of --servers does not exist: create it", n.chroot)
 }
 func (n noChroot) Unwrap() error { return n.err }
 
@@ -227,7 +227,7 @@ func none(c *cobra.Command, args []string) error {
 func one(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%d arguments in place of one: give %s", len(args), what)
+			return fmt.Errorf("%d arguments instead of one: give %s", len(args), what)
 		}
 		return nil
 	}

@@ -41,7 +41,7 @@ func (t *taking) giveWay(hold *zklock.Hold) (over func() (wasAsked bool)) {
 				if h.Node() != hold.Node() {
 					continue
 				}
-				fmt.Fprintf(t.stderr, "zklock: %s (token %d): somebody asks for the lock: the command gets SIGTERM, and the lock is released when it has ended\n", t.path, hold.Token())
+				fmt.Fprintf(t.stderr, "zklock: %s (token %d): another client asks for the lock: the command gets SIGTERM, and the lock is released when it has ended\n", t.path, hold.Token())
 				t.runner.Send(syscall.SIGTERM)
 				was <- true
 				return

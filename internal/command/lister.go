@@ -66,7 +66,7 @@ func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 	case listed != nil:
 		return q, classify(listed)
 	case len(names) > 0:
-		fmt.Fprintf(l.stderr, "zklock: %s: nobody queues here; there are nodes below: zklock ls -r %s lists the locks among them\n", path, path)
+		fmt.Fprintf(l.stderr, "zklock: %s: the queue is empty; there are nodes below: zklock ls -r %s lists the locks among them\n", path, path)
 	}
 	return q, nil
 }
@@ -160,7 +160,7 @@ func (l *lister) semaphore(ctx context.Context, path string, names []string) (q 
 // the data as a limit, limitIn returns nil and describes the data.
 func limitIn(node string, data []byte) (limit *int, noLimit string) {
 	if len(data) != 4 || bigendian.BigEndian.Uint32(data) > maxSharedLimit {
-		return nil, fmt.Sprintf("%s has %q, which is no limit", node, data[:min(len(data), 40)])
+		return nil, fmt.Sprintf("%s has %q, which is not a limit", node, data[:min(len(data), 40)])
 	}
 	is := int(bigendian.BigEndian.Uint32(data))
 	return &is, ""

@@ -53,9 +53,9 @@ const (
 // The exit codes in the help: run can end with each, ls with few.
 const runExitCodes = `Exit codes:
   120      the lock was lost: COMMAND was ended, or had already ended by itself
-  121      not acquired: somebody else holds the lock; -E gives another code
+  121      not acquired: another client holds the lock; -E sets another code
   122      no server could be reached, or none has reported another holder
-  123      refused: permissions, credentials, a certificate, a quota, a lost chroot
+  123      rejected: permissions, credentials, a certificate, a quota, a deleted chroot
   125      wrong usage, or zklock itself failed
   126, 127 COMMAND cannot be run, was not found
   128+n    signal n ended COMMAND, or zklock while it waited
@@ -64,7 +64,7 @@ const runExitCodes = `Exit codes:
 const listExitCodes = `Exit codes:
   0    the queue was printed, an empty one too; with --watch, a signal ended it
   122  no server could be reached
-  123  refused: permissions, credentials, a certificate
+  123  rejected: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
 // exitError ends zklock with a code. Without an error nothing is printed.
@@ -144,9 +144,9 @@ func newRootCommand() *cobra.Command {
 		Use:   "zklock",
 		Short: "Run commands under ZooKeeper locks",
 		Long: `zklock runs commands under ZooKeeper locks: of all processes that name the same
-lock, on whatever host, one at a time runs its command. That is not once: three
-hosts that start the same command run it three times, in turn, unless --once names
-the run. Run has other kinds of lock, too: readers together, N at a time, or a
+lock, on any host, one at a time runs its command. Each of them runs it: three
+hosts that start the same command run it three times, unless --once names the
+run. Run has other kinds of lock, too: readers together, N at a time, or a
 leader.
 
   zklock run /locks/nightly -- ./backup.sh

@@ -60,10 +60,10 @@ func newMetricsFile(name, path string, elect bool, stderr io.Writer) (*metricsFi
 		return nil, exitf(exitUsage, "--metrics-file %s: the textfile collector reads files that end in %s: give such a name", name, metricsSuffix)
 	}
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return nil, exitf(exitUsage, "--metrics-file %s is there, and no file: give another name", name)
+		return nil, exitf(exitUsage, "--metrics-file %s exists, and is not a file: give another name", name)
 	}
 	if err := tryBeside(name); err != nil {
-		return nil, exitf(exitUsage, "--metrics-file %s: no file can be made in its directory: %w", name, bare(err))
+		return nil, exitf(exitUsage, "--metrics-file %s: no file can be created in its directory: %w", name, bare(err))
 	}
 	now := time.Now()
 	m.mu.report = runReport{path: path, file: filepath.Base(name), elect: elect, began: now, waits: now}
@@ -106,7 +106,7 @@ func (m *metricsFile) end(code int) {
 	select {
 	case <-written:
 	case <-time.After(m.within):
-		m.fail(fmt.Errorf("the file system did not answer within %v", m.within))
+		m.fail(fmt.Errorf("the file system did not respond within %v", m.within))
 	}
 }
 

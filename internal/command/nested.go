@@ -94,11 +94,11 @@ func (o *runOptions) checkOuter(ctx context.Context, s *zklock.Session, r recipe
 func (o *runOptions) waitsFor(h outerHold, permits, limit int64) string {
 	switch {
 	case o.shared && modeOf(nameOf(h.node)) == modeShared:
-		return "a run around this one reads, and this one would wait for it for ever as soon as a writer stands between them"
+		return "a run around this one reads, and this one would wait for it indefinitely as soon as a writer queues between them"
 	case o.semaphore == 0:
-		return "a run around this one holds the lock, and this one would wait for it for ever"
+		return "a run around this one holds the lock, and this one would wait for it indefinitely"
 	case permits+o.permits > limit:
-		return fmt.Sprintf("runs around this one have %d of the %d permits, and this one would wait for them for ever", permits, limit)
+		return fmt.Sprintf("runs around this one have %d of the %d permits, and this one would wait for them indefinitely", permits, limit)
 	}
 	return ""
 }

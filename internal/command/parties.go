@@ -162,7 +162,7 @@ type change struct {
 	Time          time.Time `json:"time"`
 	Path          string    `json:"path"`
 	Change        string    `json:"change"`
-	Place         int       `json:"place,omitempty"`
+	Position      int       `json:"position,omitempty"`
 	Permits       int       `json:"permits,omitempty"`
 	HeldSeconds   *float64  `json:"held_seconds,omitempty"`
 	WaitedSeconds *float64  `json:"waited_seconds,omitempty"`
@@ -180,7 +180,7 @@ func (c change) line(wide bool) string {
 	case c.WaitedSeconds != nil:
 		what += fmt.Sprintf(", waited %v", durationOf(*c.WaitedSeconds))
 	case c.Change == changeWaits:
-		what += fmt.Sprintf(", %d", c.Place)
+		what += fmt.Sprintf(", %d", c.Position)
 	}
 	if c.OrLonger {
 		what += " or longer"
@@ -232,7 +232,7 @@ func (pr *progress) next(v *picture, now time.Time) (changes []change) {
 			continue
 		}
 		next[s.key] = seen{s, now, !pr.isBegun || pr.isDark}
-		c := change{Change: changeWaits, Place: s.place}
+		c := change{Change: changeWaits, Position: s.place}
 		if s.holds {
 			c = change{Change: changeHolds, Permits: s.permits}
 		}

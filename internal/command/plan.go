@@ -23,7 +23,7 @@ func newPlan(mode zklock.LeaseMode, sessionTimeout, killAfter time.Duration) (su
 	// time since the read.
 	most := room - p.Margin - p.Poll
 	if most <= 0 {
-		return supervise.Plan{}, fmt.Errorf("the lease's room is too small to end a command in: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give a longer --session-timeout%s",
+		return supervise.Plan{}, fmt.Errorf("the lease's margin is too small to end a command: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give a longer --session-timeout%s",
 			sessionTimeout, mode, round(room), p.Margin+p.Poll, orSingle(mode))
 	}
 	if killAfter < 0 {
@@ -31,7 +31,7 @@ func newPlan(mode zklock.LeaseMode, sessionTimeout, killAfter time.Duration) (su
 		return p, nil
 	}
 	if killAfter >= most {
-		return supervise.Plan{}, fmt.Errorf("--kill-after %v does not fit into the lease's room: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give less than %v, or a longer --session-timeout%s",
+		return supervise.Plan{}, fmt.Errorf("--kill-after %v does not fit into the lease's margin: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give less than %v, or a longer --session-timeout%s",
 			killAfter, sessionTimeout, mode, round(room), p.Margin+p.Poll, round(most), orSingle(mode))
 	}
 	return p, nil

@@ -137,7 +137,7 @@ func childrenOf(ctx context.Context, s *zklock.Session, node string) []string {
 // select, otherwise "".
 func (f *recipeFlags) otherRecipe(children []string, isSemaphore bool) string {
 	if isSemaphore && f.semaphore == 0 {
-		return "this is the path of a semaphore: give --semaphore, or another PATH; or delete PATH/locks and PATH/leases, if nobody uses it any more"
+		return "this is the path of a semaphore: give --semaphore, or another PATH; or delete PATH/locks and PATH/leases, if no client uses it any more"
 	}
 	for _, name := range children {
 		mode := modeOf(name)
@@ -146,11 +146,11 @@ func (f *recipeFlags) otherRecipe(children []string, isSemaphore bool) string {
 		switch {
 		case !isQueued:
 		case f.semaphore > 0:
-			return fmt.Sprintf("%s is there, of another kind of lock: give the semaphore another PATH", name)
+			return fmt.Sprintf("%s belongs to another kind of lock: give the semaphore another PATH", name)
 		case mode == modeLatch:
-			return fmt.Sprintf("%s is there, of Curator's LeaderLatch: give another PATH", name)
+			return fmt.Sprintf("%s belongs to Curator's LeaderLatch: give another PATH", name)
 		case f.elect && (mode == modeShared || isKazoo || isWriter(name)):
-			return fmt.Sprintf("%s is there, of another kind of lock: give the election another PATH", name)
+			return fmt.Sprintf("%s belongs to another kind of lock: give the election another PATH", name)
 		}
 	}
 	return ""

@@ -69,7 +69,7 @@ func (r *runReport) String() string {
 	}
 	gauge("zklock_run_start_timestamp_seconds", "When the latest run began.", unixTime(r.began))
 	gauge(successMetric, "When a run last held the lock to its end, and COMMAND ended with exit code 0; 0 if none has.", unixTime(r.succeeded))
-	gauge("zklock_run_elect", "Whether the latest run stands for election: it holds the lock for as long as it leads.", number(r.elect))
+	gauge("zklock_run_elect", "Whether the latest run is a candidate: it holds the lock for as long as it leads.", number(r.elect))
 	gauge("zklock_run_acquired", "Whether the latest run got the lock.", number(r.acquired))
 	gauge("zklock_run_holds", "Whether the latest run holds the lock now.", number(r.holds))
 	gauge("zklock_run_lost", "Whether the latest run lost the lock before the release.", number(r.lost))

@@ -25,23 +25,24 @@ const revokeWait = 30 * time.Second
 // revokedData replaces the data of a holder's node when the holder is asked.
 const revokedData = "__REVOKE__"
 
-const revokeHelp = `Revoke asks the holder of the lock on PATH to give way, as Curator's Revoker does,
-waits for as long as --wait says, and says what came of it. It takes nothing away:
-the holder gives the lock back when it has ended its work, if it listens. A run
-listens with --revocable, a program with zklock's WithRevocation or Curator's
-makeRevocable. Nobody can tell from outside whether a holder does.
+const revokeHelp = `Revoke asks the holder of the lock on PATH to give way, as Curator's Revoker
+does, waits for the time of --wait, and reports the result. It takes nothing
+away: the holder releases the lock when it has ended its work, if it listens. A
+run listens with --revocable, a program with zklock's WithRevocation or
+Curator's makeRevocable. No other client can determine whether a holder does.
 
-If several hold, readers or permits of a semaphore, give the node of one with
---holder, as ls prints it, or --all-holders. The message takes the place of what
-the holder has written into its node: ls shows ` + revokedData + ` as WHO from then on.
+If there are several holders, readers or permits of a semaphore, give the node
+of one with --holder, as ls prints it, or --all-holders. The message replaces
+the data that the holder has written into its node: ls shows ` + revokedData + ` as WHO
+from then on.
 
 Exit codes:
-  0    the holder holds no longer: it has released, or died; with --wait 0, it
-       was asked
-  1    nobody was asked: nobody holds the lock, or the holder released before
-  121  the holder still holds the lock, and the wait is over
+  0    the lock is no longer held: the holder has released it, or died; with
+       --wait 0, the holder was asked
+  1    no client was asked: no client holds the lock, or the holder had released it
+  121  the holder still holds the lock, and the wait has ended
   122  no server could be reached
-  123  refused: permissions, credentials, a certificate
+  123  rejected: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
 // revoking has the flags of revoke.
@@ -80,7 +81,7 @@ func newRevokeCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.DurationVarP(&r.wait, "wait", "w", revokeWait, "how long to wait for the holder to give way; 0: only ask")
 	f.StringVar(&r.holder, "holder", "", "ask only the holder with this `NODE`, as ls or ls --wide prints it")
-	f.BoolVar(&r.all, "all-holders", false, "ask all, if several hold")
+	f.BoolVar(&r.all, "all-holders", false, "ask all holders")
 	for _, name := range []string{"wait", "holder"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
@@ -150,9 +151,9 @@ func (r *revoking) revoke(ctx context.Context) error {
 func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
 	if len(q.holders) == 0 {
 		if len(q.waiters) > 0 && !q.waiters[0].DelayUntil.IsZero() {
-			return nil, exitf(exitNoHolder, "%s: nobody was asked: %s", r.path, delayedUntil(q.waiters[0].DelayUntil))
+			return nil, exitf(exitNoHolder, "%s: no client was asked: %s", r.path, delayedUntil(q.waiters[0].DelayUntil))
 		}
-		return nil, exitf(exitNoHolder, "%s: nobody was asked: nobody holds it", r.path)
+		return nil, exitf(exitNoHolder, "%s: no client was asked: no client holds it", r.path)
 	}
 	if r.holder != "" {
 		for _, p := range q.holders {
@@ -160,10 +161,10 @@ func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
 				return []zklock.Participant{p}, nil
 			}
 		}
-		return nil, exitf(exitNoHolder, "%s: nobody was asked: no holder has the node %s; zklock ls --held %s lists those who hold", r.path, r.holder, r.path)
+		return nil, exitf(exitNoHolder, "%s: no client was asked: no holder has the node %s; zklock ls --held %s lists the holders", r.path, r.holder, r.path)
 	}
 	if n := len(holdsOf(q.holders)); n > 1 && !r.all {
-		return nil, exitf(exitUsage, "%s: %d hold it, and nobody was asked: give --holder with the NODE of one, as zklock ls --held %s prints it, or --all-holders", r.path, n, r.path)
+		return nil, exitf(exitUsage, "%s: %d clients hold it, and none was asked: give --holder with the NODE of one, as zklock ls --held %s prints it, or --all-holders", r.path, n, r.path)
 	}
 	return q.holders, nil
 }
@@ -202,7 +203,7 @@ func (r *revoking) ask(ctx context.Context, p zklock.Participant) (isThere bool,
 	}
 	again := ""
 	if string(p.Data) == revokedData {
-		again = ", which somebody had asked before"
+		again = ", which another client had asked before"
 	}
 	fmt.Fprintf(r.out, "%s: asked %s, node %s%s\n", r.path, whoIs(p), p.Node, again)
 	return true, nil
@@ -215,7 +216,7 @@ func (r *revoking) stillHeld(p zklock.Participant, err error) error {
 	case !errors.As(err, &w):
 		return classify(err)
 	case !r.s.State().Attached():
-		err := r.unreached(fmt.Errorf("%w, and there is no connection to a server now: nobody knows whether it is still held", w))
+		err := r.unreached(fmt.Errorf("%w, and there is no connection to a server now: it is not known whether it is still held", w))
 		return exitf(codeUnreached(err), "%s: %w", r.path, err)
 	}
 	return exitf(exitNotAcquired, "%s: still held, %v after it was asked, by %s, node %s: it has not ended its work yet, or does not listen, as zklock run --revocable does", r.path, w.after, whoIs(p), p.Node)
@@ -235,7 +236,7 @@ func whoIs(p zklock.Participant) string {
 		words = append(words, "session "+e.Session)
 	}
 	if words == nil {
-		return "a client that says nothing of itself"
+		return "an unknown client"
 	}
 	return strings.Join(words, ", ")
 }

@@ -48,7 +48,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		return exitf(exitUsage, "--leftovers %q: give end, leave or wait", o.leftovers)
 	}
 	if o.wait < 0 {
-		return exitf(exitUsage, "--wait %v is negative: give 0 or more, or leave it out to wait for ever", o.wait)
+		return exitf(exitUsage, "--wait %v is negative: give 0 or more, or leave it out to wait indefinitely", o.wait)
 	}
 	if o.killAfter >= 0 {
 		// Most mistakes show without a server. The final check uses the session timeout that the
@@ -86,7 +86,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 		opts = append(opts, zklock.WithCreateChroot(acl...))
 	}
-	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has answered"))) })
+	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has replied"))) })
 	t.s, err = o.connect(wctx, append(opts, zklock.WithLease(mode)))
 	if o.waited = !slow.Stop(); err != nil {
 		return o.explainConnect(ctx, err)
@@ -114,7 +114,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		if again == "" || !o.elect || ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(o.stderr, "zklock: %s; standing for election again\n", again)
+		fmt.Fprintf(o.stderr, "zklock: %s; campaigning again\n", again)
 		o.waited = true
 		o.report.wait()
 		runner.Dismiss()
@@ -248,7 +248,7 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 	if out.Lost != nil {
 		patience = time.Second // there is little to release
 	}
-	ctx, cut := context.WithTimeoutCause(context.Background(), patience, errors.New("no answer in time"))
+	ctx, cut := context.WithTimeoutCause(context.Background(), patience, errors.New("no reply in time"))
 	defer cut()
 	asked := false
 	t.runner.OnSignal(func(sig os.Signal) {

@@ -21,18 +21,19 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const runsHelp = `Runs lists the runs that --once has marked as done under the lock on PATH, in the
-order in which they were marked: the key, the token and the client of the run, and
-when it had succeeded, by the clock of its host. They are in the node PATH-done.
+const runsHelp = `Runs lists the runs that --once has marked as done under the lock on PATH, in
+the order in which they were marked: the key, the token and the client of the
+run, and when it succeeded, by the clock of its host. They are in the node
+PATH-done.
 
-With --forget KEY it removes the mark of one key, so that the next run with that key
-runs COMMAND again. It asks first, unless --yes is given.
+With --forget KEY it removes the mark of one key, so that the next run with that
+key runs COMMAND again. It asks first, unless --yes is given.
 
 Exit codes:
   0    the marks were printed, or the mark was removed
   1    there is no mark of KEY
   122  no server could be reached
-  123  refused: permissions, credentials, a certificate
+  123  rejected: permissions, credentials, a certificate
   125  wrong usage, no confirmation, or zklock itself failed`
 
 // doneRuns has the flags of runs.

@@ -79,7 +79,7 @@ func readSASLUsers(file string) (map[string]string, error) {
 		return nil, err
 	}
 	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o007 != 0 {
-		return nil, fmt.Errorf("%s is open to everybody on this host (mode %#o): run chmod 600 on it, and change the passwords", file, mode.Perm())
+		return nil, fmt.Errorf("%s is accessible to every user of this host (mode %#o): run chmod 600 on it, and change the passwords", file, mode.Perm())
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 
 const controlHelp = `GET    /faults                all faults, and how often each has fired
 POST   /faults                a fault as Go writes it: After(create).Path("/locks/*").Once().DropReply().Close()
-POST   /faults/ID/release     let go of what its Hold() holds
+POST   /faults/ID/release     release the requests that its Hold() holds
 DELETE /faults/ID             end it
 DELETE /faults                end all
 GET    /sessions
 POST   /sessions/ID/drop      cut its connection
 DELETE /sessions/ID           expire it
-POST   /freeze, /thaw         no answers, until /thaw
+POST   /freeze, /thaw         no replies, until /thaw
 GET    /members
-POST   /members/N/stop        its nodes and sessions stay, for
+POST   /members/N/stop        its nodes and sessions stay, until
 POST   /members/N/start
 POST   /members/N/isolate     cut it off from the other members
 POST   /members/N/freeze      stop it as a debugger would, until /thaw

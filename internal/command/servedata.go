@@ -69,7 +69,7 @@ func (s serveData) read() (*dataOnDisk, error) {
 	}
 	try, err := os.CreateTemp(s.dir, "."+dataFile)
 	if err != nil {
-		return nil, fmt.Errorf("%s: no file can be made in it: %w", s.dir, bare(err))
+		return nil, fmt.Errorf("%s: no file can be created in it: %w", s.dir, bare(err))
 	}
 	_, _ = try.Close(), os.Remove(try.Name())
 	info, err := os.Stat(s.file())

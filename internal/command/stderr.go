@@ -185,7 +185,7 @@ func newAsideWriter(w io.Writer) *asideWriter {
 		close(ready)
 		for s := range a.said {
 			if s.missing > 0 {
-				_, _ = fmt.Fprintf(w, "zklock: lines that nobody read in time are missing here: %d\n", s.missing)
+				_, _ = fmt.Fprintf(w, "zklock: lines that were not read in time are missing here: %d\n", s.missing)
 			}
 			if len(s.text) > 0 {
 				_, _ = w.Write(s.text) // the reader may have ended

@@ -135,7 +135,7 @@ func (l queueLook) ourPlace() string {
 	case l.listed > 0:
 		place += fmt.Sprintf(", we were number %d when it was last listed", l.listed)
 	case l.waiting == 0:
-		place = "nobody is in the queue"
+		place = "the queue is empty"
 	}
 	return place
 }

@@ -90,7 +90,7 @@ func (l *lister) sayConnection(ctx context.Context) {
 		switch {
 		case c.State == zklock.Suspended && !isDark:
 			isDark = true
-			fmt.Fprintln(l.stderr, "zklock: the connection is lost: what changes now is printed when a server can be reached")
+			fmt.Fprintln(l.stderr, "zklock: the connection is lost: changes are printed when a server can be reached")
 		case c.State.Attached() && isDark:
 			isDark = false
 			fmt.Fprintln(l.stderr, "zklock: connected again")
@@ -234,7 +234,7 @@ func (f *follower) show(ctx context.Context, now time.Time) error {
 			return err
 		}
 		if !isMissing {
-			fmt.Fprintf(f.l.stderr, "zklock: %s: nobody is in the queue\n", f.progress.path)
+			fmt.Fprintf(f.l.stderr, "zklock: %s: the queue is empty\n", f.progress.path)
 		}
 	}
 	return f.print(changes)
