@@ -66,7 +66,7 @@ var (
 	// ErrMembers: a member is present, so the number of shards cannot be changed.
 	ErrMembers = errors.New("the group has members")
 
-	errLayout = errors.New("not a group of shards that this program knows")
+	errLayout = errors.New("not a group of shards that this program supports")
 	errPlan   = errors.New("not a plan that this program can follow")
 )
 

@@ -76,7 +76,7 @@ func (l layout) number() (int, error) {
 	}
 	data, _, err := l.s.Conn().Get(l.root)
 	if errors.Is(err, zk.ErrNoNode) {
-		err = fmt.Errorf("%w: there is no node %s, which the first member makes", errLayout, l.root)
+		err = fmt.Errorf("%w: there is no node %s, which the first member creates", errLayout, l.root)
 	}
 	set := settings{}
 	if err == nil {

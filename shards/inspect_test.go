@@ -75,7 +75,7 @@ func TestVirtual_Inspect_NoGroup(t *testing.T) {
 		inspect := func() (Snapshot, error) { return Inspect(t.Context(), s, groupPath) }
 		_, err := inspect()
 		require.ErrorIs(t, err, errLayout)
-		require.EqualError(t, err, "zklock: shards: inspect /orders/workers: not a group of shards that this program knows: there is no node /orders/workers, which the first member makes")
+		require.EqualError(t, err, "zklock: shards: inspect /orders/workers: not a group of shards that this program knows: there is no node /orders/workers, which the first member creates")
 		for _, p := range []string{"/orders", groupPath} {
 			_, err := w.srv.Create(p, nil, 0)
 			require.NoError(t, err)

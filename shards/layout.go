@@ -145,9 +145,9 @@ func parseSettings(data []byte) (set settings, err error) {
 	err = json.Unmarshal(data, &set)
 	switch {
 	case set.Format > format: // whatever else is there
-		return set, fmt.Errorf("%w: the group has format %d, and this program knows %d: update the program", errLayout, set.Format, format)
+		return set, fmt.Errorf("%w: the group has format %d, and this program supports %d: update the program", errLayout, set.Format, format)
 	case err != nil, set.Format < 1, set.Shards < 1:
-		return set, fmt.Errorf("%w: the node's data %.40q is not that of a group: give the path of a group, or a new one a path of its own", errLayout, data)
+		return set, fmt.Errorf("%w: the node's data %.40q does not belong to a group: give the path of a group, or a new one a path of its own", errLayout, data)
 	}
 	return set, nil
 }
@@ -250,7 +250,7 @@ func parsePlan(data []byte) (p plan, err error) {
 	isBad := func(i int) bool { return i < nobody || i >= len(p.Members) }
 	switch {
 	case p.Format > format: // whatever else is there
-		return plan{}, fmt.Errorf("%w: it has format %d, and this program knows %d: update the program", errPlan, p.Format, format)
+		return plan{}, fmt.Errorf("%w: it has format %d, and this program supports %d: update the program", errPlan, p.Format, format)
 	case err != nil, p.Format < 1, slices.ContainsFunc(p.Shards, isBad):
 		return plan{}, fmt.Errorf("%w: %.40q…: set the node's data to that of an earlier plan, or to none for a new plan", errPlan, data)
 	}

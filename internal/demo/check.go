@@ -97,9 +97,9 @@ func (f facts) overlap() (string, error) {
 		}
 	}
 	if turns < 3 {
-		return "", fmt.Errorf("only %d turns", turns)
+		return "", fmt.Errorf("only %d holds", turns)
 	}
-	return fmt.Sprintf("%d turns in order, by %d writes at the resource", turns, n), nil
+	return fmt.Sprintf("%d holds in order, by %d writes to the resource", turns, n), nil
 }
 
 // endsBelief are the events after which a worker no longer believes that it holds; a stopped worker
@@ -131,7 +131,7 @@ func (f facts) beliefs() (string, error) {
 		}
 	}
 	if len(tokens) < 2 {
-		return "", errors.New("there was no hand-over")
+		return "", errors.New("there was no handoff")
 	}
 	return fmt.Sprintf("%d holds, at least %.1fms apart; tokens grow, %d to %d",
 		len(tokens), float64(least.Microseconds())/1000, tokens[0], holder.Token), nil
@@ -194,10 +194,10 @@ func (f facts) stale() (string, error) {
 		case e.Kind == refused && e.Token == was.Token:
 			tried = true
 		case e.Kind == notified && tried:
-			return fmt.Sprintf("%s stopped for %.2fs, refused; saw the loss after %.0fms",
+			return fmt.Sprintf("%s stopped for %.2fs, rejected; saw the loss after %.0fms",
 				was.Who, on.At.Sub(was.At).Seconds(), float64(e.At.Sub(on.At).Microseconds())/1000), nil
 		default:
-			return "", fmt.Errorf("after %s was stopped: %s, refused before: %t", was.Who, e.Kind, tried)
+			return "", fmt.Errorf("after %s was stopped: %s, rejected before: %t", was.Who, e.Kind, tried)
 		}
 	}
 	return "", fmt.Errorf("%s has not noticed the loss", was.Who)
@@ -220,7 +220,7 @@ func (f facts) clean() (string, error) {
 		return "", fmt.Errorf("%d workers did not end in order", len(running))
 	}
 	if f.left > 0 {
-		return "", fmt.Errorf("%d nodes in the queue, and nobody there", f.left)
+		return "", fmt.Errorf("%d nodes in the queue, and no client that is alive", f.left)
 	}
 	return "all workers have ended, the queue is empty", nil
 }

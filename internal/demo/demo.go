@@ -26,7 +26,7 @@ const (
 	queues   = "queues"
 	holds    = "HOLDS"
 	writes   = "writes"
-	looks    = "looks: it holds" // and is about to write
+	looks    = "checks: it holds" // and is about to write
 	notified = "NOTIFIED: lost"
 	releases = "releases" // it has stopped working
 
@@ -179,7 +179,7 @@ func (d *demo) scenes(ctx context.Context) error {
 
 	if !canStop {
 		d.title("Left out: a holder that is stopped. This system cannot stop a process")
-	} else if err := d.scene(ctx, "The holder is stopped between look and write: only the token can help",
+	} else if err := d.scene(ctx, "The holder is stopped between check and write: only the token can help",
 		func(g event, p *process) error {
 			if err := d.until(ctx, g, looks, orderDawdle); err != nil {
 				return err
@@ -341,9 +341,9 @@ func (d *demo) add(e event) (taken bool) {
 	note := ""
 	if e.Kind == writes {
 		if e.Token < d.seen {
-			note = fmt.Sprintf("refuses %d < %d", e.Token, d.seen)
+			note = fmt.Sprintf("rejects %d < %d", e.Token, d.seen)
 			if d.gullible {
-				note = fmt.Sprintf("takes %d < %d", e.Token, d.seen)
+				note = fmt.Sprintf("accepts %d < %d", e.Token, d.seen)
 			} else {
 				e.Kind = refused
 			}

@@ -23,7 +23,7 @@ var lanes = map[string]string{
 func (s *screen) head(sessionTimeout time.Duration) {
 	fmt.Fprintf(s.w, "A ZooKeeper server in this process. When a holder dies, the next one waits\nuntil its session ends, for %v.\n\n", sessionTimeout)
 	fmt.Fprintf(s.w, "%8s%-17s%-17s%-17s%s\n%8s%s\n", "", names[0], names[1], names[2], "the resource", "",
-		"# holds   . waits   - stopped                      A: takes A's write")
+		"# holds   . waits   - stopped                      A: accepts A's write")
 }
 
 // row prints an event of one worker, and the state of each other worker.

@@ -23,7 +23,7 @@ const (
 	orderFinish  = "finish"  // end
 )
 
-var answers = map[bool]string{true: "taken", false: "refused"}
+var answers = map[bool]string{true: "accepted", false: "rejected"}
 
 const (
 	writeEvery = 150 * time.Millisecond

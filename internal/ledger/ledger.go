@@ -94,7 +94,7 @@ func (l *Ledger) Granted(lock, client string, h Hold) bool {
 				continue
 			}
 			if old.hold.Err() == nil && !l.excusedLocked(old.client, old.hold) { // Err compares the clock
-				l.errorf("I5: %s granted with token %d while the holder of token %d believes, for another %v", lock, h.Token(), old.hold.Token(),
+				l.errorf("I5: %s granted with token %d while the holder of token %d believes that it holds, for another %v", lock, h.Token(), old.hold.Token(),
 					time.Until(old.hold.Deadline()))
 			}
 		}
@@ -162,7 +162,7 @@ func (l *Ledger) Pausing(client string) (resumed func() (firstLooks int)) {
 			case old.hold.Err() != nil:
 				firstLooks++
 			case !l.excusedLocked(old.client, old.hold):
-				l.errorf("I5: %s stood still and believes in token %d, for another %v, although another was granted meanwhile", client, old.hold.Token(),
+				l.errorf("I5: %s was paused and believes in token %d, for another %v, although another was granted meanwhile", client, old.hold.Token(),
 					time.Until(old.hold.Deadline()))
 			}
 		}

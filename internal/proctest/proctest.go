@@ -203,7 +203,7 @@ func Eventually(t testing.TB, what string, cond func() bool) {
 	deadline := time.Now().Add(Patience)
 	for !cond() {
 		if time.Now().After(deadline) {
-			require.FailNow(t, "in vain waited until "+what)
+			require.FailNow(t, "waited in vain until "+what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -272,7 +272,7 @@ func RequireAllGone(t testing.TB, who map[int]bool) {
 	t.Helper()
 	require.NotEmpty(t, who)
 	for pid := range who {
-		Eventually(t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return Gone(pid) })
+		Eventually(t, "process "+strconv.Itoa(pid)+" has ended", func() bool { return Gone(pid) })
 	}
 }
 

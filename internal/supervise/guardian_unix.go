@@ -352,7 +352,7 @@ func (g *guardian) nameLeft(what string) {
 	}
 	if names := g.kin.names(); names != "" {
 		g.named = true
-		g.wire.send(report{Left: what + " what the command left running: " + names})
+		g.wire.send(report{Left: what + " processes that the command left running: " + names})
 	}
 }
 
@@ -421,7 +421,7 @@ func (g *guardian) kill() {
 func (g *guardian) despair(n Moment) {
 	if !g.despaired && n.Sub(g.killed) >= 5*time.Second {
 		g.despaired = true
-		fmt.Fprintf(g.out, "zklock: %s: what runs under the lock does not die of SIGKILL: it waits for a device, or belongs to another user\n", g.start.Name)
+		fmt.Fprintf(g.out, "zklock: %s: a process under the lock survives SIGKILL: it waits for a device, or belongs to another user\n", g.start.Name)
 	}
 }
 

@@ -78,7 +78,7 @@ type guardianProcess struct {
 func (r *Runner) Run(j Job) Outcome {
 	s := &supervisor{Job: j, runner: r, sigs: r.kept, came: repeats{}}
 	if runtime.GOOS == "linux" && !seesDescendants() {
-		fmt.Fprintf(s.runner.out, "zklock: %s: without the /proc of this PID namespace, what leaves the command's process group is not ended\n", s.Name)
+		fmt.Fprintf(s.runner.out, "zklock: %s: without the /proc of this PID namespace, processes that leave the command's process group are not ended\n", s.Name)
 	}
 	if err := s.startGuardian(); err != nil {
 		return Outcome{Err: fmt.Errorf("cannot start the guardian process: %w", err)}
