@@ -38,7 +38,6 @@ type settings struct {
 	Shards int `json:"shards"`
 }
 
-// candidate is the data of a member's node.
 type candidate struct {
 	Member
 	Shards int `json:"shards"` // the number that it was given
@@ -200,7 +199,6 @@ func (l layout) adopt(n int, version int32) error {
 	return err
 }
 
-// repair creates the nodes below PATH that are missing.
 func (l layout) repair() error {
 	for _, op := range l.parts() {
 		if _, err := l.s.Conn().Create(op.(*zk.CreateRequest).Path, nil, 0, l.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
@@ -291,7 +289,6 @@ func (l layout) plans(ctx context.Context) iter.Seq2[written, error] {
 	}
 }
 
-// written is a plan with the version of its node.
 type written struct {
 	plan
 	version int32
@@ -305,7 +302,6 @@ type reading struct {
 	events  <-chan zk.Event
 }
 
-// planW reads the plan and watches it.
 func (l layout) planW() (r reading, err error) {
 	var stat *zk.Stat
 	if r.data, stat, r.events, err = l.s.Conn().GetW(l.plan()); errors.Is(err, zk.ErrNoNode) {

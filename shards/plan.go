@@ -32,7 +32,6 @@ type plan struct {
 	Shards  []int    `json:"shards"`  // the index in Members of each shard's owner, or nobody
 }
 
-// owner returns the member to which the plan assigns the shard.
 func (p plan) owner(shard int) (Member, bool) {
 	if shard < 0 || shard >= len(p.Shards) || p.Shards[shard] == nobody {
 		return Member{}, false
@@ -145,7 +144,6 @@ func seatsOf(present, kept []Member) (seats []seat) {
 	return seats
 }
 
-// takes reports whether the member can be given shards.
 func (s *seat) takes() bool { return !s.stays && s.Weight > 0 }
 
 // setQuotas divides the n shards, apart from the shards of members that stay as they are, by

@@ -226,7 +226,6 @@ func (p *planner) members(conn *zk.Conn) (present []Member, err error) {
 	return present, nil
 }
 
-// sequence returns the number at the end of a node's name.
 func sequence(node string) string { return node[max(0, len(node)-10):] }
 
 // read reads the nodes that are new, and forgets those that were deleted.

@@ -139,7 +139,6 @@ func (w *worker) loop() {
 	}
 }
 
-// outcome is the end of a round.
 type outcome struct {
 	err      error // of the lock
 	workErr  error // of the function

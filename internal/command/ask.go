@@ -14,7 +14,7 @@ import (
 )
 
 // ask sends a read request, and sends it again when the connection is lost. When ctx ends, ask
-// returns its cause; a request without a reply then ends with the Session.
+// returns its cause; a request without a reply ends with the Session.
 func ask[T any](ctx context.Context, s *zklock.Session, read func(c *zk.Conn) (T, error)) (v T, err error) {
 	type answer struct {
 		v   T
@@ -44,8 +44,8 @@ func ask[T any](ctx context.Context, s *zklock.Session, read func(c *zk.Conn) (T
 	}
 }
 
-// exists reports whether there is a node at an absolute path. A server without the node may lag
-// behind the server that created it, so exists asks again after a sync.
+// exists reports whether there is a node at an absolute path. A server without it may lag behind
+// the one that created it, so exists asks again after a sync.
 func exists(ctx context.Context, s *zklock.Session, path string) (bool, error) {
 	return ask(ctx, s, func(c *zk.Conn) (bool, error) {
 		there, _, err := c.Exists(path)

@@ -99,9 +99,8 @@ func (c credentials) open() (_ credentials, err error) {
 	return c, err
 }
 
-// fromFile reads the file again, because it may have a new password by now. If it cannot be used,
-// for example because it is being replaced, the credentials are those with which the process
-// started.
+// fromFile reads the file again, because it may have a new password. If it cannot be used, for
+// example while it is being replaced, the credentials are those with which the process started.
 func (c credentials) fromFile(context.Context) (user, password string, err error) {
 	auth, err := readAuthFile(c.File)
 	if err != nil {
@@ -145,9 +144,9 @@ func (c credentials) forOne(deadline time.Time, server string) (shown expire.Cre
 	return shown, err
 }
 
-// userAndPassword reads "user:password" from the auth file or, without one, from the environment.
-// There is no flag for a password, because every user of the host can read a process's arguments.
-// Errors do not quote the content.
+// userAndPassword reads "user:password" from the auth file, or else from the environment. There is
+// no flag for a password, because every user of the host can read arguments. Errors do not quote
+// the content.
 func (c *connection) userAndPassword() (string, error) {
 	if c.authFile == "" {
 		auth := strings.TrimRight(os.Getenv(envAuth), "\r\n") // a password may end in a space

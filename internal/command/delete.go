@@ -33,7 +33,6 @@ Exit codes:
   123  rejected: permissions, credentials, a certificate
   125  wrong usage, such as a NODE that is not a lock node, or zklock itself failed`
 
-// deleting has the flags of delete.
 type deleting struct {
 	lister
 	path string

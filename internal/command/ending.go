@@ -1,7 +1,6 @@
 package command
 
-// The end of a ZooKeeper session by a process other than the one that opened it: by the guardian,
-// when zklock was killed.
+// The end of a killed zklock's ZooKeeper session by another process, the guardian.
 
 import (
 	"context"
@@ -32,7 +31,6 @@ type ending struct {
 	Delay time.Duration // the lock-delay, which begins with the end of the session; 0 for none
 }
 
-// ending returns the current values.
 func (c *connection) ending(lock string) *ending {
 	return &ending{Key: c.key(), Creds: c.creds(), TLS: c.forGuardian(), Lock: lock}
 }
@@ -49,8 +47,8 @@ func (e *ending) will() []byte {
 	return b
 }
 
-// carryOut ends the ZooKeeper session of a zklock that was killed, so that the next holder need not
-// wait until it expires. The guardian calls it.
+// carryOut, called by the guardian, ends the ZooKeeper session of a zklock that was killed, so that
+// the next holder need not wait until it expires.
 func carryOut(will []byte, since supervise.Moment) {
 	var e ending
 	if err := json.Unmarshal(will, &e); err != nil {
@@ -81,9 +79,9 @@ const (
 // not have, or resumes no sessions.
 var errRefused = errors.New("the server rejected the request")
 
-// end tries one server after the other, and returns nil when a server has confirmed that the
-// session has ended. It gives up one and a half session timeouts after the session's own client
-// died: by then the session has expired. (By default a tick is half of the shortest timeout.)
+// end tries one server after the other, and returns nil when one has confirmed the end of the
+// session. It gives up one and a half session timeouts after the session's own client died: by then
+// the session has expired. (By default a tick is half of the shortest timeout.)
 //
 // After an attempt without a response in time, the next one gets twice the time, as in
 // expire.Session.

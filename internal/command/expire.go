@@ -61,7 +61,7 @@ Exit codes:
 				return err
 			}
 			c.servers, _, _ = strings.Cut(c.servers, "/") // sessions have no chroot
-			// Opening our own session finds a server that serves, or returns the reason.
+			// Our own session finds a server that serves, or the error has the reason.
 			s, err := c.connect(cmd.Context(), append(opts, zklock.WithLease(zklock.SingleServerLease())))
 			if err != nil {
 				return err
@@ -88,7 +88,7 @@ Exit codes:
 }
 
 // parseSession reads a session id: hexadecimal with 0x, as zklock and the servers print it, or
-// decimal, as clients have it, with a minus sign if it is signed there.
+// decimal, as clients print it, perhaps with a minus sign.
 func parseSession(s string) (uint64, error) {
 	var id uint64
 	var err error

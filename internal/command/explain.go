@@ -27,8 +27,8 @@ func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 	return err
 }
 
-// explainAcquire does the same for the error of a wait. It reports if there was no connection to a
-// server when the wait ended.
+// explainAcquire does the same for the error of a wait, and reports if no server was connected at
+// its end.
 func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r recipe, err error) error {
 	var i interrupted
 	var w errWaited
@@ -61,8 +61,8 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 	return classify(err)
 }
 
-// explainWait explains a wait that --wait ended while there was a connection to a server. If no
-// server has reported a predecessor, it is not known whether another client holds the lock.
+// explainWait explains a wait that --wait ended while a server was connected. If no server has
+// reported a predecessor, it is not known whether another client holds the lock.
 func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recipe, err error, w errWaited) error {
 	var e *zklock.Error
 	if !errors.As(err, &e) || e.Place == 0 {

@@ -30,7 +30,6 @@ const (
 	envAuth    = "ZKLOCK_AUTH"
 )
 
-// connection has the connection flags.
 type connection struct {
 	servers        string
 	sessionTimeout time.Duration
@@ -117,7 +116,6 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 	return append(opts, overTLS...), nil
 }
 
-// connect opens the session within the connect timeout.
 func (c *connection) connect(ctx context.Context, opts []zklock.Option) (*zklock.Session, error) {
 	cctx, cancel := context.WithTimeoutCause(ctx, c.connectTimeout, errNoServer{c.connectTimeout})
 	defer cancel()
@@ -179,8 +177,8 @@ func (n noChroot) Error() string {
 }
 func (n noChroot) Unwrap() error { return n.err }
 
-// refused reports whether the error is a server's rejection: one of the ZooKeeper client's errors,
-// or a code that the client has no error for, such as the code of an exceeded quota.
+// refused reports whether a server has rejected the request: with one of the ZooKeeper client's
+// errors, or with a code for which the client has none, such as the code of an exceeded quota.
 func refused(err error) bool {
 	for _, no := range []error{
 		zklock.ErrAuthFailed, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments,
@@ -197,8 +195,8 @@ func refused(err error) bool {
 var flagOf = strings.NewReplacer("WithSessionTimeout", "--session-timeout", "QuorumLease", "--leader-ping",
 	"SingleServerLease()", "--lease single", "WithDigest", "--auth-file", "DigestMD5Func", "--auth-file", "DigestMD5", "--auth-file", "another Connect with WithCreateChroot", "another run with --create-chroot")
 
-// trim removes the name of one of our packages from the beginning of a message, because the
-// command's own name is there already, and replaces options by flags.
+// trim removes our package's name from the beginning of a message, because the command's own name
+// is there already, and replaces options by flags.
 func trim(err error) error {
 	for _, name := range []string{"zklock: ", "zktest: "} {
 		if s, ok := strings.CutPrefix(err.Error(), name); ok {

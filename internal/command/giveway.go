@@ -27,8 +27,8 @@ func (o *runOptions) heard(h *zklock.Hold) {
 }
 
 // giveWay sends COMMAND SIGTERM when another client asks for its hold, as if zklock had got the
-// signal: COMMAND decides how, and how fast, it ends. over is called when COMMAND has ended, and
-// reports whether it was asked to.
+// signal: COMMAND decides how, and how fast, it ends. Call over when COMMAND has ended; it reports
+// whether COMMAND was asked.
 func (t *taking) giveWay(hold *zklock.Hold) (over func() (wasAsked bool)) {
 	if !t.revocable {
 		return func() bool { return false }

@@ -17,7 +17,6 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// lister reads queues over its own session.
 type lister struct {
 	connection
 	s      *zklock.Session
@@ -156,8 +155,8 @@ func (l *lister) semaphore(ctx context.Context, path string, names []string) (q 
 	return q, nil
 }
 
-// limitIn reads the data of a node that should have a semaphore's limit. If no semaphore accepts
-// the data as a limit, limitIn returns nil and describes the data.
+// limitIn reads a semaphore's limit from the data of its node. If no semaphore accepts the data,
+// limitIn returns nil and describes the data.
 func limitIn(node string, data []byte) (limit *int, noLimit string) {
 	if len(data) != 4 || bigendian.BigEndian.Uint32(data) > maxSharedLimit {
 		return nil, fmt.Sprintf("%s has %q, which is not a limit", node, data[:min(len(data), 40)])
@@ -222,9 +221,8 @@ func (l *lister) within(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { late.Stop(); cancel(nil) }
 }
 
-// locks returns the locks on path and below, in the order of their paths. It leaves out paths that
-// it may not read, and reports them on stderr. Then it returns the rest with an error that has only
-// the exit code.
+// locks returns the locks on path and below, in the order of their paths. Paths that it may not
+// read are left out and reported on stderr; then the error has only the exit code.
 func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err error) {
 	root, denied := chrootOf(l.servers), false
 	var walk func(path string) error

@@ -64,7 +64,6 @@ With --json, --watch prints one object per line, with "change": "holds",
 
 ` + listExitCodes
 
-// listing has the flags of ls.
 type listing struct {
 	lister
 	printer
@@ -113,7 +112,6 @@ func (l *listing) checkArgs(cmd *cobra.Command, args []string) error {
 	return one("the PATH of a lock, such as /locks/nightly, or --recursive /; with --watch, one or more")(cmd, args)
 }
 
-// check returns a usage error. given reports whether a flag was given.
 func (l *listing) check(paths []string, given func(string) bool) error {
 	for _, path := range paths {
 		if l.recursive && path == "/" {

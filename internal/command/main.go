@@ -94,7 +94,6 @@ func Main() {
 	exit(execute(os.Args[1:], os.Stdout, stderr()))
 }
 
-// execute runs one command line and returns the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
@@ -124,7 +123,6 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	return e.code
 }
 
-// codeOf returns the exit code of a command that returned this error.
 func codeOf(err error) int {
 	var e *exitError
 	var i interrupted

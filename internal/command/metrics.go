@@ -84,8 +84,8 @@ func (m *metricsFile) now(change func(r *runReport, now time.Time)) {
 	m.writes.Go(m.write)
 }
 
-// noHoldYet has the file report that the latest run holds nothing yet, because a run that was
-// killed may have left another value there. Where runs cannot lock the file, another one may hold.
+// noHoldYet has the file report that the latest run holds nothing yet, because a killed run may
+// have left another value there. Where runs cannot lock the file, another one may hold.
 func (m *metricsFile) noHoldYet() {
 	if locksBeside {
 		m.now(func(*runReport, time.Time) {})
@@ -169,7 +169,6 @@ func (m *metricsFile) take() (r runReport, err error) {
 	}
 }
 
-// fail reports an error once.
 func (m *metricsFile) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 // locksBeside reports whether runs can lock the file.
 const locksBeside = true
 
-// lockBeside locks the side file of a metrics file until the returned file is closed, by the end of
-// the process at the latest. It returns nil if another run has it. The side file stays: if it were
-// removed, two runs could each lock one of that name. A file system without locks has none.
+// lockBeside locks the side file of a metrics file until the returned file is closed or the process
+// ends. It returns nil if another run has it. The side file stays: if it were removed, two runs
+// could each lock one of that name. A file system without locks has none.
 func lockBeside(name string) (*os.File, error) {
 	side := besideName(name, "lock")
 	// The file may be another user's. Opening a pipe without a writer would block.

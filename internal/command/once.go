@@ -35,12 +35,11 @@ func (o *runOptions) checkOnce(given func(string) bool) error {
 	return nil
 }
 
-// errNodeDeleted ends the wait of stay.
 var errNodeDeleted = errors.New("another client deleted the lock node")
 
-// stay waits, when the lock is released except for its node, until --hold-at-least has passed. It
-// stops earlier, and reports that, if a signal arrives, the session is lost or the node is deleted.
-// The end of zklock ends the session, and deletes the node with it.
+// stay waits, when all but the lock node is released, until --hold-at-least has passed. It stops
+// earlier, with a message, if a signal arrives, the session is lost or the node is deleted. The end
+// of zklock ends the session, and deletes the node with it.
 func (t *taking) stay(hold *zklock.Hold, granted time.Time) {
 	until := granted.Add(t.atLeast)
 	if t.atLeast == 0 || !time.Now().Before(until) {
@@ -119,8 +118,8 @@ func (t *taking) isDone(ctx context.Context) (bool, error) {
 var errFailed = errors.New("the command failed")
 
 // runCommand runs the command under the hold. With --once it does so only if the key is not marked,
-// and then marks it. err has all errors apart from the outcome: it is nil if the command has run,
-// and is marked or has failed.
+// and then marks it. err is nil if the command has run, and is marked or has failed; the outcome
+// describes its end.
 func (t *taking) runCommand(hold *zklock.Hold) (out supervise.Outcome, err error) {
 	if t.once == "" {
 		return t.runner.Run(t.job(t.program, hold, t.plan)), nil

@@ -149,7 +149,6 @@ func (v *picture) members(root string, names, markers []string) []queue.Member {
 	return ms
 }
 
-// The kinds of change.
 const (
 	changeHolds       = "holds"
 	changeWaits       = "waits"
@@ -260,7 +259,6 @@ func (pr *progress) next(v *picture, now time.Time) (changes []change) {
 	return append(gone, changes...)
 }
 
-// of completes a change.
 func (pr *progress) of(c change, s party, v *picture, now time.Time) change {
 	s.p.Holds, s.p.Age = c.Change == changeHolds, now.Sub(s.p.Created)
 	c.Time, c.Path, c.entry = now, pr.path, entryOf(s.p)

@@ -37,7 +37,6 @@ func newPlan(mode zklock.LeaseMode, sessionTimeout, killAfter time.Duration) (su
 	return p, nil
 }
 
-// orSingle returns the advice for an ensemble of one server.
 func orSingle(mode zklock.LeaseMode) string {
 	if mode == zklock.SingleServerLease() {
 		return ""

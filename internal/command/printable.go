@@ -11,7 +11,6 @@ import (
 	"unicode/utf16"
 )
 
-// escaped returns a text as printable writes it.
 func escaped(text string) string {
 	var b strings.Builder
 	_, _ = printable{&b}.Write([]byte(text))

@@ -111,7 +111,6 @@ type pruned struct {
 	Left    string   `json:"left,omitempty"` // why it stays
 }
 
-// pruner removes lock roots over its own session.
 type pruner struct {
 	lister
 	yes       bool
@@ -163,9 +162,9 @@ func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err err
 	return rows, nil
 }
 
-// see reads a node and everything below it that may matter. It returns nil if the node was deleted.
-// It sends one request for each node, and one more for data; a parent that may be removed takes two
-// for ACLs.
+// see reads a node and everything below it that may matter, and returns nil if the node was
+// deleted. It sends one request for each node, one more for data, and two for the ACLs of a parent
+// that may be removed.
 func (p *pruner) see(ctx context.Context, path string) (*seenNode, error) {
 	n := &seenNode{path: path}
 	if isQueued(n.name()) {

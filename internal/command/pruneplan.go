@@ -102,7 +102,6 @@ func (n *seenNode) mayGoWithACL() bool {
 	})
 }
 
-// The kinds of removal.
 const (
 	pruneLock      = "lock"
 	pruneSemaphore = "semaphore"
@@ -117,7 +116,6 @@ type removal struct {
 	nodes []*seenNode
 }
 
-// pruning is the plan of a prune.
 type pruning struct {
 	removals []removal // removals below a node come before its own
 	left     []leftRoot

@@ -25,7 +25,6 @@ type recipeFlags struct {
 	elect     bool
 }
 
-// check returns a usage error. given reports whether a flag was given.
 func (f *recipeFlags) check(given func(string) bool) error {
 	var kinds []string
 	for _, name := range []string{"shared", "semaphore", "elect"} {
@@ -65,7 +64,6 @@ func checkLimit(path, node string) error {
 	return nil
 }
 
-// recipe is the lock of a run.
 type recipe struct {
 	zklock.Lock
 	queue  func(ctx context.Context) (lockQueue, error)
@@ -213,7 +211,6 @@ func (q lockQueue) overLimit() int {
 	return max(len(q.holders)-*q.limit, 0)
 }
 
-// queueOf separates holders from waiters.
 func queueOf(ps []zklock.Participant) (q lockQueue) {
 	for _, p := range ps {
 		if p.Holds {

@@ -32,7 +32,6 @@ type runReport struct {
 // wait begins a wait. The values of the last hold stay.
 func (r *runReport) wait(now time.Time) { r.waits, r.acquired = now, false }
 
-// grant ends the wait.
 func (r *runReport) grant(now time.Time) {
 	r.granted, r.acquired, r.ran, r.holds, r.lost = now, true, false, true, false
 	r.waited, r.held = now.Sub(r.waits), 0
@@ -60,8 +59,8 @@ func (r *runReport) end(now time.Time, code int) {
 
 const successMetric = "zklock_run_success_timestamp_seconds"
 
-// String returns the report in the text format of Prometheus. Its help does not depend on the run,
-// because the collector rejects files that differ in it.
+// String returns the report in Prometheus's text format. Its help is the same for all runs, because
+// the collector rejects files that differ in it.
 func (r *runReport) String() string {
 	var b strings.Builder
 	gauge := func(name, help string, value float64) {
@@ -87,7 +86,6 @@ func (r *runReport) labels() string {
 	return fmt.Sprintf(`{path="%s",file="%s"}`, labelValue(r.path), labelValue(r.file))
 }
 
-// labelValue escapes a label value as the format requires.
 func labelValue(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "\ufffd"))
 }

@@ -45,7 +45,6 @@ Exit codes:
   123  rejected: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
-// revoking has the flags of revoke.
 type revoking struct {
 	lister
 	path   string
@@ -222,7 +221,6 @@ func (r *revoking) stillHeld(p zklock.Participant, err error) error {
 	return exitf(exitNotAcquired, "%s: still held, %v after it was asked, by %s, node %s: it has not ended its work yet, or does not listen, as zklock run --revocable does", r.path, w.after, whoIs(p), p.Node)
 }
 
-// whoIs describes a participant in a few words.
 func whoIs(p zklock.Participant) string {
 	e := entryOf(p)
 	var words []string

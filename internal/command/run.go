@@ -210,7 +210,6 @@ func (t *taking) term(wctx context.Context) (again string, err error) {
 	return again, err
 }
 
-// job describes the command to supervise.
 func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) supervise.Job {
 	name := fmt.Sprintf("%s (token %d)", o.path, hold.Token())
 	return supervise.Job{
@@ -293,7 +292,6 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 	return false, nil
 }
 
-// acquire waits for the lock according to the flags.
 func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (*zklock.Hold, error) {
 	if o.noWait || o.waits && o.wait == 0 {
 		ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})

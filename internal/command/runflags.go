@@ -218,7 +218,7 @@ also when the lock is lost; or wait for them, and hold the lock meanwhile`)
 	}
 }
 
-// check rejects flags that contradict each other. given reports whether a flag was given.
+// check rejects flags that contradict each other.
 func (o *runOptions) check(given func(flag string) bool) error {
 	o.waits = given("wait")
 	if err := o.recipeFlags.check(given); err != nil {
@@ -259,7 +259,6 @@ func (o *runOptions) check(given func(flag string) bool) error {
 	return nil
 }
 
-// leaseMode returns the mode of --lease and --leader-ping.
 func (o *runOptions) leaseMode() (zklock.LeaseMode, error) {
 	switch o.lease {
 	case "quorum":
@@ -314,7 +313,6 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	return opts, nil
 }
 
-// platformHelp describes the limits of run on this system.
 func platformHelp() string {
 	if supervise.Guards {
 		return ""

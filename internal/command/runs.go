@@ -36,7 +36,6 @@ Exit codes:
   123  rejected: permissions, credentials, a certificate
   125  wrong usage, no confirmation, or zklock itself failed`
 
-// doneRuns has the flags of runs.
 type doneRuns struct {
 	lister
 	printer
@@ -87,7 +86,6 @@ func newRunsCommand() *cobra.Command {
 	return cmd
 }
 
-// marked returns the runs that are marked under the lock.
 func (d *doneRuns) marked(ctx context.Context) ([]zklock.OnceRun, error) {
 	m, err := zklock.NewMutex(d.s, d.path)
 	if err != nil {
@@ -159,8 +157,8 @@ func (d *doneRuns) forgetOne(ctx context.Context) error {
 	}
 }
 
-// rewrite writes the node's lines without the line of the key, if the node is unchanged since it
-// was read. It reports whether there was such a line.
+// rewrite writes the node's lines without the key's, if the node is unchanged since it was read. It
+// reports whether there was one.
 func (d *doneRuns) rewrite(ctx context.Context, node string) (isMarked bool, err error) {
 	isSent := false // before the connection was lost
 	return ask(ctx, d.s, func(c *zk.Conn) (isMarked bool, err error) {

@@ -24,7 +24,6 @@ import (
 
 const maxMembers = 9
 
-// serving has the flags of serve.
 type serving struct {
 	listen            string
 	allowRemote       bool
@@ -45,7 +44,6 @@ type serving struct {
 	maxClientCnxns    int64
 }
 
-// zkServer is one server or several.
 type zkServer interface {
 	Close()
 	Addrs() []string
@@ -160,7 +158,6 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.BoolVar(&s.auth.saslRequired, "sasl-required", false, "reject each client that has not authenticated by SASL")
 }
 
-// start checks the flags and starts the servers.
 func (s serving) start(ctx context.Context, stderr io.Writer) (zkServer, error) {
 	addrs, err := s.addrs(ctx)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// adminMember is one server, as its HTTP ports see it.
 type adminMember struct {
 	zktestMember
 	sessions func() []zktest.Session // of all servers
@@ -142,7 +141,6 @@ func (m adminMember) command(name string) fields {
 	return fields{{"command", name}, {"error", "Unknown command: " + name}}
 }
 
-// asValue returns a number as such.
 func asValue(s string) any {
 	if _, err := strconv.ParseFloat(s, 64); err == nil && json.Valid([]byte(s)) {
 		return json.Number(s)
@@ -232,7 +230,6 @@ func (m adminMember) serverStats() fields {
 	return append(all, field{"node_count", now.get("znode_count")})
 }
 
-// statLine is a connection in the reply to stat.
 var statLine = regexp.MustCompile(`(?m)^ /(\S+)\[(\d+)\]\(queued=(\d+),recved=(\d+),sent=(\d+)\)$`)
 
 func (m adminMember) stats() fields {

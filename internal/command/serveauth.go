@@ -15,14 +15,12 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// serveAuth has the flags of TLS and SASL.
 type serveAuth struct {
 	tlsCert, tlsKey, tlsClientCA string
 	saslUsers                    string
 	saslRequired                 bool
 }
 
-// options reads the files.
 func (s serveAuth) options() (opts []zktest.Option, err error) {
 	switch {
 	case (s.tlsCert == "") != (s.tlsKey == ""):

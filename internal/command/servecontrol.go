@@ -1,7 +1,7 @@
 package command
 
-// The control port of serve: it lets tests in other languages do to a server what a test in Go does
-// to a server of zktest. Like toxiproxy's, it is HTTP.
+// The control port of serve lets tests in other languages do to a server what a test in Go does to
+// zktest's. Like toxiproxy's, it is HTTP.
 
 import (
 	"encoding/json"
@@ -36,7 +36,6 @@ POST   /heal                  end all isolation
 GET    /dump                  nodes, sessions and watches, as text
 `
 
-// control serves the port.
 type control struct {
 	srv zkServer
 
@@ -206,7 +205,6 @@ func (c *control) members(*http.Request) (any, error) {
 	return all, nil
 }
 
-// member acts on one server.
 func (c *control) member(r *http.Request) (any, error) {
 	n, err := strconv.Atoi(r.PathValue("id"))
 	if err != nil || n < 1 || n > len(c.srv.Addrs()) {

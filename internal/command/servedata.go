@@ -27,7 +27,6 @@ type dataOnDisk struct {
 	Nodes   zktest.Snapshot `json:"nodes"`
 }
 
-// serveData has the flags for the nodes.
 type serveData struct {
 	dir  string // "" for none
 	load string // a snapshot file of a real server

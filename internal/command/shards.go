@@ -50,7 +50,6 @@ Exit codes:
   123  rejected: permissions, credentials, a certificate
   125  wrong usage, PATH is no group, its plan is damaged, or zklock itself failed`
 
-// shardGroup has the flags of shards.
 type shardGroup struct {
 	lister
 	printer
@@ -102,7 +101,6 @@ func (g *shardGroup) show(ctx context.Context) error {
 	return nil
 }
 
-// groupEntry is a group in the JSON output.
 type groupEntry struct {
 	Path        string        `json:"path"`
 	Shards      int           `json:"shards"`
@@ -268,7 +266,6 @@ func (g *shardGroup) print(e groupEntry) error {
 	return nil
 }
 
-// memberRows returns the table of the members, and how many are present.
 func (g *groupEntry) memberRows() (present int, rows [][]string) {
 	rows = [][]string{{"PLANNED", "HOLDS", "WAITS", "WEIGHT", "STATE", "MEMBER", "DATA"}}
 	for _, m := range g.Members {

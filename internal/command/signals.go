@@ -18,8 +18,7 @@ func exitCodeOf(s os.Signal) int {
 }
 
 // interrupted means that a signal ended the wait or the command. zklock then ends by that signal,
-// too: a shell continues a script after a command that ended with a code, and not after one that
-// Ctrl-C ended.
+// too: a shell continues a script after an exit code, and not after Ctrl-C.
 type interrupted struct {
 	signal os.Signal
 	group  bool // only the command's group got it from the terminal; zklock's should get it too

@@ -1,7 +1,7 @@
 package command
 
-// The messages of zklock and its guardian. A goroutine writes them, so a stderr that no process
-// reads delays no lock, no limit and no signal.
+// The messages of zklock and its guardian. A goroutine writes them, so an unread stderr delays no
+// lock, no limit and no signal.
 
 import (
 	"bytes"
@@ -36,8 +36,9 @@ func exit(code int) {
 
 func terminalColumns() int { return supervise.Width(os.Stderr) }
 
-// redraws reports whether a line on stderr can be overwritten: on a terminal that supports it, and
-// not between the lines of other programs, as a zklock in the background would.
+// redraws reports whether a line on stderr can be overwritten: the terminal supports that, and
+// zklock is in its foreground. In the background it would write between the lines of other
+// programs.
 func redraws() bool {
 	kind := os.Getenv("TERM")
 	return kind != "" && kind != "dumb" && supervise.InForeground(os.Stderr)
@@ -110,8 +111,7 @@ func mostColumns(text string) (n int) {
 	return n
 }
 
-// formatStderr has the command and everything that it calls write to stderr in the format of
-// --log-format.
+// formatStderr has the command write to stderr in the format of --log-format.
 func formatStderr(c *cobra.Command) error {
 	f := c.Flags().Lookup("log-format")
 	switch {

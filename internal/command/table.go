@@ -17,7 +17,6 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// lockEntry is one lock in the recursive list.
 type lockEntry struct {
 	Path  string  `json:"path"`
 	Queue []entry `json:"queue"`
@@ -39,7 +38,6 @@ func heldOf(locks []lockEntry) (held []lockEntry) {
 	return held
 }
 
-// entry is one participant in the JSON output.
 type entry struct {
 	Node       string    `json:"node"`
 	Mode       string    `json:"mode"`
@@ -127,7 +125,6 @@ func writeJSON[T any](w io.Writer, list []T) error {
 // lineWidth is the width of a table, unless a path is long.
 const lineWidth = 80
 
-// printer prints queues and locks.
 type printer struct {
 	out    io.Writer
 	asJSON bool
@@ -250,7 +247,6 @@ func columnsOf(text string) (n int) {
 	return n
 }
 
-// holders returns how many hold, and of how many permits.
 func (l lockEntry) holders() string {
 	n := 0
 	for _, e := range l.Queue {

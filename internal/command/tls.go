@@ -97,7 +97,6 @@ func (c *connection) forGuardian() *tlsFiles {
 	return f
 }
 
-// open returns the arguments of configFor.
 func (f *tlsFiles) open() (base *tls.Config, files *certs.Files, err error) {
 	base = &tls.Config{ServerName: f.ServerName, MinVersion: tls.VersionTLS12}
 	if (f.Names != certs.Names{}) {

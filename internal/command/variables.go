@@ -78,8 +78,8 @@ func withVariables(cmds ...*cobra.Command) []*cobra.Command {
 	return cmds
 }
 
-// takeVariables sets the flags that are not on the command line, and whose variables have a value.
-// It returns them. A variable that switches a flag off, false, counts as unset.
+// takeVariables sets the flags that are not on the command line, and whose variables have a value,
+// and returns them. The value false of a boolean flag counts as unset.
 func takeVariables(cmd *cobra.Command, lookupEnv func(string) (value string, isSet bool)) (taken []string, err error) {
 	isGiven := map[string]bool{}
 	for _, f := range each(cmd.Flags().Visit) {
@@ -129,7 +129,6 @@ func nameVariables(err error, taken []string) error {
 	return err
 }
 
-// variablesHelp lists the variables of a command's flags, "" if it has none.
 func variablesHelp(cmd *cobra.Command) string {
 	var names []string
 	for _, f := range each(cmd.Flags().VisitAll) {

@@ -177,9 +177,8 @@ func nameIn(e entry) string {
 	return e.Node
 }
 
-// look reads the queue. It does not read a long queue to its end: if hundreds of runs wait, and
-// each reads the data of all, the servers are overloaded. Of a long queue it reads the length and
-// the holder.
+// look reads the queue, but of a long one only the length and the holder: if hundreds of runs wait,
+// and each reads the data of all, the servers are overloaded.
 func (o *runOptions) look(ctx context.Context, s *zklock.Session, r recipe, last ourNode) (queueLook, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookWithin, errNoServer{lookWithin})
 	defer cancel()
@@ -358,7 +357,6 @@ func (o *runOptions) undraw() {
 	}
 }
 
-// waiting returns a context that limits a wait to --wait.
 func (o *runOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.waits && o.wait > 0 {
 		return context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
@@ -366,7 +364,6 @@ func (o *runOptions) waiting(ctx context.Context) (context.Context, context.Canc
 	return context.WithCancel(ctx)
 }
 
-// errWaited is the cause of a wait that --wait ended.
 type errWaited struct{ after time.Duration }
 
 func (e errWaited) Error() string { return fmt.Sprintf("gave up after %v", e.after) }

@@ -224,7 +224,7 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 }
 
-// show prints the changes since its last call; first, the whole queue.
+// show prints the changes since its last call, and at first the whole queue.
 func (f *follower) show(ctx context.Context, now time.Time) error {
 	isFirst := !f.progress.isBegun
 	changes := f.progress.next(&f.picture, now)
@@ -344,7 +344,6 @@ func (l *lister) participant(ctx context.Context, node string) (zklock.Participa
 	})
 }
 
-// readable names the missing permission.
 func readable(err error) error {
 	if errors.Is(err, zk.ErrNoAuth) {
 		return fmt.Errorf("no READ permission: %w", err)

@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// facts is the input of the checks.
 type facts struct {
 	events     []event // of all workers, in the order in which they reached the demo; each worker's are in its order
 	left       int     // nodes in the queue after all workers had ended

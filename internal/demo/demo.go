@@ -75,7 +75,6 @@ type demo struct {
 	screen  screen
 }
 
-// process is a worker as the demo sees it.
 type process struct {
 	proxy  *zktest.Proxy // its own way to the server
 	cmd    *exec.Cmd
@@ -332,9 +331,9 @@ func (d *demo) did(g event, kind string) {
 	d.add(event{At: time.Now().Round(0), Who: g.Who, Kind: kind, Token: g.Token})
 }
 
-// add accepts an event. A write is one to the resource, which has no notion of locks and workers:
-// it rejects a token that is smaller than one it has seen. The comparison and the write are one
-// step, so the order of the events is the order of the writes.
+// add accepts an event. A write is sent to the resource, which has no notion of locks and workers:
+// it rejects a token smaller than one it has seen. The comparison and the write are one step, so
+// the order of the events is the order of the writes.
 func (d *demo) add(e event) (taken bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -30,9 +30,9 @@ const (
 	dawdling   = time.Second
 )
 
-// worker is a process of its own: it queues for the lock, and while it holds writes to the
-// resource, until it is ordered to release. It is written as a careful user of the lock would write
-// it. Its events and writes are printed on stdout.
+// worker is a process of its own, written as a careful user of the lock would write it: it queues
+// for the lock, and while it holds writes to the resource, until it is ordered to release. It
+// prints its events and writes on stdout.
 type worker struct {
 	Name, Server               string
 	SessionTimeout, LeaderPing time.Duration
@@ -102,7 +102,6 @@ func (w *worker) report(kind string, token int64) {
 	_ = json.NewEncoder(os.Stdout).Encode(event{At: time.Now(), Who: w.Name, Kind: kind, Token: token})
 }
 
-// turn works while it holds.
 func (w *worker) turn(ctx context.Context, hold *zklock.Hold) error {
 	release := func(why string) error {
 		w.report(why, hold.Token()) // from here on it does not hold

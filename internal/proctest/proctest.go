@@ -52,9 +52,9 @@ func TickingJob(args []string) {
 	}
 }
 
-// Main runs the tests of a package that starts processes, or the TickingJob that this binary should
-// be. The tests have a directory in which every user may run programs; before and after are the
-// package's own setup and cleanup.
+// Main runs the tests of a package that starts processes, or a TickingJob. The tests have a
+// directory in which every user may run programs; before and after are the package's own setup and
+// cleanup.
 func Main(m *testing.M, before func(dir string), after func(), ignored ...goleak.Option) {
 	if os.Getenv(EnvJob) != "" {
 		TickingJob(os.Args[1:])
@@ -257,7 +257,8 @@ func WaitForFamily(t testing.TB, log string, after int64) (token int64) {
 	return token
 }
 
-// RequireNoOverlap checks the order of the lines in the file, which is the order of the writes.
+// RequireNoOverlap checks that no line has a smaller token than the line before: the order of the
+// lines is the order of the writes.
 func RequireNoOverlap(t testing.TB, ls []Line) {
 	t.Helper()
 	var token int64
@@ -287,8 +288,8 @@ func ChildOf(t testing.TB, parent int) int {
 }
 
 // RequireInTime checks that a job wrote its last line before the latest possible deadline of a hold
-// with this timeout, provided that no request got a reply that was sent after the silence began,
-// and logs by how much.
+// with this timeout, if no request got a reply that was sent after the silence began. It logs by
+// how much.
 func RequireInTime(t testing.TB, ls []Line, token int64, silence time.Time, timeout time.Duration) {
 	t.Helper()
 	var last Line

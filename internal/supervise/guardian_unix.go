@@ -42,10 +42,9 @@ const (
 )
 
 // Reexecuted runs the task for which this process was re-executed, and returns its exit code. A
-// program that supervises calls it first. ok reports whether a Runner has re-executed the process:
-// otherwise there is nothing to do. The guardian reports its actions on out. It calls died when the
-// process that it guards was killed and nothing of the command is left, with that process's
-// Job.Will and the time of its end.
+// program that supervises calls it first. ok is false if no Runner has re-executed the process. The
+// guardian reports its actions on out. It calls died when the process that it guards was killed and
+// nothing of the command is left, with that process's Job.Will and the time of its end.
 func Reexecuted(args []string, out func() Output, died func(will []byte, since Moment)) (code int, ok bool) {
 	switch {
 	case len(args) == 3 && args[1] == guardianArg:
@@ -472,7 +471,6 @@ func (g *guardian) carryOut() {
 	g.died(g.will.Data, g.since)
 }
 
-// leaderState is the state of a process.
 type leaderState struct {
 	exited  bool
 	stopped syscall.Signal // by which signal it was stopped since the last look; 0 if it was not

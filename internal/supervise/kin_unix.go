@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kin is everything that came from the command.
 type kin struct {
 	group int         // of the command, which leads it
 	below descendants // nil: only the group can be ended

@@ -29,7 +29,6 @@ type Plan struct {
 	Poll      time.Duration // how often the Deadline is read again
 }
 
-// until returns the limits for a hold with this deadline.
 func (p Plan) until(deadline Moment) limits {
 	kill := deadline.Add(-p.Margin)
 	return limits{Term: kill.Add(-p.KillAfter), Kill: kill}

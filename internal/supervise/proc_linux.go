@@ -17,7 +17,6 @@ import (
 // dieWithParent has the kernel kill the child when the thread that forks it ends.
 func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-// child is the result of waitid for a child.
 type child struct{ pid, status int32 }
 
 // waitid queries a child, and does not wait. It returns the zero child if nothing has changed.
@@ -81,10 +80,10 @@ func wantsTerminal(pgid int) bool {
 	return found
 }
 
-// reapOrphans reaps orphans until the returned function is called, as PID 1 of a container: there
-// this process becomes the parent of every process that loses its own. It does not reap the
-// guardian. Elsewhere it arranges that this process inherits the guardian's children, if it has
-// none yet: a process with children may inherit theirs, too.
+// reapOrphans reaps orphans until the returned function is called, if this process is PID 1 of a
+// container, and so becomes the parent of every process that loses its own. It does not reap the
+// guardian. Elsewhere it lets this process inherit the guardian's children, if it has none yet: a
+// process with children may inherit theirs, too.
 func (r *Runner) reapOrphans() (stop func()) {
 	if os.Getpid() != 1 {
 		_, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOWAIT|unix.WALL)

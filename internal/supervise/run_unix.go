@@ -34,7 +34,6 @@ var (
 
 var errGuardianGone = errors.New("the guardian process was killed; killed the command")
 
-// supervisor is zklock while the command runs.
 type supervisor struct {
 	Job
 	runner   *Runner
@@ -55,7 +54,6 @@ type supervisor struct {
 	refused    bool // reported that the command cannot be signalled
 }
 
-// stage is the progress of the command.
 type stage int
 
 const (
@@ -443,7 +441,6 @@ func (s *supervisor) guardianGone() Outcome {
 	}
 }
 
-// conclude turns the command's wait status into an outcome.
 func (s *supervisor) conclude(ws unix.WaitStatus) Outcome {
 	out := Outcome{Lost: s.lost}
 	switch {

@@ -44,7 +44,6 @@ func openDesk(handle func(os.Signal)) *desk {
 	return d
 }
 
-// take adds signals to those received.
 func (d *desk) take(sigs ...os.Signal) {
 	for _, s := range sigs {
 		if !signal.Ignored(s) {
@@ -61,7 +60,6 @@ func (d *desk) route(handle func(os.Signal)) {
 	d.mu.handle = handle
 }
 
-// close stops receiving signals and waits for the handler.
 func (d *desk) close() {
 	signal.Stop(d.ch)
 	close(d.closed)

@@ -45,7 +45,6 @@ import (
 // stopWithin limits the wait until everything is stopped, which a process may prevent.
 const stopWithin = 2 * time.Second
 
-// tree has all descendants of this process.
 type tree struct {
 	reaped  int  // the child that tree must not wait for
 	leave   bool // leave alone processes outside our session
@@ -157,7 +156,6 @@ func livelier(a, b byte) byte {
 	return a
 }
 
-// parse parses the content of a stat file.
 func (p *process) parse(stat []byte) bool {
 	// The name is in parentheses and may hold any character, a parenthesis too.
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
@@ -239,7 +237,6 @@ func (t *tree) terminate(group int) {
 	}
 }
 
-// kill kills all processes.
 func (t *tree) kill(group int) {
 	_ = unix.Kill(-group, unix.SIGSTOP) // most at once, which leaves a processor to us
 	until := time.Now().Add(stopWithin)
@@ -262,7 +259,6 @@ func (t *tree) kill(group int) {
 	t.look(func(p *process) { _ = p.signal(unix.SIGKILL) })
 }
 
-// left reports whether any process is left.
 func (t *tree) left() bool {
 	t.reap()
 	if !t.leave {
@@ -298,7 +294,6 @@ func (t *tree) gone() bool {
 	}
 }
 
-// names returns process id and program of the living processes.
 func (t *tree) names() (names []string) {
 	t.look(func(p *process) {
 		if p.pid != t.reaped {
