@@ -59,9 +59,9 @@ func (n *seenNode) isLimit() bool {
 		len(n.data) == 4 && bigendian.BigEndian.Uint32(n.data) <= maxSharedLimit
 }
 
-// semaphore returns the nodes of an unused semaphore on this path: an empty queue and leases, which
-// have had children, and the limit if it may be removed. They are removed together: without locks
-// and leases, the limit's owner would be unknown.
+// semaphore returns the nodes of an unused semaphore on this path: an empty queue and empty leases,
+// of which at least one has had children, and the limit if it may be removed. They are removed
+// together: without locks and leases, the limit's owner would be unknown.
 func (n *seenNode) semaphore() (parts []*seenNode) {
 	queues, used := 0, false
 	for _, c := range n.children {

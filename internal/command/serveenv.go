@@ -1,7 +1,7 @@
 package command
 
-// The variables of the official ZooKeeper image. Each one is a setting of zoo.cfg, and each setting
-// is a flag.
+// The variables of the official ZooKeeper image. Each corresponds to a setting of zoo.cfg, and each
+// setting to a flag.
 
 import (
 	"fmt"

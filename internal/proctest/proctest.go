@@ -288,7 +288,7 @@ func ChildOf(t testing.TB, parent int) int {
 }
 
 // RequireInTime checks that a job wrote its last line before the latest possible deadline of a hold
-// with this timeout, if no request got a reply that was sent after the silence began. It logs by
+// with this timeout, provided that no request sent after the silence began got a reply. It logs by
 // how much.
 func RequireInTime(t testing.TB, ls []Line, token int64, silence time.Time, timeout time.Duration) {
 	t.Helper()
