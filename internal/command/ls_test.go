@@ -91,7 +91,7 @@ func TestList_NotThere_SaysSo(t *testing.T) {
 	for _, args := range [][]string{{path}, {"-r", path}, {"--json", path}} {
 		require.Contains(t, said(srv.ConnectString(), args...), "zklock: "+path+": there is no node "+path+": ")
 	}
-	require.Contains(t, exits(exitUsage, srv.ConnectString()+path, "/job"), "the chroot "+path+" of --servers is not there")
+	require.Contains(t, exits(exitUsage, srv.ConnectString()+path, "/job"), "the chroot "+path+" of --servers does not exist")
 
 	s := session(t, srv)
 	_, release := occupy(t, s, path)

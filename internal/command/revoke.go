@@ -163,7 +163,7 @@ func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
 		return nil, exitf(exitNoHolder, "%s: no client was asked: no holder has the node %s; zklock ls --held %s lists the holders", r.path, r.holder, r.path)
 	}
 	if n := len(holdsOf(q.holders)); n > 1 && !r.all {
-		return nil, exitf(exitUsage, "%s: %d clients hold it, and none was asked: give --holder with the NODE of one, as zklock ls --held %s prints it, or --all-holders", r.path, n, r.path)
+		return nil, exitf(exitUsage, "%s: it has %d holders, and none was asked: give --holder with the NODE of one, as zklock ls --held %s prints it, or --all-holders", r.path, n, r.path)
 	}
 	return q.holders, nil
 }

@@ -109,7 +109,7 @@ func TestRevoke_SeveralHold_AsksWhoIsNamed(t *testing.T) {
 	one := semaphore("1")
 	r := revoke(t, srv, path)
 	require.Equal(t, exitUsage, r.wait())
-	require.Contains(t, r.stderr.String(), path+": 2 hold it, and no client was asked: give --holder")
+	require.Contains(t, r.stderr.String(), path+": it has 2 holders, and none was asked: give --holder")
 	r = revoke(t, srv, "--holder", "lease-0000009999", path)
 	require.Equal(t, exitNoHolder, r.wait())
 
@@ -253,7 +253,7 @@ func TestRevoke_Refusals(t *testing.T) {
 		"--wait -1s is negative":   {"--wait", "-1s", "/x"},
 		"contradict each other":    {"--holder", "lock-0000000001", "--all-holders", "/x"},
 		"no servers":               {"--servers", "", "/x"},
-		"2 arguments in place of ": {"/x", "/y"},
+		"2 arguments instead of ": {"/x", "/y"},
 	} {
 		p := start(t, nil, append([]string{"revoke", "--servers", "127.0.0.1:1"}, args...)...)
 		require.Equal(t, exitUsage, p.wait(), args)

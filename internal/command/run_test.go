@@ -440,7 +440,7 @@ func TestRun_ChrootThatIsNotThere_IsRefused(t *testing.T) {
 	servers := srv.ConnectString() + path + "/"
 	p := start(t, nil, runArgs(servers, "/job", "--", "echo", "ran")...)
 	require.Equal(t, exitUsage, p.wait())
-	require.Contains(t, p.stderr.String(), "/job: the chroot "+path+" of --servers is not there")
+	require.Contains(t, p.stderr.String(), "/job: the chroot "+path+" of --servers does not exist")
 	require.Empty(t, p.stdout.String())
 	there, _, err := s.Conn().Exists(path)
 	require.NoError(t, err)

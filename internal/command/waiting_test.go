@@ -123,7 +123,7 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 		_, err = o.acquire(ctx, s, r)
 		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "gave up after 1s: 101 in the queue, we were number 102 when it was last listed; held by db1, pid 4711, ")
 		srv.Inject(zktest.Before(zktest.GetChildren).Fail(zktest.NoAuth))
-		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "gave up after 1s; place 102 in the queue when it was last listed, behind /locks/x/_c_", "what is known without a look")
+		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "gave up after 1s; position 102 in the queue when it was last listed, behind /locks/x/_c_", "what is known without a look")
 	})
 }
 
