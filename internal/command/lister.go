@@ -193,8 +193,8 @@ func (l *lister) noteMissing(ctx context.Context, path string) (isMissing bool, 
 	return !there, nil
 }
 
-// noteNotEphemeral names on stderr a lock node that is not ephemeral, so that no end of a session
-// deletes it.
+// noteNotEphemeral names on stderr a lock node that is not ephemeral, and so survives the end of
+// every session.
 func (l *lister) noteNotEphemeral(path string, q lockQueue) {
 	var nodes []string
 	for _, p := range q.all() {

@@ -22,8 +22,8 @@ candidate; other clients write other data. QUEUED is the time from the creation
 of the node, by the servers' clock, until now, by this host's. A table fits in
 80 columns, unless a path is long. With --wide it has whole nodes, and more
 columns. The token is the fencing token that a participant has or will have (of
-a permit, a larger number). A node that is not ephemeral, so that the end of a
-session does not delete it, is named on stderr.
+a permit, a larger number). A node that is not ephemeral, and so survives the
+end of every session, is named on stderr.
 
 The mode is how a node holds:
 
