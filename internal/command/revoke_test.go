@@ -248,11 +248,11 @@ func TestPathThatIsNotThere_IsReported(t *testing.T) {
 
 func TestRevoke_Refusals(t *testing.T) {
 	for want, args := range map[string][]string{
-		"give the PATH of a lock":  {},
-		"must begin with a slash":  {"locks/x"},
-		"--wait -1s is negative":   {"--wait", "-1s", "/x"},
-		"contradict each other":    {"--holder", "lock-0000000001", "--all-holders", "/x"},
-		"no servers":               {"--servers", "", "/x"},
+		"give the PATH of a lock": {},
+		"must begin with a slash": {"locks/x"},
+		"--wait -1s is negative":  {"--wait", "-1s", "/x"},
+		"contradict each other":   {"--holder", "lock-0000000001", "--all-holders", "/x"},
+		"no servers":              {"--servers", "", "/x"},
 		"2 arguments instead of ": {"/x", "/y"},
 	} {
 		p := start(t, nil, append([]string{"revoke", "--servers", "127.0.0.1:1"}, args...)...)
