@@ -24,7 +24,6 @@ func (b *backoff) next() time.Duration {
 	return b.last
 }
 
-// wait pauses, until ctx ends at the latest.
 func (b *backoff) wait(ctx context.Context) {
 	select {
 	case <-time.After(b.next()):

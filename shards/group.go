@@ -7,15 +7,15 @@
 //	})
 //
 // Each shard is an ordinary mutex, so at most one process works on it, and each of its holds has a
-// larger token than all before it. This does not depend on the plan, which says only which member
-// should own which shard. One member writes the plan, the members follow it, and few shards move
-// when a member joins or leaves. docs/shards.md describes the rule, the times and the cost.
+// larger token than all before it. This does not depend on the plan, which only determines which
+// member should own which shard. One member writes the plan, the members follow it, and few shards
+// move when a member joins or leaves. docs/shards.md describes the rule, the times and the cost.
 //
-// # What is promised
+// # Guarantees
 //
-// Exclusion: at most one function works on a shard at a time, under the promises of a zklock.Mutex.
-// A process never runs two functions for one shard, also after it has lost a hold: the next one
-// waits until the previous one has returned.
+// Exclusion: at most one function works on a shard at a time, under the guarantees of a
+// zklock.Mutex. A process never runs two functions for one shard, also after it has lost a hold:
+// the next one waits until the previous one has returned.
 //
 // Completeness: when no member joins, leaves or fails for WithQuiet, each shard has an owner, and
 // the numbers of shards of two members of equal weight differ by one at most.
@@ -66,7 +66,7 @@ var (
 	// ErrMembers: a member is present, so the number of shards cannot be changed.
 	ErrMembers = errors.New("the group has members")
 
-	errLayout = errors.New("not a group of shards that this program knows")
+	errLayout = errors.New("not a group of shards that this program supports")
 	errPlan   = errors.New("not a plan that this program can follow")
 )
 
@@ -95,8 +95,8 @@ type options struct {
 
 // WithMember sets the member's name, and data that every observer can read, for example an address.
 // Two members must not have the same name: the later one waits until the earlier one has left. A
-// member that comes back under its name keeps its shards if it is back within a second. The default
-// is host:pid and a random suffix, which is a new name at each start. The name has at most MaxName
+// member that returns under its name keeps its shards if it is back within a second. The default is
+// host:pid and a random suffix, which is a new name at each start. The name has at most MaxName
 // bytes of UTF-8, and the data at most MaxData bytes.
 func WithMember(name string, data []byte) Option {
 	return func(o *options) { o.name, o.data = name, data }
@@ -111,8 +111,7 @@ func WithWeight(w int) Option { return func(o *options) { o.weight = w } }
 // the same value: the one that plans uses its own.
 func WithQuiet(d time.Duration) Option { return func(o *options) { o.quiet = d } }
 
-// WithACL sets the ACL of all znodes that the group creates, as zklock.WithACL does for those of a
-// lock.
+// WithACL sets the ACL of all znodes that the group creates, as zklock.WithACL does for a lock.
 func WithACL(acl []zk.ACL) Option { return func(o *options) { o.acl = acl } }
 
 // WithContainer creates the lock roots of the shards as containers, which the servers remove when
@@ -175,7 +174,6 @@ func (o *options) check(n int) error {
 	return nil
 }
 
-// lock returns the options of the group's locks.
 func (o *options) lock() []zklock.MutexOption {
 	opts := []zklock.MutexOption{zklock.WithACL(o.acl), zklock.WithData([]byte(o.name))}
 	if o.container {
@@ -190,7 +188,6 @@ func randomID(bytes int) string {
 	return hex.EncodeToString(b)
 }
 
-// mutex returns the lock of a shard.
 func (g *Group) mutex(shard int) (*zklock.Mutex, error) {
 	return zklock.NewMutex(g.l.s, g.l.shard(shard), append(g.o.lock(), zklock.WithName(g.l.path))...)
 }
@@ -199,7 +196,7 @@ func (g *Group) mutex(shard int) (*zklock.Mutex, error) {
 func (g *Group) Path() string { return g.l.path }
 
 // Run joins the group, calls f in a goroutine of its own for each shard that the plan gives to this
-// member, and leaves the group when ctx ends. It creates the group if that is not there.
+// member, and leaves the group when ctx ends. It creates the group if it does not exist.
 //
 // When ctx ends, the other members take over: f continues for each shard until the next owner is
 // queued for it, for 2 s at most. Run then ends the contexts of all functions and returns when the
@@ -207,11 +204,11 @@ func (g *Group) Path() string { return g.l.path }
 //
 // Run returns the cause of ctx. It leaves in the same way if this process can no longer take part,
 // and returns the reason: ErrShardCount if the group has another number of shards, also after
-// SetShards; zklock.ErrClosed; what the servers refuse; or an error that describes a path or a plan
-// which this program cannot read. If the plan becomes unreadable later, the member continues with
-// the one that it has read. While no server can be reached, Run waits, and what is lost meanwhile
-// is queued for again; a member that leaves then does so within two session timeouts, if its
-// functions return.
+// SetShards; zklock.ErrClosed; a rejection by the servers; or an error that describes a path or a
+// plan which this program cannot read. If the plan becomes unreadable later, the member continues
+// with the one that it has read. While no server can be reached, Run waits, and then queues again
+// for the shards that it has lost; a member that leaves meanwhile does so within two session
+// timeouts, if its functions return.
 func (g *Group) Run(ctx context.Context, f Func) error {
 	fail := func(err error) error { return &zklock.Error{Op: "shards: run", Path: g.l.path, Err: err} }
 	if ctx == nil || f == nil {
@@ -235,12 +232,12 @@ type Assignment struct {
 	p       plan
 }
 
-// Owner returns the member to which the plan gives the shard. It returns false if there is none.
-// During a move the previous owner may still work on the shard, and after a crash nobody does: so a
-// member that gets a request for a shard that it does not hold must say so.
+// Owner returns the member to which the plan gives the shard, and false if there is no such member.
+// During a move the previous owner may still work on the shard, and after a crash no member does:
+// so a member that gets a request for a shard that it does not hold must reject it.
 func (a Assignment) Owner(shard int) (Member, bool) { return a.p.owner(shard) }
 
-// Shards returns the number of shards in the plan, which is 0 as long as there is none.
+// Shards returns the number of shards in the plan, which is 0 without a plan.
 func (a Assignment) Shards() int { return len(a.p.Shards) }
 
 // Observe returns an iterator over the assignments: the current one, and then each next one. A
@@ -248,8 +245,8 @@ func (a Assignment) Shards() int { return len(a.p.Shards) }
 // for each change. It does not make the process a member.
 //
 // While no server can be reached, the iterator waits, and the last assignment may be outdated. A
-// pair with an error says why the assignment is not known, and the iterator continues. It ends with
-// the cause of ctx or an error for which zklock.IsFinal is true as its last pair.
+// pair with an error has the reason why the assignment is not known, and the iterator continues. It
+// ends with the cause of ctx or an error for which zklock.IsFinal is true as its last pair.
 func (g *Group) Observe(ctx context.Context) iter.Seq2[Assignment, error] {
 	l := g.l
 	l.calls = new(sync.WaitGroup)
@@ -279,7 +276,7 @@ func (g *Group) Holder(ctx context.Context, shard int) (zklock.Participant, erro
 }
 
 // SetShards changes the number of shards of the group, and of this Group, to n, and returns the
-// previous number, or 0 if the group was not there. It returns ErrMembers, and changes nothing,
+// previous number, or 0 if the group did not exist. It returns ErrMembers, and changes nothing,
 // while a member is present, or one that has left still works. The new plan has no memory of the
 // old one. If the connection is lost meanwhile, the number may or may not be changed.
 func (g *Group) SetShards(ctx context.Context, n int) (was int, err error) {

@@ -69,14 +69,13 @@ func Inspect(ctx context.Context, s *zklock.Session, path string) (Snapshot, err
 	return sn, badPlan
 }
 
-// number reads the number of shards of a group.
 func (l layout) number() (int, error) {
 	if _, err := l.s.Conn().Sync(l.root); err != nil { // a server may lag behind
 		return 0, l.errorf("inspect", err)
 	}
 	data, _, err := l.s.Conn().Get(l.root)
 	if errors.Is(err, zk.ErrNoNode) {
-		err = fmt.Errorf("%w: there is no node %s, which the first member makes", errLayout, l.root)
+		err = fmt.Errorf("%w: there is no node %s, which the first member creates", errLayout, l.root)
 	}
 	set := settings{}
 	if err == nil {
@@ -91,7 +90,6 @@ func (l layout) number() (int, error) {
 	return set.Shards, nil
 }
 
-// planOnce reads the plan without a watch.
 func (l layout) planOnce() (r reading, err error) {
 	data, stat, err := l.s.Conn().Get(l.plan())
 	switch {
@@ -103,7 +101,6 @@ func (l layout) planOnce() (r reading, err error) {
 	return reading{data: data, version: stat.Version}, nil
 }
 
-// queues reads the queue of each shard.
 func (l layout) queues(ctx context.Context, queues [][]zklock.Participant) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

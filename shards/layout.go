@@ -38,7 +38,6 @@ type settings struct {
 	Shards int `json:"shards"`
 }
 
-// candidate is the data of a member's node.
 type candidate struct {
 	Member
 	Shards int `json:"shards"` // the number that it was given
@@ -59,7 +58,7 @@ func (l layout) plan() string           { return l.root + "/plan" }
 func (l layout) left(id string) string  { return l.members() + "/" + leftPrefix + id }
 func (l layout) shard(shard int) string { return fmt.Sprintf("%s/shards/%04d", l.path, shard) } // as NewMutex wants it
 
-// errorf wraps what a request returned. Then zklock.IsFinal knows what the servers refuse.
+// errorf wraps the error of a request, so that zklock.IsFinal recognizes a server's rejection.
 func (l layout) errorf(op string, err error) error {
 	if l.s.State() == zklock.Closed {
 		err = zklock.ErrClosed // go-zookeeper reports a lost connection
@@ -145,9 +144,9 @@ func parseSettings(data []byte) (set settings, err error) {
 	err = json.Unmarshal(data, &set)
 	switch {
 	case set.Format > format: // whatever else is there
-		return set, fmt.Errorf("%w: the group has format %d, and this program knows %d: update the program", errLayout, set.Format, format)
+		return set, fmt.Errorf("%w: the group has format %d, and this program supports %d: update the program", errLayout, set.Format, format)
 	case err != nil, set.Format < 1, set.Shards < 1:
-		return set, fmt.Errorf("%w: the node's data %.40q is not that of a group: give the path of a group, or a new one a path of its own", errLayout, data)
+		return set, fmt.Errorf("%w: the node's data %.40q does not belong to a group: give the path of a group, or a new one a path of its own", errLayout, data)
 	}
 	return set, nil
 }
@@ -200,7 +199,6 @@ func (l layout) adopt(n int, version int32) error {
 	return err
 }
 
-// repair creates the nodes below PATH that are missing.
 func (l layout) repair() error {
 	for _, op := range l.parts() {
 		if _, err := l.s.Conn().Create(op.(*zk.CreateRequest).Path, nil, 0, l.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
@@ -250,7 +248,7 @@ func parsePlan(data []byte) (p plan, err error) {
 	isBad := func(i int) bool { return i < nobody || i >= len(p.Members) }
 	switch {
 	case p.Format > format: // whatever else is there
-		return plan{}, fmt.Errorf("%w: it has format %d, and this program knows %d: update the program", errPlan, p.Format, format)
+		return plan{}, fmt.Errorf("%w: it has format %d, and this program supports %d: update the program", errPlan, p.Format, format)
 	case err != nil, p.Format < 1, slices.ContainsFunc(p.Shards, isBad):
 		return plan{}, fmt.Errorf("%w: %.40q…: set the node's data to that of an earlier plan, or to none for a new plan", errPlan, data)
 	}
@@ -291,13 +289,12 @@ func (l layout) plans(ctx context.Context) iter.Seq2[written, error] {
 	}
 }
 
-// written is a plan with the version of its node.
 type written struct {
 	plan
 	version int32
 }
 
-// reading is the answer to one read of the plan's node.
+// reading is the result of one read of the plan's node.
 type reading struct {
 	data    []byte
 	version int32
@@ -305,7 +302,6 @@ type reading struct {
 	events  <-chan zk.Event
 }
 
-// planW reads the plan and watches it.
 func (l layout) planW() (r reading, err error) {
 	var stat *zk.Stat
 	if r.data, stat, r.events, err = l.s.Conn().GetW(l.plan()); errors.Is(err, zk.ErrNoNode) {
@@ -347,8 +343,7 @@ func (l layout) untilChanged(ctx context.Context, r reading) {
 	}
 }
 
-// candidate reads the node of a member. A node whose data is not that of a member is returned as
-// one without shards.
+// candidate reads the node of a member. Any other node is returned as a candidate without shards.
 func (l layout) candidate(conn *zk.Conn, node string) (c candidate, err error) {
 	data, _, err := conn.Get(l.members() + "/" + node)
 	if err == nil && json.Unmarshal(data, &c) != nil {

@@ -37,7 +37,7 @@ type run struct {
 	mu struct {
 		sync.Mutex
 		shards  map[int]*worker // those that are wanted or worked on
-		isLast  bool            // nobody is waited for any more
+		isLast  bool            // no other member is waited for any more
 		plan    plan            // the last one that was read
 		numbers Stats           // its counters and flags
 	}
@@ -84,7 +84,7 @@ func (r *run) run(ctx context.Context) error {
 	return context.Cause(member)
 }
 
-// join sees to the group's znodes. It waits while no server can be reached.
+// join creates the group's znodes if they are missing. It waits while no server can be reached.
 func (r *run) join(ctx context.Context) error {
 	_, err := persist(ctx, r.l, func() (any, error) { return nil, r.l.ensure(r.n) })
 	return err
@@ -138,7 +138,7 @@ func (r *run) follow(ctx context.Context) {
 	}
 }
 
-// apply notes which shards are wanted, and starts the workers of those that are new.
+// apply records which shards are wanted, and starts the workers of those that are new.
 func (r *run) apply(p written) {
 	mine, isTaken := map[int]bool{}, false
 	for shard := range p.Shards {
@@ -161,7 +161,7 @@ func (r *run) apply(p written) {
 	}
 }
 
-// wantLocked tells the workers which shards are wanted, and starts those that are missing.
+// wantLocked notifies the workers whether their shards are wanted, and starts missing workers.
 func (r *run) wantLocked(mine map[int]bool) {
 	for shard, w := range r.mu.shards {
 		w.wantLocked(mine[shard])
@@ -176,7 +176,7 @@ func (r *run) wantLocked(mine map[int]bool) {
 }
 
 // leave withdraws the candidate, hands the shards over to the members that the plan names from now
-// on, and returns when the last function has returned. A node says meanwhile that this member
+// on, and returns when the last function has returned. Meanwhile a node shows that this member
 // leaves in order: so its shards are reassigned at once, and SetShards is rejected.
 func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 	r.mu.Lock()
@@ -203,7 +203,7 @@ func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 			marked = r.mark(marked)
 		}
 	}
-	_ = r.l.s.Conn().Delete(r.l.left(r.id), -1) // if that fails, it goes with the ZooKeeper session
+	_ = r.l.s.Conn().Delete(r.l.left(r.id), -1) // if that fails, the end of the ZooKeeper session deletes it
 }
 
 // mark creates the node of a member that leaves in the current ZooKeeper session, unless that is
@@ -219,7 +219,7 @@ func (r *run) mark(marked int64) int64 {
 	return id
 }
 
-// wantNobody ends the functions whose next owner is not there.
+// wantNobody ends the functions whose next owner is not present.
 func (r *run) wantNobody() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +236,6 @@ func (r *run) followed() plan {
 	return r.mu.plan
 }
 
-// count changes the numbers.
 func (r *run) count(f func(s *Stats)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,7 +22,7 @@ func (m Member) equal(o Member) bool {
 	return m.Name == o.Name && m.Weight == o.Weight && m.ID == o.ID && slices.Equal(m.Data, o.Data)
 }
 
-// nobody is the owner of a shard that no member can take.
+// nobody as the owner means that no member can take the shard.
 const nobody = -1
 
 // plan assigns each shard to a member.
@@ -32,7 +32,6 @@ type plan struct {
 	Shards  []int    `json:"shards"`  // the index in Members of each shard's owner, or nobody
 }
 
-// owner returns the member to which the plan assigns the shard.
 func (p plan) owner(shard int) (Member, bool) {
 	if shard < 0 || shard >= len(p.Shards) || p.Shards[shard] == nobody {
 		return Member{}, false
@@ -145,13 +144,12 @@ func seatsOf(present, kept []Member) (seats []seat) {
 	return seats
 }
 
-// takes reports whether the member can be given shards.
 func (s *seat) takes() bool { return !s.stays && s.Weight > 0 }
 
-// setQuotas divides the n shards, apart from those of members that stay as they are, by Webster's
-// method: each shard goes to the member whose weight divided by 2·quota+1 is the largest. With a
-// divisor method, one more member never raises another's quota. If several members are equal, one
-// that already has a shard beyond its quota so far gets it, because that saves a move.
+// setQuotas divides the n shards, apart from the shards of members that stay as they are, by
+// Webster's method: each shard goes to the member whose weight divided by 2·quota+1 is the largest.
+// With a divisor method, one more member never raises another's quota. If several members are
+// equal, one that already has a shard beyond its quota so far gets it, because that saves a move.
 func setQuotas(seats []seat, n int) {
 	for i := range seats {
 		if seats[i].stays {

@@ -84,7 +84,7 @@ type planner struct {
 	l     layout
 	hold  *zklock.Hold
 	known map[string]candidate // by the name of the node
-	left  map[string]bool      // ids of members that have begun to leave, and whether they still have a node that says so
+	left  map[string]bool      // ids of members that have begun to leave, and whether their node for that still exists
 	seen  []string             // the candidates' nodes when they were last listed
 	watch <-chan zk.Event      // of the members; nil if there is none
 	schedule
@@ -122,8 +122,8 @@ func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
 	return nil
 }
 
-// sleep waits for an event or the end of ctx, for as long as given, and a minute at most. Zero
-// stands for that.
+// sleep waits for an event or the end of ctx, for the given time, and a minute at most. Zero means
+// a minute.
 func (p *planner) sleep(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(min(cmp.Or(wait, lookAgain), lookAgain))
 	defer timer.Stop()
@@ -135,7 +135,7 @@ func (p *planner) sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// round looks at the members and at the plan, and writes the plan that is due.
+// round reads the members and the plan, and writes the plan that is due.
 func (p *planner) round() (wait time.Duration, err error) {
 	conn := p.l.s.Conn()
 	present, err := p.members(conn)
@@ -226,7 +226,6 @@ func (p *planner) members(conn *zk.Conn) (present []Member, err error) {
 	return present, nil
 }
 
-// sequence returns the number at the end of a node's name.
 func sequence(node string) string { return node[max(0, len(node)-10):] }
 
 // read reads the nodes that are new, and forgets those that were deleted.

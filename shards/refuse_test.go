@@ -192,8 +192,8 @@ func TestVirtual_PlanDeleted(t *testing.T) {
 func TestVirtual_OtherPath(t *testing.T) {
 	for what, c := range map[string]struct{ data, child, says string }{
 		"a lock":                            {"", "_c_1-lock-0000000000", "not of a group"},
-		"data":                              {"hello", "", "not that of a group"},
-		"other JSON":                        {"{}", "", "not that of a group"},
+		"data":                              {"hello", "", "does not belong to a group"},
+		"other JSON":                        {"{}", "", "does not belong to a group"},
 		"a later format":                    {`{"format":2,"shards":8}`, "", "update the program"},
 		"a later format, with other shards": {`{"format":2,"shards":["a"]}`, "", "update the program"},
 	} {

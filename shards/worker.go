@@ -51,7 +51,7 @@ type worker struct {
 	isWanted bool
 	stage    stage
 	since    time.Time // of the stage
-	idleFrom time.Time // since when the shard is wanted and no function works on it; zero if that is not so
+	idleFrom time.Time // since when the shard is wanted without a function that works on it; otherwise zero
 }
 
 func newWorker(r *run, shard int) *worker {
@@ -94,7 +94,6 @@ func (w *worker) wish() (isWanted, isLast bool) {
 	return w.isWanted, w.r.mu.isLast
 }
 
-// enter notes the stage.
 func (w *worker) enter(s stage) {
 	w.r.mu.Lock()
 	defer w.r.mu.Unlock()
@@ -140,7 +139,6 @@ func (w *worker) loop() {
 	}
 }
 
-// outcome is the end of a round.
 type outcome struct {
 	err      error // of the lock
 	workErr  error // of the function
@@ -275,8 +273,8 @@ func (w *worker) call(ctx context.Context, hold *zklock.Hold) (err error) {
 	return w.r.f(workContext{ctx, w.r.values}, w.shard, hold)
 }
 
-// workContext is a function's context: that of the work under the hold, with the values of Run's
-// context in addition.
+// workContext is a function's context: the context of the work under the hold, with the values of
+// Run's context in addition.
 type workContext struct {
 	context.Context
 	values context.Context
@@ -290,7 +288,6 @@ func (c workContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// addToLocked adds the worker to the numbers.
 func (w *worker) addToLocked(s *Stats, now time.Time) {
 	if w.isWanted {
 		s.Wanted++

@@ -1,4 +1,4 @@
-// Command zklock runs commands under ZooKeeper locks. What it does is in internal/command.
+// Command zklock runs commands under ZooKeeper locks. The code is in internal/command.
 package main
 
 import "github.com/zklock/zklock/internal/command"

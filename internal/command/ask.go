@@ -1,6 +1,6 @@
 package command
 
-// Requests of the command's own, over the library's connection.
+// Requests that the command itself sends over the library's connection.
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// ask sends a request that only reads, and sends it again when the connection is lost. When ctx ends, ask returns its cause;
-// an unanswered request then ends with the Session.
+// ask sends a read request, and sends it again when the connection is lost. When ctx ends, ask
+// returns its cause; a request without a reply ends with the Session.
 func ask[T any](ctx context.Context, s *zklock.Session, read func(c *zk.Conn) (T, error)) (v T, err error) {
 	type answer struct {
 		v   T
@@ -44,8 +44,8 @@ func ask[T any](ctx context.Context, s *zklock.Session, read func(c *zk.Conn) (T
 	}
 }
 
-// exists says whether there is a node at an absolute path. A server that knows no such node may lag behind another that has
-// just made it: exists asks again when the server has caught up.
+// exists reports whether there is a node at an absolute path. A server without it may lag behind
+// the one that created it, so exists asks again after a sync.
 func exists(ctx context.Context, s *zklock.Session, path string) (bool, error) {
 	return ask(ctx, s, func(c *zk.Conn) (bool, error) {
 		there, _, err := c.Exists(path)
@@ -60,7 +60,8 @@ func exists(ctx context.Context, s *zklock.Session, path string) (bool, error) {
 	})
 }
 
-// chrootOf returns the chroot of a connection string that the library has taken, without a slash at its end; "" for none.
+// chrootOf returns the chroot of an accepted connection string, without a trailing slash, "" for
+// none.
 func chrootOf(servers string) string {
 	if i := strings.IndexByte(servers, '/'); i >= 0 {
 		return strings.TrimSuffix(servers[i:], "/")

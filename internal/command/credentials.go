@@ -1,6 +1,6 @@
 package command
 
-// The credentials that the flags name, and what a server is shown of them.
+// The credentials that the flags name, and how they are presented to a server.
 
 import (
 	"context"
@@ -20,36 +20,37 @@ import (
 	jute "github.com/zklock/zklock/internal/wire"
 )
 
-// What --sasl names.
+// The values of --sasl.
 const (
 	saslDigest   = "digest"
 	saslKerberos = "kerberos"
 )
 
-// KerberosLogin is what the flags say of Kerberos: files and names, and no secret.
+// KerberosLogin has the Kerberos flags: files and names, and no secret.
 type KerberosLogin struct {
 	Keytab          string // the file; "" for a ticket cache
-	Principal       string // whose key is in it
+	Principal       string // the principal whose key is in the keytab
 	Config          string // krb5.conf; "" for the default
 	ServerPrincipal string // "" for the default
 	HostAsGiven     bool   // the principal has the host of --servers
 }
 
-// Kerberos makes the mechanism of --sasl kerberos. It takes packages that an importer of the library must not download, so it is nil in the
-// zklock of this module; that of contrib/zklockkrb5 sets it before Main.
+// Kerberos creates the mechanism of --sasl kerberos. It needs packages that an importer of the
+// library must not download, so it is nil in this module's zklock; the zklock of contrib/zklockkrb5
+// sets it before Main.
 var Kerberos func(KerberosLogin) (zklock.SASLMechanism, error)
 
-// credentials are what servers are shown. The fields with names in capitals are what the guardian is told.
+// credentials are presented to the servers. The exported fields are sent to the guardian.
 type credentials struct {
 	Auth  sessionkey.Secret // "user:password", empty if there are none
-	File  string            // where it is from, "" for the environment
-	SASL  string            // what proves who we are: saslDigest, saslKerberos, or empty for ZooKeeper's own digest scheme
+	File  string            // its source, "" for the environment
+	SASL  string            // the mechanism: saslDigest, saslKerberos, or empty for ZooKeeper's own digest scheme
 	Login KerberosLogin     // of saslKerberos
 
-	mechanism zklock.SASLMechanism // of SASL, when they are open
+	mechanism zklock.SASLMechanism // of SASL, after open
 }
 
-// credentials returns what the flags say, or else the environment.
+// credentials returns the credentials of the flags, or else of the environment.
 func (c *connection) credentials() (credentials, error) {
 	login := c.login
 	switch {
@@ -74,7 +75,7 @@ func (c *connection) credentials() (credentials, error) {
 	return credentials{Auth: []byte(auth), File: c.authFile, SASL: c.sasl}.open()
 }
 
-// open makes the mechanism. It keeps tickets, so it is made once.
+// open creates the mechanism, once, because it keeps tickets.
 func (c credentials) open() (_ credentials, err error) {
 	switch c.SASL {
 	case saslDigest:
@@ -98,8 +99,8 @@ func (c credentials) open() (_ credentials, err error) {
 	return c, err
 }
 
-// fromFile reads the file again, which may have a new password by now. If it cannot be used,
-// because it is being replaced perhaps, the credentials are those that the process began with.
+// fromFile reads the file again, because it may have a new password. If it cannot be used, for
+// example while it is being replaced, the credentials are those with which the process started.
 func (c credentials) fromFile(context.Context) (user, password string, err error) {
 	auth, err := readAuthFile(c.File)
 	if err != nil {
@@ -109,10 +110,8 @@ func (c credentials) fromFile(context.Context) (user, password string, err error
 	return user, password, nil
 }
 
-// areNone says that there are none.
 func (c credentials) areNone() bool { return len(c.Auth) == 0 && c.mechanism == nil }
 
-// options are those for Connect.
 func (c credentials) options() []zklock.Option {
 	user, password, ok := strings.Cut(string(c.Auth), ":")
 	switch {
@@ -124,7 +123,8 @@ func (c credentials) options() []zklock.Option {
 	return nil
 }
 
-// forOne is what one server is shown over one connection, before it ends a session. server is its name, as the flags have it.
+// forOne returns the credentials for one connection to one server, over which a session is ended.
+// server is its name, as in the flags.
 func (c credentials) forOne(deadline time.Time, server string) (shown expire.Credentials, err error) {
 	switch {
 	case c.mechanism != nil:
@@ -144,8 +144,9 @@ func (c credentials) forOne(deadline time.Time, server string) (shown expire.Cre
 	return shown, err
 }
 
-// userAndPassword reads "user:password" from the auth file or, without one, from the environment. There is no flag for a
-// password: everybody on the host can read other people's arguments. Errors do not quote what they found.
+// userAndPassword reads "user:password" from the auth file, or else from the environment. There is
+// no flag for a password, because every user of the host can read arguments. Errors do not quote
+// the content.
 func (c *connection) userAndPassword() (string, error) {
 	if c.authFile == "" {
 		auth := strings.TrimRight(os.Getenv(envAuth), "\r\n") // a password may end in a space
@@ -168,7 +169,7 @@ func readAuthFile(file string) (string, error) {
 		return "", fmt.Errorf("--auth-file: %w", err)
 	}
 	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o007 != 0 {
-		return "", fmt.Errorf("--auth-file %s is open to everybody on this host (mode %#o): run chmod 600 on it, and change the password", file, mode.Perm())
+		return "", fmt.Errorf("--auth-file %s is accessible to every user of this host (mode %#o): run chmod 600 on it, and change the password", file, mode.Perm())
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
 	if err != nil {

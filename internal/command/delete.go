@@ -1,6 +1,6 @@
 package command
 
-// Taking one lock node away: delete.
+// The delete command, which deletes one lock node.
 
 import (
 	"context"
@@ -14,29 +14,29 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const deleteHelp = `Delete removes one node from the queue of the lock on PATH, and with it what its
-client holds or waits for. NODE is what ls prints, or the whole node, as in
-$ZKLOCK_NODE. What ls does not list is no lock node, and is refused. Stdout has
-the client. expire ends a session with all locks of a service; delete ends one.
+const deleteHelp = `Delete deletes one node from the queue of the lock on PATH, and so ends its
+client's hold, or its wait. NODE is a name that ls prints, or the whole node, as
+in $ZKLOCK_NODE. A node that ls does not list is not a lock node, and is
+rejected. Stdout has the client. expire ends a session with all locks of a
+service; delete ends one.
 
-The holder's lock ends without waiting for the holder: the next one gets it at
-once, or after the lock-delay, and the holder is notified only at its next
-heartbeat. Its lease does not protect it: that is what the fencing token is for. Ask
-the holder first: see revoke. A client whose node is deleted while it waits queues
-again, at the end.
+The holder's lock ends without waiting for the holder: the next client gets it
+at once, or after the lock-delay, and the holder is notified only at its next
+heartbeat. Its lease does not protect it: that is what the fencing token is for.
+Ask the holder first: see revoke. A client whose node is deleted while it waits
+queues again, at the end.
 
 Exit codes:
   0    the node was deleted
   1    there is no such node in the queue of PATH
   122  no server could be reached
-  123  refused: permissions, credentials, a certificate
-  125  wrong usage, such as a NODE that is no lock node, or zklock itself failed`
+  123  rejected: permissions, credentials, a certificate
+  125  wrong usage, such as a NODE that is not a lock node, or zklock itself failed`
 
-// deleting is what the flags of delete say.
 type deleting struct {
 	lister
 	path string
-	node string // as it was given
+	node string // as given
 	yes  bool
 	out  io.Writer
 }
@@ -76,7 +76,7 @@ func newDeleteCommand() *cobra.Command {
 	return cmd
 }
 
-// delete deletes the node as it was read: if it has changed since, it is read again.
+// delete deletes the node if it is unchanged since it was read, and otherwise reads it again.
 func (d *deleting) delete(ctx context.Context) error {
 	ctx, cancel := d.within(ctx)
 	defer cancel()
@@ -86,12 +86,12 @@ func (d *deleting) delete(ctx context.Context) error {
 			return err
 		}
 		if !d.yes {
-			return exitf(exitUsage, "%s: with this node %s: to delete it ends that without waiting for the client; nothing was done. Give --yes if that is meant", p.Node, isDoing(p, "holds", "waits for"))
+			return exitf(exitUsage, "%s: with this node %s: deleting it ends that without waiting for the client; nothing was done. Give --yes to confirm", p.Node, isDoing(p, "holds", "waits for"))
 		}
 		_, err = ask(ctx, d.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(p.Node, version) })
 		switch {
 		case err == nil, errors.Is(err, zk.ErrNoNode): // perhaps a response was lost
-			fmt.Fprintf(d.out, "%s is gone: with it %s\n", p.Node, isDoing(p, "held", "waited for"))
+			fmt.Fprintf(d.out, "%s was deleted: with it %s\n", p.Node, isDoing(p, "held", "waited for"))
 			return nil
 		case errors.Is(err, zk.ErrBadVersion): // another client wrote into it, as revoke does
 			continue
@@ -102,7 +102,7 @@ func (d *deleting) delete(ctx context.Context) error {
 	}
 }
 
-// isDoing says who a participant is, and which of the two it does with its node.
+// isDoing describes a participant, and whether it holds or waits with its node.
 func isDoing(p zklock.Participant, holds, waits string) string {
 	if p.Holds {
 		waits = holds
@@ -110,10 +110,10 @@ func isDoing(p zklock.Participant, holds, waits string) string {
 	return fmt.Sprintf("%s %s the lock, token %d", whoIs(p), waits, p.Token)
 }
 
-// find returns the participant whose node it is, and the version of the node's data.
+// find returns the participant with the node, and the version of the node's data.
 func (d *deleting) find(ctx context.Context) (p zklock.Participant, version int32, err error) {
 	root := chrootOf(d.servers) + d.path
-	// This server may lag behind the one that ls has asked.
+	// This server may lag behind the one that ls has read from.
 	if _, err := ask(ctx, d.s, func(c *zk.Conn) (string, error) { return c.Sync(root) }); err != nil {
 		return p, 0, classify(err)
 	}

@@ -35,13 +35,13 @@ func TestDelete_TakesOneNodeAway_AndSaysWhoseItWas(t *testing.T) {
 
 	d := deleteBy(t, srv, path, shortName(hold.Node()))
 	require.Equal(t, exitUsage, d.wait())
-	require.Regexp(t, fmt.Sprintf(`^zklock: %s: with this node %s holds the lock, token %d: .*; nothing was done. Give --yes if that is meant\n$`, hold.Node(), whose, hold.Token()), d.stderr.String())
+	require.Regexp(t, fmt.Sprintf(`^zklock: %s: with this node %s holds the lock, token %d: .*; nothing was done. Give --yes to confirm\n$`, hold.Node(), whose, hold.Token()), d.stderr.String())
 	require.NoError(t, hold.Err())
 	require.Empty(t, next.stdout.String())
 
 	d = deleteBy(t, srv, "--yes", path, shortName(hold.Node()))
 	require.Equal(t, 0, d.wait(), d.stderr.String())
-	require.Regexp(t, fmt.Sprintf(`^%s is gone: with it %s held the lock, token %d\n$`, hold.Node(), whose, hold.Token()), d.stdout.String())
+	require.Regexp(t, fmt.Sprintf(`^%s was deleted: with it %s held the lock, token %d\n$`, hold.Node(), whose, hold.Token()), d.stdout.String())
 	<-hold.Lost()
 	require.ErrorContains(t, hold.Err(), "somebody else deleted the lock node")
 	require.Equal(t, 0, next.wait())
@@ -79,7 +79,7 @@ func TestDelete_OfEachKind(t *testing.T) {
 	require.NoError(t, err)
 	d = deleteBy(t, srv, "--yes", path+"/m", shortName(forever))
 	require.Equal(t, 0, d.wait(), d.stderr.String())
-	require.Contains(t, d.stdout.String(), "with it a client that says nothing of itself held the lock")
+	require.Contains(t, d.stdout.String(), "with it an unknown client held the lock")
 }
 
 func TestDelete_RefusesWhatIsNoLockNode(t *testing.T) {

@@ -18,9 +18,9 @@ func newDemoCommand() *cobra.Command {
 		Long: `Demo shows the lock at work, and needs nothing: it starts a ZooKeeper server in
 this process, and three workers, processes of this binary, that contend for one
 lock. While they hold, one is killed, one is cut off from the server, and one is
-stopped between its look at the lock and its write (not on Windows, where no
-process can be stopped). It ends with what was verified, and with exit code 1 if
-anything was not as promised.`,
+stopped between its check of the lock and its write (not on Windows, where no
+process can be stopped). At the end it prints what was verified. The exit code
+is 1 if a check failed.`,
 		Args:              none,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {

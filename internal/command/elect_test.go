@@ -53,7 +53,7 @@ func TestElect_CommandEnds_RunEndsWithItsCode(t *testing.T) {
 	require.Equal(t, 7, first.wait())
 	require.Equal(t, 143, next.wait())
 	require.Contains(t, next.stdout.String(), "led ")
-	require.NotContains(t, first.stderr.String()+next.stderr.String(), "standing for election again")
+	require.NotContains(t, first.stderr.String()+next.stderr.String(), "campaigning again")
 	require.Empty(t, participants(t, s, path))
 }
 
@@ -73,7 +73,7 @@ func TestElect_Lost_CommandStartsAgainWhenElectedAgain(t *testing.T) {
 		next := waitForFamily(t, log, token)
 		requireAllGone(t, before)
 		leader.prints(fmt.Sprintf("lost the lock (token %d, node %s/_c_", token, path))
-		require.Contains(t, leader.stderr.String(), "; the command was ended with SIGTERM; standing for election again\n")
+		require.Contains(t, leader.stderr.String(), "; the command was ended with SIGTERM; campaigning again\n")
 		eventually(t, "it stands again", func() bool { return len(participants(t, s, path)) == 2 })
 		guardianOf(t, other) // and no more children
 		token, leader, other = next, other, leader
@@ -132,7 +132,7 @@ func TestElect_LeaseNotRenewed_EndsInTime_AndLeadsAgain(t *testing.T) {
 	eventually(t, "it runs", func() bool { return len(readLines(t, log)) > 3 })
 	silence := time.Now()
 	require.NoError(t, srv.Pause())
-	p.prints("standing for election again")
+	p.prints("campaigning again")
 	ls := readLines(t, log)
 	one := ls[len(ls)-1].Token
 	requireInTime(t, ls, one, silence)
@@ -173,7 +173,7 @@ func TestElect_ToldToEndAndLost_DoesNotStandAgain(t *testing.T) {
 	p.prints("got it")
 	deleteNode(t, s, participants(t, s, path)[0].Node)
 	require.Equal(t, exitLost, p.wait())
-	require.NotContains(t, p.stderr.String(), "standing for election again")
+	require.NotContains(t, p.stderr.String(), "campaigning again")
 	require.Empty(t, participants(t, s, path))
 }
 
@@ -194,7 +194,7 @@ func TestElect_Lost_WaitGoesForTheNextCandidatureToo(t *testing.T) {
 		deleteNode(t, s, participants(t, s, path)[0].Node)
 		<-next
 		require.Equal(t, 9, p.wait())
-		require.Contains(t, p.stderr.String(), "standing for election again\n")
+		require.Contains(t, p.stderr.String(), "campaigning again\n")
 		require.Contains(t, p.stderr.String(), ": not acquired: ")
 		require.Equal(t, 1, strings.Count(p.stdout.String(), "ready"))
 	}
@@ -214,7 +214,7 @@ func TestElect_BetweenTerms_CanBeSuspended(t *testing.T) {
 	eventually(t, "another stands", func() bool { return len(participants(t, s, path)) == 2 })
 	deleteNode(t, s, participants(t, s, path)[0].Node)
 	release := <-next
-	p.prints("standing for election again")
+	p.prints("campaigning again")
 	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
 	p.signal(syscall.SIGTSTP)
 	eventually(t, "it is stopped", func() bool { return proctest.State(p.cmd.Process.Pid) == "T" })
@@ -236,7 +236,7 @@ func TestElect_WhatIsLeft_IsReaped(t *testing.T) {
 	for term := 1; term <= 2; term++ {
 		eventually(t, "the term has begun", func() bool { return strings.Count(p.stdout.String(), "left ") == term })
 		deleteNode(t, s, participants(t, s, path)[0].Node)
-		eventually(t, "it is lost", func() bool { return strings.Count(p.stderr.String(), "standing for election again") == term })
+		eventually(t, "it is lost", func() bool { return strings.Count(p.stderr.String(), "campaigning again") == term })
 		first, err := strconv.Atoi(strings.TrimPrefix(strings.Split(p.stdout.String(), "\n")[0], "left "))
 		require.NoError(t, err)
 		if term == 1 {

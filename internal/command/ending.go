@@ -1,6 +1,6 @@
 package command
 
-// The end of a ZooKeeper session by another process than the one that opened it: the guardian's, when zklock was killed.
+// The end of a killed zklock's ZooKeeper session by another process, the guardian.
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 	jute "github.com/zklock/zklock/internal/wire"
 )
 
-// ending has all that the guardian needs to end zklock's ZooKeeper session. It goes to the guardian through the socket pair
-// only.
+// ending has everything that the guardian needs to end zklock's ZooKeeper session. It is sent to
+// the guardian over the socket pair only.
 type ending struct {
 	sessionkey.Key
 	Creds credentials
@@ -31,25 +31,24 @@ type ending struct {
 	Delay time.Duration // the lock-delay, which begins with the end of the session; 0 for none
 }
 
-// ending is what it takes now.
 func (c *connection) ending(lock string) *ending {
 	return &ending{Key: c.key(), Creds: c.creds(), TLS: c.forGuardian(), Lock: lock}
 }
 
-// will is what the guardian gets: nothing while there is no session.
+// will returns the data for the guardian, nil while there is no session.
 func (e *ending) will() []byte {
 	if e.ID == 0 {
 		return nil
 	}
 	b, err := json.Marshal(e)
 	if err != nil {
-		panic("zklock: " + err.Error()) // it has nothing that JSON has not
+		panic("zklock: " + err.Error()) // all its fields have a JSON form
 	}
 	return b
 }
 
-// carryOut ends the ZooKeeper session of a zklock that was killed, so that the next holder need not wait until it expires.
-// The guardian calls it.
+// carryOut, called by the guardian, ends the ZooKeeper session of a zklock that was killed, so that
+// the next holder need not wait until it expires.
 func carryOut(will []byte, since supervise.Moment) {
 	var e ending
 	if err := json.Unmarshal(will, &e); err != nil {
@@ -63,7 +62,7 @@ func carryOut(will []byte, since supervise.Moment) {
 	fmt.Fprintf(stderr(), "zklock: %s: ended its ZooKeeper session: %s\n", e.Lock, e.after())
 }
 
-// after says who gets the lock when the session has ended.
+// after describes when another client can get the lock after the end of the session.
 func (e *ending) after() string {
 	if e.Delay > 0 {
 		return fmt.Sprintf("others get the lock after the lock-delay of %v", e.Delay)
@@ -73,22 +72,23 @@ func (e *ending) after() string {
 
 const (
 	lapPause = 100 * time.Millisecond
-	maxTaken = 5 // how often a server may take us in and not say that the session has ended
+	maxTaken = 5 // how often a server may attach us without confirming the end of the session
 )
 
-// errRefused says that a server refused to end the session: it wants credentials that we do not
-// have, or resumes no sessions.
-var errRefused = errors.New("the server refused")
+// errRefused means that a server rejected the end of the session: it wants credentials that we do
+// not have, or resumes no sessions.
+var errRefused = errors.New("the server rejected the request")
 
-// end tries one server after the other, and returns nil when a server has said that the session is over. It gives up one and
-// a half session timeouts after the session's own client was gone: by then the session has expired. (By default a tick is
-// half of the shortest timeout.)
+// end tries one server after the other, and returns nil when one has confirmed the end of the
+// session. It gives up one and a half session timeouts after the session's own client died: by then
+// the session has expired. (By default a tick is half of the shortest timeout.)
 //
-// An attempt that gets no response in time leaves the next one twice the time, as in
+// After an attempt without a response in time, the next one gets twice the time, as in
 // expire.Session.
 //
-// To attach to a session is a sign of life for it. So end does not touch the session again after a server has refused to end
-// it, and touches it a few times only if no server confirms its end. It then expires as it would have without us.
+// Attaching to a session renews it. So end does not attach again after a server has rejected the
+// end of the session, and attaches only a few times if no server confirms it. The session then
+// expires as it would have without us.
 func (e *ending) end(gone supervise.Moment) error {
 	until := gone.Add(e.Timeout + e.Timeout/2)
 	creds, err := e.Creds.open()
@@ -113,7 +113,8 @@ func (e *ending) end(gone supervise.Moment) error {
 	}
 	for supervise.Now() < until {
 		for _, server := range servers {
-			// Dial each address of a name by itself: the dialer would spend all the time on the first.
+			// Dial each address of a name separately: the dialer would spend all the time on the
+			// first.
 			name, port, _ := net.SplitHostPort(server)
 			began := time.Now()
 			ips, err := lookup(name, limit)
@@ -154,7 +155,8 @@ func lookup(name string, limit time.Duration) (ips []string, err error) {
 	return net.DefaultResolver.LookupHost(ctx, name)
 }
 
-// endAt ends the session at the server with this address and this name. in says that the server attached us to the session.
+// endAt ends the session on the server with this address and name. in reports whether the server
+// attached us to the session.
 func (e *ending) endAt(addr, server string, config *tls.Config, creds credentials, limit time.Duration) (in bool, err error) {
 	deadline := time.Now().Add(limit)
 	dialer := net.Dialer{Deadline: deadline}

@@ -1,6 +1,6 @@
 package command
 
-// What COMMAND finds in its environment.
+// The environment of COMMAND.
 
 import (
 	"os"
@@ -11,7 +11,6 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// environ is COMMAND's environment.
 func (o *runOptions) environ(hold *zklock.Hold) []string {
 	env := without(os.Environ(), append(withheld(), envOuter)...)
 	if outer := outerHolds(os.Getenv); len(outer) > 0 {
@@ -20,8 +19,8 @@ func (o *runOptions) environ(hold *zklock.Hold) []string {
 	return setenv(env, envToken+"="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, envNode+"="+hold.Node())
 }
 
-// setenv replaces variables, or adds them. Otherwise a run under a run would have two of one name, and the command would
-// decide which of them counts.
+// setenv replaces or adds variables. Otherwise a run inside a run would have two variables of one
+// name, and the command would decide which of them counts.
 func setenv(env []string, vars ...string) []string {
 	for _, v := range vars {
 		name, _, _ := strings.Cut(v, "=")
@@ -30,7 +29,6 @@ func setenv(env []string, vars ...string) []string {
 	return append(env, vars...)
 }
 
-// without takes variables away.
 func without(env []string, names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")

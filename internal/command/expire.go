@@ -1,6 +1,6 @@
 package command
 
-// Ending a session from outside: for tests of what happens when one is lost.
+// The expire command, which ends a session from outside, for tests of the loss of a session.
 
 import (
 	"crypto/tls"
@@ -22,25 +22,27 @@ func newExpireCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "expire --yes [flags] SESSION",
 		Short: "End a ZooKeeper session, for tests of what happens then",
-		Long: `Expire ends a ZooKeeper session at the servers, at once, as if its timeout had
-passed: its ephemeral nodes go, lock nodes among them, and its client is told
-when it next hears from a server. It is for tests, of programs in any language:
-has the job stopped when the next holder starts? SESSION is the session's id as
-ls prints it and the servers log it, 0x10000658c6e0000, or in decimal.
+		Long: `Expire ends a ZooKeeper session on the servers, at once, as if its timeout had
+passed: its ephemeral nodes are deleted, lock nodes among them, and its client
+is notified when it next reaches a server. It is for tests, of programs in any
+language: has the job stopped when the next holder starts? SESSION is the
+session's id as ls prints it and the servers log it, 0x10000658c6e0000, or in
+decimal.
 
 Nothing protects the session's owner: servers derive a session's password from
-its id. And a holder whose session ends so is not told before the next one has
-the lock: no lease can know of it. That is what the fencing token is for.
+its id. And a holder whose session is ended in this way is not notified before
+the next one has the lock: no lease can cover that. That is what the fencing
+token is for.
 
-If the servers reject the end, the session lives on, and its owner's locks with
-it. If the owner is gone, it then expires after the longest timeout that the
-servers grant, 20 ticks unless set otherwise.
+If the servers reject the end, the session continues, and its owner keeps its
+locks. If the owner is dead, the session then expires after the longest timeout
+that the servers grant, 20 ticks unless set otherwise.
 
 Exit codes:
-  0    the session is ended
-  1    the servers know no such session
+  0    the session has ended
+  1    the servers have no such session
   122  no server could be reached
-  123  refused: credentials, a certificate, or a server that resumes no sessions
+  123  rejected: credentials, a certificate, or a server that resumes no sessions
   125  wrong usage, or zklock itself failed`,
 		Example: `  zklock expire --yes --servers 127.0.0.1:2181 0x10000658c6e0000
   zklock ls --json /locks/nightly | jq -r '.[0].session' | xargs zklock expire --yes`,
@@ -52,14 +54,14 @@ Exit codes:
 				return &exitError{exitUsage, err}
 			}
 			if !yes {
-				return exitf(exitUsage, "session %#x: this ends the session of a running program, and its locks with it; nothing was done. Give --yes if that is meant", id)
+				return exitf(exitUsage, "session %#x: this ends the session of a running program, and its locks with it; nothing was done. Give --yes to confirm", id)
 			}
 			opts, err := c.options(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			c.servers, _, _ = strings.Cut(c.servers, "/") // sessions have no chroot
-			// A session of our own finds a server that serves, or says what is wrong.
+			// Our own session finds a server that serves, or the error has the reason.
 			s, err := c.connect(cmd.Context(), append(opts, zklock.WithLease(zklock.SingleServerLease())))
 			if err != nil {
 				return err
@@ -74,9 +76,9 @@ Exit codes:
 			case err != nil:
 				return exitf(exitNoServer, "%s: %w", addr, err)
 			case !was:
-				return exitf(exitNoSession, "session %#x: the servers know no such session: it has ended already, or the id is wrong", id)
+				return exitf(exitNoSession, "session %#x: the servers have no such session: it has ended already, or the id is wrong", id)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "session %#x ended: its ephemeral nodes are gone\n", id)
+			fmt.Fprintf(cmd.OutOrStdout(), "session %#x ended: its ephemeral nodes were deleted\n", id)
 			return nil
 		},
 	}
@@ -85,8 +87,8 @@ Exit codes:
 	return cmd
 }
 
-// parseSession reads a session id: hexadecimal with 0x, as zklock and the servers print it, or decimal, as clients have
-// it, with a minus sign if theirs is signed.
+// parseSession reads a session id: hexadecimal with 0x, as zklock and the servers print it, or
+// decimal, as clients print it, perhaps with a minus sign.
 func parseSession(s string) (uint64, error) {
 	var id uint64
 	var err error
@@ -103,7 +105,7 @@ func parseSession(s string) (uint64, error) {
 	return id, nil
 }
 
-// dial opens a connection to a server as the flags say.
+// dial opens a connection to a server, over TLS if the flags ask for it.
 func (c *connection) dial(addr string, timeout time.Duration) (net.Conn, error) {
 	config := c.tlsConfig(addr)
 	d := &net.Dialer{Timeout: timeout}

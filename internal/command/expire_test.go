@@ -66,7 +66,7 @@ func TestExpire_EndsTheSession(t *testing.T) {
 			began := time.Now()
 			p = expire("--yes", id)
 			require.Equal(t, 0, p.wait())
-			require.Equal(t, fmt.Sprintf("session %s ended: its ephemeral nodes are gone\n", id), p.stdout.String())
+			require.Equal(t, fmt.Sprintf("session %s ended: its ephemeral nodes were deleted\n", id), p.stdout.String())
 			require.Equal(t, 0, next.wait())
 			require.Equal(t, "next\n", next.stdout.String())
 			require.Equal(t, exitLost, job.wait())
@@ -75,7 +75,7 @@ func TestExpire_EndsTheSession(t *testing.T) {
 
 			p = expire("--yes", id)
 			require.Equal(t, exitNoSession, p.wait())
-			require.Contains(t, p.stderr.String(), "session "+id+": the servers know no such session")
+			require.Contains(t, p.stderr.String(), "session "+id+": the servers have no such session")
 			require.Empty(t, p.stdout.String())
 		})
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/zklock/zklock/internal/link"
 )
 
-// explainConnect gives a failed Connect its exit code: the signal's, if a signal ended it.
+// explainConnect gives the error of a failed Connect its exit code, which is the signal's if a
+// signal ended it.
 func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 	var i interrupted
 	var w errWaited
@@ -26,7 +27,8 @@ func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 	return err
 }
 
-// explainAcquire does the same for a wait. If no server was there when the wait ended, it says so.
+// explainAcquire does the same for the error of a wait, and reports if no server was connected at
+// its end.
 func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r recipe, err error) error {
 	var i interrupted
 	var w errWaited
@@ -50,17 +52,17 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 			return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(l.delayed))
 		case lerr != nil || l.nobody:
 		case o.shared && l.holder.Shared && l.writer.Node != "":
-			return exitf(exitNotAcquired, "%s: not acquired: somebody waits ahead, and shares with nobody: %s", o.path, describe(l.writer))
+			return exitf(exitNotAcquired, "%s: not acquired: a client that does not share the lock is queued before this run: %s", o.path, describe(l.writer))
 		default:
-			return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it: %s", o.path, l.heldBy())
+			return exitf(exitNotAcquired, "%s: not acquired: another client holds it: %s", o.path, l.heldBy())
 		}
-		return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it", o.path)
+		return exitf(exitNotAcquired, "%s: not acquired: another client holds it", o.path)
 	}
 	return classify(err)
 }
 
-// explainWait explains a wait that --wait ended while a server was there. If none has reported a
-// client ahead, it is not known whether another client holds the lock.
+// explainWait explains a wait that --wait ended while a server was connected. If no server has
+// reported a predecessor, it is not known whether another client holds the lock.
 func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recipe, err error, w errWaited) error {
 	var e *zklock.Error
 	if !errors.As(err, &e) || e.Place == 0 {
@@ -79,13 +81,13 @@ func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recip
 		}
 		return exitf(exitNotAcquired, "%s: not acquired: %w: %v", o.path, w, l)
 	case stood:
-		return exitf(exitNotAcquired, "%s: not acquired: %w; place %d in the queue when it was last listed, behind %s", o.path, w, e.Place, e.Predecessor)
+		return exitf(exitNotAcquired, "%s: not acquired: %w; position %d in the queue when it was last listed, behind %s", o.path, w, e.Place, e.Predecessor)
 	}
 	return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
 }
 
-// skip takes the error of a run that did not get the lock. If somebody else holds it, the user may
-// want another exit code, and with --quiet the code says it alone.
+// skip takes the error of a run that did not get the lock. If another client holds it, skip sets
+// the exit code that the user chose and, with --quiet, removes the message.
 func (o *runOptions) skip(err error) error {
 	var e *exitError
 	if errors.As(err, &e) && e.code == exitNotAcquired {

@@ -1,6 +1,6 @@
 package command
 
-// The flags that say how to reach the servers. run, ls and expire share them.
+// The flags for reaching the servers, which run, ls and expire share.
 
 import (
 	"context"
@@ -30,7 +30,6 @@ const (
 	envAuth    = "ZKLOCK_AUTH"
 )
 
-// connection is what the connection flags say.
 type connection struct {
 	servers        string
 	sessionTimeout time.Duration
@@ -46,8 +45,8 @@ type connection struct {
 	logLevel       string
 	logFormat      string
 
-	creds   func() credentials    // that options found; fmt would print the bytes of a field
-	tlsBase *tls.Config           // what options found for TLS, nil for plain text
+	creds   func() credentials    // set by options; a func, because fmt would print the bytes of a field
+	tlsBase *tls.Config           // set by options; nil for plain text
 	files   *certs.Files          // the certificates, nil if no files are named
 	key     func() sessionkey.Key // of the Session that connect returned
 	reach   atomic.Pointer[func(error) error]
@@ -56,22 +55,22 @@ type connection struct {
 func (c *connection) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&c.servers, "servers", "s", "", "ZooKeeper `servers`, host:port,host:port/chroot (default $"+envServers+")")
-	f.DurationVar(&c.sessionTimeout, "session-timeout", zklock.DefaultSessionTimeout, "session timeout to ask the servers for")
+	f.DurationVar(&c.sessionTimeout, "session-timeout", zklock.DefaultSessionTimeout, "session timeout to request from the servers")
 	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
 	f.StringVar(&c.authFile, "auth-file", "", "`file` with the credentials, user:password (default $"+envAuth+", the credentials themselves)")
-	f.StringVar(&c.sasl, "sasl", "", "prove who we are by this SASL `mechanism`: digest, which is DIGEST-MD5, or kerberos, in the build that has it (default: ZooKeeper's digest scheme, without SASL)")
+	f.StringVar(&c.sasl, "sasl", "", "authenticate by this SASL `mechanism`: digest, which is DIGEST-MD5, or kerberos, in the build that has it (default: ZooKeeper's digest scheme, without SASL)")
 	f.StringVar(&c.login.Keytab, "keytab", "", "`file` with the key of --principal, for Kerberos (default: the ticket cache of kinit)")
-	f.StringVar(&c.login.Principal, "principal", "", "whose key of the keytab it is: `name`@REALM")
+	f.StringVar(&c.login.Principal, "principal", "", "the principal with the key in the keytab: `name`@REALM")
 	f.StringVar(&c.login.Config, "krb5-conf", "", "`file` of Kerberos's settings (default $KRB5_CONFIG, or /etc/krb5.conf)")
-	f.BoolVar(&c.login.HostAsGiven, "krb5-host-as-given", false, "the servers' Kerberos name has the host of --servers, and no name from DNS (default: what krb5.conf says)")
-	f.StringVar(&c.login.ServerPrincipal, "server-principal", "", "the servers' Kerberos `name` (default: zookeeper/_HOST, of which _HOST stands for the host's name)")
+	f.BoolVar(&c.login.HostAsGiven, "krb5-host-as-given", false, "take the host of the servers' Kerberos name from --servers, and not from DNS (default: as set in krb5.conf)")
+	f.StringVar(&c.login.ServerPrincipal, "server-principal", "", "the servers' Kerberos `name` (default: zookeeper/_HOST, where _HOST is the host's name)")
 	f.BoolVar(&c.tls, "tls", false, "connect over TLS; the other --tls flags imply it")
-	f.StringVar(&c.tlsCA, "tls-ca", "", "`file` with the PEM certificates to trust in place of the system's")
+	f.StringVar(&c.tlsCA, "tls-ca", "", "`file` with the PEM certificates to trust instead of the system's")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` with the client's PEM certificate")
 	f.StringVar(&c.tlsKey, "tls-key", "", "`file` with the client's PEM key")
 	f.StringVar(&c.tlsServerName, "tls-server-name", "", "`name` that the servers' certificates must have (default: the host's name in --servers)")
-	f.StringVar(&c.logLevel, "log-level", "error", "what the ZooKeeper session logs to stderr: error, warn, info or debug")
-	f.StringVar(&c.logFormat, "log-format", logText, "how zklock and the ZooKeeper session write to stderr: text, or json, an object a line")
+	f.StringVar(&c.logLevel, "log-level", "error", "log level of the ZooKeeper session on stderr: error, warn, info or debug")
+	f.StringVar(&c.logFormat, "log-format", logText, "format of zklock's and the ZooKeeper session's lines on stderr: text, or json, one object per line")
 	_ = cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{logText, logJSON}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sasl", cobra.FixedCompletions([]string{saslDigest, saslKerberos}, cobra.ShellCompDirectiveNoFileComp))
@@ -80,7 +79,8 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// options checks the flags and turns them into options for Connect. Every error is one of usage.
+// options checks the flags and turns them into options for Connect. All its errors are usage
+// errors.
 func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 	if c.servers == "" {
 		c.servers = os.Getenv(envServers)
@@ -116,7 +116,6 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 	return append(opts, overTLS...), nil
 }
 
-// connect opens the session within the connect timeout.
 func (c *connection) connect(ctx context.Context, opts []zklock.Option) (*zklock.Session, error) {
 	cctx, cancel := context.WithTimeoutCause(ctx, c.connectTimeout, errNoServer{c.connectTimeout})
 	defer cancel()
@@ -128,7 +127,8 @@ func (c *connection) connect(ctx context.Context, opts []zklock.Option) (*zklock
 	return s, nil
 }
 
-// unreached adds to an error what came of the last try at each server, unless one has accepted the session.
+// unreached adds to an error the result of the last attempt at each server, unless one has accepted
+// the session.
 func (c *connection) unreached(err error) error {
 	if f := c.reach.Load(); f != nil {
 		return (*f)(err)
@@ -136,7 +136,7 @@ func (c *connection) unreached(err error) error {
 	return err
 }
 
-// errNoServer is the cause of a connecting that took too long.
+// errNoServer is the cause if connecting took too long.
 type errNoServer struct{ after time.Duration }
 
 func (e errNoServer) Error() string { return fmt.Sprintf("no server after %v", e.after) }
@@ -160,25 +160,25 @@ func classify(err error) error {
 		code = exitLost
 	case errors.Is(err, link.ErrHungUp): // no server responds to it
 		code = exitNoServer
-	case refused(err), errors.Is(err, zklock.ErrNoChroot): // after Connect, the servers have lost the chroot
+	case refused(err), errors.Is(err, zklock.ErrNoChroot): // after Connect, the chroot was deleted
 		code = exitRefused
 	}
 	return &exitError{code, trim(err)}
 }
 
-// noChroot is ErrNoChroot in the words of the flags.
+// noChroot describes ErrNoChroot in terms of the flags.
 type noChroot struct {
 	chroot string
 	err    error
 }
 
 func (n noChroot) Error() string {
-	return fmt.Sprintf("the chroot %s of --servers is not there: make it", n.chroot)
+	return fmt.Sprintf("the chroot %s of --servers does not exist: create it", n.chroot)
 }
 func (n noChroot) Unwrap() error { return n.err }
 
-// refused says whether the error is a server's refusal: one of the ZooKeeper client's errors, or a code that the client has
-// no error for, such as that of a quota.
+// refused reports whether a server has rejected the request: with one of the ZooKeeper client's
+// errors, or with a code for which the client has none, such as the code of an exceeded quota.
 func refused(err error) bool {
 	for _, no := range []error{
 		zklock.ErrAuthFailed, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments,
@@ -191,12 +191,12 @@ func refused(err error) bool {
 	return errors.As(err, &code)
 }
 
-// flagOf has the command's flags for the library's options, which the library's errors name.
+// flagOf replaces the library's options, which its errors name, by the command's flags.
 var flagOf = strings.NewReplacer("WithSessionTimeout", "--session-timeout", "QuorumLease", "--leader-ping",
 	"SingleServerLease()", "--lease single", "WithDigest", "--auth-file", "DigestMD5Func", "--auth-file", "DigestMD5", "--auth-file", "another Connect with WithCreateChroot", "another run with --create-chroot")
 
-// trim takes the name of one of our packages off the front of a message, because the command's own name is there already.
-// The message then speaks of flags.
+// trim removes our package's name from the beginning of a message, because the command's own name
+// is there already, and replaces options by flags.
 func trim(err error) error {
 	for _, name := range []string{"zklock: ", "zktest: "} {
 		if s, ok := strings.CutPrefix(err.Error(), name); ok {
@@ -214,7 +214,6 @@ type trimmed struct {
 func (t trimmed) Error() string { return t.s }
 func (t trimmed) Unwrap() error { return t.err }
 
-// none wants no argument.
 func none(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument: leave out %q", c.CommandPath(), args[0])
@@ -222,11 +221,11 @@ func none(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// one wants one argument, and says what it should be.
+// one accepts one argument, which its error describes.
 func one(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%d arguments in place of one: give %s", len(args), what)
+			return fmt.Errorf("%d arguments instead of one: give %s", len(args), what)
 		}
 		return nil
 	}

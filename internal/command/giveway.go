@@ -1,6 +1,6 @@
 package command
 
-// A run that gives way when somebody asks for its lock: --revocable.
+// A run that gives way when another client asks for its lock: --revocable.
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// checkRevocable returns an error of usage.
 func (o *runOptions) checkRevocable() error {
 	if o.revocable && runtime.GOOS == "windows" {
 		return exitf(exitUsage, "--revocable: this system has no SIGTERM, with which COMMAND would be asked to end: leave it out")
@@ -18,16 +17,18 @@ func (o *runOptions) checkRevocable() error {
 	return nil
 }
 
-// heard is called when somebody asks for a hold. Of a hold before this one it may come late: giveWay tells them apart.
+// heard is called when another client asks for a hold. The call may be late, and for an earlier
+// hold: giveWay compares them.
 func (o *runOptions) heard(h *zklock.Hold) {
 	select {
 	case o.asked <- h:
-	default: // eight have not been looked at: the command of none of them runs any more
+	default: // eight requests are unread: the commands of those holds have ended
 	}
 }
 
-// giveWay has COMMAND get SIGTERM when somebody asks for its hold, as if that had been sent to zklock: COMMAND decides how, and how
-// fast, it ends. over is called when COMMAND has ended, and says whether it was asked to.
+// giveWay sends COMMAND SIGTERM when another client asks for its hold, as if zklock had got the
+// signal: COMMAND decides how, and how fast, it ends. Call over when COMMAND has ended; it reports
+// whether COMMAND was asked.
 func (t *taking) giveWay(hold *zklock.Hold) (over func() (wasAsked bool)) {
 	if !t.revocable {
 		return func() bool { return false }
@@ -40,7 +41,7 @@ func (t *taking) giveWay(hold *zklock.Hold) (over func() (wasAsked bool)) {
 				if h.Node() != hold.Node() {
 					continue
 				}
-				fmt.Fprintf(t.stderr, "zklock: %s (token %d): somebody asks for the lock: the command gets SIGTERM, and the lock is released when it has ended\n", t.path, hold.Token())
+				fmt.Fprintf(t.stderr, "zklock: %s (token %d): another client asks for the lock: the command gets SIGTERM, and the lock is released when it has ended\n", t.path, hold.Token())
 				t.runner.Send(syscall.SIGTERM)
 				was <- true
 				return

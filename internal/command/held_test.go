@@ -98,5 +98,5 @@ func TestList_All_ShowsASemaphoreThatNobodyUses(t *testing.T) {
 	require.Equal(t, []string{path + "/limited permit 0/4 0", path + "/used permit 0 0"}, columns(out, 4))
 	out, said := list(t, "-r", path)
 	require.Empty(t, columns(out, 1))
-	require.Equal(t, "zklock: "+path+": locks that nobody uses are left out: 2; --all lists them\n", said)
+	require.Equal(t, "zklock: "+path+": unused locks are left out: 2; --all lists them\n", said)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// lister reads queues over a session of its own.
 type lister struct {
 	connection
 	s      *zklock.Session
@@ -25,7 +24,8 @@ type lister struct {
 	stderr io.Writer
 }
 
-// open connects. Nothing is held here, so the lease does not matter; this mode has room in any session timeout.
+// open connects. Nothing is held here, so the lease does not matter; this mode has a margin with
+// any session timeout.
 func (l *lister) open(ctx context.Context) error {
 	opts, err := l.options(l.stderr)
 	if err != nil {
@@ -35,8 +35,8 @@ func (l *lister) open(ctx context.Context) error {
 	return err
 }
 
-// queue reads the queue of the lock on path. Of an empty one it says on stderr if there is no such node, or if the locks may
-// be further down.
+// queue reads the queue of the lock on path. If that is empty, it reports on stderr that the node
+// is missing, or that there may be locks further down.
 func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 	names, _, listed := l.children(ctx, chrootOf(l.servers)+path)
 	q, err := l.read(ctx, path, names)
@@ -65,12 +65,13 @@ func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 	case listed != nil:
 		return q, classify(listed)
 	case len(names) > 0:
-		fmt.Fprintf(l.stderr, "zklock: %s: nobody queues here; there are nodes below: zklock ls -r %s lists the locks among them\n", path, path)
+		fmt.Fprintf(l.stderr, "zklock: %s: the queue is empty; there are nodes below: zklock ls -r %s lists the locks among them\n", path, path)
 	}
 	return q, nil
 }
 
-// read reads the queue of the lock on path, whatever its recipe. names are the children of the path.
+// read reads the queue of the lock on path, whatever its recipe. names are the children of the
+// path.
 func (l *lister) read(ctx context.Context, path string, names []string) (lockQueue, error) {
 	if mayBeSemaphore(names) {
 		leases, _, err := l.children(ctx, chrootOf(l.servers)+path+"/leases")
@@ -80,7 +81,8 @@ func (l *lister) read(ctx context.Context, path string, names []string) (lockQue
 	} else if l.isLimited(ctx, path, names) {
 		return l.semaphore(ctx, path, names)
 	}
-	// A lock-delay, however short, shows whether one lasts. Latches, and all the others, do not see each other.
+	// With any lock-delay, however short, Candidates reports one that is in progress. Latch nodes
+	// and nodes of other kinds do not see each other.
 	kinds := [][]zklock.MutexOption{{zklock.WithLockDelay(time.Nanosecond)}}
 	if slices.ContainsFunc(names, func(name string) bool { return modeOf(name) == modeLatch }) {
 		kinds = append(kinds, append(kinds[0], zklock.WithLatchNodes()))
@@ -102,7 +104,8 @@ func (l *lister) read(ctx context.Context, path string, names []string) (lockQue
 	return queueOf(ps), nil
 }
 
-// isLimited says whether the children of a path show a semaphore that has a limit, and that nobody has used yet.
+// isLimited reports whether the children of a path belong to a semaphore that has a limit and has
+// not been used yet.
 func (l *lister) isLimited(ctx context.Context, path string, names []string) bool {
 	isOther := func(name string) bool { return name != "limit" && name != "locks" && name != "leases" }
 	if !slices.Contains(names, "limit") || slices.ContainsFunc(names, isOther) {
@@ -119,11 +122,12 @@ func (l *lister) isLimited(ctx context.Context, path string, names []string) boo
 	return err == nil && limit != nil
 }
 
-// semaphore reads a semaphore's leases and queue. Its limit is known only if it is in the node called limit, or in the one that was given.
+// semaphore reads a semaphore's leases and queue. Its limit is known only if it is in the node
+// called limit, or in the node that was given.
 func (l *lister) semaphore(ctx context.Context, path string, names []string) (q lockQueue, err error) {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	n, opts := 1, []zklock.MutexOption(nil) // without a limit, whoever has a node in front of the queue still waits
+	n, opts := 1, []zklock.MutexOption(nil) // without a limit, the first in the queue still waits
 	if node := l.limitNode(path, names); node != "" {
 		data, err := ask(ctx, l.s, func(c *zk.Conn) ([]byte, error) {
 			data, _, err := c.Get(chrootOf(l.servers) + node)
@@ -151,16 +155,18 @@ func (l *lister) semaphore(ctx context.Context, path string, names []string) (q 
 	return q, nil
 }
 
-// limitIn reads the data of a node that should have a semaphore's limit. It returns nil if no semaphore takes it for one, and says what is there.
+// limitIn reads a semaphore's limit from the data of its node. If no semaphore accepts the data,
+// limitIn returns nil and describes the data.
 func limitIn(node string, data []byte) (limit *int, noLimit string) {
 	if len(data) != 4 || bigendian.BigEndian.Uint32(data) > maxSharedLimit {
-		return nil, fmt.Sprintf("%s has %q, which is no limit", node, data[:min(len(data), 40)])
+		return nil, fmt.Sprintf("%s has %q, which is not a limit", node, data[:min(len(data), 40)])
 	}
 	is := int(bigendian.BigEndian.Uint32(data))
 	return &is, ""
 }
 
-// limitNode returns the node that has the limit of the semaphore on path, by the children of the path: "" if there is none.
+// limitNode returns the node with the limit of the semaphore on path, whose children are names, or
+// "".
 func (l *lister) limitNode(path string, names []string) string {
 	if l.limit == "" && slices.Contains(names, "limit") {
 		return path + "/limit"
@@ -187,7 +193,8 @@ func (l *lister) noteMissing(ctx context.Context, path string) (isMissing bool, 
 	return !there, nil
 }
 
-// noteNotEphemeral names on stderr a lock node that the end of no session deletes.
+// noteNotEphemeral names on stderr a lock node that is not ephemeral, and so survives the end of
+// every session.
 func (l *lister) noteNotEphemeral(path string, q lockQueue) {
 	var nodes []string
 	for _, p := range q.all() {
@@ -206,15 +213,16 @@ func (l *lister) noteNotEphemeral(path string, q lockQueue) {
 		path, nodes[0], more, path, nodes[0])
 }
 
-// within bounds one look at the servers. Its cause says what each of them said.
+// within limits the time of one read from the servers. Its cause includes the last error of each
+// server.
 func (l *lister) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(l.connectTimeout, func() { cancel(l.unreached(errNoServer{l.connectTimeout})) })
 	return ctx, func() { late.Stop(); cancel(nil) }
 }
 
-// locks returns the locks on path and below, in the order of their paths. It leaves out what it may not read, and says so on
-// stderr. Then it returns the rest with an error that has only the exit code.
+// locks returns the locks on path and below, in the order of their paths. Paths that it may not
+// read are left out and reported on stderr; then the error has only the exit code.
 func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err error) {
 	root, denied := chrootOf(l.servers), false
 	var walk func(path string) error
@@ -222,7 +230,7 @@ func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err
 		below := strings.TrimSuffix(path, "/")
 		names, stat, err := l.children(ctx, root+below)
 		if errors.Is(err, zk.ErrNoNode) {
-			return nil // gone meanwhile
+			return nil // deleted meanwhile
 		}
 		skip := map[string]bool{}
 		if err == nil && below != "" && len(names) > 0 {

@@ -1,6 +1,6 @@
 package command
 
-// The queue of a lock, for people and for programs: the command line of ls.
+// The ls command, which prints the queue of a lock for people and for programs: its flags.
 
 import (
 	"context"
@@ -14,56 +14,56 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const listHelp = `Ls lists the queue of the lock on PATH: the holder first, then those that wait, in
-their order. A lock that nobody uses is an empty list; if there is no node at
-PATH at all, a line on stderr says so. WHO is what zklock and its library write
-into the node, host:pid and the text of run --name, or the name of a candidate;
-other clients write what they like. QUEUED is the time from the creation of the
-node, by the servers' clock, until now, by this host's. A table fits in 80 columns,
-unless a path is long. With --wide it has whole nodes, and more columns. The token
-is the fencing token that a participant has or will have (of a permit, a larger
-number). A node that is not ephemeral, which the end of no session deletes, is
-named on stderr.
+const listHelp = `Ls lists the queue of the lock on PATH: the holder first, then the waiters, in
+their order. The list of an unused lock is empty; if there is no node at PATH at
+all, a line on stderr reports that. WHO is the data that zklock and its library
+write into the node, host:pid and the text of run --name, or the name of a
+candidate; other clients write other data. QUEUED is the time from the creation
+of the node, by the servers' clock, until now, by this host's. A table fits in
+80 columns, unless a path is long. With --wide it has whole nodes, and more
+columns. The token is the fencing token that a participant has or will have (of
+a permit, a larger number). A node that is not ephemeral, and so survives the
+end of every session, is named on stderr.
 
-The mode says how a node holds:
+The mode is how a node holds:
 
   exclusive  alone: a mutex, a writer, a leader
   shared     with others: a reader
-  permit     a permit of a semaphore, or a place in the line for some
+  permit     a permit of a semaphore, or a position in the line for some
   latch      alone: a leader, with nodes of Curator's LeaderLatch
 
-With --held it lists only holders, and with --recursive only the locks that
-somebody holds. A front that waits for a lock-delay does not hold.
+With --held it lists only holders, and with --recursive only the locks that have
+one. The first in the queue does not hold while it waits for a lock-delay.
 
-With --recursive it lists the locks on PATH and below, a line for each, with how
-many hold it, how many are in its queue, and who is the first. Locks that nobody
-uses are left out, unless --all is given. A node below which there is nothing any
-more, and once was, counts as one. Of a semaphore whose limit is in PATH/limit, as
-Curator's SharedCount writes it, that follows the holders: 2/3. Without --recursive
-a line on stderr has it, also of a limit in another node: --semaphore-limit NODE.
+With --recursive it lists the locks on PATH and below, a line for each, with the
+number of holders, the length of the queue, and the first client. Unused locks
+are left out, unless --all is given. A node that has no children now, but has
+had some, counts as one. For a semaphore whose limit is in PATH/limit, as
+Curator's SharedCount writes it, the limit follows the holders: 2/3. Without
+--recursive a line on stderr has it, also of a limit in another node:
+--semaphore-limit NODE.
 
-With --watch it goes on: it prints the queues as they stand, and then a line for
-each change, until a signal ends it:
+With --watch it continues: it prints the queues, and then a line for each
+change, until a signal ends it:
 
   15:04:05 /locks/a holds: db1, pid 12 (lock-0000000003)
   15:04:06 /locks/a waits, 2: db2, pid 99 (lock-0000000004)
   15:04:07 /locks/a gone, held 2.085s: db1, pid 12 (lock-0000000003)
 
-The number after "waits" is the place in the queue; in that of a semaphore, the
-place among those that wait. "or longer" follows the time of a participant that was
-there at the start, or came while no server could be reached.
---watch cannot tell a release from a death: both are "gone". Only if the lock
-is used with a lock-delay, a holder that died is told from one that released, and
-is "disappeared". Times are those at which this host saw the changes. What
-changes while no server can be reached is printed when one is, and what came and
-went meanwhile is not.
+The number after "waits" is the position in the queue; for a semaphore, the
+position among the waiters. "or longer" follows the time of a participant that
+was there at the start, or joined while no server could be reached. --watch
+cannot distinguish a release from a death: both are "gone". Only if the lock is
+used with a lock-delay, a holder that died is reported as "disappeared" instead.
+Times are those at which this host saw the changes. Changes while no server can
+be reached are printed when one is reached, except for participants that joined
+and left meanwhile.
 
-With --json, --watch prints an object a line, with "change": "holds", "waits",
-"gone", or "disappeared".
+With --json, --watch prints one object per line, with "change": "holds",
+"waits", "gone", or "disappeared".
 
 ` + listExitCodes
 
-// listing is what the flags of ls say.
 type listing struct {
 	lister
 	printer
@@ -74,7 +74,7 @@ func newListCommand() *cobra.Command {
 	var l listing
 	cmd := &cobra.Command{
 		Use:               "ls [flags] PATH...",
-		Short:             "List the queue of a lock, front first, watch it, or list the locks below a path",
+		Short:             "List the queue of a lock, the holder first, watch it, or list the locks below a path",
 		Long:              listHelp,
 		Args:              l.checkArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -86,7 +86,7 @@ func newListCommand() *cobra.Command {
 			if l.watch {
 				ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 				defer stop()
-				context.AfterFunc(ctx, stop) // a second signal ends what Close still waits for
+				context.AfterFunc(ctx, stop) // a second signal ends zklock while Close waits
 				return l.watchUntil(ctx, paths)
 			}
 			return l.list(cmd.Context(), paths[0])
@@ -94,12 +94,12 @@ func newListCommand() *cobra.Command {
 	}
 	l.addFlags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&l.asJSON, "json", false, "print a JSON array; with --watch, an object a line")
+	f.BoolVar(&l.asJSON, "json", false, "print a JSON array; with --watch, one object per line")
 	f.StringVar(&l.limit, "semaphore-limit", "", "the `NODE` that has the limit of the semaphore on PATH (default PATH/limit)")
 	_ = cmd.RegisterFlagCompletionFunc("semaphore-limit", cobra.NoFileCompletions)
 	f.BoolVarP(&l.recursive, "recursive", "r", false, "list the locks on PATH and below")
-	f.BoolVarP(&l.all, "all", "a", false, "with --recursive, list also locks that nobody uses")
-	f.BoolVar(&l.held, "held", false, "list only who holds; with --recursive, only the locks that somebody holds")
+	f.BoolVarP(&l.all, "all", "a", false, "with --recursive, also list unused locks")
+	f.BoolVar(&l.held, "held", false, "list only holders; with --recursive, only the locks that have one")
 	f.BoolVar(&l.wide, "wide", false, "print whole nodes, and more columns")
 	f.BoolVar(&l.watch, "watch", false, "print each change of the queues, until a signal ends it")
 	return cmd
@@ -112,7 +112,6 @@ func (l *listing) checkArgs(cmd *cobra.Command, args []string) error {
 	return one("the PATH of a lock, such as /locks/nightly, or --recursive /; with --watch, one or more")(cmd, args)
 }
 
-// check returns an error of usage. given says whether a flag was given.
 func (l *listing) check(paths []string, given func(string) bool) error {
 	for _, path := range paths {
 		if l.recursive && path == "/" {
@@ -130,7 +129,7 @@ func (l *listing) check(paths []string, given func(string) bool) error {
 	case l.held && l.all:
 		return exitf(exitUsage, "--held and --all contradict each other: give one of them")
 	case l.held && l.watch:
-		return exitf(exitUsage, "--held with --watch: leave one of them out; --watch prints who holds, and who waits")
+		return exitf(exitUsage, "--held with --watch: leave one of them out; --watch prints holders and waiters")
 	case !given("semaphore-limit"):
 		return nil
 	case l.recursive, len(paths) > 1:
@@ -161,10 +160,10 @@ func (l *listing) list(ctx context.Context, path string) error {
 	}
 	unused, err := l.printer.locks(locks)
 	if unused > 0 {
-		fmt.Fprintf(l.stderr, "zklock: %s: locks that nobody uses are left out: %d; --all lists them\n", path, unused)
+		fmt.Fprintf(l.stderr, "zklock: %s: unused locks are left out: %d; --all lists them\n", path, unused)
 	}
 	if err != nil {
 		return err
 	}
-	return failed // what could be read is printed all the same
+	return failed // the locks that could be read are printed nevertheless
 }

@@ -91,7 +91,7 @@ func TestList_NotThere_SaysSo(t *testing.T) {
 	for _, args := range [][]string{{path}, {"-r", path}, {"--json", path}} {
 		require.Contains(t, said(srv.ConnectString(), args...), "zklock: "+path+": there is no node "+path+": ")
 	}
-	require.Contains(t, exits(exitUsage, srv.ConnectString()+path, "/job"), "the chroot "+path+" of --servers is not there")
+	require.Contains(t, exits(exitUsage, srv.ConnectString()+path, "/job"), "the chroot "+path+" of --servers does not exist")
 
 	s := session(t, srv)
 	_, release := occupy(t, s, path)
@@ -101,7 +101,7 @@ func TestList_NotThere_SaysSo(t *testing.T) {
 	}
 	require.Empty(t, said(srv.ConnectString()+path, "-r", "--all", "/"))
 	parent := path[:strings.LastIndexByte(path, '/')]
-	require.Equal(t, "zklock: "+parent+": nobody queues here; there are nodes below: zklock ls -r "+parent+" lists the locks among them\n", said(srv.ConnectString(), parent))
+	require.Equal(t, "zklock: "+parent+": the queue is empty; there are nodes below: zklock ls -r "+parent+" lists the locks among them\n", said(srv.ConnectString(), parent))
 	require.Contains(t, said(srv.ConnectString()+path, "/job"), "there is no node "+path+"/job: ")
 }
 
@@ -203,7 +203,7 @@ func TestList_Recursive(t *testing.T) {
 	require.Equal(t, "LOCK MODE HOLD QUEUE WHO QUEUED", table(out)[0])
 	require.Len(t, table(out), 3)
 	require.NotContains(t, out, "idle")
-	require.Equal(t, "zklock: "+path+": locks that nobody uses are left out: 1; --all lists them\n", said)
+	require.Equal(t, "zklock: "+path+": unused locks are left out: 1; --all lists them\n", said)
 	for _, top := range []string{"/", "/a", "/b"} {
 		out, _ = list(srv.ConnectString()+path, 0, "--recursive", "--wide", "--all", top)
 		require.Subset(t, below(""), table(out), "paths are below the chroot")

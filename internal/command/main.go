@@ -1,21 +1,22 @@
-// Package command is zklock, the command that runs others under ZooKeeper locks; cmd/zklock calls it.
+// Package command is zklock, the command that runs others under ZooKeeper locks; cmd/zklock calls
+// it.
 //
-// The files, from the outside in: main.go, flags.go and runflags.go take the command line, and
-// variables.go what the environment adds to it; run.go walks through one run, and explain.go says
-// why it did not get the lock; recipe.go has the kinds of lock; plan.go fits the end of the command
-// into the lease; environ.go is what the command finds in its environment, and nested.go a run
-// inside a run. internal/supervise looks after the command, and ending.go is what its guardian does
-// for a zklock that was killed: it ends the session. signals.go ends zklock by a signal, and
-// stderr.go writes what it says. waiting.go says how a wait goes, and metrics.go, in a file
-// (metricslock_unix.go: which run's), how the run went, in the words of report.go. once.go keeps a
-// job from running again, and runs.go lists its marks; giveway.go is a run that is asked for its
-// lock, and revoke.go asks. ls.go takes the flags of ls; lister.go reads queues, table.go prints
-// them, watch.go follows them, and parties.go says what has changed. prune.go removes empty lock
-// roots, by the rules of pruneplan.go. delete.go, expire.go, serve.go and demo.go are commands of
-// their own: the end of a lock node and of a session, a server for development, and internal/demo.
-// servecontrol.go is the server's control port, and servefault.go reads the faults that it takes.
-// credentials.go has what --auth-file and --sasl name, and tls.go what the --tls flags name.
-// printable.go escapes what a terminal would obey.
+// The files, from the outside in: main.go, flags.go and runflags.go parse the command line, and
+// variables.go adds the environment. run.go performs one run, and explain.go explains why it did
+// not get the lock. recipe.go has the kinds of lock, and plan.go fits the end of the command into
+// the lease. environ.go is the command's environment, and nested.go a run inside a run.
+// internal/supervise supervises the command, and ending.go is its guardian's work for a zklock that
+// was killed: it ends the session. signals.go ends zklock by a signal, and stderr.go writes its
+// messages. waiting.go reports the progress of a wait, and metrics.go writes the result of the run
+// to a file (metricslock_unix.go: which run's), in the format of report.go. once.go keeps a job
+// from running again, and runs.go lists its marks. giveway.go is a run that is asked for its lock,
+// and revoke.go asks. ls.go has the flags of ls; lister.go reads queues, table.go prints them,
+// watch.go follows them, and parties.go computes the changes. prune.go removes empty lock roots, by
+// the rules of pruneplan.go. delete.go, expire.go, serve.go and demo.go are commands of their own:
+// the deletion of a lock node, the end of a session, a server for development, and internal/demo.
+// servecontrol.go is the server's control port, and servefault.go parses the faults that it
+// accepts. credentials.go has the credentials that --auth-file and --sasl name, and tls.go the
+// files of the --tls flags. printable.go escapes characters that a terminal would interpret.
 package command
 
 import (
@@ -30,31 +31,31 @@ import (
 	"github.com/zklock/zklock/internal/supervise"
 )
 
-// Exit codes of what was not there.
+// Exit codes if the target does not exist.
 const (
-	exitNoSession = 1 // expire's: there was nothing to end
-	exitNoHolder  = 1 // revoke's: there was nobody to ask
-	exitNoNode    = 1 // delete's
+	exitNoSession = 1 // expire: there is no session to end
+	exitNoHolder  = 1 // revoke: there is no holder to ask
+	exitNoNode    = 1 // delete: there is no node to delete
 )
 
-// Exit codes of zklock's own. All others are the command's: those from 126 on as a shell gives them.
+// Exit codes of zklock itself. All others are the command's; from 126 on they are a shell's.
 const (
 	exitLost        = 120                     // the lock was lost, and the command ended for it
-	exitNotAcquired = 121                     // the wait is over, and a server has reported another holder
-	exitNoServer    = 122                     // no server answered in time
-	exitRefused     = 123                     // a server answered, and refused
+	exitNotAcquired = 121                     // the wait has ended, and a server has reported another holder
+	exitNoServer    = 122                     // no server replied in time
+	exitRefused     = 123                     // a server replied, and rejected the request
 	exitUsage       = supervise.ExitFailed    // 125: wrong usage, or zklock itself failed
-	exitCannotRun   = supervise.ExitCannotRun // 126: the command is there and cannot be run
-	exitNotFound    = supervise.ExitNotFound  // 127: the command is not there
+	exitCannotRun   = supervise.ExitCannotRun // 126: the command exists and cannot be run
+	exitNotFound    = supervise.ExitNotFound  // 127: the command does not exist
 	exitSignal      = 128                     // + n: the command, or zklock while it waited, was ended by signal n; zklock ends by it, if it can
 )
 
-// What the help says of them: run can end with each, ls with few.
+// The exit codes in the help: run can end with each, ls with few.
 const runExitCodes = `Exit codes:
   120      the lock was lost: COMMAND was ended, or had already ended by itself
-  121      not acquired: somebody else holds the lock; -E gives another code
+  121      not acquired: another client holds the lock; -E sets another code
   122      no server could be reached, or none has reported another holder
-  123      refused: permissions, credentials, a certificate, a quota, a lost chroot
+  123      rejected: permissions, credentials, a certificate, a quota, a deleted chroot
   125      wrong usage, or zklock itself failed
   126, 127 COMMAND cannot be run, was not found
   128+n    signal n ended COMMAND, or zklock while it waited
@@ -63,10 +64,10 @@ const runExitCodes = `Exit codes:
 const listExitCodes = `Exit codes:
   0    the queue was printed, an empty one too; with --watch, a signal ended it
   122  no server could be reached
-  123  refused: permissions, credentials, a certificate
+  123  rejected: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
-// exitError ends zklock with a code. Without an error there is nothing to say.
+// exitError ends zklock with a code. Without an error nothing is printed.
 type exitError struct {
 	code int
 	err  error
@@ -85,7 +86,7 @@ func exitf(code int, format string, args ...any) error {
 	return &exitError{code, fmt.Errorf(format, args...)}
 }
 
-// Main is zklock: it carries out the process's command line, and ends the process.
+// Main runs the process's command line, and ends the process.
 func Main() {
 	if code, ok := supervise.Reexecuted(os.Args, stderr, carryOut); ok {
 		exit(code)
@@ -93,7 +94,6 @@ func Main() {
 	exit(execute(os.Args[1:], os.Stdout, stderr()))
 }
 
-// execute runs one command line and returns the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
@@ -108,7 +108,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	signaled := errors.As(err, &i)
 	switch {
 	case !errors.As(err, &e) && !signaled:
-		// What cobra itself finds wrong with a command line.
+		// Errors that cobra itself finds in a command line.
 		if ran == root && len(args) > 0 {
 			err = fmt.Errorf("%w%s", err, didYouMean(root, args[0]))
 		}
@@ -123,7 +123,6 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	return e.code
 }
 
-// codeOf is the exit code of a command that returned this.
 func codeOf(err error) int {
 	var e *exitError
 	var i interrupted
@@ -143,9 +142,9 @@ func newRootCommand() *cobra.Command {
 		Use:   "zklock",
 		Short: "Run commands under ZooKeeper locks",
 		Long: `zklock runs commands under ZooKeeper locks: of all processes that name the same
-lock, on whatever host, one at a time runs its command. That is not once: three
-hosts that start the same command run it three times, in turn, unless --once names
-the run. Run has other kinds of lock, too: readers together, N at a time, or a
+lock, on any host, one at a time runs its command. Each of them runs it: three
+hosts that start the same command run it three times, unless --once names the
+run. Run has other kinds of lock, too: readers together, N at a time, or a
 leader.
 
   zklock run /locks/nightly -- ./backup.sh
@@ -185,7 +184,7 @@ To try it without servers:
 	return root
 }
 
-// didYouMean says what to write in place of a word that is no command.
+// didYouMean suggests a command for a word that is not one.
 func didYouMean(root *cobra.Command, word string) string {
 	if strings.HasPrefix(word, "-") || strings.HasPrefix(word, "/") {
 		return ": the command comes first, as in zklock run"

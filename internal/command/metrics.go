@@ -1,6 +1,6 @@
 package command
 
-// The --metrics-file of a run, for node_exporter's textfile collector: when it is written, and how.
+// The --metrics-file of a run, for node_exporter's textfile collector: when and how it is written.
 
 import (
 	"errors"
@@ -18,24 +18,26 @@ const (
 	metricsSuffix = ".prom"         // the collector reads no other
 	metricsWithin = 5 * time.Second // a file system that takes longer hangs
 
-	// How long a run waits for another that has the file: one that looks has it for a moment, and the holder before to its very end.
+	// How long a run waits for another one that has locked the file: a run that only checks has it
+	// for a moment, and the previous holder until its very end.
 	sideWithin     = 20 * time.Millisecond
 	sideHeldWithin = 2 * time.Second // of a run that has had the lock
 	sideAgain      = 5 * time.Millisecond
 )
 
-// metricsFile is the file of a run. Without a name it does nothing. It is written beside the work: a file system that hangs holds up no
-// lock and no signal, and one that fails changes no exit code.
+// metricsFile is the file of a run. Without a name it does nothing. A goroutine writes it: a file
+// system that hangs delays no lock and no signal, and one that fails changes no exit code.
 //
-// Of several runs on a host that name one file, the holder has it, from the grant to its end: it locks a side file. The others leave the
-// file alone as long as it is locked, and otherwise lock it while they write: what they have read to keep, the last success, stays true.
+// If several runs on a host name one file, the holder has it from the grant to its end: it locks a
+// side file. While that is locked, the other runs leave the file alone. Otherwise they lock it
+// while they write, so the last success, which they read and keep, stays true.
 type metricsFile struct {
 	name   string
 	stderr io.Writer
-	within time.Duration // a run that ends waits no longer for the file
+	within time.Duration // how long a run that ends waits for the file
 
 	writes  sync.WaitGroup
-	writing sync.Mutex    // held while the file is written; writes alone wait for it
+	writing sync.Mutex    // held while the file is written; only writes wait for it
 	side    *os.File      // the side file while it is locked; guarded by writing
 	waited  time.Duration // for the side file; guarded by writing
 	isLast  bool          // the end has been written, or given up; guarded by writing
@@ -43,11 +45,12 @@ type metricsFile struct {
 	mu struct {
 		sync.Mutex // never held while the file is written
 		report     runReport
-		failed     bool // and said so
+		failed     bool // and this was reported
 	}
 }
 
-// newMetricsFile begins a report. It refuses a file that it will not be able to write, as far as that can be seen now.
+// newMetricsFile begins a report. It rejects a file that cannot be written, as far as that can be
+// checked now.
 func newMetricsFile(name, path string, elect bool, stderr io.Writer) (*metricsFile, error) {
 	m := &metricsFile{name: name, stderr: stderr, within: metricsWithin}
 	if name == "" {
@@ -57,17 +60,17 @@ func newMetricsFile(name, path string, elect bool, stderr io.Writer) (*metricsFi
 		return nil, exitf(exitUsage, "--metrics-file %s: the textfile collector reads files that end in %s: give such a name", name, metricsSuffix)
 	}
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return nil, exitf(exitUsage, "--metrics-file %s is there, and no file: give another name", name)
+		return nil, exitf(exitUsage, "--metrics-file %s exists, and is not a file: give another name", name)
 	}
 	if err := tryBeside(name); err != nil {
-		return nil, exitf(exitUsage, "--metrics-file %s: no file can be made in its directory: %w", name, bare(err))
+		return nil, exitf(exitUsage, "--metrics-file %s: no file can be created in its directory: %w", name, bare(err))
 	}
 	now := time.Now()
 	m.mu.report = runReport{path: path, file: filepath.Base(name), elect: elect, began: now, waits: now}
 	return m, nil
 }
 
-// now changes the report, and has it written.
+// now changes the report and has it written.
 func (m *metricsFile) now(change func(r *runReport, now time.Time)) {
 	if m.name == "" {
 		return
@@ -81,8 +84,8 @@ func (m *metricsFile) now(change func(r *runReport, now time.Time)) {
 	m.writes.Go(m.write)
 }
 
-// noHoldYet has the file report that the latest run holds nothing yet: what a run that was killed
-// has left there says otherwise. Where runs cannot lock the file, another one may hold.
+// noHoldYet has the file report that the latest run holds nothing yet, because a killed run may
+// have left another value there. Where runs cannot lock the file, another one may hold.
 func (m *metricsFile) noHoldYet() {
 	if locksBeside {
 		m.now(func(*runReport, time.Time) {})
@@ -95,7 +98,7 @@ func (m *metricsFile) release(lost, ran bool) {
 	m.now(func(r *runReport, now time.Time) { r.release(now, lost, ran) })
 }
 
-// end says how the run ended, and returns when the file says so. What comes after changes nothing.
+// end reports how the run ended, and returns when the file has that. Later changes have no effect.
 func (m *metricsFile) end(code int) {
 	m.now(func(r *runReport, now time.Time) { r.end(now, code) })
 	written := make(chan struct{})
@@ -103,11 +106,12 @@ func (m *metricsFile) end(code int) {
 	select {
 	case <-written:
 	case <-time.After(m.within):
-		m.fail(fmt.Errorf("the file system did not answer within %v", m.within))
+		m.fail(fmt.Errorf("the file system did not respond within %v", m.within))
 	}
 }
 
-// write writes what the report says by the time that the writes before have ended, unless another run has the file.
+// write writes the report as it is when the earlier writes have ended, unless another run has the
+// file.
 func (m *metricsFile) write() {
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -136,7 +140,8 @@ func (m *metricsFile) write() {
 	}
 }
 
-// take locks the side file if it is not locked by us, or waits a little for that. It returns the report as it is then.
+// take locks the side file if we have not locked it, and waits a little for that. It returns the
+// report as it is then.
 func (m *metricsFile) take() (r runReport, err error) {
 	for {
 		m.mu.Lock()
@@ -164,7 +169,6 @@ func (m *metricsFile) take() (r runReport, err error) {
 	}
 }
 
-// fail says it once.
 func (m *metricsFile) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,12 +178,14 @@ func (m *metricsFile) fail(err error) {
 	}
 }
 
-// besideName is the name of a file beside another. The collector does not read files of such names.
+// besideName returns the name of a file alongside another. The collector does not read files with
+// such names.
 func besideName(name, what string) string {
 	return filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+what)
 }
 
-// tryBeside makes the files that will be made beside a file, unless another run is about to.
+// tryBeside creates the files that will be created alongside a file, unless another run is about
+// to.
 func tryBeside(name string) error {
 	side, err := lockBeside(name)
 	if side == nil {
@@ -194,7 +200,8 @@ func tryBeside(name string) error {
 	return nil
 }
 
-// replaceFile writes a file that others may read. They see the old one or the new one, and no part. It leaves no other file.
+// replaceFile writes a file that other programs may read. They see the old content or the new one,
+// and no part. It leaves no other file.
 func replaceFile(name, text string) error {
 	f, err := besides(name)
 	if err != nil {
@@ -211,7 +218,7 @@ func replaceFile(name, text string) error {
 	return err
 }
 
-// bare returns the reason alone: the names in the error are those of a file that nobody knows.
+// bare returns the reason alone, because the names in the error belong to an internal file.
 func bare(err error) error {
 	var p *fs.PathError
 	var l *os.LinkError

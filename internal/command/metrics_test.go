@@ -290,9 +290,9 @@ func TestRun_MetricsFile_CannotBeWritten_IsWrongUsage(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "dir.prom"), 0o700))
 	for name, why := range map[string]string{
 		"":              `--metrics-file "" is no file`,
-		"none/job.prom": "no file can be made in its directory: no such file or directory",
-		"file/job.prom": "no file can be made in its directory: not a directory",
-		"dir.prom":      "is there, and no file",
+		"none/job.prom": "no file can be created in its directory: no such file or directory",
+		"file/job.prom": "no file can be created in its directory: not a directory",
+		"dir.prom":      "exists, and is not a file",
 		"job.txt":       "the textfile collector reads files that end in .prom",
 	} {
 		if name != "" {
@@ -397,7 +397,7 @@ func TestMetricsFile_FileSystemHangs_RunEnds(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(file, 0o600))
 	m.grant()
 	m.end(0)
-	require.Equal(t, fmt.Sprintf("zklock: /job: --metrics-file %s cannot be written: the file system did not answer within 10ms\n", file), said.String())
+	require.Equal(t, fmt.Sprintf("zklock: /job: --metrics-file %s cannot be written: the file system did not respond within 10ms\n", file), said.String())
 	w, err := os.OpenFile(file, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())

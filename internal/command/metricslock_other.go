@@ -14,7 +14,7 @@ func lockBeside(name string) (*os.File, error) {
 	return os.OpenFile(besideName(name, "lock"), os.O_RDONLY|os.O_CREATE, 0o644)
 }
 
-// besides makes a file for what is about to replace another, of a name that no other run has.
+// besides creates a file that is about to replace another, with a name that no other run has.
 func besides(name string) (*os.File, error) {
 	return os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.tmp")
 }

@@ -16,11 +16,12 @@ import (
 // locksBeside reports whether runs can lock the file.
 const locksBeside = true
 
-// lockBeside locks the side file of a metrics file, until what it returns is closed, by the end of the process at the latest. It returns nil
-// if another has it. The side file stays: if it were removed, two runs could each lock one of that name. A file system without locks has none.
+// lockBeside locks the side file of a metrics file until the returned file is closed or the process
+// ends. It returns nil if another run has it. The side file stays: if it were removed, two runs
+// could each lock one of that name. A file system without locks has none.
 func lockBeside(name string) (*os.File, error) {
 	side := besideName(name, "lock")
-	// The file may be another user's. A pipe without a writer would block.
+	// The file may be another user's. Opening a pipe without a writer would block.
 	f, err := os.OpenFile(side, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		if f, err = os.OpenFile(side, os.O_RDONLY|os.O_CREATE, 0o644); err == nil {
@@ -46,7 +47,8 @@ func lockBeside(name string) (*os.File, error) {
 	}
 }
 
-// besides makes a file for what is about to replace another, under the lock. One of a zklock that was killed gives way.
+// besides creates a file that is about to replace another, under the lock. It removes the file of a
+// zklock that was killed.
 func besides(name string) (*os.File, error) {
 	next := besideName(name, "tmp")
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,7 @@
 package command
 
-// A run inside a run: COMMAND of a run starts zklock again, for a lock that is held around it. It would wait for its own parent.
+// A run inside a run: COMMAND of a run starts zklock again, for a lock that the outer run holds. It
+// would wait for its own parent.
 
 import (
 	"context"
@@ -15,7 +16,8 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// What a run tells COMMAND of its hold, so that a run inside it knows. envNode is the switch: without it there is no run around.
+// The variables that describe a run's hold to COMMAND, for a run inside it. envNode is the switch:
+// without it there is no outer run.
 const (
 	envNode  = "ZKLOCK_NODE"
 	envToken = "ZKLOCK_TOKEN"
@@ -28,12 +30,13 @@ type outerHold struct {
 	token int64  // the czxid of the node; 0 if it is not known
 }
 
-// String is the hold as envOuter has it: without a space.
+// String returns the hold in the form of envOuter, without a space.
 func (h outerHold) String() string {
 	return strconv.FormatInt(h.token, 10) + ":" + (&url.URL{Path: h.node}).EscapedPath()
 }
 
-// outerHolds returns what the runs around this one said that they hold, the nearest first.
+// outerHolds returns the holds that the runs around this one have put into the environment, the
+// nearest first.
 func outerHolds(getenv func(string) string) (holds []outerHold) {
 	node := getenv(envNode)
 	if node == "" {
@@ -52,7 +55,7 @@ func outerHolds(getenv func(string) string) (holds []outerHold) {
 	return holds
 }
 
-// outerWords is what envOuter has for a run inside this one.
+// outerWords returns the value of envOuter for a run inside this one.
 func outerWords(holds []outerHold) string {
 	words := make([]string, len(holds))
 	for i, h := range holds {
@@ -61,8 +64,8 @@ func outerWords(holds []outerHold) string {
 	return strings.Join(words, " ")
 }
 
-// checkOuter refuses a run that would wait for a run around it. A node that is gone, or that is of another lock or of other servers, says
-// nothing; nor does what cannot be read.
+// checkOuter rejects a run that would wait for a run around it. It ignores a node that was deleted,
+// that belongs to another lock or to other servers, or that cannot be read.
 func (o *runOptions) checkOuter(ctx context.Context, s *zklock.Session, r recipe, holds []outerHold) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
 	defer cancel()
@@ -73,7 +76,7 @@ func (o *runOptions) checkOuter(ctx context.Context, s *zklock.Session, r recipe
 		}
 		if o.semaphore > 0 {
 			permits += permitsOf(childrenOf(ctx, s, r.held), nameOf(h.node))
-			if n, err := r.limit(ctx); err == nil { // what the flag says is what it started with
+			if n, err := r.limit(ctx); err == nil { // the flag has only the initial limit
 				limit = int64(n)
 			}
 		}
@@ -85,21 +88,23 @@ func (o *runOptions) checkOuter(ctx context.Context, s *zklock.Session, r recipe
 	return nil
 }
 
-// waitsFor says why this run would wait for a run around it that has this hold; "" if it would not. Of a semaphore, runs around it have so
-// many permits of the limit. A reader inside a reader runs today, and hangs on the day when a writer queues in between: it is refused on each.
+// waitsFor returns why this run would wait for a run around it that has this hold, or "" if it
+// would not. For a semaphore, permits of limit belong to the runs around it. A reader inside a
+// reader would run today, and hang as soon as a writer queues in between, so it is always rejected.
 func (o *runOptions) waitsFor(h outerHold, permits, limit int64) string {
 	switch {
 	case o.shared && modeOf(nameOf(h.node)) == modeShared:
-		return "a run around this one reads, and this one would wait for it for ever as soon as a writer stands between them"
+		return "a run around this one reads, and this one would wait for it indefinitely as soon as a writer queues between them"
 	case o.semaphore == 0:
-		return "a run around this one holds the lock, and this one would wait for it for ever"
+		return "a run around this one holds the lock, and this one would wait for it indefinitely"
 	case permits+o.permits > limit:
-		return fmt.Sprintf("runs around this one have %d of the %d permits, and this one would wait for them for ever", permits, limit)
+		return fmt.Sprintf("runs around this one have %d of the %d permits, and this one would wait for them indefinitely", permits, limit)
 	}
 	return ""
 }
 
-// stands says whether the node of a hold is there. A server that does not know it may lag behind the one that has granted the hold.
+// stands reports whether the node of a hold exists. A server without the node may lag behind the
+// one that has granted the hold.
 func stands(ctx context.Context, s *zklock.Session, h outerHold) bool {
 	stat, _ := ask(ctx, s, func(c *zk.Conn) (*zk.Stat, error) {
 		there, stat, err := c.Exists(h.node)
@@ -116,7 +121,7 @@ func stands(ctx context.Context, s *zklock.Session, h outerHold) bool {
 	return stat != nil && (h.token == 0 || stat.Czxid == h.token)
 }
 
-// permitsOf returns how many of the leases are of the hold that has the one with this name.
+// permitsOf returns how many of the leases belong to the hold that has the lease with this name.
 func permitsOf(leases []string, name string) (n int64) {
 	id, isOurs := queue.ProtectionID(name)
 	if !isOurs {

@@ -59,7 +59,7 @@ func TestNested_RunOfTheSameLock_IsRefusedAtOnce(t *testing.T) {
 			}
 			require.Equal(t, exitUsage, p.wait(), p.stderr.String())
 			require.Empty(t, p.stdout.String())
-			require.Regexp(t, `zklock: `+path+`: (a run|runs) around this one .* for ever.*: COMMAND of that run has started this one \(node `+path+`/`, p.stderr.String())
+			require.Regexp(t, `zklock: `+path+`: (a run|runs) around this one .* indefinitely.*: COMMAND of that run has started this one \(node `+path+`/`, p.stderr.String())
 		})
 	}
 }

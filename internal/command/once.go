@@ -1,6 +1,7 @@
 package command
 
-// What keeps a job from running again: a mark that it is done, or the lock, held for some time after it.
+// How a job is kept from running again: by a mark that it is done, or by holding the lock for some
+// time after it.
 
 import (
 	"context"
@@ -14,7 +15,6 @@ import (
 	"github.com/zklock/zklock/internal/supervise"
 )
 
-// checkOnce returns an error of usage.
 func (o *runOptions) checkOnce(given func(string) bool) error {
 	isMutex := !o.shared && o.semaphore == 0 && !o.elect
 	switch {
@@ -35,12 +35,11 @@ func (o *runOptions) checkOnce(given func(string) bool) error {
 	return nil
 }
 
-// errNodeDeleted ends the wait of stay.
 var errNodeDeleted = errors.New("another client deleted the lock node")
 
-// stay holds the lock, which is released except for its node, until --hold-at-least is over. It
-// stops earlier if a signal arrives, the session is lost or the node is deleted, and reports that.
-// The end of zklock ends the session, and deletes the node with it.
+// stay waits, when all but the lock node is released, until --hold-at-least has passed. It stops
+// earlier, with a message, if a signal arrives, the session is lost or the node is deleted. The end
+// of zklock ends the session, and deletes the node with it.
 func (t *taking) stay(hold *zklock.Hold, granted time.Time) {
 	until := granted.Add(t.atLeast)
 	if t.atLeast == 0 || !time.Now().Before(until) {
@@ -96,7 +95,8 @@ func (t *taking) isDeleted(ctx context.Context, node string) bool {
 	return false
 }
 
-// isDone says whether a run with the key of --once has succeeded, and then says so. What cannot be read now is read again under the lock.
+// isDone reports whether a run with the key of --once has succeeded, and then prints that. Runs
+// that cannot be read now are read again under the lock.
 func (t *taking) isDone(ctx context.Context) (bool, error) {
 	if t.once == "" {
 		return false, nil
@@ -114,11 +114,12 @@ func (t *taking) isDone(ctx context.Context) (bool, error) {
 	return i >= 0, nil
 }
 
-// errFailed is for Once: the run is not to be marked, and its outcome says why.
+// errFailed keeps Once from marking the run; its outcome has the reason.
 var errFailed = errors.New("the command failed")
 
-// runCommand runs the command under the hold; with --once, only if that was not done, and then it marks it. err is what came of that apart from the
-// outcome: nil if the command has run, and is marked or has failed.
+// runCommand runs the command under the hold. With --once it does so only if the key is not marked,
+// and then marks it. err is nil if the command has run, and is marked or has failed; the outcome
+// describes its end.
 func (t *taking) runCommand(hold *zklock.Hold) (out supervise.Outcome, err error) {
 	if t.once == "" {
 		return t.runner.Run(t.job(t.program, hold, t.plan)), nil

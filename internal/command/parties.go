@@ -1,6 +1,7 @@
 package command
 
-// Who stands where in a queue that is watched, and what changed between two looks. It asks nobody.
+// The positions in a queue that is watched, and the changes between two reads. Nothing here sends a
+// request.
 
 import (
 	"cmp"
@@ -13,29 +14,29 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// picture is what was read of a lock.
+// picture is a lock as it was read.
 type picture struct {
 	root           string // absolute
 	queued, leases []string
 	isSemaphore    bool
-	limit          *int                 // of a semaphore, if a node says it
+	limit          *int                 // of a semaphore, if a node has it
 	record         queue.Record         // of a lock-delay
 	now            time.Time            // when it was read
-	came           map[string]time.Time // by the fronts that the record keeps waiting: since when they are seen there
+	came           map[string]time.Time // since when each first node that the record delays is seen there
 
-	nodes map[string]zklock.Participant // what is known of each node
+	nodes map[string]zklock.Participant // by path
 }
 
-// party is who holds or waits: a node, or all nodes of one call for permits.
+// party is a holder or a waiter: a node, or all nodes of one call for permits.
 type party struct {
 	key     string // the same for as long as it is there
 	p       zklock.Participant
 	holds   bool
-	place   int // of who waits: 1 is the front's; of a semaphore, of the first who waits
+	place   int // of a waiter: 1 is first in the queue; of a semaphore, the first waiter
 	permits int // of a call for permits, if it has leases
 }
 
-// parties returns who holds and who waits, in the order of the queue.
+// parties returns the holders and waiters, in the order of the queue.
 func (v *picture) parties() (parties []party) {
 	if v.isSemaphore {
 		return v.permits()
@@ -51,9 +52,9 @@ func (v *picture) parties() (parties []party) {
 	return parties
 }
 
-// notes says when the picture was read, and since when each front is there that may wait for the lock-delay. One that is there in the
-// first picture came when its node was made, at the latest. again is when a front will count as holding if nothing changes; zero if none
-// waits.
+// notes records when the picture was read, and since when each first node is there that may wait
+// for the lock-delay. In the first picture, that is when the node was created, at the latest. again
+// is when a first node will count as holding if nothing changes; zero if none waits.
 func (v *picture) notes(now time.Time, isFirst bool) (again time.Time) {
 	came := map[string]time.Time{}
 	for _, markers := range [][]string{queue.Markers, {queue.LatchName}} {
@@ -78,17 +79,19 @@ func (v *picture) notes(now time.Time, isFirst bool) (again time.Time) {
 	return again
 }
 
-// isDelayed says whether who is in front may wait for the lock-delay: the record names a holder that is gone.
+// isDelayed reports whether the first in the queue may wait for the lock-delay: the record names a
+// holder whose node was deleted.
 func (v *picture) isDelayed() bool {
 	held := v.record.Word(queue.HeldWord)
 	return held != "" && !slices.Contains(v.queued, held)
 }
 
-// permits is parties, of a semaphore. Each call has one, whatever nodes it has: while it is granted, it has one in the queue and its leases.
+// permits is parties for a semaphore. Each call is one party, whatever nodes it has: while it is
+// granted, it has one in the queue and its leases.
 func (v *picture) permits() (parties []party) {
 	leases := v.members(v.root+"/leases", v.leases, []string{queue.LeaseName})
 	queued := v.members(v.root+"/locks", v.queued, queue.Markers)
-	granted, front, limit := make([]queue.Owned, len(leases)), queue.Owned{}, 1 // without a limit, who is in front still waits
+	granted, front, limit := make([]queue.Owned, len(leases)), queue.Owned{}, 1 // without a limit, the first in the queue still waits
 	for i, m := range leases {
 		granted[i] = v.owned("/leases/", m)
 	}
@@ -133,7 +136,7 @@ func (v *picture) owned(below string, m queue.Member) queue.Owned {
 	return queue.Owned{Name: m.Name, Session: p.SessionID, Token: p.Token}
 }
 
-// members returns the nodes of a queue that are known, the first in line first.
+// members returns the known nodes of a queue, the first in line first.
 func (v *picture) members(root string, names, markers []string) []queue.Member {
 	ms := slices.DeleteFunc(queue.Members(names, markers), func(m queue.Member) bool {
 		_, isKnown := v.nodes[root+"/"+m.Name]
@@ -146,12 +149,11 @@ func (v *picture) members(root string, names, markers []string) []queue.Member {
 	return ms
 }
 
-// What changes.
 const (
 	changeHolds       = "holds"
 	changeWaits       = "waits"
 	changeGone        = "gone"
-	changeDisappeared = "disappeared" // gone without a release
+	changeDisappeared = "disappeared" // deleted without a release
 )
 
 // change is one line of ls --watch.
@@ -159,15 +161,16 @@ type change struct {
 	Time          time.Time `json:"time"`
 	Path          string    `json:"path"`
 	Change        string    `json:"change"`
-	Place         int       `json:"place,omitempty"`
+	Position      int       `json:"position,omitempty"`
 	Permits       int       `json:"permits,omitempty"`
 	HeldSeconds   *float64  `json:"held_seconds,omitempty"`
 	WaitedSeconds *float64  `json:"waited_seconds,omitempty"`
-	OrLonger      bool      `json:"or_longer,omitempty"` // held or waited when the watching began, or went on
+	OrLonger      bool      `json:"or_longer,omitempty"` // it held or waited when the watch began or resumed
 	entry
 }
 
-// line is for people. If it is wide, it has the whole node, and the other columns of the table.
+// line formats a change for people. If wide, it has the whole node, and the other columns of the
+// table.
 func (c change) line(wide bool) string {
 	what := c.Change
 	switch {
@@ -176,7 +179,7 @@ func (c change) line(wide bool) string {
 	case c.WaitedSeconds != nil:
 		what += fmt.Sprintf(", waited %v", durationOf(*c.WaitedSeconds))
 	case c.Change == changeWaits:
-		what += fmt.Sprintf(", %d", c.Place)
+		what += fmt.Sprintf(", %d", c.Position)
 	}
 	if c.OrLonger {
 		what += " or longer"
@@ -198,23 +201,24 @@ func durationOf(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)
 }
 
-// seen is a party as it was last printed.
+// seen is a party as last printed.
 type seen struct {
 	party
 	since    time.Time
 	orLonger bool
 }
 
-// progress is what was printed of one lock.
+// progress is the state of one lock as last printed.
 type progress struct {
 	path    string
 	isBegun bool
-	isDark  bool     // nothing was seen for a while: what is new may have been there before
+	isDark  bool     // no server was reachable for a while: a new party may have been there before
 	order   []string // of the parties
 	parties map[string]seen
 }
 
-// next returns what changed since the last picture: who went, and then who holds or waits that did not before.
+// next returns the changes since the last picture: the parties that left, and then the new holders
+// and waiters.
 func (pr *progress) next(v *picture, now time.Time) (changes []change) {
 	parties := v.parties()
 	order, next := make([]string, len(parties)), make(map[string]seen, len(parties))
@@ -227,7 +231,7 @@ func (pr *progress) next(v *picture, now time.Time) (changes []change) {
 			continue
 		}
 		next[s.key] = seen{s, now, !pr.isBegun || pr.isDark}
-		c := change{Change: changeWaits, Place: s.place}
+		c := change{Change: changeWaits, Position: s.place}
 		if s.holds {
 			c = change{Change: changeHolds, Permits: s.permits}
 		}
@@ -255,7 +259,6 @@ func (pr *progress) next(v *picture, now time.Time) (changes []change) {
 	return append(gone, changes...)
 }
 
-// of completes a change.
 func (pr *progress) of(c change, s party, v *picture, now time.Time) change {
 	s.p.Holds, s.p.Age = c.Change == changeHolds, now.Sub(s.p.Created)
 	c.Time, c.Path, c.entry = now, pr.path, entryOf(s.p)

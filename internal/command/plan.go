@@ -10,8 +10,8 @@ import (
 	"github.com/zklock/zklock/internal/supervise"
 )
 
-// newPlan fits kill-after into the room of the lease. A negative killAfter stands for the default: half of what fits,
-// and no more than 10 s, so that an outage has the other half.
+// newPlan fits killAfter into the margin of the lease. A negative killAfter means the default: half
+// of the available time, and no more than 10 s, so that an outage has the other half.
 func newPlan(mode zklock.LeaseMode, sessionTimeout, killAfter time.Duration) (supervise.Plan, error) {
 	room := zklock.LeaseRoom(mode, sessionTimeout)
 	p := supervise.Plan{
@@ -19,10 +19,11 @@ func newPlan(mode zklock.LeaseMode, sessionTimeout, killAfter time.Duration) (su
 		Margin:    min(max(room/10, 50*time.Millisecond), 500*time.Millisecond),
 		Poll:      min(max(sessionTimeout/100, 10*time.Millisecond), 250*time.Millisecond),
 	}
-	// While all is well, the Deadline that we know of is ahead by the room, less the time since we read it.
+	// While all is well, the Deadline that we last read is later than now by the margin, less the
+	// time since the read.
 	most := room - p.Margin - p.Poll
 	if most <= 0 {
-		return supervise.Plan{}, fmt.Errorf("the lease's room is too small to end a command in: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give a longer --session-timeout%s",
+		return supervise.Plan{}, fmt.Errorf("the lease's margin is too small to end a command: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give a longer --session-timeout%s",
 			sessionTimeout, mode, round(room), p.Margin+p.Poll, orSingle(mode))
 	}
 	if killAfter < 0 {
@@ -30,13 +31,12 @@ func newPlan(mode zklock.LeaseMode, sessionTimeout, killAfter time.Duration) (su
 		return p, nil
 	}
 	if killAfter >= most {
-		return supervise.Plan{}, fmt.Errorf("--kill-after %v does not fit into the lease's room: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give less than %v, or a longer --session-timeout%s",
+		return supervise.Plan{}, fmt.Errorf("--kill-after %v does not fit into the lease's margin: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give less than %v, or a longer --session-timeout%s",
 			killAfter, sessionTimeout, mode, round(room), p.Margin+p.Poll, round(most), orSingle(mode))
 	}
 	return p, nil
 }
 
-// orSingle is the advice for an ensemble of one server.
 func orSingle(mode zklock.LeaseMode) string {
 	if mode == zklock.SingleServerLease() {
 		return ""

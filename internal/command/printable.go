@@ -1,6 +1,7 @@
 package command
 
-// What other clients wrote is shown to people: it must not move their cursor, nor turn their text around.
+// Data of other clients is printed for people: it must not move the cursor, nor change the
+// direction of their text.
 
 import (
 	"fmt"
@@ -10,20 +11,19 @@ import (
 	"unicode/utf16"
 )
 
-// escaped is a text as printable writes it.
 func escaped(text string) string {
 	var b strings.Builder
 	_, _ = printable{&b}.Write([]byte(text))
 	return b.String()
 }
 
-// printable writes what strconv.IsPrint allows, line ends and tabs, and the rest as JSON escapes it: \u202e. It is given
-// whole lines, or whole JSON.
+// printable writes characters that strconv.IsPrint allows, line ends and tabs, and the rest as JSON
+// escapes it: \u202e. Each Write has whole lines, or whole JSON.
 type printable struct{ w io.Writer }
 
 func (p printable) Write(text []byte) (int, error) {
 	var b []byte
-	for _, r := range string(text) { // what is no UTF-8 becomes U+FFFD
+	for _, r := range string(text) { // invalid UTF-8 becomes U+FFFD
 		if strconv.IsPrint(r) || r == '\n' || r == '\t' {
 			b = append(b, string(r)...)
 			continue

@@ -1,6 +1,7 @@
 package command
 
-// Removing empty lock roots, which stay for ever where no container was made.
+// The prune command, which removes empty lock roots. They stay indefinitely unless they are
+// containers.
 
 import (
 	"context"
@@ -24,7 +25,7 @@ func newPruneCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "prune [--older-than D] [--yes] [flags] PATH",
-		Short: "Remove the empty roots of locks that nobody uses",
+		Short: "Remove the empty roots of unused locks",
 		Long:  pruneHelp,
 		Example: `  zklock prune /orders
   zklock prune --yes --older-than 720h /orders`,
@@ -33,7 +34,7 @@ func newPruneCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.stderr = cmd.ErrOrStderr()
 			if args[0] == "/" {
-				return exitf(exitUsage, "prune /: the whole tree is not of locks alone: give a PATH in it, such as /locks")
+				return exitf(exitUsage, "prune /: the tree does not have locks alone: give a PATH in it, such as /locks")
 			}
 			if err := zklock.ValidatePath(args[0]); err != nil {
 				return &exitError{exitUsage, err}
@@ -64,62 +65,63 @@ func newPruneCommand() *cobra.Command {
 	}
 	p.addFlags(cmd)
 	cmd.Flags().BoolVar(&p.yes, "yes", false, "remove; without it, nothing is removed")
-	cmd.Flags().DurationVar(&p.olderThan, "older-than", 0, "keep what was in use within this `time`, as far as that can be told")
-	cmd.Flags().BoolVar(&p.withTop, "with-path", false, "remove PATH itself, too, by the same rules as what is below it")
+	cmd.Flags().DurationVar(&p.olderThan, "older-than", 0, "keep nodes that were in use within this `time`, as far as that can be determined")
+	cmd.Flags().BoolVar(&p.withTop, "with-path", false, "also remove PATH itself, by the same rules")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	_ = cmd.RegisterFlagCompletionFunc("older-than", cobra.NoFileCompletions)
 	return cmd
 }
 
-const pruneHelp = `Prune removes what locks leave behind. Below PATH, that is each node that has had
-children, has none now, and has no data; the locks and leases of a semaphore, its
-limit if nobody has set it, and its path; and the parents that become empty, if
-they have the same ACL as what was below them. PATH itself stays, because its ACL
-may be an administrator's, or it may be a chroot: --with-path removes it by the
-same rules. Without --yes, prune prints what it would remove, and removes nothing.
+const pruneHelp = `Prune removes nodes that locks leave behind. Below PATH, these are each node
+that has had children, has none now, and has no data; the locks and leases of a
+semaphore, its limit if no client has changed it, and its path; and the parents
+that become empty, if they have the same ACL as the nodes below them. PATH
+itself stays, because its ACL may be an administrator's, or it may be a chroot:
+--with-path removes it by the same rules. Without --yes, prune prints what it
+would remove, and removes nothing.
 
-Programs may go on taking locks meanwhile: what is in use stays, and zklock makes
-again what is gone. So do Curator and go-zookeeper's lock. A Lock of kazoo that was
-used before does not: its next acquire fails with NoNodeError; make a new one.
-No lock makes its program's chroot again: give it in --servers, and it stays. Below
-PATH, it goes when it is empty, and the locks of its programs fail.
-An empty folder whose children come and go looks like a lock root, whoever made it:
-read the list first.
+Programs may continue to take locks meanwhile: nodes in use stay, and zklock
+recreates removed ones. So do Curator and go-zookeeper's lock. A Lock of kazoo
+that was used before does not: its next acquire fails with NoNodeError; make a
+new one. No lock recreates its program's chroot: give it in --servers, and it
+stays. Below PATH, an empty chroot is removed, and the locks of its programs
+fail. A folder of another program looks like a lock root if its children are
+created and deleted: read the list first.
 
-Prune leaves all other data, nodes that were never used, a root whose record says
-that a holder disappeared (--lock-delay), and whatever changes while it runs. With
---older-than it also leaves what was in use within that time. The servers do not
-keep when that was, so prune concludes it from the times of all nodes that it sees.
-What it cannot tell to be younger, it removes. The time counts back from now by the
-servers' clock, which a transaction on PATH reports that leaves nothing there.
+Prune leaves all other data, nodes that were never used, a root whose record
+names a holder that disappeared (--lock-delay), and nodes that change while it
+runs. With --older-than it also leaves nodes that were in use within that time.
+The servers do not record that, so prune derives it from the times of all nodes
+that it reads, and also removes nodes whose last use it cannot determine. The
+time counts back from now by the servers' clock, which prune reads by a
+transaction on PATH that leaves nothing there.
 
 Exit codes:
-  0    what is printed was removed, or would be; it may be nothing
+  0    the listed nodes were removed, or would be; there may be none
   122  no server could be reached
-  123  something was refused: permissions, credentials, a certificate
+  123  a request was rejected: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
-// pruned is a row of the output: what went, or stays.
+// pruned is a row of the output: a lock that was removed, or stays.
 type pruned struct {
 	Path    string   `json:"path"`
-	What    string   `json:"what"`
-	Nodes   []string `json:"nodes"` // what goes with it
+	Kind    string   `json:"kind"`
+	Nodes   []string `json:"nodes"` // removed together
 	Removed bool     `json:"removed"`
 	Left    string   `json:"left,omitempty"` // why it stays
 }
 
-// pruner removes lock roots over a session of its own.
 type pruner struct {
 	lister
 	yes       bool
 	withTop   bool
 	olderThan time.Duration
-	changed   map[string]int32 // how often it has made or deleted a child of a node
-	refused   bool             // the servers have refused something
+	changed   map[string]int32 // how often it has created or deleted a child of a node
+	refused   bool             // the servers have rejected a request
 }
 
-// prune returns what went of path and below it, or would go without --yes. Its error may have only
-// an exit code.
+// prune returns the removals at path and below it; without --yes, those that it would make. Its
+// error may have only an exit code.
 func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err error) {
 	top, err := p.see(ctx, path)
 	if err != nil {
@@ -138,7 +140,7 @@ func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err err
 		plan = planPruning(top, p.withTop, now.Add(-p.olderThan))
 	}
 	for _, r := range plan.removals {
-		row := pruned{Path: r.path, What: r.what}
+		row := pruned{Path: r.path, Kind: r.what}
 		for _, n := range r.nodes {
 			row.Nodes = append(row.Nodes, n.path)
 		}
@@ -151,7 +153,7 @@ func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err err
 		rows = append(rows, row)
 	}
 	for _, l := range plan.left {
-		rows = append(rows, pruned{Path: l.path, What: pruneLock, Nodes: []string{}, Left: l.why})
+		rows = append(rows, pruned{Path: l.path, Kind: pruneLock, Nodes: []string{}, Left: l.why})
 	}
 	slices.SortStableFunc(rows, func(a, b pruned) int { return strings.Compare(a.Path, b.Path) })
 	if p.refused {
@@ -160,8 +162,9 @@ func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err err
 	return rows, nil
 }
 
-// see reads a node and all below it that may matter. It returns nil if the node is gone. One request for each node, and one more for data; a parent
-// that may go takes two for ACLs.
+// see reads a node and everything below it that may matter, and returns nil if the node was
+// deleted. It sends one request for each node, one more for data, and two for the ACLs of a parent
+// that may be removed.
 func (p *pruner) see(ctx context.Context, path string) (*seenNode, error) {
 	n := &seenNode{path: path}
 	if isQueued(n.name()) {
@@ -206,7 +209,7 @@ func (p *pruner) see(ctx context.Context, path string) (*seenNode, error) {
 	return n, nil
 }
 
-// deny notes what may not be read, or removed. Other errors it returns.
+// deny reports a node that may not be read or removed. It returns all other errors.
 func (p *pruner) deny(path string, err error) error {
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
@@ -268,10 +271,13 @@ func (p *pruner) serversNow(ctx context.Context, top *seenNode) (time.Time, erro
 	return time.UnixMilli(results[1].Stat.Mtime), nil
 }
 
-// remove removes what goes in one transaction, if it is as it was seen. It returns why it stays.
+// remove deletes the nodes of a removal in one transaction, if they are as they were read. It
+// returns why they stay.
 //
-// The transaction fails if a node has children or other data by now. That a node was used in between, or made anew, no transaction can ask: a
-// look directly before it does. What a lock makes after that look is gone again, or it is a child. So what goes is as empty as what was seen.
+// The transaction fails if a node has children or other data by now. No transaction can check
+// whether a node was used in between, or created again, so a read directly before it does. A node
+// that a lock creates after that read was deleted again, or is a child. So the deleted nodes are as
+// empty as when they were read.
 func (p *pruner) remove(ctx context.Context, r removal) (left string, err error) {
 	ctx, cancel := p.within(ctx)
 	defer cancel()
@@ -283,7 +289,7 @@ func (p *pruner) remove(ctx context.Context, r removal) (left string, err error)
 			switch {
 			case err != nil:
 				return nil, err
-			case !there && sent: // by what was sent before its answer was lost
+			case !there && sent: // by the transaction whose response was lost
 				return nil, nil
 			case !there:
 				return zk.ErrNoNode, nil
@@ -294,7 +300,7 @@ func (p *pruner) remove(ctx context.Context, r removal) (left string, err error)
 		}
 		sent = true
 		results, err := c.Multi(ops...)
-		for _, one := range results { // the first error is that of the operation that failed
+		for _, one := range results { // the first error belongs to the operation that failed
 			if one.Error != nil {
 				return one.Error, nil
 			}
@@ -311,7 +317,7 @@ func (p *pruner) remove(ctx context.Context, r removal) (left string, err error)
 		}
 		return "", nil
 	case errors.Is(err, zk.ErrNoNode):
-		return "somebody else has removed it", nil
+		return "another client has removed it", nil
 	case errors.Is(err, zk.ErrNotEmpty), errors.Is(err, zk.ErrBadVersion):
 		return "it was in use meanwhile", nil
 	case errors.Is(err, zk.ErrNoAuth):
@@ -334,7 +340,7 @@ func (p *pruner) summarize(path string, rows []pruned) {
 	case p.yes:
 		fmt.Fprintf(p.stderr, "zklock: %s: removed %s; %d of the list stay\n", path, spellNodes(nodes), stay)
 	case nodes > 0:
-		fmt.Fprintf(p.stderr, "zklock: %s: this would remove %s; nothing was done. Give --yes if that is meant\n", path, spellNodes(nodes))
+		fmt.Fprintf(p.stderr, "zklock: %s: this would remove %s; nothing was done. Give --yes to confirm\n", path, spellNodes(nodes))
 	default:
 		fmt.Fprintf(p.stderr, "zklock: %s: there is nothing to remove\n", path)
 	}
@@ -349,16 +355,16 @@ func spellNodes(n int) string {
 
 func writePruned(w io.Writer, rows []pruned) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "PATH\tWHAT\tSTATE")
+	fmt.Fprintln(tw, "PATH\tKIND\tSTATE")
 	for _, r := range rows {
-		state := "would go"
+		state := "would be removed"
 		switch {
 		case r.Left != "":
 			state = "stays: " + r.Left
 		case r.Removed:
 			state = "removed"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", r.Path, r.What, state)
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", r.Path, r.Kind, state)
 	}
 	return tw.Flush()
 }

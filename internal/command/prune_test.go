@@ -123,7 +123,7 @@ func TestPrune_RemovesWhatLocksLeave(t *testing.T) {
 		paths := func(rows []pruned, removed bool) (ps []string) {
 			for _, r := range rows {
 				require.Equal(t, removed, r.Removed, r)
-				ps = append(ps, r.What+" "+strings.TrimPrefix(r.Path, top))
+				ps = append(ps, r.Kind+" "+strings.TrimPrefix(r.Path, top))
 			}
 			return ps
 		}
@@ -133,8 +133,8 @@ func TestPrune_RemovesWhatLocksLeave(t *testing.T) {
 		require.Equal(t, want, paths(rows, false))
 		code, out, said := prune(servers, top)
 		require.Equal(t, 0, code)
-		require.Contains(t, out, top+"/3       semaphore  would go\n")
-		require.Equal(t, "zklock: "+top+": this would remove 11 nodes; nothing was done. Give --yes if that is meant\n", said)
+		require.Contains(t, out, top+"/3       semaphore  would be removed\n")
+		require.Equal(t, "zklock: "+top+": this would remove 11 nodes; nothing was done. Give --yes to confirm\n", said)
 		code, rows = pruneJSON(t, servers, "--older-than", "1h", "--yes", top)
 		require.Equal(t, 0, code)
 		require.Empty(t, rows, "all of it is young")
@@ -180,7 +180,7 @@ func TestPrune_EachNight_PathStays(t *testing.T) {
 	}
 	code, rows := pruneJSON(t, srv.Addr(), "--with-path", "--yes", "/app")
 	require.Equal(t, 0, code)
-	require.Equal(t, []pruned{{Path: "/app", What: pruneLock, Nodes: []string{"/app"}, Removed: true}}, rows)
+	require.Equal(t, []pruned{{Path: "/app", Kind: pruneLock, Nodes: []string{"/app"}, Removed: true}}, rows)
 	require.NotContains(t, srv.Children("/"), "app")
 }
 
@@ -204,7 +204,7 @@ func TestPrune_OlderThan_IsByTheServersClock(t *testing.T) {
 			code, rows = pruneJSON(t, servers, "--older-than", "10ms", "--yes", "--with-path", top)
 			require.Equal(t, 0, code)
 			require.Equal(t, []pruned{
-				{Path: top, What: pruneParent, Nodes: []string{top}, Removed: true}, {Path: top + "/1", What: pruneLock, Nodes: []string{top + "/1"}, Removed: true},
+				{Path: top, Kind: pruneParent, Nodes: []string{top}, Removed: true}, {Path: top + "/1", Kind: pruneLock, Nodes: []string{top + "/1"}, Removed: true},
 			}, rows)
 		})
 	}
@@ -427,11 +427,11 @@ func TestPrune_AnswerLost_GoesOn(t *testing.T) {
 
 func TestPrune_Refusals(t *testing.T) {
 	for want, args := range map[string][]string{
-		"prune /: the whole tree":      {"--yes", "/"},
+		"prune /: the tree":            {"--yes", "/"},
 		"/zookeeper":                   {"--yes", "/zookeeper/quota"},
 		"is relative":                  {"locks"},
 		"--older-than -1s is negative": {"--older-than", "-1s", "/locks"},
-		"0 arguments in place of one":  {},
+		"0 arguments instead of one":   {},
 		"give a time with its unit":    {"--older-than", "30", "/locks"},
 	} {
 		code, out, said := prune("127.0.0.1:1", args...)
@@ -468,8 +468,8 @@ func TestPrune_Refusals(t *testing.T) {
 	code, rows := pruneJSON(t, srv.Addr(), "--yes", "/o")
 	require.Equal(t, exitRefused, code)
 	require.Equal(t, []pruned{
-		{Path: "/o/2", What: pruneLock, Nodes: []string{"/o/2"}, Removed: true},
-		{Path: "/o/3/4", What: pruneLock, Nodes: []string{"/o/3/4"}, Left: "no DELETE permission"},
+		{Path: "/o/2", Kind: pruneLock, Nodes: []string{"/o/2"}, Removed: true},
+		{Path: "/o/3/4", Kind: pruneLock, Nodes: []string{"/o/3/4"}, Left: "no DELETE permission"},
 	}, rows)
 }
 

@@ -1,6 +1,6 @@
 package command
 
-// What prune takes away: rules only, of nodes as a walk has seen them.
+// The rules of prune, over nodes as a walk has read them.
 
 import (
 	"cmp"
@@ -14,7 +14,8 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// seenNode is a node as the walk saw it. Of a node that may not be read, or that stands in a queue, only the path is known.
+// seenNode is a node as the walk read it. If the node may not be read, or is in a queue, only its
+// path is known.
 type seenNode struct {
 	path      string // below the chroot
 	isRead    bool
@@ -27,19 +28,22 @@ type seenNode struct {
 
 func (n *seenNode) name() string { return nameOf(n.path) }
 
-// isPlain says whether a node of the shape that a lock makes: it lives in no session, and has no data but what an early version of zklock
-// left there. A record of a lock-delay is data: its words say that a holder disappeared.
+// isPlain reports whether a node has the shape that a lock creates: it is not ephemeral, and has no
+// data except what an early version of zklock left there. The record of a lock-delay is data: its
+// words mean that a holder disappeared.
 func (n *seenNode) isPlain() bool {
 	record, isOurs := queue.ParseRecord(n.data)
 	return n.isRead && n.stat.EphemeralOwner == 0 && (n.stat.DataLength == 0 || len(n.data) > 0 && isOurs && record == "")
 }
 
-// isRoot says whether the node is a lock root that nobody uses: it has had children and has none. Of whose lock, nobody can tell.
+// isRoot reports whether the node is a lock root that no client uses: it has had children and has
+// none. Which program's lock it was cannot be determined.
 func (n *seenNode) isRoot() bool {
 	return n.isPlain() && len(n.children) == 0 && n.stat.NumChildren == 0 && n.stat.Cversion > 0
 }
 
-// disappeared returns the holder that the record of a lock-delay names in an empty lock root; otherwise "".
+// disappeared returns the holder that the record of a lock-delay names in an empty lock root,
+// otherwise "".
 func (n *seenNode) disappeared() string {
 	record, isOurs := queue.ParseRecord(n.data)
 	if !isOurs || !n.isRead || n.stat.NumChildren > 0 {
@@ -48,14 +52,16 @@ func (n *seenNode) disappeared() string {
 	return record.Word(queue.HeldWord)
 }
 
-// isLimit says whether the node is the limit of a semaphore as its first acquire made it. One that was set since is a decision.
+// isLimit reports whether the node is the limit of a semaphore as its first acquire created it. A
+// limit that was set since then is an operator's decision.
 func (n *seenNode) isLimit() bool {
 	return n.isRead && n.name() == "limit" && n.stat.EphemeralOwner == 0 && n.stat.NumChildren == 0 && n.stat.Version == 0 &&
 		len(n.data) == 4 && bigendian.BigEndian.Uint32(n.data) <= maxSharedLimit
 }
 
-// semaphore returns the nodes of a semaphore on this path that nobody uses: an empty queue and leases, of which one was used, and the limit if
-// that may go. They go together: without locks and leases, nobody could tell what the limit is of.
+// semaphore returns the nodes of an unused semaphore on this path: an empty queue and empty leases,
+// of which at least one has had children, and the limit if it may be removed. They are removed
+// together: without locks and leases, the limit's owner would be unknown.
 func (n *seenNode) semaphore() (parts []*seenNode) {
 	queues, used := 0, false
 	for _, c := range n.children {
@@ -74,18 +80,21 @@ func (n *seenNode) semaphore() (parts []*seenNode) {
 	return parts
 }
 
-// isOfSemaphore says whether the node is the locks or the leases of a semaphore on the path above.
+// isOfSemaphore reports whether the node is the locks or the leases of a semaphore on the path
+// above.
 func (n *seenNode) isOfSemaphore(above *seenNode) bool {
 	return above.hasQueues && (n.name() == "locks" || n.name() == "leases")
 }
 
-// mayGo says whether the node and all below it may go, whatever their age. Those above a lock root have its ACL if they were made with it: a
-// folder with another one was made by somebody else.
+// mayGo reports whether the node and everything below it may be removed, whatever their age. Nodes
+// above a lock root have its ACL if they were created with it: a folder with another ACL was
+// created by another program.
 func (n *seenNode) mayGo() bool {
 	return n.isRoot() || n.mayGoWithACL() && slices.Equal(n.acl, n.children[0].acl)
 }
 
-// mayGoWithACL says whether all but the ACL of a node with children is as mayGo wants it.
+// mayGoWithACL reports whether a node with children meets the conditions of mayGo, apart from its
+// ACL.
 func (n *seenNode) mayGoWithACL() bool {
 	parts := n.semaphore()
 	return len(n.children) > 0 && n.isPlain() && !slices.ContainsFunc(n.children, func(c *seenNode) bool {
@@ -93,31 +102,30 @@ func (n *seenNode) mayGoWithACL() bool {
 	})
 }
 
-// What a removal takes away.
 const (
 	pruneLock      = "lock"
 	pruneSemaphore = "semaphore"
-	pruneParent    = "parent" // it is empty when what is below it has gone
+	pruneParent    = "parent" // it is empty after the removals below it
 )
 
-// removal is what goes in one transaction: a node, or the nodes of a semaphore, with its path if that goes, too.
+// removal is deleted in one transaction: a node, or the nodes of a semaphore, with its path if that
+// is removed, too.
 type removal struct {
 	what  string
 	path  string
 	nodes []*seenNode
 }
 
-// pruning is what a prune is about to do.
 type pruning struct {
-	removals []removal // what is below a node comes before it
+	removals []removal // removals below a node come before its own
 	left     []leftRoot
 }
 
 // leftRoot is an empty lock root that is not removed.
 type leftRoot struct{ path, why string }
 
-// planPruning says what goes below top, and with withTop of top. Nothing goes that was in use after
-// before, as far as that can be told.
+// planPruning returns the removals below top, and with withTop of top. Nothing is removed that was
+// in use after before, as far as that can be determined.
 func planPruning(top *seenNode, withTop bool, before time.Time) (p pruning) {
 	ages := agesOf(top)
 	isOld := func(n *seenNode) bool { return before.IsZero() || ages.inUse(n).Before(before) }
@@ -171,8 +179,9 @@ func planPruning(top *seenNode, withTop bool, before time.Time) (p pruning) {
 	return p
 }
 
-// ages tells when a transaction was done at the earliest. The servers keep no time of a node's last child. But its zxid is later than that of
-// each node that was made or written before, of which they keep the time.
+// ages has the earliest possible times of transactions. The servers store no time of a node's last
+// child. But its zxid is later than the zxid of each node that was created or written before, for
+// which they store the time.
 type ages []event
 
 type event struct {
@@ -201,14 +210,14 @@ func agesOf(top *seenNode) (known ages) {
 // latest returns the newest time that a node has, in milliseconds since 1970.
 func (known ages) latest() int64 { return known[len(known)-1].at }
 
-// inUse returns when the node was in use, at the latest that is known.
+// inUse returns the latest known time of a use of the node.
 func (known ages) inUse(n *seenNode) time.Time {
 	last := max(n.stat.Pzxid, n.stat.Mzxid, n.stat.Czxid)
 	after, _ := slices.BinarySearchFunc(known, last+1, event.compare) // it is not the first: the node's own times are among them
 	return time.UnixMilli(known[after-1].at)
 }
 
-// isQueued says whether a node of that name stands in a queue, or is a permit.
+// isQueued reports whether a node of that name is in a queue, or is a permit.
 func isQueued(name string) bool {
 	_, is := queue.Parse(name, append([]string{queue.LatchName, queue.LeaseName}, queue.Markers...))
 	return is || strings.Contains(name, "__rlock__")

@@ -1,6 +1,7 @@
 package command
 
-// Which lock a run takes, and who stands in its queue: what differs between the recipes, for run and ls.
+// The lock of a run, and the participants in its queue: the differences between the recipes, for
+// run and ls.
 
 import (
 	"context"
@@ -15,7 +16,7 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// recipeFlags say which lock a run takes: a mutex, if none is given.
+// recipeFlags select the lock of a run: a mutex, if none is given.
 type recipeFlags struct {
 	shared    bool
 	semaphore int64  // the limit; 0: not given
@@ -24,7 +25,6 @@ type recipeFlags struct {
 	elect     bool
 }
 
-// check returns an error of usage. given says whether a flag was given.
 func (f *recipeFlags) check(given func(string) bool) error {
 	var kinds []string
 	for _, name := range []string{"shared", "semaphore", "elect"} {
@@ -52,7 +52,7 @@ func (f *recipeFlags) check(given func(string) bool) error {
 // maxSharedLimit is the largest limit that a semaphore takes from a node.
 const maxSharedLimit = 1 << 24
 
-// checkLimit refuses a node that cannot have the limit of the semaphore on path.
+// checkLimit rejects a node that cannot have the limit of the semaphore on path.
 func checkLimit(path, node string) error {
 	if err := zklock.ValidatePath(node); err != nil {
 		return exitf(exitUsage, "--semaphore-limit: %w", err)
@@ -64,13 +64,12 @@ func checkLimit(path, node string) error {
 	return nil
 }
 
-// recipe is the lock of a run.
 type recipe struct {
 	zklock.Lock
 	queue  func(ctx context.Context) (lockQueue, error)
 	limit  func(ctx context.Context) (int, error) // of a semaphore, as it is now
-	queued string                                 // the node above those that wait, absolute
-	held   string                                 // the node above those that hold
+	queued string                                 // the parent of the waiters' nodes, absolute
+	held   string                                 // the parent of the holders' nodes
 }
 
 func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r recipe, err error) {
@@ -111,8 +110,8 @@ func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r rec
 	return r, err
 }
 
-// checkPath refuses a path that another recipe uses, as far as its nodes tell: the two would not see each other. What cannot be read
-// says nothing.
+// checkPath rejects a path that another recipe uses, as far as its nodes show that, because the two
+// would not see each other. Nodes that cannot be read are ignored.
 func (o *runOptions) checkPath(ctx context.Context, s *zklock.Session) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
 	defer cancel()
@@ -132,10 +131,11 @@ func childrenOf(ctx context.Context, s *zklock.Session, node string) []string {
 	return names
 }
 
-// otherRecipe says what to do if the children of the path are another recipe's than the flags say; otherwise "".
+// otherRecipe returns advice if the children of the path belong to another recipe than the flags
+// select, otherwise "".
 func (f *recipeFlags) otherRecipe(children []string, isSemaphore bool) string {
 	if isSemaphore && f.semaphore == 0 {
-		return "this is the path of a semaphore: give --semaphore, or another PATH; or delete PATH/locks and PATH/leases, if nobody uses it any more"
+		return "this is the path of a semaphore: give --semaphore, or another PATH; or delete PATH/locks and PATH/leases, if no client uses it any more"
 	}
 	for _, name := range children {
 		mode := modeOf(name)
@@ -144,11 +144,11 @@ func (f *recipeFlags) otherRecipe(children []string, isSemaphore bool) string {
 		switch {
 		case !isQueued:
 		case f.semaphore > 0:
-			return fmt.Sprintf("%s is there, of another kind of lock: give the semaphore another PATH", name)
+			return fmt.Sprintf("%s belongs to another kind of lock: give the semaphore another PATH", name)
 		case mode == modeLatch:
-			return fmt.Sprintf("%s is there, of Curator's LeaderLatch: give another PATH", name)
+			return fmt.Sprintf("%s belongs to Curator's LeaderLatch: give another PATH", name)
 		case f.elect && (mode == modeShared || isKazoo || isWriter(name)):
-			return fmt.Sprintf("%s is there, of another kind of lock: give the election another PATH", name)
+			return fmt.Sprintf("%s belongs to another kind of lock: give the election another PATH", name)
 		}
 	}
 	return ""
@@ -159,12 +159,14 @@ func isWriter(name string) bool {
 	return is
 }
 
-// mayBeSemaphore says whether a node with these children may be a semaphore. It is one if its leases are: areLeases.
+// mayBeSemaphore reports whether a node with these children may be a semaphore. It is one if its
+// leases are: areLeases.
 func mayBeSemaphore(children []string) bool {
 	return slices.Contains(children, "locks") && slices.Contains(children, "leases")
 }
 
-// areLeases says whether nothing but leases is among the children of a node: there are folders called leases.
+// areLeases reports whether a node has no children but leases: other folders may be called leases,
+// too.
 func areLeases(children []string) bool {
 	return !slices.ContainsFunc(children, func(name string) bool { return modeOf(name) != modePermit })
 }
@@ -174,10 +176,11 @@ const (
 	modeExclusive = "exclusive" // alone: a mutex, a writer, a candidate
 	modeShared    = "shared"    // a reader
 	modePermit    = "permit"    // of a semaphore
-	modeLatch     = "latch"     // a candidate of Curator's LeaderLatch: alone, among those
+	modeLatch     = "latch"     // a candidate of Curator's LeaderLatch: alone among latch nodes
 )
 
-// modeOf tells a mode by the name of a node, and not of a semaphore's queue: there the names are a mutex's.
+// modeOf returns the mode by the name of a node. It does not apply to a semaphore's queue, where
+// the names are a mutex's.
 func modeOf(name string) string {
 	for _, m := range []struct{ marker, mode string }{
 		{queue.ReadName, modeShared}, {queue.LeaseName, modePermit}, {queue.LatchName, modeLatch},
@@ -189,17 +192,18 @@ func modeOf(name string) string {
 	return modeExclusive
 }
 
-// lockQueue is who stands at a lock: who holds, and who waits, each in their order.
+// lockQueue has the holders and the waiters of a lock, each in their order.
 type lockQueue struct {
 	holders, waiters []zklock.Participant
 	isSemaphore      bool
-	limit            *int   // of a semaphore, if a node says it; otherwise nil
-	noLimit          string // what that node has instead, or why it is not known; "" if there is none
+	limit            *int   // of a semaphore, if a node has it; otherwise nil
+	noLimit          string // why the limit in a node is not known; otherwise ""
 }
 
 func (q lockQueue) all() []zklock.Participant { return slices.Concat(q.holders, q.waiters) }
 
-// overLimit is how many permits are in use that the limit would not allow now: it was lowered, or some do not go by it.
+// overLimit returns how many permits are in use beyond the limit: it was lowered, or some clients
+// do not follow it.
 func (q lockQueue) overLimit() int {
 	if q.limit == nil {
 		return 0
@@ -207,7 +211,6 @@ func (q lockQueue) overLimit() int {
 	return max(len(q.holders)-*q.limit, 0)
 }
 
-// queueOf tells who holds from who waits.
 func queueOf(ps []zklock.Participant) (q lockQueue) {
 	for _, p := range ps {
 		if p.Holds {

@@ -81,9 +81,9 @@ func TestRun_Shared_ReadersRunTogether_AndExcludeOthers(t *testing.T) {
 		require.Equal(t, 7, p.wait())
 		require.Empty(t, p.stdout.String())
 		says := map[string]string{
-			"--no-wait --shared": "not acquired: somebody waits ahead, and shares with nobody: " + hostOf(t) + ", pid " + strconv.Itoa(writer.cmd.Process.Pid),
+			"--no-wait --shared": "not acquired: a client that does not share the lock is queued before this run: " + hostOf(t) + ", pid " + strconv.Itoa(writer.cmd.Process.Pid),
 			"--wait=3s --shared": "not acquired: gave up after 3s: number 5 of 5 in the queue; held by ",
-			"--no-wait":          "not acquired: somebody else holds it: ",
+			"--no-wait":          "not acquired: another client holds it: ",
 		}[strings.Join(flags, " ")]
 		require.Contains(t, p.stderr.String(), says)
 		require.Len(t, childrenAt(t, s, path), 4, "it leaves nothing")
@@ -193,7 +193,7 @@ func TestRun_Semaphore_LimitInANode(t *testing.T) {
 	require.Equal(t, "zklock: "+path+": the limit is 2\n", says)
 	code, says = limit("--semaphore-limit", path+"-numbers")
 	require.Equal(t, exitUsage, code)
-	require.Contains(t, says, "which is no limit: give the node that zklock run --semaphore-limit names")
+	require.Contains(t, says, "which is not a limit: give the node that zklock run --semaphore-limit names")
 	code, says = limit("--semaphore-limit", node+"s")
 	require.NotZero(t, code)
 	require.Contains(t, says, "--semaphore-limit "+node+"s: ")
@@ -213,7 +213,7 @@ func TestRun_Semaphore_LimitInANode(t *testing.T) {
 	require.NoError(t, err)
 	code, says = limit()
 	require.Zero(t, code)
-	require.Equal(t, "zklock: "+path+": "+path+"/limit has \"0003\", which is no limit\n", says)
+	require.Equal(t, "zklock: "+path+": "+path+"/limit has \"0003\", which is not a limit\n", says)
 	_, err = s.Conn().Set(path+"/limit", []byte{0, 0, 0, 0}, -1)
 	require.NoError(t, err)
 	p = start(t, nil, "ls", "--servers", srv.ConnectString(), "-r", "--all", path)
@@ -265,9 +265,9 @@ func TestRun_PathOfAnotherRecipe_IsRefused(t *testing.T) {
 		"a mutex on a semaphore":     {[]string{"locks", "leases/" + id + "lease-0000000001"}, nil, "this is the path of a semaphore: give --semaphore, or another PATH; or delete PATH/locks and PATH/leases"},
 		"a reader on a semaphore":    {[]string{"locks", "leases"}, []string{"--shared"}, "this is the path of a semaphore"},
 		"an election on a semaphore": {[]string{"locks", "leases"}, []string{"--elect"}, "this is the path of a semaphore"},
-		"a semaphore on a mutex":     {[]string{id + "lock-0000000001"}, []string{"--semaphore=2"}, id + "lock-0000000001 is there, of another kind of lock: give the semaphore another PATH"},
-		"an election on readers":     {[]string{id + "__READ__0000000001"}, []string{"--elect"}, id + "__READ__0000000001 is there, of another kind of lock: give the election another PATH"},
-		"a mutex on latches":         {[]string{id + "latch-0000000001"}, nil, id + "latch-0000000001 is there, of Curator's LeaderLatch: give another PATH"},
+		"a semaphore on a mutex":     {[]string{id + "lock-0000000001"}, []string{"--semaphore=2"}, id + "lock-0000000001 belongs to another kind of lock: give the semaphore another PATH"},
+		"an election on readers":     {[]string{id + "__READ__0000000001"}, []string{"--elect"}, id + "__READ__0000000001 belongs to another kind of lock: give the election another PATH"},
+		"a mutex on latches":         {[]string{id + "latch-0000000001"}, nil, id + "latch-0000000001 belongs to Curator's LeaderLatch: give another PATH"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := root + "/" + strings.ReplaceAll(name, " ", "-")

@@ -1,6 +1,7 @@
 package command
 
-// What a --metrics-file says: how the latest run of a job goes. No clock and no file reaches it.
+// The content of a --metrics-file: how the latest run of a job proceeds. It uses no clock and no
+// file.
 
 import (
 	"fmt"
@@ -9,10 +10,11 @@ import (
 	"time"
 )
 
-// runReport is how a run goes. All of it is of the latest: of a candidate's terms, too.
+// runReport describes a run. All of it is about the latest run, and about the latest term of a
+// candidate.
 type runReport struct {
 	path, file string // the labels; two jobs with one lock have two files
-	elect      bool   // it stands for election, and holds for as long as it leads
+	elect      bool   // it campaigns, and holds for as long as it leads
 	began      time.Time
 	waits      time.Time // when the wait began
 	granted    time.Time
@@ -22,15 +24,14 @@ type runReport struct {
 	lost       bool
 	waited     time.Duration
 	held       time.Duration
-	succeeded  time.Time // when COMMAND last ended well, in an earlier run perhaps
+	succeeded  time.Time // when COMMAND last succeeded, perhaps in an earlier run
 	ended      bool
 	code       int
 }
 
-// wait begins a wait. What is said of the last hold stays.
+// wait begins a wait. The values of the last hold stay.
 func (r *runReport) wait(now time.Time) { r.waits, r.acquired = now, false }
 
-// grant ends the wait.
 func (r *runReport) grant(now time.Time) {
 	r.granted, r.acquired, r.ran, r.holds, r.lost = now, true, false, true, false
 	r.waited, r.held = now.Sub(r.waits), 0
@@ -42,7 +43,7 @@ func (r *runReport) release(now time.Time, lost, ran bool) {
 	r.holds, r.lost, r.ran, r.held = false, lost, ran, now.Sub(r.granted)
 }
 
-// end ends the run, wherever it is.
+// end ends the run, at any stage.
 func (r *runReport) end(now time.Time, code int) {
 	switch {
 	case r.holds:
@@ -58,8 +59,8 @@ func (r *runReport) end(now time.Time, code int) {
 
 const successMetric = "zklock_run_success_timestamp_seconds"
 
-// String is the report in the text format of Prometheus. What the help says does not depend on the run: the collector refuses files that
-// differ in it.
+// String returns the report in Prometheus's text format. Its help is the same for all runs, because
+// the collector rejects files that differ in it.
 func (r *runReport) String() string {
 	var b strings.Builder
 	gauge := func(name, help string, value float64) {
@@ -67,7 +68,7 @@ func (r *runReport) String() string {
 	}
 	gauge("zklock_run_start_timestamp_seconds", "When the latest run began.", unixTime(r.began))
 	gauge(successMetric, "When a run last held the lock to its end, and COMMAND ended with exit code 0; 0 if none has.", unixTime(r.succeeded))
-	gauge("zklock_run_elect", "Whether the latest run stands for election: it holds the lock for as long as it leads.", number(r.elect))
+	gauge("zklock_run_elect", "Whether the latest run is a candidate: it holds the lock for as long as it leads.", number(r.elect))
 	gauge("zklock_run_acquired", "Whether the latest run got the lock.", number(r.acquired))
 	gauge("zklock_run_holds", "Whether the latest run holds the lock now.", number(r.holds))
 	gauge("zklock_run_lost", "Whether the latest run lost the lock before the release.", number(r.lost))
@@ -85,7 +86,6 @@ func (r *runReport) labels() string {
 	return fmt.Sprintf(`{path="%s",file="%s"}`, labelValue(r.path), labelValue(r.file))
 }
 
-// labelValue escapes as the format wants it.
 func labelValue(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "\ufffd"))
 }
@@ -99,7 +99,7 @@ func number(is bool) float64 {
 
 func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
 
-// unixTime returns 0 for no time, so that an alert on its age goes off.
+// unixTime returns 0 for no time, so that an alert on its age fires.
 func unixTime(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
@@ -107,7 +107,8 @@ func unixTime(t time.Time) float64 {
 	return float64(t.UnixMilli()) / 1000
 }
 
-// successIn returns when a run last succeeded, as a report with these labels says. It returns the zero time if it does not.
+// successIn returns when a run last succeeded according to a report with these labels, or the zero
+// time.
 func successIn(text, labels string) time.Time {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, successMetric+labels+" "); ok {

@@ -71,7 +71,7 @@ zklock_run_start_timestamp_seconds{path="/locks/nightly",file="backup.prom"} 179
 # HELP zklock_run_success_timestamp_seconds When a run last held the lock to its end, and COMMAND ended with exit code 0; 0 if none has.
 # TYPE zklock_run_success_timestamp_seconds gauge
 zklock_run_success_timestamp_seconds{path="/locks/nightly",file="backup.prom"} 1795700073
-# HELP zklock_run_elect Whether the latest run stands for election: it holds the lock for as long as it leads.
+# HELP zklock_run_elect Whether the latest run is a candidate: it holds the lock for as long as it leads.
 # TYPE zklock_run_elect gauge
 zklock_run_elect{path="/locks/nightly",file="backup.prom"} 0
 # HELP zklock_run_acquired Whether the latest run got the lock.

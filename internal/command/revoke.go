@@ -1,6 +1,6 @@
 package command
 
-// Asking the holder of a lock to give way: revoke.
+// The revoke command, which asks the holder of a lock to give way.
 
 import (
 	"cmp"
@@ -19,36 +19,36 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// revokeWait is how long revoke waits, unless it is told.
+// revokeWait is the default of --wait.
 const revokeWait = 30 * time.Second
 
-// revokedData is what a holder that was asked has in its node, in place of what it has written.
+// revokedData replaces the data of a holder's node when the holder is asked.
 const revokedData = "__REVOKE__"
 
-const revokeHelp = `Revoke asks the holder of the lock on PATH to give way, as Curator's Revoker does,
-waits for as long as --wait says, and says what came of it. It takes nothing away:
-the holder gives the lock back when it has ended its work, if it listens. A run
-listens with --revocable, a program with zklock's WithRevocation or Curator's
-makeRevocable. Nobody can tell from outside whether a holder does.
+const revokeHelp = `Revoke asks the holder of the lock on PATH to give way, as Curator's Revoker
+does, waits for the time of --wait, and reports the result. It takes nothing
+away: the holder releases the lock when it has ended its work, if it listens. A
+run listens with --revocable, a program with zklock's WithRevocation or
+Curator's makeRevocable. No other client can determine whether a holder does.
 
-If several hold, readers or permits of a semaphore, give the node of one with
---holder, as ls prints it, or --all-holders. The message takes the place of what
-the holder has written into its node: ls shows ` + revokedData + ` as WHO from then on.
+If there are several holders, readers or permits of a semaphore, give the node
+of one with --holder, as ls prints it, or --all-holders. The message replaces
+the data that the holder has written into its node: ls shows ` + revokedData + ` as WHO
+from then on.
 
 Exit codes:
-  0    the holder holds no longer: it has released, or died; with --wait 0, it
-       was asked
-  1    nobody was asked: nobody holds the lock, or the holder released before
-  121  the holder still holds the lock, and the wait is over
+  0    the lock is no longer held: the holder has released it, or died; with
+       --wait 0, the holder was asked
+  1    no client was asked: no client holds the lock, or the holder had released it
+  121  the holder still holds the lock, and the wait has ended
   122  no server could be reached
-  123  refused: permissions, credentials, a certificate
+  123  rejected: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
-// revoking is what the flags of revoke say.
 type revoking struct {
 	lister
 	path   string
-	holder string // the node of one, as ls prints it; "": whoever holds
+	holder string // the node of one, as ls prints it; "": any holder
 	all    bool
 	wait   time.Duration
 	out    io.Writer
@@ -80,14 +80,13 @@ func newRevokeCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.DurationVarP(&r.wait, "wait", "w", revokeWait, "how long to wait for the holder to give way; 0: only ask")
 	f.StringVar(&r.holder, "holder", "", "ask only the holder with this `NODE`, as ls or ls --wide prints it")
-	f.BoolVar(&r.all, "all-holders", false, "ask all, if several hold")
+	f.BoolVar(&r.all, "all-holders", false, "ask all holders")
 	for _, name := range []string{"wait", "holder"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
 }
 
-// check returns an error of usage.
 func (r *revoking) check() error {
 	if err := zklock.ValidatePath(r.path); err != nil {
 		return &exitError{exitUsage, err}
@@ -147,13 +146,13 @@ func (r *revoking) revoke(ctx context.Context) error {
 	return nil
 }
 
-// choose returns the nodes of those to ask.
+// choose returns the nodes of the holders to ask.
 func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
 	if len(q.holders) == 0 {
 		if len(q.waiters) > 0 && !q.waiters[0].DelayUntil.IsZero() {
-			return nil, exitf(exitNoHolder, "%s: nobody was asked: %s", r.path, delayedUntil(q.waiters[0].DelayUntil))
+			return nil, exitf(exitNoHolder, "%s: no client was asked: %s", r.path, delayedUntil(q.waiters[0].DelayUntil))
 		}
-		return nil, exitf(exitNoHolder, "%s: nobody was asked: nobody holds it", r.path)
+		return nil, exitf(exitNoHolder, "%s: no client was asked: no client holds it", r.path)
 	}
 	if r.holder != "" {
 		for _, p := range q.holders {
@@ -161,10 +160,10 @@ func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
 				return []zklock.Participant{p}, nil
 			}
 		}
-		return nil, exitf(exitNoHolder, "%s: nobody was asked: no holder has the node %s; zklock ls --held %s lists those who hold", r.path, r.holder, r.path)
+		return nil, exitf(exitNoHolder, "%s: no client was asked: no holder has the node %s; zklock ls --held %s lists the holders", r.path, r.holder, r.path)
 	}
 	if n := len(holdsOf(q.holders)); n > 1 && !r.all {
-		return nil, exitf(exitUsage, "%s: %d hold it, and nobody was asked: give --holder with the NODE of one, as zklock ls --held %s prints it, or --all-holders", r.path, n, r.path)
+		return nil, exitf(exitUsage, "%s: it has %d holders, and none was asked: give --holder with the NODE of one, as zklock ls --held %s prints it, or --all-holders", r.path, n, r.path)
 	}
 	return q.holders, nil
 }
@@ -175,7 +174,7 @@ func isNamed(p zklock.Participant, name string) bool {
 	return slices.Contains([]string{p.Node, nameOf(p.Node), shortName(p.Node)}, name)
 }
 
-// holdsOf returns what tells holds apart: a hold of several permits has as many nodes.
+// holdsOf returns one id for each hold: a hold of several permits has as many nodes.
 func holdsOf(ps []zklock.Participant) (holds []string) {
 	for _, p := range ps {
 		id, _ := queue.ProtectionID(nameOf(p.Node))
@@ -186,7 +185,8 @@ func holdsOf(ps []zklock.Participant) (holds []string) {
 	return holds
 }
 
-// ask asks one holder, as zklock.Revoke does. It reports whether the holder's node was still there.
+// ask asks one holder, as the library's Revoke does. It reports whether the holder's node was still
+// there.
 func (r *revoking) ask(ctx context.Context, p zklock.Participant) (isThere bool, err error) {
 	ctx, cancel := r.within(ctx)
 	defer cancel()
@@ -202,26 +202,25 @@ func (r *revoking) ask(ctx context.Context, p zklock.Participant) (isThere bool,
 	}
 	again := ""
 	if string(p.Data) == revokedData {
-		again = ", which somebody had asked before"
+		again = ", which another client had asked before"
 	}
 	fmt.Fprintf(r.out, "%s: asked %s, node %s%s\n", r.path, whoIs(p), p.Node, again)
 	return true, nil
 }
 
-// stillHeld says that a wait is over.
+// stillHeld returns the error of a wait that has ended.
 func (r *revoking) stillHeld(p zklock.Participant, err error) error {
 	var w errWaited
 	switch {
 	case !errors.As(err, &w):
 		return classify(err)
 	case !r.s.State().Attached():
-		err := r.unreached(fmt.Errorf("%w, and there is no connection to a server now: nobody knows whether it is still held", w))
+		err := r.unreached(fmt.Errorf("%w, and there is no connection to a server now: it is not known whether it is still held", w))
 		return exitf(codeUnreached(err), "%s: %w", r.path, err)
 	}
 	return exitf(exitNotAcquired, "%s: still held, %v after it was asked, by %s, node %s: it has not ended its work yet, or does not listen, as zklock run --revocable does", r.path, w.after, whoIs(p), p.Node)
 }
 
-// whoIs says who a participant is, in a few words.
 func whoIs(p zklock.Participant) string {
 	e := entryOf(p)
 	var words []string
@@ -235,15 +234,15 @@ func whoIs(p zklock.Participant) string {
 		words = append(words, "session "+e.Session)
 	}
 	if words == nil {
-		return "a client that says nothing of itself"
+		return "an unknown client"
 	}
 	return strings.Join(words, ", ")
 }
 
-// lookAgain bounds how long an event that was lost goes unseen.
+// lookAgain limits how long a lost event goes unnoticed.
 const lookAgain = 5 * time.Second
 
-// awaitGone waits until a node is gone, or returns the cause of ctx.
+// awaitGone waits until a node was deleted, or returns the cause of ctx.
 func awaitGone(ctx context.Context, s *zklock.Session, node string) error {
 	for {
 		var there watched[bool]

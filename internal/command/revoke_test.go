@@ -46,7 +46,7 @@ func TestRevoke_RevocableRun_GivesWay_WithTheCodeOfCommand(t *testing.T) {
 			require.Equal(t, 0, r.wait(), r.stderr.String())
 			require.Empty(t, participants(t, s, path))
 			require.Equal(t, tc.code, p.wait())
-			require.Regexp(t, `zklock: `+path+` \(token \d+\): somebody asks for the lock: the command gets SIGTERM, and the lock is released when it has ended\n`, p.stderr.String())
+			require.Regexp(t, `zklock: `+path+` \(token \d+\): another client asks for the lock: the command gets SIGTERM, and the lock is released when it has ended\n`, p.stderr.String())
 			require.Regexp(t, fmt.Sprintf(`^%[1]s: asked \S+, pid %[2]d, session 0x\w+, node %[3]s\n%[1]s: no longer held, \S+ after it was asked, by \S+, pid %[2]d, .*\n$`, path, pid, node), r.stdout.String())
 			require.Empty(t, r.stderr.String())
 		})
@@ -68,7 +68,7 @@ func TestRevoke_HoldsUntilCommandHasEnded(t *testing.T) {
 	require.Equal(t, exitNotAcquired, next.wait())
 
 	r = revoke(t, srv, path)
-	eventually(t, "it asks again", func() bool { return strings.Contains(r.stdout.String(), ", which somebody had asked before\n") })
+	eventually(t, "it asks again", func() bool { return strings.Contains(r.stdout.String(), ", which another client had asked before\n") })
 	end()
 	require.Equal(t, 0, r.wait())
 	require.Equal(t, 0, p.wait())
@@ -93,7 +93,7 @@ func TestRevoke_RunThatDoesNotListen_KeepsTheLock(t *testing.T) {
 
 	r = revoke(t, srv, path)
 	require.Equal(t, exitNoHolder, r.wait())
-	require.Equal(t, "zklock: "+path+": nobody was asked: nobody holds it\n", r.stderr.String())
+	require.Equal(t, "zklock: "+path+": no client was asked: no client holds it\n", r.stderr.String())
 }
 
 // Of several holders none is asked unless it is named; a hold of several permits is one holder.
@@ -109,7 +109,7 @@ func TestRevoke_SeveralHold_AsksWhoIsNamed(t *testing.T) {
 	one := semaphore("1")
 	r := revoke(t, srv, path)
 	require.Equal(t, exitUsage, r.wait())
-	require.Contains(t, r.stderr.String(), path+": 2 hold it, and nobody was asked: give --holder")
+	require.Contains(t, r.stderr.String(), path+": it has 2 holders, and none was asked: give --holder")
 	r = revoke(t, srv, "--holder", "lease-0000009999", path)
 	require.Equal(t, exitNoHolder, r.wait())
 
@@ -145,7 +145,7 @@ func TestRevoke_Leader_StandsAgain(t *testing.T) {
 		require.Equal(t, 0, r.wait(), r.stderr.String())
 		eventually(t, "the other leads", func() bool { return terms([]*proc{second, first}[i]) == 1+i })
 		p.prints("gave way (token ")
-		p.prints("standing for election again")
+		p.prints("campaigning again")
 	}
 	s := session(t, srv)
 	eventually(t, "both stand", func() bool { return len(participants(t, s, path)) == 2 })
@@ -184,7 +184,7 @@ func TestRevoke_ServerGoes(t *testing.T) {
 	eventually(t, "it asks", func() bool { return strings.Contains(p.stdout.String(), "asked") })
 	require.NoError(t, srv.Kill())
 	require.Equal(t, exitNoServer, p.wait())
-	require.Contains(t, p.stderr.String(), "nobody knows whether it is still held; tried "+srv.Addr())
+	require.Contains(t, p.stderr.String(), "it is not known whether it is still held; tried "+srv.Addr())
 }
 
 // The holder releases, and another client takes the lock, between the look of revoke and its
@@ -237,7 +237,7 @@ func TestPathThatIsNotThere_IsReported(t *testing.T) {
 	}{
 		{0, []string{"ls"}, ""}, {0, []string{"ls", "-r"}, ""}, {0, []string{"ls", "--held"}, ""}, {0, []string{"ls", "--json"}, ""},
 		{0, []string{"prune"}, "zklock: /nigthly: there is nothing to remove\n"},
-		{exitNoHolder, []string{"revoke"}, "zklock: /nigthly: nobody was asked: nobody holds it\n"},
+		{exitNoHolder, []string{"revoke"}, "zklock: /nigthly: no client was asked: no client holds it\n"},
 	} {
 		var out, said bytes.Buffer
 		code := execute(append(tt.args, "--servers", srv.Addr(), "/nigthly"), &out, &said)
@@ -248,12 +248,12 @@ func TestPathThatIsNotThere_IsReported(t *testing.T) {
 
 func TestRevoke_Refusals(t *testing.T) {
 	for want, args := range map[string][]string{
-		"give the PATH of a lock":  {},
-		"must begin with a slash":  {"locks/x"},
-		"--wait -1s is negative":   {"--wait", "-1s", "/x"},
-		"contradict each other":    {"--holder", "lock-0000000001", "--all-holders", "/x"},
-		"no servers":               {"--servers", "", "/x"},
-		"2 arguments in place of ": {"/x", "/y"},
+		"give the PATH of a lock": {},
+		"must begin with a slash": {"locks/x"},
+		"--wait -1s is negative":  {"--wait", "-1s", "/x"},
+		"contradict each other":   {"--holder", "lock-0000000001", "--all-holders", "/x"},
+		"no servers":              {"--servers", "", "/x"},
+		"2 arguments instead of ": {"/x", "/y"},
 	} {
 		p := start(t, nil, append([]string{"revoke", "--servers", "127.0.0.1:1"}, args...)...)
 		require.Equal(t, exitUsage, p.wait(), args)

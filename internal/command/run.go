@@ -18,7 +18,7 @@ import (
 	"github.com/zklock/zklock/internal/supervise"
 )
 
-// note says something that is good to know, and that --quiet leaves out.
+// note prints a message that is useful but not important, so --quiet suppresses it.
 func (o *runOptions) note(format string, args ...any) {
 	if !o.quiet {
 		fmt.Fprintf(o.stderr, "zklock: %s: %s\n", o.path, fmt.Sprintf(format, args...))
@@ -26,7 +26,7 @@ func (o *runOptions) note(format string, args ...any) {
 }
 
 func (o *runOptions) run(ctx context.Context) error {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // to the end: a reader of stderr that is gone changes no exit code
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // to the end: a reader of stderr that has closed it changes no exit code
 	if err := zklock.ValidatePath(o.path); err != nil {
 		return &exitError{exitUsage, err}
 	}
@@ -48,10 +48,11 @@ func (o *runOptions) run(ctx context.Context) error {
 		return exitf(exitUsage, "--leftovers %q: give end, leave or wait", o.leftovers)
 	}
 	if o.wait < 0 {
-		return exitf(exitUsage, "--wait %v is negative: give 0 or more, or leave it out to wait for ever", o.wait)
+		return exitf(exitUsage, "--wait %v is negative: give 0 or more, or leave it out to wait indefinitely", o.wait)
 	}
 	if o.killAfter >= 0 {
-		// Most mistakes show without a server. What counts is the session timeout that the servers grant.
+		// Most mistakes show without a server. The final check uses the session timeout that the
+		// servers grant.
 		if _, err := newPlan(mode, o.sessionTimeout, o.killAfter); err != nil {
 			return &exitError{exitUsage, err}
 		}
@@ -85,13 +86,13 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 		opts = append(opts, zklock.WithCreateChroot(acl...))
 	}
-	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has answered"))) })
+	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has replied"))) })
 	t.s, err = o.connect(wctx, append(opts, zklock.WithLease(mode)))
 	if o.waited = !slow.Stop(); err != nil {
 		return o.explainConnect(ctx, err)
 	}
 	defer func() {
-		_ = t.s.Close() // ends the ZooKeeper session, and with it whatever is left of the lock
+		_ = t.s.Close() // ends the ZooKeeper session, and with it all remaining nodes of the lock
 		runner.Dismiss()
 	}()
 
@@ -113,7 +114,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		if again == "" || !o.elect || ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(o.stderr, "zklock: %s; standing for election again\n", again)
+		fmt.Fprintf(o.stderr, "zklock: %s; campaigning again\n", again)
 		o.waited = true
 		o.report.wait()
 		runner.Dismiss()
@@ -121,7 +122,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		if time.Since(began) > 5*time.Second {
 			pause = firstPause
 		}
-		select { // let others go first, as Election.Campaign does
+		select { // let other candidates go first, as Election.Campaign does
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
@@ -130,14 +131,15 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 }
 
-// firstPause is the pause before a candidate stands again. It doubles each time that this comes to nothing soon.
+// firstPause is the pause before a candidate campaigns again. It doubles each time that a term ends
+// soon.
 const firstPause = 20 * time.Millisecond
 
 // taking is a run that takes its lock: once, or once for each term of a leader.
 type taking struct {
 	*runOptions
-	ctx     context.Context // ends when zklock is told to end
-	end     func(os.Signal) // tells it
+	ctx     context.Context // ends when a signal ends zklock
+	end     func(os.Signal) // ends ctx
 	runner  *supervise.Runner
 	program string
 	s       *zklock.Session
@@ -149,7 +151,7 @@ type taking struct {
 func (t *taking) wait() {
 	t.runner.OnSignal(func(s os.Signal) {
 		switch {
-		case !supervise.Ends(s): // for a command that is not there yet
+		case !supervise.Ends(s): // for a command that has not started
 			supervise.SuspendedBy(s)
 		case t.ctx.Err() == nil:
 			t.end(s)
@@ -162,8 +164,9 @@ func (t *taking) wait() {
 	})
 }
 
-// term waits for the lock until wctx ends, runs the command under it, and releases. again says why a candidate may stand again: the
-// lock was lost before the release, or the run gave way. Otherwise it is "".
+// term waits for the lock until wctx ends, runs the command under it, and releases. again is the
+// reason why a candidate may campaign again: the lock was lost before the release, or the run gave
+// way. Otherwise it is "".
 func (t *taking) term(wctx context.Context) (again string, err error) {
 	if isDone, err := t.isDone(wctx); isDone || err != nil {
 		return "", err
@@ -184,7 +187,7 @@ func (t *taking) term(wctx context.Context) (again string, err error) {
 	over := t.giveWay(hold)
 	var onceErr error
 	var i interrupted
-	if t.ctx.Err() != nil && errors.As(context.Cause(t.ctx), &i) { // a signal came just when the lock did
+	if t.ctx.Err() != nil && errors.As(context.Cause(t.ctx), &i) { // a signal arrived together with the lock
 		out = supervise.Outcome{Died: i.signal, How: supervise.NotStarted}
 	} else {
 		out, onceErr = t.runCommand(hold)
@@ -207,7 +210,6 @@ func (t *taking) term(wctx context.Context) (again string, err error) {
 	return again, err
 }
 
-// job describes the command to supervise.
 func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) supervise.Job {
 	name := fmt.Sprintf("%s (token %d)", o.path, hold.Token())
 	return supervise.Job{
@@ -237,15 +239,15 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) su
 	}
 }
 
-// release gives the lock back after the command, and says how the run ended. A signal cuts it short, and a second
-// SIGINT ends everything. lost says that the lock was lost before.
+// release releases the lock after the command, and returns how the run ended. A signal cuts it
+// short, and a second SIGINT ends everything. lost reports whether the lock was lost before.
 func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, err error) {
 	o, s := t.runOptions, t.s
 	patience := max(2*time.Second, s.Timeout()/3)
 	if out.Lost != nil {
-		patience = time.Second // there is little to give back
+		patience = time.Second // there is little to release
 	}
-	ctx, cut := context.WithTimeoutCause(context.Background(), patience, errors.New("no answer in time"))
+	ctx, cut := context.WithTimeoutCause(context.Background(), patience, errors.New("no reply in time"))
 	defer cut()
 	asked := false
 	t.runner.OnSignal(func(sig os.Signal) {
@@ -274,7 +276,7 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 			how = "the command had ended by itself, and may have overlapped with the next holder"
 		}
 		return true, exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), whyLost(out.Lost), how)
-	case err != nil && !errors.Is(err, zklock.ErrLost): // what is lost before anything ran under it is nobody's loss
+	case err != nil && !errors.Is(err, zklock.ErrLost): // a loss before anything ran under the lock is not reported
 		fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d, node %s): %v; others get the lock when the session ends, within %v\n",
 			o.path, hold.Token(), hold.Node(), cause(err), s.Timeout())
 	}
@@ -290,7 +292,6 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 	return false, nil
 }
 
-// acquire waits for the lock as the flags say.
 func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (*zklock.Hold, error) {
 	if o.noWait || o.waits && o.wait == 0 {
 		ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
@@ -302,12 +303,12 @@ func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (
 	go func() { watched <- o.watchQueue(watching, s, r) }()
 	hold, err := r.Acquire(ctx)
 	stop()
-	o.ours = <-watched // no more notes about the wait once it is over
+	o.ours = <-watched // no more notes about the wait after its end
 	o.undraw()
 	return hold, err
 }
 
-// cause returns the Err of the library's Error: our own message names lock and node.
+// cause returns the Err of the library's Error, because our own message names lock and node.
 func cause(err error) error {
 	var e *zklock.Error
 	if errors.As(err, &e) {
@@ -316,10 +317,10 @@ func cause(err error) error {
 	return err
 }
 
-// errNotRenewed says that the lease was about to end.
+// errNotRenewed is the reason if the lease was about to end.
 var errNotRenewed = errors.New("no server renewed the lease in time")
 
-// whyLost is why the supervision of a command found its lock lost.
+// whyLost returns why the supervision of a command considers its lock lost.
 func whyLost(err error) error {
 	if errors.Is(err, supervise.ErrDeadline) {
 		return errNotRenewed

@@ -81,7 +81,7 @@ func TestRun_NoWait(t *testing.T) {
 	_, release := occupy(t, s, path)
 	p := run(t, srv, path, "--no-wait", "--", "echo", "ran")
 	require.Equal(t, exitNotAcquired, p.wait())
-	require.Regexp(t, fmt.Sprintf(`^zklock: %s: not acquired: somebody else holds it: \S+, pid %d, session 0x[0-9a-f]+, token \d+, queued since \S+ \(\d+s\)\n$`, path, os.Getpid()), p.stderr.String())
+	require.Regexp(t, fmt.Sprintf(`^zklock: %s: not acquired: another client holds it: \S+, pid %d, session 0x[0-9a-f]+, token \d+, queued since \S+ \(\d+s\)\n$`, path, os.Getpid()), p.stderr.String())
 	require.Empty(t, p.stdout.String())
 	require.Len(t, participants(t, s, path), 1, "it leaves nothing")
 	release()
@@ -239,7 +239,7 @@ func TestRun_NoServer(t *testing.T) {
 		require.NoError(t, srv.Pause())
 		p := start(t, nil, "run", "--servers", srv.ConnectString(), "/x", "--", "true")
 		quiet := start(t, nil, "run", "--servers", srv.ConnectString(), "-q", "/y", "--", "true")
-		p.prints("zklock: /x: waiting: no server has answered; tried " + srv.ConnectString() + " (")
+		p.prints("zklock: /x: waiting: no server has replied; tried " + srv.ConnectString() + " (")
 		require.NoError(t, srv.Resume())
 		require.Zero(t, p.wait(), p.stderr.String())
 		require.Contains(t, p.stderr.String(), "acquired")
@@ -286,7 +286,7 @@ func TestRun_BadUsage(t *testing.T) {
 		"at least 0":          {[]string{"run", s, "--hold-at-least", "0s", "/x", "--", "echo"}, "--hold-at-least 0s: give how long"},
 		"at least, elect":     {[]string{"run", s, "--hold-at-least", "1s", "--elect", "/x", "--", "echo"}, "--hold-at-least is for a mutex"},
 		"delay, shared":       {[]string{"run", s, "--lock-delay", "1s", "--shared", "/x", "--", "echo"}, "--lock-delay is for a mutex and an election"},
-		"negative wait":       {[]string{"run", s, "--wait", "-1s", "/x", "--", "echo"}, "leave it out to wait for ever"},
+		"negative wait":       {[]string{"run", s, "--wait", "-1s", "/x", "--", "echo"}, "leave it out to wait indefinitely"},
 		"not a duration":      {[]string{"run", s, "--wait", "soon", "/x", "--", "echo"}, "give a time with its unit"},
 		"no unit":             {[]string{"run", s, "--wait", "3", "/x", "--", "echo"}, "give a time with its unit, such as 30s or 5m"},
 		"lease":               {[]string{"run", s, "--lease", "best", "/x", "--", "echo"}, "quorum or single"},
@@ -332,13 +332,13 @@ func TestRun_BadUsage(t *testing.T) {
 		"no subcommand":       {[]string{"/x", "--", "echo"}, "the command comes first, as in zklock run"},
 		"flags in front":      {[]string{"-n", "run", "/x", "--", "echo"}, "the command comes first, as in zklock run"},
 		"not a truth":         {[]string{"run", s, "--container=perhaps", "/x", "--", "echo"}, "parsing \"perhaps\": invalid syntax: give true or false\n"},
-		"ls of several":       {[]string{"ls", s, "/x", "/y"}, "2 arguments in place of one: give the PATH of a lock, such as /locks/nightly, or --recursive /; with --watch, one or more"},
-		"watching nothing":    {[]string{"ls", s, "--watch"}, "0 arguments in place of one: give the PATH of a lock"},
+		"ls of several":       {[]string{"ls", s, "/x", "/y"}, "2 arguments instead of one: give the PATH of a lock, such as /locks/nightly, or --recursive /; with --watch, one or more"},
+		"watching nothing":    {[]string{"ls", s, "--watch"}, "0 arguments instead of one: give the PATH of a lock"},
 		"watching all":        {[]string{"ls", s, "--watch", "-r", "/x"}, "--watch with --recursive: give --watch the PATHs to watch; ls -r lists them"},
 		"watching what":       {[]string{"ls", s, "--watch", "/x", "y"}, "path \"y\" is relative"},
 		"limit of several":    {[]string{"ls", s, "--watch", "--semaphore-limit", "/l", "/x", "/y"}, "--semaphore-limit is for one semaphore: leave it out with --recursive, or with several PATHs"},
 		"all of one":          {[]string{"ls", s, "--all", "/x"}, "--all is for --recursive"},
-		"ls of nothing":       {[]string{"ls", s}, "0 arguments in place of one: give the PATH of a lock"},
+		"ls of nothing":       {[]string{"ls", s}, "0 arguments instead of one: give the PATH of a lock"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, nil, tc.args...)
@@ -440,7 +440,7 @@ func TestRun_ChrootThatIsNotThere_IsRefused(t *testing.T) {
 	servers := srv.ConnectString() + path + "/"
 	p := start(t, nil, runArgs(servers, "/job", "--", "echo", "ran")...)
 	require.Equal(t, exitUsage, p.wait())
-	require.Contains(t, p.stderr.String(), "/job: the chroot "+path+" of --servers is not there")
+	require.Contains(t, p.stderr.String(), "/job: the chroot "+path+" of --servers does not exist")
 	require.Empty(t, p.stdout.String())
 	there, _, err := s.Conn().Exists(path)
 	require.NoError(t, err)

@@ -1,6 +1,6 @@
 package command
 
-// What a run is told: its flags, and what they may be.
+// The flags of run, and their checks.
 
 import (
 	"errors"
@@ -44,89 +44,92 @@ type runOptions struct {
 	argv   []string
 	stderr io.Writer
 	ours   ourNode
-	waited bool // and said so
+	waited bool // and this was reported
 	report *metricsFile
 
 	revocable bool
-	asked     chan *zklock.Hold // those that somebody has asked for
+	asked     chan *zklock.Hold // those that another client has asked for
 
-	redraws func() bool // the progress of a wait is written over
+	redraws func() bool // whether the progress of a wait is overwritten
 	columns func() int  // of the terminal then
 	drawn   bool        // and some is on the terminal
 }
 
-const runHelp = `Run waits for the lock on PATH, runs COMMAND, ends what COMMAND leaves running (see
---leftovers), and releases the lock. The lock is a mutex, or
+const runHelp = `Run waits for the lock on PATH, runs COMMAND, ends the processes that COMMAND
+leaves running (see --leftovers), and releases the lock. The lock is a mutex, or
 
   --shared              the read side of a read/write lock: readers run together,
-                        and not beside a run without --shared, which writes
+                        but not with a run without --shared, which writes
   --semaphore N         permits of a semaphore: N may be in use at a time. All
                         runs give the same N; --permits K takes K, or none.
                         With --semaphore-limit NODE the number is in that node
                         for all runs, as Curator's SharedCount writes it, and
-                        can be changed there. The first run makes it, with N
+                        can be changed there. The first run creates it, with N
   --elect               the leadership among candidates: COMMAND runs for as long
                         as this run leads. If it ends by itself, the run ends. If
                         the leadership is lost, COMMAND is ended, and started
                         again when this run is elected again. --wait and
-                        --no-wait apply to each time that it stands for election
+                        --no-wait apply to each campaign
 
-Runs without any of these, with --shared and with --elect share one queue; a PATH
-with nodes of another kind is refused. Curator's names for them
-are InterProcessMutex, InterProcessReadWriteLock (whose clients do not see a run
+Runs without any of these, with --shared and with --elect share one queue; a
+PATH with nodes of another kind is rejected. Curator's names for them are
+InterProcessMutex, InterProcessReadWriteLock (whose clients do not see a run
 without --shared), InterProcessSemaphoreV2 and LeaderSelector.
 
-COMMAND finds in its environment:
+COMMAND has in its environment:
 
-  ZKLOCK_TOKEN  the fencing token, a number that grows with every holder: have
-                what COMMAND writes to refuse a smaller one than it has seen.
-                Tokens of readers are larger than those of writers before, and in
-                no order among themselves. Of a semaphore, several hold at a time:
-                refuse no token. Each term of a leader has its own
+  ZKLOCK_TOKEN  the fencing token, a number that grows with every holder: the
+                resource that COMMAND writes to should reject a smaller one than
+                it has seen. Tokens of readers are larger than those of earlier
+                writers, and in no order among themselves. A semaphore has
+                several holders at a time: reject no token. Each term of a
+                leader has its own
   ZKLOCK_PATH   PATH
   ZKLOCK_NODE   the lock node, absolute; of several permits the first
   ZKLOCK_OUTER  nodes and tokens of the runs around this one, if there are any
 
-and what zklock's has, without ZKLOCK_AUTH, which is a secret, and without variables
-of flags that are about this run alone, such as ZKLOCK_WAIT. It inherits those that
-say how to reach the servers, such as ZKLOCK_SERVERS and ZKLOCK_AUTH_FILE, and those
-of --lease, --leader-ping and --acl.
+and zklock's own environment, without ZKLOCK_AUTH, which is a secret, and
+without variables of flags that are about this run alone, such as ZKLOCK_WAIT.
+It inherits the variables for reaching the servers, such as ZKLOCK_SERVERS and
+ZKLOCK_AUTH_FILE, and those of --lease, --leader-ping and --acl.
 
-A run inside a run of the same lock, which would wait for its own parent, is refused
-at once (exit code 125): for a semaphore, only if the permits of both cannot be in
-use together. Without ZKLOCK_NODE in its environment it queues as any other.
+A run inside a run of the same lock, which would wait for its own parent, is
+rejected at once (exit code 125): for a semaphore, only if the permits of both
+cannot be in use together. Without ZKLOCK_NODE in its environment it queues like
+any other.
 
-Nothing that COMMAND started runs beside the next holder. When the lease is not
-renewed in time, it gets SIGTERM, and after --kill-after SIGKILL, before another
-can get the lock; the same when zklock is killed. When somebody deletes the node
-or ends the session, the next holder may run beside it for --kill-after. macOS
-promises this of COMMAND's process group. Not promised: the end of processes of
-another user or PID namespace, and of what others start for COMMAND (dockerd, at).
+No process that COMMAND started runs together with the next holder. When the
+lease is not renewed in time, all get SIGTERM, and after --kill-after SIGKILL,
+before another client can get the lock; the same happens when zklock is killed.
+When another client deletes the node or ends the session, the next holder may
+run together with them for --kill-after. On macOS this covers COMMAND's process
+group. It does not cover processes of another user or PID namespace, nor those
+that other programs start for COMMAND (dockerd, at).
 
-With --revocable a run gives way when somebody asks for the lock (zklock revoke, or
-Curator's Revoker): COMMAND gets SIGTERM, as if that had been sent to zklock, and
-the lock is released when it has ended. COMMAND is not killed for it, and may take
-its time. The exit code is COMMAND's own, or 143 if it ended by the SIGTERM. With
---elect, the run stands for election again.
+With --revocable a run gives way when another client asks for the lock (zklock
+revoke, or Curator's Revoker): COMMAND gets SIGTERM, as if that had been sent to
+zklock, and the lock is released when it has ended. COMMAND is not killed for
+it, and may take its time. The exit code is COMMAND's own, or 143 if it ended by
+the SIGTERM. With --elect, the run campaigns again.
 
-Standard streams, signals, the terminal and the exit code are COMMAND's. A second
-SIGINT sent to zklock ends everything at once. A COMMAND that is suspended (Ctrl-Z)
-suspends zklock, and the lock is lost unless it is resumed before the lease ends.
+Standard streams, signals, the terminal and the exit code are COMMAND's. A
+second SIGINT sent to zklock ends everything at once. A COMMAND that is
+suspended (Ctrl-Z) suspends zklock, and the lock is lost unless it is resumed
+before the lease ends.
 
-With --once KEY, a day say, COMMAND runs if no run with KEY has ended with exit code 0
-under this lock, on any host. If one has, the run says so, and ends with 0. PATH-done
-has the last --once-keep keys: zklock runs PATH lists them. If zklock dies before it
-has marked KEY there, COMMAND runs again.
+With --once KEY, for example a day, COMMAND runs if no run with KEY has ended
+with exit code 0 under this lock, on any host. If one has, the run prints that,
+and ends with 0. PATH-done has the last --once-keep keys: zklock runs PATH lists
+them. If zklock dies before it has marked KEY there, COMMAND runs again.
 
-With --metrics-file F, F says how the latest run of a job went, for the textfile
-collector of Prometheus' node_exporter. It is replaced when the run begins, when it
-gets the lock, and when it ends. While a run holds the lock, others on the host leave
-its F alone.
-Give each job an F of its own, whose name ends in .prom; and also each of several
-runs that hold at a time.
+With --metrics-file F, F describes the latest run of a job, for the textfile
+collector of Prometheus' node_exporter. It is replaced when the run begins, when
+it gets the lock, and when it ends. While a run holds the lock, other runs on
+the host leave its F alone. Give each job an F of its own, whose name ends in
+.prom; and also each of several runs that hold at a time.
 
-A run that gets the lock at once says nothing, unless stderr is a terminal or
---verbose is given. One that gives up says one line, and none with --quiet.
+A run that gets the lock at once prints nothing, unless stderr is a terminal or
+--verbose is given. A run that gives up prints one line, and none with --quiet.
 
 `
 
@@ -179,34 +182,33 @@ func newRunCommand() *cobra.Command {
 	return cmd
 }
 
-// addFlags adds the flags that other commands do not have.
 func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.lease, "lease", "quorum", "what proves that the session lives: quorum or single (one server)")
+	f.StringVar(&o.lease, "lease", "quorum", "the proof that the session is alive: quorum or single (one server)")
 	f.DurationVar(&o.leaderPing, "leader-ping", zklock.DefaultLeaderPing, "with --lease quorum: two ticks (tickTime) of the servers")
 	f.BoolVar(&o.shared, "shared", false, "share the lock with others that share it; a run without --shared excludes them")
-	f.Int64Var(&o.semaphore, "semaphore", 0, "take permits of a semaphore that has `N`, in place of a lock")
-	f.StringVar(&o.limit, "semaphore-limit", "", "with --semaphore: have the number in this `NODE`, for all, which begins with N")
+	f.Int64Var(&o.semaphore, "semaphore", 0, "take permits of a semaphore that has `N`, instead of a lock")
+	f.StringVar(&o.limit, "semaphore-limit", "", "with --semaphore: keep the number in this `NODE`, for all runs; it begins with N")
 	f.Int64Var(&o.permits, "permits", 1, "with --semaphore: take `K` permits, all or none")
 	f.BoolVar(&o.elect, "elect", false, "run COMMAND for as long as this run leads, and again when it is elected again")
-	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this time, connecting included; 0 is --no-wait (default: wait for ever)")
-	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
+	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this time, connecting included; 0 is --no-wait (default: wait indefinitely)")
+	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if another client holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
-	f.DurationVar(&o.lockDelay, "lock-delay", 0, "after a holder disappeared without a release, nobody gets the lock for this time; give all runs the same")
-	f.StringVar(&o.once, "once", "", "run COMMAND only if no run with this `KEY`, a day say, has succeeded under the lock")
+	f.DurationVar(&o.lockDelay, "lock-delay", 0, "after a holder disappeared without a release, no client gets the lock for this time; give all runs the same")
+	f.StringVar(&o.once, "once", "", "run COMMAND only if no run with this `KEY`, for example a day, has succeeded under the lock")
 	f.Int64Var(&o.onceKeep, "once-keep", 100, "with --once: keep this many keys as done, 1 to 1000; give all runs the same")
-	f.DurationVar(&o.atLeast, "hold-at-least", 0, "hold the lock for this time at least, although COMMAND ends before: until then zklock runs on")
-	f.BoolVar(&o.revocable, "revocable", false, "give way when somebody asks for the lock (zklock revoke): send COMMAND SIGTERM, and release when it has ended")
-	f.BoolVar(&o.container, "container", false, "make the lock root and its parents containers, which the servers remove when they are no longer used")
-	f.BoolVar(&o.chroot, "create-chroot", false, "make the chroot of --servers if it is not there")
-	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
-	f.StringVar(&o.leftovers, "leftovers", string(supervise.EndThem), `what COMMAND leaves running: end it; leave what has a session of its own,
-also when the lock is lost; or wait for it, and hold the lock meanwhile`)
-	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if somebody else holds the lock, 0 to 255")
-	f.StringVar(&o.name, "name", "", "`TEXT` that ls and the messages of waiters show with host and pid: which process this is, and what for")
-	f.StringVar(&o.metrics, "metrics-file", "", "have `F`, whose name ends in .prom, say how the run goes, for node_exporter's textfile collector")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails; that somebody else holds the lock is no failure")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "say also when the lock is acquired, as at a terminal")
+	f.DurationVar(&o.atLeast, "hold-at-least", 0, "hold the lock for at least this time, even if COMMAND ends earlier: until then zklock continues to run")
+	f.BoolVar(&o.revocable, "revocable", false, "give way when another client asks for the lock (zklock revoke): send COMMAND SIGTERM, and release when it has ended")
+	f.BoolVar(&o.container, "container", false, "create the lock root and its parents as containers, which the servers remove when they are no longer used")
+	f.BoolVar(&o.chroot, "create-chroot", false, "create the chroot of --servers if it does not exist")
+	f.StringVar(&o.acl, "acl", "world", "the clients that may use the created nodes: world, or creator (needs credentials or a client certificate)")
+	f.StringVar(&o.leftovers, "leftovers", string(supervise.EndThem), `processes that COMMAND leaves running: end them; leave those in a session of their own,
+also when the lock is lost; or wait for them, and hold the lock meanwhile`)
+	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if another client holds the lock, 0 to 255")
+	f.StringVar(&o.name, "name", "", "`TEXT` that ls and the messages of waiters show with host and pid: the name and purpose of this process")
+	f.StringVar(&o.metrics, "metrics-file", "", "describe the run in `F`, whose name ends in .prom, for node_exporter's textfile collector")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing unless something fails; that another client holds the lock is not a failure")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "also print when the lock is acquired, as on a terminal")
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagFilename("metrics-file", "prom")
@@ -216,7 +218,7 @@ also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	}
 }
 
-// check refuses what contradicts itself. given says whether a flag was given.
+// check rejects flags that contradict each other.
 func (o *runOptions) check(given func(flag string) bool) error {
 	o.waits = given("wait")
 	if err := o.recipeFlags.check(given); err != nil {
@@ -257,7 +259,6 @@ func (o *runOptions) check(given func(flag string) bool) error {
 	return nil
 }
 
-// leaseMode is the --lease flag with its number.
 func (o *runOptions) leaseMode() (zklock.LeaseMode, error) {
 	switch o.lease {
 	case "quorum":
@@ -290,7 +291,7 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	}
 	switch {
 	case o.lockDelay < 0:
-		return nil, exitf(exitUsage, "--lock-delay %v is negative: give how long nobody gets the lock after a holder disappeared, or leave it out", o.lockDelay)
+		return nil, exitf(exitUsage, "--lock-delay %v is negative: give how long no client gets the lock after a holder disappeared, or leave it out", o.lockDelay)
 	case o.lockDelay > 0 && (o.shared || o.semaphore > 0):
 		return nil, exitf(exitUsage, "--lock-delay is for a mutex and an election: leave it out with --shared and --semaphore")
 	case o.lockDelay > 0 && o.container:
@@ -312,7 +313,6 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	return opts, nil
 }
 
-// platformHelp is what run does not do here.
 func platformHelp() string {
 	if supervise.Guards {
 		return ""

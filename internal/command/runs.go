@@ -1,6 +1,6 @@
 package command
 
-// The marks of run --once: runs lists them, and removes one.
+// The runs command, which lists the marks of run --once, and removes one.
 
 import (
 	"bufio"
@@ -21,21 +21,21 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const runsHelp = `Runs lists the runs that --once has marked as done under the lock on PATH, in the
-order in which they were marked: the key, the token and the client of the run, and
-when it had succeeded, by the clock of its host. They are in the node PATH-done.
+const runsHelp = `Runs lists the runs that --once has marked as done under the lock on PATH, in
+the order in which they were marked: the key, the token and the client of the
+run, and when it succeeded, by the clock of its host. They are in the node
+PATH-done.
 
-With --forget KEY it removes the mark of one key, so that the next run with that key
-runs COMMAND again. It asks first, unless --yes is given.
+With --forget KEY it removes the mark of one key, so that the next run with that
+key runs COMMAND again. It asks first, unless --yes is given.
 
 Exit codes:
   0    the marks were printed, or the mark was removed
   1    there is no mark of KEY
   122  no server could be reached
-  123  refused: permissions, credentials, a certificate
+  123  rejected: permissions, credentials, a certificate
   125  wrong usage, no confirmation, or zklock itself failed`
 
-// doneRuns is what the flags of runs say.
 type doneRuns struct {
 	lister
 	printer
@@ -86,7 +86,6 @@ func newRunsCommand() *cobra.Command {
 	return cmd
 }
 
-// marked returns the runs that are marked under the lock.
 func (d *doneRuns) marked(ctx context.Context) ([]zklock.OnceRun, error) {
 	m, err := zklock.NewMutex(d.s, d.path)
 	if err != nil {
@@ -119,9 +118,9 @@ func (d *doneRuns) list(ctx context.Context) error {
 	return d.table(rows)
 }
 
-// forgetOne removes the mark of a key, if that is confirmed.
+// forgetOne removes the mark of a key after confirmation.
 func (d *doneRuns) forgetOne(ctx context.Context) error {
-	runs, err := d.marked(ctx) // it also finds out whether the node has marks, and nothing else
+	runs, err := d.marked(ctx) // it also checks that the node has marks, and nothing else
 	if err != nil {
 		return err
 	}
@@ -158,8 +157,8 @@ func (d *doneRuns) forgetOne(ctx context.Context) error {
 	}
 }
 
-// rewrite writes the node's lines without that of the key, if the node is as it was read. It
-// reports whether there was such a line.
+// rewrite writes the node's lines without the key's, if the node is unchanged since it was read. It
+// reports whether there was one.
 func (d *doneRuns) rewrite(ctx context.Context, node string) (isMarked bool, err error) {
 	isSent := false // before the connection was lost
 	return ask(ctx, d.s, func(c *zk.Conn) (isMarked bool, err error) {

@@ -1,6 +1,6 @@
 package command
 
-// A ZooKeeper server for development: zktest's, in this process.
+// The serve command: a ZooKeeper server for development, zktest's, in this process.
 
 import (
 	"context"
@@ -24,7 +24,6 @@ import (
 
 const maxMembers = 9
 
-// serving is what the flags of serve say.
 type serving struct {
 	listen            string
 	allowRemote       bool
@@ -45,7 +44,6 @@ type serving struct {
 	maxClientCnxns    int64
 }
 
-// zkServer is one server or several.
 type zkServer interface {
 	Close()
 	Addrs() []string
@@ -71,15 +69,16 @@ func newServeCommand() *cobra.Command {
 		Short: "Run a ZooKeeper server for development, in memory",
 		Long: `Serve runs a ZooKeeper server for development and tests. It speaks ZooKeeper's
 protocol to any client, needs no Java, and keeps everything in memory: when it
-ends, nodes and sessions are gone. With --data, nodes that are not ephemeral
-are there again at the next start. It listens on the loopback interface only,
-unless --allow-remote is given.
+ends, nodes and sessions are lost. With --data, nodes that are not ephemeral are
+restored at the next start. It listens on the loopback interface only, unless
+--allow-remote is given.
 
   zklock serve &
   zklock run --servers 127.0.0.1:2181 --lease single /locks/try -- sleep 5
 
 It takes the variables of the official ZooKeeper image, such as $ZOO_TICK_TIME.
-With --control, tests bring about faults by HTTP: that port's / says how.
+With --control, tests inject faults over HTTP: / on that port describes the
+requests.
 
   zklock serve --control 127.0.0.1:8474 &
   curl -d 'After(create).Once().DropReply().Close()' 127.0.0.1:8474/faults
@@ -97,7 +96,7 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 	return cmd
 }
 
-// run serves until a signal comes, and then writes the nodes if --data is given.
+// run serves until a signal arrives, and then writes the nodes if --data is given.
 func (s serving) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -107,7 +106,7 @@ func (s serving) run(cmd *cobra.Command) error {
 		return &exitError{exitUsage, err}
 	}
 	if len(unknown) > 0 {
-		fmt.Fprintln(stderr, "zklock: serve has no use for "+strings.Join(unknown, ", "))
+		fmt.Fprintln(stderr, "zklock: serve ignores "+strings.Join(unknown, ", "))
 	}
 	srv, err := s.start(ctx, stderr)
 	if err != nil {
@@ -128,7 +127,7 @@ func (s serving) run(cmd *cobra.Command) error {
 	<-ctx.Done()
 	srv.Close()
 	if err := s.data.save(srv); err != nil {
-		return fmt.Errorf("--data: the nodes are not written, and the file is as it was: %w", err)
+		return fmt.Errorf("--data: the nodes were not written, and the file is unchanged: %w", err)
 	}
 	return nil
 }
@@ -146,20 +145,19 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.Int64Var(&s.maxClientCnxns, "max-client-cnxns", 60, "how many connections of one address each server accepts; 0 for no limit")
 	f.StringVar(&s.data.dir, "data", "", "`directory` to write the nodes to at the end, and to read them from at the start (default: none)")
 	f.StringVar(&s.data.load, "load", "", "`file` of a real server, dataDir/version-2/snapshot.ZXID, with the nodes to begin with")
-	f.StringVar(&s.version, "zookeeper-version", "3.9.6", "the ZooKeeper that it is: 3.8.0, 3.9.3 or 3.9.6")
+	f.StringVar(&s.version, "zookeeper-version", "3.9.6", "the ZooKeeper version to behave as: 3.8.0, 3.9.3 or 3.9.6")
 	f.StringVar(&s.superDigest, "super-digest", "", "`user:digest` that may do anything, as superDigest has it")
 	f.BoolVar(&s.ttlNodes, "ttl-nodes", false, "allow TTL nodes, as extendedTypesEnabled does")
-	f.BoolVar(&s.enforceQuotas, "enforce-quotas", false, "refuse what exceeds a hard quota, as enforceQuota does")
-	f.DurationVar(&s.containerCheck, "container-check", time.Minute, "how often empty containers and old TTL nodes are looked for")
-	f.StringVar(&s.whitelist, "whitelist", "", "four-letter `words` to answer besides srvr: ruok,mntr, or * for all")
-	f.StringVar(&s.auth.tlsCert, "tls-cert", "", "`file` with the server's PEM certificate; the port then takes TLS alone")
+	f.BoolVar(&s.enforceQuotas, "enforce-quotas", false, "reject requests that exceed a hard quota, as enforceQuota does")
+	f.DurationVar(&s.containerCheck, "container-check", time.Minute, "how often to look for empty containers and old TTL nodes")
+	f.StringVar(&s.whitelist, "whitelist", "", "four-letter `words` to reply to besides srvr: ruok,mntr, or * for all")
+	f.StringVar(&s.auth.tlsCert, "tls-cert", "", "`file` with the server's PEM certificate; the port then accepts only TLS")
 	f.StringVar(&s.auth.tlsKey, "tls-key", "", "`file` with the server's PEM key")
 	f.StringVar(&s.auth.tlsClientCA, "tls-client-ca", "", "`file` with the PEM certificates that must have signed a client's (default: clients need none)")
 	f.StringVar(&s.auth.saslUsers, "sasl-users", "", "`file` with lines user:password, of users for SASL with DIGEST-MD5")
-	f.BoolVar(&s.auth.saslRequired, "sasl-required", false, "answer no client that has not proved by SASL who it is")
+	f.BoolVar(&s.auth.saslRequired, "sasl-required", false, "reject each client that has not authenticated by SASL")
 }
 
-// start checks the flags and starts what they ask for.
 func (s serving) start(ctx context.Context, stderr io.Writer) (zkServer, error) {
 	addrs, err := s.addrs(ctx)
 	if err != nil {
@@ -216,7 +214,8 @@ func (s serving) options() []zktest.Option {
 	return opts
 }
 
-// addrs returns the members' addresses. It refuses an address that other hosts can reach, unless --allow-remote is given.
+// addrs returns the members' addresses. It rejects an address that other hosts can reach, unless
+// --allow-remote is given.
 func (s serving) addrs(ctx context.Context) ([]string, error) {
 	if s.members < 1 || s.members > maxMembers {
 		return nil, fmt.Errorf("--members %d: give 1 to %d", s.members, maxMembers)
@@ -235,7 +234,7 @@ func (s serving) addrs(ctx context.Context) ([]string, error) {
 	return s.portsFrom(ctx, "--listen", s.listen, s.members)
 }
 
-// portsFrom returns n addresses on consecutive ports, from the one that a flag has.
+// portsFrom returns n addresses on consecutive ports, starting with the flag's address.
 func (s serving) portsFrom(ctx context.Context, flag, addr string, n int64) (addrs []string, err error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -254,14 +253,15 @@ func (s serving) portsFrom(ctx context.Context, flag, addr string, n int64) (add
 			p += i
 		}
 		if p > 65535 {
-			return nil, fmt.Errorf("%s %s: no room for %d ports from there", flag, addr, n)
+			return nil, fmt.Errorf("%s %s: fewer than %d ports from there on", flag, addr, n)
 		}
 		addrs = append(addrs, net.JoinHostPort(host, strconv.FormatUint(p, 10)))
 	}
 	return addrs, nil
 }
 
-// serveHTTP serves the ports besides ZooKeeper's own that the flags ask for, and reports where they are. stop ends those that were begun.
+// serveHTTP serves the ports that the flags ask for besides ZooKeeper's own, and reports their
+// addresses. stop ends those that were begun.
 func (s serving) serveHTTP(ctx context.Context, srv zkServer, stderr io.Writer) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -302,20 +302,20 @@ func (s serving) serveHTTP(ctx context.Context, srv zkServer, stderr io.Writer) 
 	return stop, nil
 }
 
-// onlyHere refuses an address that other hosts can reach, unless that is allowed.
+// onlyHere rejects an address that other hosts can reach, unless that is allowed.
 func (s serving) onlyHere(ctx context.Context, flag, addr, host string) error {
 	if s.allowRemote {
 		return nil
 	}
 	if err := isLoopback(ctx, host); err != nil {
-		return fmt.Errorf("%s %s: %w; this server is for development only, so give --allow-remote if that is meant", flag, addr, err)
+		return fmt.Errorf("%s %s: %w; this server is for development only, so give --allow-remote to confirm", flag, addr, err)
 	}
 	return nil
 }
 
 var errReachable = errors.New("other hosts can reach it")
 
-// isLoopback returns an error that says why other hosts may reach the address.
+// isLoopback returns an error with the reason why other hosts may reach the address.
 func isLoopback(ctx context.Context, host string) error {
 	if host == "" {
 		return errReachable

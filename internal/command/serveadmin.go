@@ -20,7 +20,6 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// adminMember is one server, as its HTTP ports see it.
 type adminMember struct {
 	zktestMember
 	sessions func() []zktest.Session // of all servers
@@ -142,7 +141,6 @@ func (m adminMember) command(name string) fields {
 	return fields{{"command", name}, {"error", "Unknown command: " + name}}
 }
 
-// asValue returns a number as such.
 func asValue(s string) any {
 	if _, err := strconv.ParseFloat(s, 64); err == nil && json.Valid([]byte(s)) {
 		return json.Number(s)
@@ -150,7 +148,6 @@ func asValue(s string) any {
 	return s
 }
 
-// monitored returns the values of mntr.
 func (m adminMember) monitored() (all fields) {
 	for line := range strings.Lines(m.Word("mntr")) {
 		if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok {
@@ -182,8 +179,8 @@ func (m adminMember) configuration() (all fields) {
 	return all
 }
 
-// dump lists sessions by when they expire, which only a leader knows, in milliseconds since 1970:
-// ZooKeeper's are those of a clock of its own.
+// dump lists sessions by their expiry in milliseconds since 1970, which only a leader has.
+// ZooKeeper lists them by a clock of its own.
 func (m adminMember) dump() fields {
 	expire, ephemerals := map[string][]int64{}, map[string][]string{}
 	follows := m.monitored().get("server_state") == "follower"
@@ -233,7 +230,6 @@ func (m adminMember) serverStats() fields {
 	return append(all, field{"node_count", now.get("znode_count")})
 }
 
-// statLine is a connection in the reply to stat.
 var statLine = regexp.MustCompile(`(?m)^ /(\S+)\[(\d+)\]\(queued=(\d+),recved=(\d+),sent=(\d+)\)$`)
 
 func (m adminMember) stats() fields {
@@ -262,7 +258,7 @@ func metricsHandler(m adminMember) http.Handler {
 	return m.whileUp(mux)
 }
 
-// countersOfServer are those of mntr that only rise.
+// countersOfServer are the values of mntr that only increase.
 var countersOfServer = []string{"bytes_received_count", "connection_request_count", "response_bytes"}
 
 // metrics returns mntr in Prometheus's text format, under ZooKeeper's names. The latencies of reads

@@ -1,6 +1,6 @@
 package command
 
-// TLS and SASL of serve: files that the flags name, read once, at the start.
+// TLS and SASL of serve: the files that the flags name, read once at the start.
 
 import (
 	"crypto/tls"
@@ -15,14 +15,12 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// serveAuth has the flags of TLS and SASL.
 type serveAuth struct {
 	tlsCert, tlsKey, tlsClientCA string
 	saslUsers                    string
 	saslRequired                 bool
 }
 
-// options reads the files.
 func (s serveAuth) options() (opts []zktest.Option, err error) {
 	switch {
 	case (s.tlsCert == "") != (s.tlsKey == ""):
@@ -72,14 +70,14 @@ func (s serveAuth) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// readSASLUsers reads lines of user:password. Errors do not quote what they found.
+// readSASLUsers reads lines of user:password. Errors do not quote the content.
 func readSASLUsers(file string) (map[string]string, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, err
 	}
 	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o007 != 0 {
-		return nil, fmt.Errorf("%s is open to everybody on this host (mode %#o): run chmod 600 on it, and change the passwords", file, mode.Perm())
+		return nil, fmt.Errorf("%s is accessible to every user of this host (mode %#o): run chmod 600 on it, and change the passwords", file, mode.Perm())
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -1,6 +1,7 @@
 package command
 
-// The control port of serve: what a test in Go does to a server of zktest, for tests in other languages. As toxiproxy's, it is HTTP.
+// The control port of serve lets tests in other languages do to a server what a test in Go does to
+// zktest's. Like toxiproxy's, it is HTTP.
 
 import (
 	"encoding/json"
@@ -18,15 +19,15 @@ import (
 
 const controlHelp = `GET    /faults                all faults, and how often each has fired
 POST   /faults                a fault as Go writes it: After(create).Path("/locks/*").Once().DropReply().Close()
-POST   /faults/ID/release     let go of what its Hold() holds
+POST   /faults/ID/release     release the requests that its Hold() holds
 DELETE /faults/ID             end it
 DELETE /faults                end all
 GET    /sessions
 POST   /sessions/ID/drop      cut its connection
 DELETE /sessions/ID           expire it
-POST   /freeze, /thaw         no answers, until /thaw
+POST   /freeze, /thaw         no replies, until /thaw
 GET    /members
-POST   /members/N/stop        its nodes and sessions stay, for
+POST   /members/N/stop        its nodes and sessions stay, until
 POST   /members/N/start
 POST   /members/N/isolate     cut it off from the other members
 POST   /members/N/freeze      stop it as a debugger would, until /thaw
@@ -35,7 +36,6 @@ POST   /heal                  end all isolation
 GET    /dump                  nodes, sessions and watches, as text
 `
 
-// control serves the port.
 type control struct {
 	srv zkServer
 
@@ -57,7 +57,7 @@ func (c *control) handler() http.Handler {
 	mux := http.NewServeMux()
 	on := func(pattern string, do func(*http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Origin") != "" { // a page in somebody's browser
+			if r.Header.Get("Origin") != "" { // a page in a browser
 				http.Error(w, "not for browsers", http.StatusForbidden)
 				return
 			}
@@ -98,7 +98,7 @@ func answer(w http.ResponseWriter, what any) {
 	_ = json.NewEncoder(w).Encode(what)
 }
 
-// faultInfo is a fault as the port tells of it.
+// faultInfo is a fault as the port reports it.
 type faultInfo struct {
 	ID    int    `json:"id"`
 	Fault string `json:"fault"`
@@ -205,7 +205,6 @@ func (c *control) members(*http.Request) (any, error) {
 	return all, nil
 }
 
-// member does something to one server.
 func (c *control) member(r *http.Request) (any, error) {
 	n, err := strconv.Atoi(r.PathValue("id"))
 	if err != nil || n < 1 || n > len(c.srv.Addrs()) {

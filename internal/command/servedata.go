@@ -1,6 +1,6 @@
 package command
 
-// The nodes that serve begins with: from --data, where it wrote them when it last ended, or from
+// The nodes with which serve begins: from --data, where it wrote them when it last ended, or from
 // --load.
 
 import (
@@ -20,20 +20,19 @@ const (
 	dataLimit   = 2 << 30 // bytes
 )
 
-// dataOnDisk is what the file holds.
+// dataOnDisk is the content of the file.
 type dataOnDisk struct {
 	Version int             `json:"version"`
 	Zxid    int64           `json:"zxid"` // a client that has seen a later one is rejected
 	Nodes   zktest.Snapshot `json:"nodes"`
 }
 
-// serveData has the flags of the nodes.
 type serveData struct {
 	dir  string // "" for none
 	load string // a snapshot file of a real server
 }
 
-// open returns options for the nodes to begin with, and where they are from: "" if there are none.
+// open returns options for the initial nodes, and their source, "" if there are none.
 func (s serveData) open() (opts []zktest.Option, from string, err error) {
 	if s.dir != "" {
 		saved, err := s.read()
@@ -61,14 +60,15 @@ func (s serveData) open() (opts []zktest.Option, from string, err error) {
 
 func (s serveData) file() string { return filepath.Join(s.dir, dataFile) }
 
-// read reads the file, and returns nil if there is none yet. It makes sure that one can be written.
+// read reads the file, and returns nil if it does not exist yet. It verifies that one can be
+// written.
 func (s serveData) read() (*dataOnDisk, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
 	}
 	try, err := os.CreateTemp(s.dir, "."+dataFile)
 	if err != nil {
-		return nil, fmt.Errorf("%s: no file can be made in it: %w", s.dir, bare(err))
+		return nil, fmt.Errorf("%s: no file can be created in it: %w", s.dir, bare(err))
 	}
 	_, _ = try.Close(), os.Remove(try.Name())
 	info, err := os.Stat(s.file())

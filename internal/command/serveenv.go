@@ -1,7 +1,7 @@
 package command
 
-// The variables of the official ZooKeeper image. Each stands for a setting of zoo.cfg, and that for
-// a flag.
+// The variables of the official ZooKeeper image. Each corresponds to a setting of zoo.cfg, and each
+// setting to a flag.
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 )
 
 // officialIgnored have no effect: they set a disk, Java, the image's directories, or elections,
-// whose limits are fixed here. A server's id comes from its place in the ensemble.
+// whose limits are fixed here. A server's id comes from its position in the ensemble.
 var officialIgnored = []string{
 	"ZOO_INIT_LIMIT", "ZOO_SYNC_LIMIT", "ZOO_STANDALONE_ENABLED", "ZOO_AUTOPURGE_PURGEINTERVAL", "ZOO_AUTOPURGE_SNAPRETAINCOUNT", "ZOO_MY_ID",
 	"ZOO_CONF_DIR", "ZOO_DATA_DIR", "ZOO_DATA_LOG_DIR", "ZOO_LOG_DIR", "ZOO_LOG4J_PROP",
@@ -101,7 +101,7 @@ func (s *serving) takeSetting(key, value string, given func(flag string) bool) (
 	return true, nil
 }
 
-// besideListen is the address of a port on the host of --listen.
+// besideListen returns the address of a port on the host of --listen.
 func (s *serving) besideListen(port string) string {
 	host, _, _ := net.SplitHostPort(s.listen)
 	return net.JoinHostPort(host, port)

@@ -24,7 +24,7 @@ func TestServe_TakesTheOfficialVariables(t *testing.T) {
 		"ZOO_ADMINSERVER_ENABLED=false", "ZOO_MY_ID=1", "ZOO_SERVERS=server.1=zoo1:2888:3888;2181", "ZOO_CFG_EXTRA=maxSessionTimeout=9000 quorumListenOnAllIPs=true",
 		"ZOO_PORT_NUMBER=2181", "ZOO_LOG_DIR="), "serve", "--listen", "127.0.0.1:0")
 	p.prints("for development only")
-	require.Contains(t, p.stderr.String(), "zklock: serve has no use for quorumListenOnAllIPs of $ZOO_CFG_EXTRA, $ZOO_PORT_NUMBER\n")
+	require.Contains(t, p.stderr.String(), "zklock: serve ignores quorumListenOnAllIPs of $ZOO_CFG_EXTRA, $ZOO_PORT_NUMBER\n")
 	require.NotContains(t, p.stderr.String(), "commands at")
 	eventually(t, "the server prints its address", func() bool { return strings.HasSuffix(p.stdout.String(), "\n") })
 	conf, err := rawzk.Word(strings.TrimSpace(p.stdout.String()), "conf")

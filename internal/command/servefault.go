@@ -1,6 +1,6 @@
 package command
 
-// A fault of zktest, read as it prints: After(create).Path("/locks/*").Nth(2).DropReply().Close().
+// Parses a fault of zktest as it prints: After(create).Path("/locks/*").Nth(2).DropReply().Close().
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// faultSteps are the methods of a fault, but for Call, which takes a function.
+// faultSteps are the methods of a fault, except for Call, which takes a function.
 var faultSteps = map[string]func(f zktest.Fault, arg string) (zktest.Fault, error){
 	"Path": func(f zktest.Fault, arg string) (zktest.Fault, error) {
 		pattern, err := strconv.Unquote(arg)
@@ -36,7 +36,7 @@ var faultSteps = map[string]func(f zktest.Fault, arg string) (zktest.Fault, erro
 	"Hold": plainly(zktest.Fault.Hold), "Expire": plainly(zktest.Fault.Expire),
 }
 
-// faultCode is the number in a code, which prints as "no node (-101)".
+// faultCode matches the number in a code, which prints as "no node (-101)".
 var faultCode = regexp.MustCompile(`-?\d+`)
 
 var errArgument = errors.New("takes no argument")
@@ -64,7 +64,7 @@ func lasting(step func(zktest.Fault, time.Duration) zktest.Fault) func(zktest.Fa
 	}
 }
 
-// parseFault reads a fault. Names may have zktest. in front, as in Go.
+// parseFault parses a fault. Names may have the prefix zktest., as in Go.
 func parseFault(s string) (f zktest.Fault, err error) {
 	s = strings.ReplaceAll(strings.TrimSpace(s), "zktest.", "")
 	name, arg, rest, err := nextCall(s)
@@ -107,7 +107,8 @@ func parseFault(s string) (f zktest.Fault, err error) {
 	return f, nil
 }
 
-// byName finds the value between two that has the name, as it prints or as Go has it: create, Create, any, AnyOp.
+// byName finds the value in [from, to] with this name, as it prints or as Go has it: create,
+// Create, any, AnyOp.
 func byName[T ~int32](name string, spelled func(T) string, from, to T) (T, bool) {
 	for v := from; v <= to; v++ {
 		if s := spelled(v); strings.EqualFold(s, name) && !strings.Contains(s, "(") || v == 0 && (name == "AnyOp" || name == "AnyEvent") {
@@ -117,7 +118,7 @@ func byName[T ~int32](name string, spelled func(T) string, from, to T) (T, bool)
 	return 0, false
 }
 
-// nextCall takes name(arg) off the front.
+// nextCall cuts name(arg) off the beginning.
 func nextCall(s string) (name, arg, rest string, err error) {
 	name, rest, ok := strings.Cut(s, "(")
 	if !ok {

@@ -1,6 +1,6 @@
 package command
 
-// A group of shards: its plan, its members, and who holds which shard.
+// The shards command: the plan of a group, its members, and the holder of each shard.
 
 import (
 	"cmp"
@@ -20,11 +20,12 @@ import (
 
 const shardsHelp = `Shards shows the group of the package shards on PATH, in three tables:
 
-The first counts the shards, the version of the plan (- if there is none), the
-members that are present, the shards that somebody holds, those that nobody does,
-the clients that wait for a shard, and the imbalance: how many shards the plan gives
-for each unit of weight to the member that has most, less those of the member that
-has fewest. When a group is quiet, it is at most 1 if all members have weight 1.
+The first has the number of shards, the version of the plan (- if there is
+none), the number of members that are present, of shards with a holder, of
+shards without one, and of clients that wait for a shard, and the imbalance: how
+many shards the plan gives for each unit of weight to the member that has most,
+less the same number of the member that has fewest. When a group is quiet, it is
+at most 1 if all members have weight 1.
 
 The second has the members: how many shards the plan gives to each, how many it
 holds, and for how many it waits. STATE is
@@ -33,23 +34,22 @@ holds, and for how many it waits. STATE is
   follows  it is present, and in the plan
   joined   it is present, and gets shards when the planner balances them
   waits    an earlier member has the same name
-  absent   it is no member: it was, and is in the plan or holds shards still;
-           or it is another client that holds a shard, or waits for it
+  absent   it is not a member: it was one, and is in the plan or still holds
+           shards; or it is another client that holds a shard, or waits for it
 
-The third has the shards that are not as the plan wants them: which nobody holds,
-which another client holds than the plan names, or for which somebody waits. With
---all it has each shard. The token is the holder's fencing token.
+The third has the shards that deviate from the plan: shards without a holder,
+with another holder than the plan names, or with a waiter. With --all it has
+each shard. The token is the holder's fencing token.
 
-What is read is not of one moment: while shards move, a member may seem to hold one
-too many.
+The tables are not read at one moment: while shards move, a member may seem to
+hold one too many.
 
 Exit codes:
   0    the group was printed
   122  no server could be reached
-  123  refused: permissions, credentials, a certificate
+  123  rejected: permissions, credentials, a certificate
   125  wrong usage, PATH is no group, its plan is damaged, or zklock itself failed`
 
-// shardGroup is what the flags of shards say.
 type shardGroup struct {
 	lister
 	printer
@@ -60,7 +60,7 @@ func newShardsCommand() *cobra.Command {
 	var g shardGroup
 	cmd := &cobra.Command{
 		Use:               "shards [flags] PATH",
-		Short:             "Show who owns the shards of a group, and who should",
+		Short:             "Show the actual and the planned owners of a group's shards",
 		Long:              shardsHelp,
 		Example:           `  zklock shards /orders/workers`,
 		Args:              one("the PATH of a group, such as /orders/workers"),
@@ -101,13 +101,12 @@ func (g *shardGroup) show(ctx context.Context) error {
 	return nil
 }
 
-// groupEntry is a group in the JSON output.
 type groupEntry struct {
 	Path        string        `json:"path"`
 	Shards      int           `json:"shards"`
 	PlanVersion *int32        `json:"plan_version,omitempty"` // missing if there is no plan
 	Held        int           `json:"held"`
-	Unowned     []int         `json:"unowned"` // shards that nobody holds
+	Unowned     []int         `json:"unowned"` // shards without a holder
 	Waiters     int           `json:"waiters"` // clients, for all shards
 	Imbalance   float64       `json:"imbalance"`
 	Members     []memberEntry `json:"members"`
@@ -126,7 +125,7 @@ type memberEntry struct {
 	Waits   int    `json:"waits"`
 }
 
-// shardEntry is a shard: who should own it, and who is in its queue.
+// shardEntry is a shard: its planned owner, and its queue.
 type shardEntry struct {
 	Shard   int     `json:"shard"`
 	Planned string  `json:"planned,omitempty"` // the name of a member
@@ -135,7 +134,7 @@ type shardEntry struct {
 	Queue   []entry `json:"queue"`
 }
 
-// waiters returns those who wait for the shard.
+// waiters returns the names of the clients that wait for the shard.
 func (e shardEntry) waiters() (names []string) {
 	for _, p := range e.Queue {
 		if !p.Holds {
@@ -267,7 +266,6 @@ func (g *shardGroup) print(e groupEntry) error {
 	return nil
 }
 
-// memberRows returns the table of the members, and how many are present.
 func (g *groupEntry) memberRows() (present int, rows [][]string) {
 	rows = [][]string{{"PLANNED", "HOLDS", "WAITS", "WEIGHT", "STATE", "MEMBER", "DATA"}}
 	for _, m := range g.Members {
@@ -282,7 +280,7 @@ func (g *groupEntry) memberRows() (present int, rows [][]string) {
 	return present, rows
 }
 
-// shardRows returns the table of the shards: all, or those that are not as the plan wants them.
+// shardRows returns the table of the shards: all, or those that deviate from the plan.
 func (g *groupEntry) shardRows(all bool) [][]string {
 	rows := [][]string{{"SHARD", "TOKEN", "PLANNED", "HOLDER", "WAITS"}}
 	for _, q := range g.Queues {

@@ -9,7 +9,7 @@ import (
 	"github.com/zklock/zklock/internal/supervise"
 )
 
-// exitCodeOf is the exit code that a shell gives to the end by a signal.
+// exitCodeOf returns the exit code that a shell gives to the end by a signal.
 func exitCodeOf(s os.Signal) int {
 	if n, ok := s.(syscall.Signal); ok {
 		return exitSignal + int(n)
@@ -17,16 +17,17 @@ func exitCodeOf(s os.Signal) int {
 	return exitUsage
 }
 
-// interrupted says that a signal ended the wait, or the command. zklock then ends by that signal too: a shell goes on with a
-// script after a command that ended with a code, and not after one that Ctrl-C ended.
+// interrupted means that a signal ended the wait or the command. zklock then ends by that signal,
+// too: a shell continues a script after an exit code, and not after Ctrl-C.
 type interrupted struct {
 	signal os.Signal
-	group  bool // only the command's group had it from the terminal; zklock's has a right to it
+	group  bool // only the command's group got it from the terminal; zklock's should get it too
 }
 
 func (i interrupted) Error() string { return "ended by signal: " + i.signal.String() }
 
-// end ends zklock by the signal, or, where that cannot be, with the code that a shell gives for it.
+// end ends zklock by the signal, or, where that is impossible, with the code that a shell gives for
+// it.
 func (i interrupted) end() {
 	stderr().Flush()
 	if s, ok := i.signal.(syscall.Signal); ok {

@@ -1,7 +1,7 @@
 package command
 
-// What zklock and its guardian say. It is written beside the work: a stderr that nobody reads holds up no lock, no limit and
-// no signal.
+// The messages of zklock and its guardian. A goroutine writes them, so an unread stderr delays no
+// lock, no limit and no signal.
 
 import (
 	"bytes"
@@ -22,22 +22,23 @@ import (
 	"github.com/zklock/zklock/internal/supervise"
 )
 
-// stderr is this process's: for the guardian, too. Only what becomes the command writes to os.Stderr itself.
+// stderr is this process's, also in the guardian. Only the process that becomes the command writes
+// to os.Stderr directly.
 var stderr = sync.OnceValue(func() supervise.Output {
 	return newAsideWriter(&redrawing{w: os.Stderr, foreground: redraws, width: terminalColumns})
 })
 
-// exit ends the process. What was said comes first, as far as it is read.
+// exit ends the process, after its messages are written as far as they are read.
 func exit(code int) {
 	stderr().Flush()
 	os.Exit(code)
 }
 
-// terminalColumns is the width of the terminal on stderr.
 func terminalColumns() int { return supervise.Width(os.Stderr) }
 
-// redraws says whether a line on stderr can be written over: on a terminal that can do that, and not between what others write there, as
-// a zklock in the background would.
+// redraws reports whether a line on stderr can be overwritten: the terminal supports that, and
+// zklock is in its foreground. In the background it would write between the lines of other
+// programs.
 func redraws() bool {
 	kind := os.Getenv("TERM")
 	return kind != "" && kind != "dumb" && supervise.InForeground(os.Stderr)
@@ -45,8 +46,8 @@ func redraws() bool {
 
 const eraseLine = "\r\x1b[K"
 
-// redrawing writes lines, and one that is written over: a text that begins with \r and has no line end. The next such text takes its
-// place, an empty one takes it away, and a line takes it away first.
+// redrawing writes lines, and one that is overwritten: a text that begins with \r and has no line
+// end. The next such text replaces it, an empty one removes it, and a line removes it first.
 type redrawing struct {
 	w          io.Writer
 	foreground func() bool
@@ -56,7 +57,7 @@ type redrawing struct {
 
 func (r *redrawing) Write(text []byte) (int, error) {
 	var out bytes.Buffer
-	if r.drawn && r.foreground() { // else a shell has written below it
+	if r.drawn && r.foreground() { // otherwise a shell has written below it
 		out.WriteString(eraseLine)
 	}
 	line, over := bytes.CutPrefix(text, []byte("\r"))
@@ -74,7 +75,8 @@ func (r *redrawing) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// inOneRow has a space for what printable leaves and would move to another row or column.
+// inOneRow replaces by a space the characters that printable keeps and that would move to another
+// row or column.
 func inOneRow(r rune) rune {
 	if r == '\n' || r == '\t' {
 		return ' '
@@ -82,9 +84,9 @@ func inOneRow(r rune) rune {
 	return r
 }
 
-// cut shortens a text to so many columns. A character that is not ASCII may take two.
+// cut shortens a text to this number of columns. A character that is not ASCII may take two.
 func cut(text string, columns int) string {
-	used, fits := 0, 0 // fits is how much of it leaves room for the mark
+	used, fits := 0, 0 // fits is how much of it leaves space for the mark
 	for i, r := range text {
 		if used+2 <= columns {
 			fits = i
@@ -99,7 +101,7 @@ func cut(text string, columns int) string {
 	return text
 }
 
-// mostColumns is how many columns a text takes, as cut counts them.
+// mostColumns returns how many columns a text takes, as cut counts them.
 func mostColumns(text string) (n int) {
 	for _, r := range text {
 		if n++; r >= utf8.RuneSelf {
@@ -109,7 +111,7 @@ func mostColumns(text string) (n int) {
 	return n
 }
 
-// formatStderr has the command and all that it calls write to stderr as --log-format wants it.
+// formatStderr has the command write to stderr in the format of --log-format.
 func formatStderr(c *cobra.Command) error {
 	f := c.Flags().Lookup("log-format")
 	switch {
@@ -127,8 +129,7 @@ const (
 	logJSON = "json"
 )
 
-// jsonWriter writes each line of zklock's own as a JSON object. What the session logs is that
-// already.
+// jsonWriter writes each line of zklock as a JSON object. The session's log lines are JSON already.
 type jsonWriter struct{ w io.Writer }
 
 func (j jsonWriter) Write(text []byte) (int, error) {
@@ -143,14 +144,14 @@ func (j jsonWriter) log(level slog.Level, text string) error {
 	return slog.NewJSONHandler(j.w, nil).Handle(context.Background(), record)
 }
 
-// Flush is for supervise.Output.
+// Flush implements supervise.Output.
 func (j jsonWriter) Flush() {
 	if out, ok := j.w.(supervise.Output); ok {
 		out.Flush()
 	}
 }
 
-// writeError writes why zklock ends.
+// writeError writes the reason why zklock ends.
 func writeError(w io.Writer, text string) {
 	if j, is := w.(jsonWriter); is {
 		_ = j.log(slog.LevelError, text)
@@ -162,20 +163,20 @@ func writeError(w io.Writer, text string) {
 // flushWithin is how long Flush waits for a reader.
 const flushWithin = 500 * time.Millisecond
 
-// asideWriter takes lines and never waits: a goroutine writes them. While 256 wait, new ones are dropped, and the next line
-// says how many.
+// asideWriter accepts lines and never waits: a goroutine writes them. While 256 wait, new ones are
+// dropped, and the next line reports how many.
 type asideWriter struct {
 	said    chan saying
 	dropped atomic.Int64 // since the last that was taken
 }
 
 type saying struct {
-	missing int64 // so many were dropped before it
+	missing int64 // how many were dropped before it
 	text    []byte
-	written chan struct{} // closed when it is written; nil if nobody asks
+	written chan struct{} // closed when it is written; nil if no caller waits
 }
 
-// newAsideWriter returns when its goroutine has a thread of its own: to write starts none.
+// newAsideWriter returns when its goroutine has a thread of its own, so that writing starts none.
 func newAsideWriter(w io.Writer) *asideWriter {
 	a := &asideWriter{said: make(chan saying, 256)}
 	ready := make(chan struct{})
@@ -184,10 +185,10 @@ func newAsideWriter(w io.Writer) *asideWriter {
 		close(ready)
 		for s := range a.said {
 			if s.missing > 0 {
-				_, _ = fmt.Fprintf(w, "zklock: lines that nobody read in time are missing here: %d\n", s.missing)
+				_, _ = fmt.Fprintf(w, "zklock: lines that were not read in time are missing here: %d\n", s.missing)
 			}
 			if len(s.text) > 0 {
-				_, _ = w.Write(s.text) // to one who is gone
+				_, _ = w.Write(s.text) // the reader may have ended
 			}
 			if s.written != nil {
 				close(s.written)
@@ -198,7 +199,8 @@ func newAsideWriter(w io.Writer) *asideWriter {
 	return a
 }
 
-// Write takes a line, or drops it. It returns no error. What is soon written over takes no room from lines.
+// Write accepts a line, or drops it. It returns no error. A text that is soon overwritten takes no
+// space from lines.
 func (a *asideWriter) Write(text []byte) (int, error) {
 	if len(text) > 1 && text[0] == '\r' && len(a.said) >= cap(a.said)/2 {
 		return len(text), nil
@@ -212,7 +214,7 @@ func (a *asideWriter) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// Flush waits until all that was taken is written, but not long for a reader that does not read.
+// Flush waits until all accepted lines are written, but not long for a reader that does not read.
 func (a *asideWriter) Flush() {
 	s := saying{missing: a.dropped.Swap(0), written: make(chan struct{})}
 	limit := time.After(flushWithin)

@@ -143,7 +143,7 @@ func TestAsideWriter_DropsWhatDoesNotFit_AndSaysSo(t *testing.T) {
 	for ; text == strconv.Itoa(got); got++ {
 		text = read()
 	}
-	require.Equal(t, fmt.Sprintf("zklock: lines that nobody read in time are missing here: %d", lines-got), text)
+	require.Equal(t, fmt.Sprintf("zklock: lines that were not read in time are missing here: %d", lines-got), text)
 	require.GreaterOrEqual(t, got, cap(a.said))
 	require.Equal(t, "there is room again", read())
 	a.Flush()
@@ -163,7 +163,7 @@ func TestLogFormat_JSON_EachLineIsAnObject(t *testing.T) {
 			[]string{"INFO zklock: connection state", "INFO zklock: /held: waiting: number 2 of 2 in the queue; held by ", "ERROR zklock: /held: not acquired: gave up after 1s: "}},
 		{exitUsage, []string{"run", "no/slash", "--", "true"}, []string{"ERROR zklock: path \"no/slash\" is relative"}},
 		{0, []string{"ls", "/none"}, []string{"INFO zklock: /none: there is no node /none: "}},
-		{exitNoHolder, []string{"revoke", "/none"}, []string{"INFO zklock: /none: there is no node", "ERROR zklock: /none: nobody was asked"}},
+		{exitNoHolder, []string{"revoke", "/none"}, []string{"INFO zklock: /none: there is no node", "ERROR zklock: /none: no client was asked"}},
 	} {
 		var out, said bytes.Buffer
 		code := execute(slices.Insert(tt.args, 1, "--servers", srv.Addr(), "--log-format", "json"), &out, &said)

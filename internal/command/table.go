@@ -17,7 +17,6 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// lockEntry is one lock in the recursive list.
 type lockEntry struct {
 	Path  string  `json:"path"`
 	Queue []entry `json:"queue"`
@@ -27,7 +26,7 @@ type lockEntry struct {
 	left        int // how many of the queue are left out
 }
 
-// heldOf returns the locks that somebody holds, with those who do.
+// heldOf returns the locks that have a holder, with their holders.
 func heldOf(locks []lockEntry) (held []lockEntry) {
 	for _, l := range locks {
 		all := len(l.Queue)
@@ -39,7 +38,6 @@ func heldOf(locks []lockEntry) (held []lockEntry) {
 	return held
 }
 
-// entry is one participant in the JSON output.
 type entry struct {
 	Node       string    `json:"node"`
 	Mode       string    `json:"mode"`
@@ -71,8 +69,8 @@ func entryOf(p zklock.Participant) entry {
 	return e
 }
 
-// nodeData is the data of the lock node of a run with a name: it follows what zklock writes without
-// one.
+// nodeData returns the data of the lock node of a run with a name: the name follows the data that
+// zklock writes without one.
 func nodeData(name string) []byte {
 	host, err := os.Hostname()
 	if err != nil {
@@ -81,7 +79,7 @@ func nodeData(name string) []byte {
 	return fmt.Appendf(nil, "%s:%d %s", host, os.Getpid(), name)
 }
 
-// process names the process of a participant that has written host and pid.
+// process returns the name of the process of a participant that has written host and pid.
 func (e entry) process() string {
 	process := fmt.Sprintf("%s, pid %d", e.Host, e.Pid)
 	if e.Name != "" {
@@ -90,7 +88,7 @@ func (e entry) process() string {
 	return process
 }
 
-// hostAndPid reads "host:pid", the data that zklock writes; other clients write what they like.
+// hostAndPid parses "host:pid", the data that zklock writes; other clients may write anything.
 func hostAndPid(data string) (host string, pid int) {
 	i := strings.LastIndexByte(data, ':')
 	if i <= 0 {
@@ -124,18 +122,16 @@ func writeJSON[T any](w io.Writer, list []T) error {
 	return enc.Encode(list)
 }
 
-// lineWidth is how wide a table is, unless a path is long.
+// lineWidth is the width of a table, unless a path is long.
 const lineWidth = 80
 
-// printer prints queues and locks.
 type printer struct {
 	out    io.Writer
 	asJSON bool
 	wide   bool // whole nodes, and all columns
-	all    bool // locks that nobody uses, too
+	all    bool // unused locks, too
 }
 
-// queue prints the queue of one lock.
 func (p printer) queue(entries []entry) error {
 	if p.asJSON {
 		return writeJSON(p.out, entries)
@@ -187,7 +183,8 @@ func (p printer) locks(locks []lockEntry) (unused int, err error) {
 	return unused, p.table(rows)
 }
 
-// table writes rows below a header, laid out as a terminal shows them. The last column but one says who, and is cut to the room that the others leave; in a wide table, to a line.
+// table writes rows below a header, aligned as a terminal shows them. The last column but one names
+// a client, and is cut to the width that the other columns leave; in a wide table, to a line.
 func (p printer) table(rows [][]string) error {
 	who := len(rows[0]) - 2
 	room, widths := lineWidth, make([]int, len(rows[0]))
@@ -225,7 +222,7 @@ const (
 	keptTail    = 6  // of a text that is cut: the pid
 )
 
-// cutTo cuts a text to n columns, so that its end stays.
+// cutTo cuts a text to n columns, and keeps its end.
 func cutTo(n int, s string) string {
 	if columnsOf(s) <= n {
 		return s
@@ -238,7 +235,8 @@ func cutTo(n int, s string) string {
 	return string(head) + "…" + tail
 }
 
-// columnsOf is how many columns of a terminal a text takes: two for a character of East Asia, and for an emoji.
+// columnsOf returns how many columns of a terminal a text takes: two for a character of East Asia,
+// and for an emoji.
 func columnsOf(text string) (n int) {
 	for _, r := range text {
 		n++
@@ -249,7 +247,6 @@ func columnsOf(text string) (n int) {
 	return n
 }
 
-// holders says how many hold, and of how many permits.
 func (l lockEntry) holders() string {
 	n := 0
 	for _, e := range l.Queue {
@@ -270,7 +267,8 @@ func (e entry) state() string {
 	return "waits"
 }
 
-// who returns what the participant has written into its node: host:pid, the name of a candidate, or what another client likes.
+// who returns the data that the participant has written into its node: host:pid, the name of a
+// candidate, or any text of another client.
 func (e entry) who() string {
 	if e.Data == "" {
 		return "-"
@@ -281,7 +279,7 @@ func (e entry) who() string {
 	return e.Data
 }
 
-// shortName returns a node's name without what makes it unique: the path, the uuid.
+// shortName returns a node's name without the parts that make it unique: the path, the uuid.
 func shortName(node string) string {
 	name := nameOf(node)
 	for _, marker := range append([]string{queue.LatchName, queue.LeaseName}, queue.Markers...) {
@@ -292,7 +290,7 @@ func shortName(node string) string {
 	return name
 }
 
-// queued says since when the node exists. No node tells when its owner got the lock.
+// queued returns since when the node exists. No node shows when its owner got the lock.
 func (e entry) queued() string {
 	delayed := ""
 	if e.DelayUntil != nil {

@@ -208,7 +208,7 @@ func TestTerminal_Elect_NextTermHasItAgain(t *testing.T) {
 	s.typ("one\n")
 	s.expect("got-one")
 	deleteNode(t, c, participants(t, c, path)[0].Node)
-	s.expect("standing for election again")
+	s.expect("campaigning again")
 	s.expect("ready")
 	s.typ("two\n")
 	s.expect("got-two")

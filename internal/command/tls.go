@@ -1,6 +1,6 @@
 package command
 
-// What the --tls flags name: files, which are read again at each dial, here and by the guardian.
+// The files that the --tls flags name, which are read again at each dial, here and by the guardian.
 
 import (
 	"crypto/tls"
@@ -15,7 +15,8 @@ import (
 	"github.com/zklock/zklock/internal/sessionkey"
 )
 
-// tlsOptions returns options for Connect, none when TLS is not asked for. Files that cannot be read now are an error of usage.
+// tlsOptions returns options for Connect, none without TLS. Files that cannot be read now are a
+// usage error.
 func (c *connection) tlsOptions() ([]zklock.Option, error) {
 	if !c.tls && c.tlsCA == "" && c.tlsCert == "" && c.tlsKey == "" && c.tlsServerName == "" {
 		return nil, nil
@@ -49,7 +50,8 @@ func (c *connection) tlsNames() certs.Names {
 	return certs.Names{CA: c.tlsCA, Cert: c.tlsCert, Key: c.tlsKey}
 }
 
-// tlsConfig returns the configuration for a connection of the command's own to a server, nil for plain text.
+// tlsConfig returns the configuration for a connection that the command itself opens to a server,
+// nil for plain text.
 func (c *connection) tlsConfig(addr string) *tls.Config {
 	if c.tlsBase == nil {
 		return nil
@@ -57,7 +59,8 @@ func (c *connection) tlsConfig(addr string) *tls.Config {
 	return configFor(c.tlsBase, c.files, addr)
 }
 
-// configFor has the certificates as they are now, and the name that the server's must have.
+// configFor returns a configuration with the current certificates, and the name that the server's
+// certificate must have.
 func configFor(base *tls.Config, files *certs.Files, addr string) *tls.Config {
 	config := base.Clone()
 	if files != nil {
@@ -69,7 +72,8 @@ func configFor(base *tls.Config, files *certs.Files, addr string) *tls.Config {
 	return config
 }
 
-// tlsFiles is what the guardian gets of them: it reads them again, and if it cannot, it goes on with what they last had.
+// tlsFiles is sent to the guardian, which reads the files again, and if it cannot, uses their last
+// content.
 type tlsFiles struct {
 	certs.Names
 	CAPEM, CertPEM []byte
@@ -77,7 +81,8 @@ type tlsFiles struct {
 	ServerName     string
 }
 
-// forGuardian returns nil for plain text. It looks at the files, so that the last good bytes are those of now.
+// forGuardian returns nil for plain text. It reads the files, so that the last good bytes are
+// current.
 func (c *connection) forGuardian() *tlsFiles {
 	if c.tlsBase == nil {
 		return nil
@@ -92,7 +97,6 @@ func (c *connection) forGuardian() *tlsFiles {
 	return f
 }
 
-// open returns what configFor takes.
 func (f *tlsFiles) open() (base *tls.Config, files *certs.Files, err error) {
 	base = &tls.Config{ServerName: f.ServerName, MinVersion: tls.VersionTLS12}
 	if (f.Names != certs.Names{}) {

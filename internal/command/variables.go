@@ -1,6 +1,6 @@
 package command
 
-// Flags from the environment: one that is not on the command line is taken from its variable.
+// Flags from the environment: a flag that is not on the command line is taken from its variable.
 
 import (
 	"errors"
@@ -14,7 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// variableOf returns the variable of a flag: "" for none. --yes has none: it says that somebody means this one command.
+// variableOf returns the variable of a flag, "" for none. --yes has none, because it confirms this
+// one command.
 func variableOf(flag string) string {
 	switch flag {
 	case "help", "version", "yes":
@@ -23,8 +24,8 @@ func variableOf(flag string) string {
 	return "ZKLOCK_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// yields has, for a variable's flag, the flags that contradict it. If one of them is on the command line, the variable does not count;
-// "lease=single" is a flag with that value.
+// yields has, for a variable's flag, the flags that contradict it. If one of them is on the command
+// line, the variable is ignored; "lease=single" is a flag with that value.
 var yields = map[string][]string{
 	"wait": {"no-wait"}, "no-wait": {"wait"},
 	"quiet": {"verbose"}, "verbose": {"quiet"},
@@ -45,7 +46,7 @@ var yields = map[string][]string{
 // less safe than intended, for example because a label that it is taken from is missing. An empty
 // variable of another flag counts as unset.
 var mustHaveValue = []string{
-	// A job runs again, or beside the last holder.
+	// A job runs again, or alongside the last holder.
 	"once", "once-keep", "hold-at-least", "lock-delay",
 	// Another lock, or more permits in use than intended.
 	"semaphore", "semaphore-limit", "permits",
@@ -77,8 +78,8 @@ func withVariables(cmds ...*cobra.Command) []*cobra.Command {
 	return cmds
 }
 
-// takeVariables sets the flags that are not on the command line, and whose variables have a value. It returns which. A variable that says
-// that a flag is not given, false, is as if it were not there.
+// takeVariables sets the flags that are not on the command line, and whose variables have a value,
+// and returns them. The value false of a boolean flag counts as unset.
 func takeVariables(cmd *cobra.Command, lookupEnv func(string) (value string, isSet bool)) (taken []string, err error) {
 	isGiven := map[string]bool{}
 	for _, f := range each(cmd.Flags().Visit) {
@@ -104,13 +105,13 @@ func takeVariables(cmd *cobra.Command, lookupEnv func(string) (value string, isS
 	return taken, nil
 }
 
-// each returns what a visitor would be shown, such as flags.
+// each returns the values that a visitor would get, such as flags.
 func each[T any](visit func(func(T))) (all []T) {
 	visit(func(one T) { all = append(all, one) })
 	return all
 }
 
-// nameVariables adds to an error of usage which of the flags that it names are nowhere on the command line.
+// nameVariables adds to a usage error which of the flags that it names are from variables.
 func nameVariables(err error, taken []string) error {
 	var e *exitError
 	if !errors.As(err, &e) || e.code != exitUsage || e.err == nil {
@@ -128,7 +129,6 @@ func nameVariables(err error, taken []string) error {
 	return err
 }
 
-// variablesHelp lists the variables of a command's flags: "" if it has none.
 func variablesHelp(cmd *cobra.Command) string {
 	var names []string
 	for _, f := range each(cmd.Flags().VisitAll) {
@@ -156,8 +156,9 @@ func variablesHelp(cmd *cobra.Command) string {
 // ofTheServers are the flags of run that are about the servers, and not about the one run.
 var ofTheServers = []string{"lease", "leader-ping", "acl"}
 
-// withheld returns the variables that COMMAND does not inherit: the credentials, and what is said of this run alone. A run inside it is
-// another one, and so is its metrics file. What says how to reach the servers is for both.
+// withheld returns the variables that COMMAND does not inherit: the credentials, and the flags of
+// this run alone. A run inside it is another one, and so is its metrics file. The flags for
+// reaching the servers apply to both.
 func withheld() (names []string) {
 	run := &cobra.Command{}
 	new(runOptions).addFlags(run)

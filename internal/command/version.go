@@ -20,7 +20,8 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// version is what the Go command noted in the binary: the module's version, or the commit it was built from.
+// version returns what the Go command recorded in the binary: the module's version, or the commit
+// it was built from.
 func version() string {
 	v, info := "(unknown)", runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH
 	bi, ok := debug.ReadBuildInfo()

@@ -1,6 +1,6 @@
 package command
 
-// What a waiting run says about the queue: who holds, since when, and our place.
+// The messages of a waiting run about the queue: the holder, since when, and our position.
 
 import (
 	"cmp"
@@ -21,33 +21,34 @@ import (
 )
 
 const (
-	firstLook  = 500 * time.Millisecond // a wait that is shorter is not worth a word
+	firstLook  = 500 * time.Millisecond // a shorter wait is not reported
 	nextLook   = time.Minute
 	redrawNext = 10 * time.Second // where a look is drawn over the last one
 	lookWithin = 5 * time.Second  // a look that takes longer is given up
 	longQueue  = 100
 
-	connectSlow = 5 * time.Second // a connecting that takes longer is worth a word
+	connectSlow = 5 * time.Second // connecting that takes longer is reported
 )
 
-// queueLook is what one look at the queue shows: the holder, and our place if we are known to be, or to have been, in the
-// queue.
+// queueLook is one read of the queue: the holder, and our position if we are known to be, or to
+// have been, in the queue.
 type queueLook struct {
 	holder  zklock.Participant // the first
-	more    int                // how many hold beside it
+	more    int                // how many other clients hold
 	writer  zklock.Participant // the first that is not shared
 	nobody  bool               // there is no holder
-	place   int                // 1 is the holder's, and of a semaphore the first in line's; 0 if it is not known
-	granted bool               // we hold, and are about to hear of it
-	listed  int                // our place as the library last listed it, for when place is not known; 0 if it did not
-	waiting int                // how many are in the queue, we among them if the place is known
+	place   int                // 1 is the holder's, and of a semaphore the first waiter's; 0 if it is not known
+	granted bool               // we hold, and are about to be notified
+	listed  int                // our position when the library last listed the queue, if place is not known; 0 if it did not
+	waiting int                // how many are in the queue, including us if place is known
 	ours    ourNode
-	delayed time.Time // until when the lock-delay lasts for which the front waits; zero if it does not
+	delayed time.Time // the end of the lock-delay for which the first in the queue waits; zero if it does not
 }
 
-// lookAt finds our place. We are the participants of this ZooKeeper session: one node, or as many leases of a semaphore as we wait
-// with. If our node is gone already, its token says where it stood. Who holds permits does not stand in the line for them, and who waits
-// with several leases stands there once.
+// lookAt finds our position. We are the participants of this ZooKeeper session: one node, or as
+// many leases of a semaphore as we wait with. If our node was deleted already, its token shows its
+// position. Holders of permits are not in the line for them, and a client that waits with several
+// leases is there once.
 func lookAt(q lockQueue, session, token int64) queueLook {
 	l := queueLook{ours: ourNode{session, token}}
 	if q.isSemaphore {
@@ -100,7 +101,7 @@ func lookAt(q lockQueue, session, token int64) queueLook {
 	return l
 }
 
-// drawn says it in a line that may be cut: first what people look for.
+// drawn formats it as a line that may be cut, with the most important part first.
 func (l queueLook) drawn() (head, tail string) {
 	head = l.ourPlace()
 	if l.place > 0 {
@@ -118,7 +119,7 @@ func (l queueLook) drawn() (head, tail string) {
 	return head, fmt.Sprintf("%s, token %d", tail, e.Token)
 }
 
-// String says it in one line.
+// String formats it as one line.
 func (l queueLook) String() string {
 	if l.nobody {
 		return l.ourPlace()
@@ -134,12 +135,12 @@ func (l queueLook) ourPlace() string {
 	case l.listed > 0:
 		place += fmt.Sprintf(", we were number %d when it was last listed", l.listed)
 	case l.waiting == 0:
-		place = "nobody is in the queue"
+		place = "the queue is empty"
 	}
 	return place
 }
 
-// heldBy says who holds, and how many more.
+// heldBy describes the holder, and how many more there are.
 func (l queueLook) heldBy() string {
 	if l.more > 0 {
 		return fmt.Sprintf("%s, and %d more", describe(l.holder), l.more)
@@ -147,8 +148,8 @@ func (l queueLook) heldBy() string {
 	return describe(l.holder)
 }
 
-// describe says who a participant is, and since when it is in the queue. No node tells when it got the lock: at once if nobody
-// was ahead of it, otherwise later.
+// describe names a participant, and since when it is in the queue. No node shows when it got the
+// lock: at once if it had no blocker, otherwise later.
 func describe(p zklock.Participant) string {
 	var b strings.Builder
 	e := entryOf(p)
@@ -165,7 +166,7 @@ func (e entry) lifetime() string {
 	return "session " + e.Session
 }
 
-// nameIn is the name of a participant: host and pid, or what it has written, or its node.
+// nameIn returns the name of a participant: host and pid, or its data, or its node.
 func nameIn(e entry) string {
 	switch {
 	case e.Pid != 0:
@@ -176,15 +177,15 @@ func nameIn(e entry) string {
 	return e.Node
 }
 
-// look reads the queue. It does not read a long queue to its end: if hundreds of runs wait, and each reads what all have
-// written, the servers cannot do their work. Of a long queue it knows the length and the holder.
+// look reads the queue, but of a long one only the length and the holder: if hundreds of runs wait,
+// and each reads the data of all, the servers are overloaded.
 func (o *runOptions) look(ctx context.Context, s *zklock.Session, r recipe, last ourNode) (queueLook, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookWithin, errNoServer{lookWithin})
 	defer cancel()
 	list := func(root string) ([]string, error) {
 		return ask(ctx, s, func(c *zk.Conn) ([]string, error) {
 			names, _, err := c.Children(root)
-			if errors.Is(err, zk.ErrNoNode) { // a lock root that is gone is an empty queue
+			if errors.Is(err, zk.ErrNoNode) { // a deleted lock root is an empty queue
 				return nil, nil
 			}
 			return names, err
@@ -242,10 +243,11 @@ func delayedUntil(t time.Time) string {
 	return "the holder disappeared, and the lock-delay lasts until " + t.Local().Format(time.RFC3339)
 }
 
-// ourNode is the node that we waited with, as it was last seen. It is the zero value if it was never seen.
+// ourNode is the node that we waited with, as last seen, or the zero value if it was never seen.
 type ourNode struct{ session, token int64 }
 
-// tokenIn returns the node's token. It returns 0 if the node is of an earlier ZooKeeper session: then we are at the tail now.
+// tokenIn returns the node's token, or 0 if the node is of an earlier ZooKeeper session: then we
+// are at the tail now.
 func (n ourNode) tokenIn(session int64) int64 {
 	if n.session != session {
 		return 0
@@ -253,7 +255,8 @@ func (n ourNode) tokenIn(session int64) int64 {
 	return n.token
 }
 
-// watchQueue says how the wait goes, once and then every minute, until ctx ends. On a terminal one line says it, which is gone afterwards.
+// watchQueue reports the progress of the wait, once and then every minute, until ctx ends. On a
+// terminal it does so in one line, which is removed afterwards.
 func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, r recipe) (ours ourNode) {
 	next := time.NewTimer(firstLook)
 	defer next.Stop()
@@ -281,14 +284,14 @@ func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, r recipe
 	}
 }
 
-// noConnection ends a wait that has no server at its end.
+// noConnection returns the error of a wait that ended without a connection to a server.
 func (o *runOptions) noConnection(w errWaited) error {
 	err := o.unreached(fmt.Errorf("%w, and there is no connection to a server now", w))
 	return exitf(codeUnreached(err), "%s: not acquired: %w", o.path, err)
 }
 
-// codeUnreached is the exit code of a run that has reached no server: if refused certificates or
-// credentials are all that kept it from them, they were there.
+// codeUnreached returns the exit code of a run that has reached no server. If rejected certificates
+// or credentials were the only reason, the servers were there.
 func codeUnreached(err error) int {
 	if errors.Is(err, zklock.ErrCertificate) || errors.Is(err, zklock.ErrAuthFailed) {
 		return exitRefused
@@ -308,7 +311,8 @@ func (o *runOptions) sayPlace(l queueLook) {
 	}
 }
 
-// progress says how the wait goes: in place of what it said last, where that can be. Then the path is cut for what comes first.
+// progress reports the progress of the wait, and overwrites its last report where that is possible.
+// Then the path is cut so that head fits.
 func (o *runOptions) progress(head, tail string) {
 	o.waited = true
 	if !o.inPlace() {
@@ -325,7 +329,7 @@ func (o *runOptions) progress(head, tail string) {
 
 const shortestPath = 12
 
-// cutFront cuts a text to so many columns, so that its end stays.
+// cutFront cuts a text to this number of columns, and keeps its end.
 func cutFront(columns int, text string) string {
 	if mostColumns(text) <= columns {
 		return text
@@ -341,7 +345,7 @@ func (o *runOptions) inPlace() bool {
 	return !o.quiet && o.logFormat != logJSON && o.redraws != nil && o.redraws()
 }
 
-// undraw takes away what progress has drawn, before anybody else writes to the terminal.
+// undraw removes the line that progress has drawn, before another program writes to the terminal.
 func (o *runOptions) undraw() {
 	if !o.drawn {
 		return
@@ -353,7 +357,6 @@ func (o *runOptions) undraw() {
 	}
 }
 
-// waiting returns a context that bounds a wait as --wait says.
 func (o *runOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.waits && o.wait > 0 {
 		return context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
@@ -361,7 +364,6 @@ func (o *runOptions) waiting(ctx context.Context) (context.Context, context.Canc
 	return context.WithCancel(ctx)
 }
 
-// errWaited is the cause of a wait that --wait ended.
 type errWaited struct{ after time.Duration }
 
 func (e errWaited) Error() string { return fmt.Sprintf("gave up after %v", e.after) }

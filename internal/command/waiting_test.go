@@ -34,7 +34,7 @@ func TestLookAt_OurPlace(t *testing.T) {
 		{"holding", queue, 1, 0, "number 1 of 3", 20},
 		{"alone", queue[:1], 1, 0, "number 1 of 1", 0},
 		{"no session now: a persistent node is not ours", []zklock.Participant{{Token: 10, Holds: true}}, 0, 0, "1 in the queue", 10},
-		{"nobody", nil, 9, 0, "nobody is in the queue", 0},
+		{"nobody", nil, 9, 0, "the queue is empty", 0},
 	} {
 		l := lookAt(queueOf(tt.queue), tt.session, tt.token)
 		require.True(t, strings.HasPrefix(l.String(), tt.want), "%s: %v", tt.name, l)
@@ -123,7 +123,7 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 		_, err = o.acquire(ctx, s, r)
 		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "gave up after 1s: 101 in the queue, we were number 102 when it was last listed; held by db1, pid 4711, ")
 		srv.Inject(zktest.Before(zktest.GetChildren).Fail(zktest.NoAuth))
-		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "gave up after 1s; place 102 in the queue when it was last listed, behind /locks/x/_c_", "what is known without a look")
+		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "gave up after 1s; position 102 in the queue when it was last listed, behind /locks/x/_c_", "what is known without a look")
 	})
 }
 

@@ -1,6 +1,6 @@
 package command
 
-// Queues as they change: ls --watch.
+// The --watch flag of ls: queues as they change.
 
 import (
 	"cmp"
@@ -18,7 +18,7 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// watchUntil prints the queues of the paths and what changes in them, until ctx ends.
+// watchUntil prints the queues of the paths and their changes, until ctx ends.
 func (l *listing) watchUntil(ctx context.Context, paths []string) error {
 	if err := l.open(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -30,7 +30,7 @@ func (l *listing) watchUntil(ctx context.Context, paths []string) error {
 	return l.watchAll(ctx, paths)
 }
 
-// watchEndsWithin is how long it waits for a reader that does not read, when ctx has ended.
+// watchEndsWithin is how long watchAll waits for a reader that does not read, when ctx has ended.
 const watchEndsWithin = time.Second
 
 func (l *listing) watchAll(ctx context.Context, paths []string) error {
@@ -60,7 +60,7 @@ func (l *listing) watchAll(ctx context.Context, paths []string) error {
 	<-ctx.Done() // the followers end with it, and end it if they fail
 	select {
 	case <-ended:
-	case <-time.After(watchEndsWithin): // one of them writes still
+	case <-time.After(watchEndsWithin): // one of them is still writing
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return classify(err)
@@ -83,14 +83,14 @@ func (p printer) printChanges(cs []change) error {
 	return nil
 }
 
-// sayConnection says on stderr when nothing can be seen, and when it can again.
+// sayConnection reports on stderr when no server can be reached, and when one can again.
 func (l *lister) sayConnection(ctx context.Context) {
 	isDark := false
 	for c := range l.s.Changes(ctx) {
 		switch {
 		case c.State == zklock.Suspended && !isDark:
 			isDark = true
-			fmt.Fprintln(l.stderr, "zklock: the connection is lost: what changes now is printed when a server can be reached")
+			fmt.Fprintln(l.stderr, "zklock: the connection is lost: changes are printed when a server can be reached")
 		case c.State.Attached() && isDark:
 			isDark = false
 			fmt.Fprintln(l.stderr, "zklock: connected again")
@@ -98,13 +98,13 @@ func (l *lister) sayConnection(ctx context.Context) {
 	}
 }
 
-// watched is what was read last, with the watch that was set by that read.
+// watched is the value that was read last, with the watch that the read set.
 type watched[T any] struct {
 	value T
 	fired <-chan zk.Event // nil: to be read
 }
 
-// renew reads again if the watch has fired. It says whether it did.
+// renew reads again if the watch has fired, and reports whether it did.
 func (w *watched[T]) renew(ctx context.Context, s *zklock.Session, read func(c *zk.Conn) (T, <-chan zk.Event, error)) (isNew bool, err error) {
 	select {
 	case <-w.fired:
@@ -125,7 +125,7 @@ func (w *watched[T]) renew(ctx context.Context, s *zklock.Session, read func(c *
 	return true, nil
 }
 
-// listWatched lists the children of a node, none if it is not there.
+// listWatched lists the children of a node, none if it does not exist.
 func listWatched(node string) func(c *zk.Conn) ([]string, <-chan zk.Event, error) {
 	return func(c *zk.Conn) ([]string, <-chan zk.Event, error) {
 		return orComing(c, node, func() ([]string, <-chan zk.Event, error) {
@@ -135,7 +135,7 @@ func listWatched(node string) func(c *zk.Conn) ([]string, <-chan zk.Event, error
 	}
 }
 
-// dataWatched reads the data of a node, none if it is not there.
+// dataWatched reads the data of a node, none if it does not exist.
 func dataWatched(node string) func(c *zk.Conn) ([]byte, <-chan zk.Event, error) {
 	return func(c *zk.Conn) ([]byte, <-chan zk.Event, error) {
 		return orComing(c, node, func() ([]byte, <-chan zk.Event, error) {
@@ -145,7 +145,7 @@ func dataWatched(node string) func(c *zk.Conn) ([]byte, <-chan zk.Event, error) 
 	}
 }
 
-// orComing reads a node, or has a watch set that tells when it comes.
+// orComing reads a node, or sets a watch for its creation.
 func orComing[T any](c *zk.Conn, node string, read func() (T, <-chan zk.Event, error)) (T, <-chan zk.Event, error) {
 	for {
 		value, fired, err := read()
@@ -159,8 +159,9 @@ func orComing[T any](c *zk.Conn, node string, read func() (T, <-chan zk.Event, e
 	}
 }
 
-// follower follows the queue of one lock. It lists after an event, and reads a node once, when it is new. So a change costs an event and a
-// list, and a read if somebody came, however many wait.
+// follower follows the queue of one lock. It lists after an event, and reads a node once, when it
+// is new. So a change costs an event and a list, and a read for a new node, however many clients
+// wait.
 type follower struct {
 	l        *lister
 	picture  picture
@@ -173,10 +174,10 @@ type follower struct {
 
 func (f *follower) follow(ctx context.Context) error {
 	steps := f.l.s.Changes(ctx)
-	isBack := false // connected, and not looked since
+	isBack := false // connected, and has not read since
 	for {
 		err := f.look(ctx)
-		var again <-chan time.Time // when a front counts as holding that may wait for a lock-delay until then
+		var again <-chan time.Time // when a first node that may wait for a lock-delay counts as holding
 		if err == nil {
 			now := time.Now()
 			if at := f.picture.notes(now, !f.progress.isBegun); !at.IsZero() {
@@ -195,7 +196,7 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		select {
 		case <-f.rootList.fired:
-			f.rootList.fired = nil // also if what it was set for is not looked at any more
+			f.rootList.fired = nil // also if its node is no longer read
 		case <-f.queueList.fired:
 			f.queueList.fired = nil
 		case <-f.leaseList.fired:
@@ -211,7 +212,7 @@ func (f *follower) follow(ctx context.Context) error {
 				return nil
 			case !isOpen || step.State == zklock.Closed:
 				return fmt.Errorf("%s: %w", f.progress.path, cmp.Or(step.Err, zklock.ErrClosed))
-			case step.State.Attached(): // whatever became of the watches meanwhile
+			case step.State.Attached(): // whether or not the watches survived
 				f.rootList.fired, f.queueList.fired, f.leaseList.fired, f.rootData.fired, f.limitData.fired = nil, nil, nil, nil, nil
 				isBack = true
 			default:
@@ -223,7 +224,7 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 }
 
-// show prints what has changed since it was last called; first, the queue as it stands.
+// show prints the changes since its last call, and at first the whole queue.
 func (f *follower) show(ctx context.Context, now time.Time) error {
 	isFirst := !f.progress.isBegun
 	changes := f.progress.next(&f.picture, now)
@@ -233,13 +234,13 @@ func (f *follower) show(ctx context.Context, now time.Time) error {
 			return err
 		}
 		if !isMissing {
-			fmt.Fprintf(f.l.stderr, "zklock: %s: nobody is in the queue\n", f.progress.path)
+			fmt.Fprintf(f.l.stderr, "zklock: %s: the queue is empty\n", f.progress.path)
 		}
 	}
 	return f.print(changes)
 }
 
-// look reads what may have changed since the last time.
+// look reads everything that may have changed since the last time.
 func (f *follower) look(ctx context.Context) error {
 	s, p := f.l.s, &f.picture
 	isNew, err := f.rootList.renew(ctx, s, listWatched(p.root))
@@ -247,7 +248,8 @@ func (f *follower) look(ctx context.Context) error {
 		return err
 	}
 	if p.isSemaphore = mayBeSemaphore(f.rootList.value); p.isSemaphore {
-		// The queue first: who is granted makes a lease, and then leaves the queue. The other way round we could see it nowhere.
+		// The queue first: a client that is granted creates a lease, and then leaves the queue. In
+		// the other order we could see it nowhere.
 		if _, err := f.queueList.renew(ctx, s, listWatched(p.root+"/locks")); err != nil {
 			return err
 		}
@@ -262,7 +264,8 @@ func (f *follower) look(ctx context.Context) error {
 	p.queued, p.leases = f.rootList.value, nil
 	isReadNew, err := f.rootData.renew(ctx, s, dataWatched(p.root))
 	if err == nil && isNew && !isReadNew && len(f.rootData.value) > 0 {
-		// The record of a lock-delay. It must not be older than the list: a holder that is gone from the list and still in the record disappeared.
+		// The record of a lock-delay. It must not be older than the list: a holder that is still in
+		// the record, but not in the list, disappeared.
 		f.rootData.value, err = ask(ctx, s, func(c *zk.Conn) ([]byte, error) {
 			data, _, err := c.Get(p.root)
 			return data, err
@@ -284,7 +287,7 @@ func (f *follower) lookAtSemaphore(ctx context.Context) error {
 			return err
 		}
 		p.limit, _ = limitIn(node, f.limitData.value)
-		if p.limit == nil && f.l.limit != "" && !f.progress.isBegun { // a typing error: ls says which
+		if p.limit == nil && f.l.limit != "" && !f.progress.isBegun { // a typing error: the error shows which
 			if _, err := f.l.semaphore(ctx, f.progress.path, f.rootList.value); err != nil {
 				return err
 			}
@@ -300,7 +303,8 @@ func nodesIn(root string, names, markers []string) (nodes []string) {
 	return nodes
 }
 
-// readNew reads the nodes that are not known yet, and forgets those that are not there any more. A node that is gone meanwhile is left out.
+// readNew reads the nodes that are not known yet, and forgets those that no longer exist. A node
+// that was deleted meanwhile is left out.
 func (f *follower) readNew(ctx context.Context, nodes []string) error {
 	ps, errs := make([]zklock.Participant, len(nodes)), make([]error, len(nodes))
 	var all sync.WaitGroup
@@ -329,7 +333,6 @@ func (f *follower) readNew(ctx context.Context, nodes []string) error {
 	return nil
 }
 
-// participant reads a node.
 func (l *lister) participant(ctx context.Context, node string) (zklock.Participant, error) {
 	return ask(ctx, l.s, func(c *zk.Conn) (zklock.Participant, error) {
 		data, stat, err := c.Get(node)
@@ -341,7 +344,6 @@ func (l *lister) participant(ctx context.Context, node string) (zklock.Participa
 	})
 }
 
-// readable says which permission is missing.
 func readable(err error) error {
 	if errors.Is(err, zk.ErrNoAuth) {
 		return fmt.Errorf("no READ permission: %w", err)

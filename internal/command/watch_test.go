@@ -260,7 +260,7 @@ func TestWatch_ConnectionLost_GoesOn(t *testing.T) {
 			for i, want := range []string{" /job gone, held .* or longer: a ", " /job holds: b ", " /job waits, 2: c "} {
 				require.Regexp(t, want, lines[i])
 			}
-			require.Equal(t, []string{"zklock: the connection is lost: what changes now is printed when a server can be reached", "zklock: connected again"}, w.err.take())
+			require.Equal(t, []string{"zklock: the connection is lost: changes are printed when a server can be reached", "zklock: connected again"}, w.err.take())
 			require.Equal(t, outage > time.Minute, was != w.s.SessionID())
 
 			for range 3 {
@@ -378,7 +378,7 @@ func TestWatch_JSON_AnObjectALine(t *testing.T) {
 			if c.HeldSeconds != nil {
 				took = fmt.Sprint(*c.HeldSeconds)
 			}
-			got = append(got, fmt.Sprint(c.Path, " ", c.Change, " ", c.Holds, " ", c.Place, " ", c.Data, " ", took, " ", c.OrLonger))
+			got = append(got, fmt.Sprint(c.Path, " ", c.Change, " ", c.Holds, " ", c.Position, " ", c.Data, " ", took, " ", c.OrLonger))
 			require.NotZero(t, c.Token)
 			require.NotEmpty(t, c.Session)
 		}

@@ -1,6 +1,6 @@
 package demo
 
-// What is verified at the end: pure functions of what happened.
+// The checks at the end: pure functions of the events.
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// facts is all that the checks look at.
 type facts struct {
 	events     []event // of all workers, in the order in which they reached the demo; each worker's are in its order
 	left       int     // nodes in the queue after all workers had ended
@@ -18,7 +17,7 @@ type facts struct {
 	sessionEnd time.Duration // the longest time from a client's end to that of its session
 }
 
-// check is one thing that is verified. Its function returns what it found, or an error.
+// check is one verification. Its function returns its finding, or an error.
 type check struct {
 	name string
 	f    func(facts) (string, error)
@@ -68,8 +67,8 @@ func but(who string) func(string) bool {
 	return func(s string) bool { return s != who }
 }
 
-// first returns the first event of the kind, and those after it. It fails without one: a demo in which nothing happened
-// proves nothing.
+// first returns the first event of the kind, and the events after it. It fails without one: a demo
+// in which nothing happened proves nothing.
 func first(events []event, kind string, who func(string) bool) (event, []event, error) {
 	i := slices.IndexFunc(events, func(e event) bool { return e.Kind == kind && who(e.Who) })
 	if i < 0 {
@@ -78,8 +77,8 @@ func first(events []event, kind string, who func(string) bool) (event, []event, 
 	return events[i], events[i+1:], nil
 }
 
-// overlap: by the order of the writes alone, no two workers were at work at once, but for the one that was stopped. No
-// clock has to be trusted for that, and no word of a worker's.
+// overlap: by the order of the writes alone, no two workers were at work at once, except for the
+// one that was stopped. That relies on no clock, and on no worker's word.
 func (f facts) overlap() (string, error) {
 	late, _, _ := first(f.events, stopped, anybody)
 	var last event
@@ -97,16 +96,17 @@ func (f facts) overlap() (string, error) {
 		}
 	}
 	if turns < 3 {
-		return "", fmt.Errorf("only %d turns", turns)
+		return "", fmt.Errorf("only %d holds", turns)
 	}
-	return fmt.Sprintf("%d turns in order, by %d writes at the resource", turns, n), nil
+	return fmt.Sprintf("%d holds in order, by %d writes to the resource", turns, n), nil
 }
 
-// endsBelief are the events after which a worker does not believe any more that it holds; one that is stopped believes
-// nothing.
+// endsBelief are the events after which a worker no longer believes that it holds; a stopped worker
+// believes nothing.
 var endsBelief = map[string]bool{releases: true, notified: true, killed: true, stopped: true}
 
-// beliefs: by the clock, no worker was granted while another believed to hold, and each had a larger token.
+// beliefs: by the clock, no worker was granted while another believed that it held, and each had a
+// larger token.
 func (f facts) beliefs() (string, error) {
 	events := slices.Clone(f.events)
 	slices.SortStableFunc(events, func(a, b event) int { return a.At.Compare(b.At) })
@@ -130,13 +130,14 @@ func (f facts) beliefs() (string, error) {
 		}
 	}
 	if len(tokens) < 2 {
-		return "", errors.New("there was no hand-over")
+		return "", errors.New("there was no handoff")
 	}
 	return fmt.Sprintf("%d holds, at least %.1fms apart; tokens grow, %d to %d",
 		len(tokens), float64(least.Microseconds())/1000, tokens[0], holder.Token), nil
 }
 
-// takeover: after a holder was killed the next one holds within the time that a session can live on.
+// takeover: after a holder was killed, the next one holds within the time that a session can
+// outlive its client.
 func (f facts) takeover() (string, error) {
 	was, after, err := first(f.events, killed, anybody)
 	if err != nil {
@@ -153,7 +154,7 @@ func (f facts) takeover() (string, error) {
 	return fmt.Sprintf("%s was granted %.2fs after %s was killed", next.Who, took.Seconds(), was.Who), nil
 }
 
-// notified: the holder that was cut off knew that it had lost the lock before the next one was granted.
+// notified: the holder that was cut off noticed the loss before the next one was granted.
 func (f facts) notified() (string, error) {
 	was, after, err := first(f.events, cut, anybody)
 	if err != nil {
@@ -174,8 +175,8 @@ func (f facts) notified() (string, error) {
 	return fmt.Sprintf("%s, %.2fs later", found, next.At.Sub(knew.At).Seconds()), nil
 }
 
-// stale: when the worker that was stopped went on, its write with the token it had was refused, because the resource had
-// seen a larger one. The next thing that it did was to notice the loss.
+// stale: when the stopped worker continued, its write with its old token was rejected, because the
+// resource had seen a larger one. The worker's next event was that it noticed the loss.
 func (f facts) stale() (string, error) {
 	was, _, err := first(f.events, stopped, anybody)
 	if err != nil {
@@ -192,10 +193,10 @@ func (f facts) stale() (string, error) {
 		case e.Kind == refused && e.Token == was.Token:
 			tried = true
 		case e.Kind == notified && tried:
-			return fmt.Sprintf("%s stopped for %.2fs, refused; saw the loss after %.0fms",
+			return fmt.Sprintf("%s stopped for %.2fs, rejected; saw the loss after %.0fms",
 				was.Who, on.At.Sub(was.At).Seconds(), float64(e.At.Sub(on.At).Microseconds())/1000), nil
 		default:
-			return "", fmt.Errorf("after %s was stopped: %s, refused before: %t", was.Who, e.Kind, tried)
+			return "", fmt.Errorf("after %s was stopped: %s, rejected before: %t", was.Who, e.Kind, tried)
 		}
 	}
 	return "", fmt.Errorf("%s has not noticed the loss", was.Who)
@@ -218,7 +219,7 @@ func (f facts) clean() (string, error) {
 		return "", fmt.Errorf("%d workers did not end in order", len(running))
 	}
 	if f.left > 0 {
-		return "", fmt.Errorf("%d nodes in the queue, and nobody there", f.left)
+		return "", fmt.Errorf("%d nodes in the queue, and no client that is alive", f.left)
 	}
 	return "all workers have ended, the queue is empty", nil
 }

@@ -1,5 +1,5 @@
-// Package demo shows the lock at work: three worker processes contend for it, and the demo kills one, cuts one off and
-// stops one, each while it holds. It ends with what it has verified.
+// Package demo shows the lock at work: three worker processes contend for it, and the demo kills
+// one, cuts one off and stops one, each while it holds. It ends with the results of its checks.
 package demo
 
 import (
@@ -20,21 +20,21 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// An event is something that happened to a worker, in the words that are shown for it.
+// The kinds of event, in the words that are shown for them.
 const (
 	// Reported by a worker.
 	queues   = "queues"
 	holds    = "HOLDS"
 	writes   = "writes"
-	looks    = "looks: it holds" // and is about to write
+	looks    = "checks: it holds" // and is about to write
 	notified = "NOTIFIED: lost"
 	releases = "releases" // it has stopped working
 
 	// Added by the demo.
 	starts    = "starts"
-	refused   = "writes too late" // the resource does not take it
+	refused   = "writes too late" // the resource rejects it
 	killed    = "KILLED"
-	cut       = "CUT OFF" // nothing gets through to the server any more
+	cut       = "CUT OFF" // no data reaches the server any more
 	healed    = "connected again"
 	stopped   = "STOPPED"
 	continues = "CONTINUES"
@@ -62,7 +62,7 @@ type demo struct {
 	out            io.Writer
 	tick           time.Duration // of the server
 	sessionTimeout time.Duration
-	deaf, gullible bool // workers that ignore a loss, a resource that takes everything: the checks must find both
+	deaf, gullible bool // workers that ignore a loss, a resource that accepts everything: the checks must find both
 
 	began   time.Time
 	server  *zktest.Server
@@ -75,7 +75,6 @@ type demo struct {
 	screen  screen
 }
 
-// process is a worker, seen from the demo.
 type process struct {
 	proxy  *zktest.Proxy // its own way to the server
 	cmd    *exec.Cmd
@@ -84,8 +83,8 @@ type process struct {
 	done   chan struct{} // closed when it has ended and its output has been read
 }
 
-// Run runs the demo. The workers are processes of this program, which calls RunWorker for them: see EnvWorker. Run returns
-// an error if it could not finish, or if a check failed.
+// Run runs the demo. The workers are processes of this program, which calls RunWorker for them: see
+// EnvWorker. Run returns an error if it could not finish, or if a check failed.
 func Run(ctx context.Context, out io.Writer) error {
 	return (&demo{out: out, tick: 300 * time.Millisecond, sessionTimeout: 5 * time.Second}).run(ctx)
 }
@@ -105,7 +104,8 @@ func (d *demo) run(ctx context.Context) (err error) {
 		return err
 	}
 	return verify(d.out, facts{d.events, len(d.server.Children(lockPath)), d.began,
-		// The server ends a session on a boundary of its tick, up to two ticks after the timeout; a second for busy machines.
+		// The server ends a session on a boundary of its tick, up to two ticks after the timeout; a
+		// second for busy machines.
 		d.sessionTimeout + 2*d.tick + time.Second})
 }
 
@@ -156,7 +156,8 @@ func (d *demo) scenes(ctx context.Context) error {
 		return err
 	}
 
-	// The session of a holder that is cut off ends at the server, which cannot tell it. It must know by itself.
+	// The session of a holder that is cut off ends on the server, which cannot notify the holder.
+	// It must find out by itself.
 	err = d.scene(ctx, "The holder is cut off: it is notified before the next one is granted",
 		func(g event, p *process) error {
 			d.did(g, cut)
@@ -177,7 +178,7 @@ func (d *demo) scenes(ctx context.Context) error {
 
 	if !canStop {
 		d.title("Left out: a holder that is stopped. This system cannot stop a process")
-	} else if err := d.scene(ctx, "The holder is stopped between look and write: only the token can help",
+	} else if err := d.scene(ctx, "The holder is stopped between check and write: only the token can help",
 		func(g event, p *process) error {
 			if err := d.until(ctx, g, looks, orderDawdle); err != nil {
 				return err
@@ -204,7 +205,8 @@ func (d *demo) scenes(ctx context.Context) error {
 	return nil
 }
 
-// scene waits until a worker holds and the others queue, strikes the holder, waits until another holds, and heals.
+// scene waits until a worker holds and all are queued, strikes the holder, waits until another
+// holds, and heals.
 func (d *demo) scene(ctx context.Context, title string, strike, heal func(g event, p *process) error) error {
 	g, err := d.holder(ctx, "")
 	if err != nil {
@@ -239,7 +241,8 @@ func (d *demo) handOver(ctx context.Context) error {
 	return d.until(ctx, g, releases, orderRelease)
 }
 
-// holder waits until somebody but the worker named holds and has written twice, and returns the grant.
+// holder waits until a worker, but not the one named, holds and has written twice, and returns the
+// grant.
 func (d *demo) holder(ctx context.Context, but string) (g event, err error) {
 	err = d.wait(ctx, "a worker holds and works", func() bool {
 		g = event{}
@@ -259,7 +262,8 @@ func (d *demo) holder(ctx context.Context, but string) (g event, err error) {
 	return g, err
 }
 
-// until gives the orders to the grant's worker, and waits for an event of that hold or, on a busy machine, its loss.
+// until gives the orders to the grant's worker, and waits for an event of that hold or, on a busy
+// machine, its loss.
 func (d *demo) until(ctx context.Context, g event, kind string, orders ...string) error {
 	for _, order := range orders {
 		if _, err := io.WriteString(d.workers[g.Who].stdin, order+"\n"); err != nil {
@@ -273,7 +277,8 @@ func (d *demo) until(ctx context.Context, g event, kind string, orders ...string
 	})
 }
 
-// wait waits until cond, which is called with mu held, says so; it fails as soon as a worker does.
+// wait waits until cond, which is called with mu held, returns true; it fails as soon as a worker
+// does.
 func (d *demo) wait(ctx context.Context, what string, cond func() bool) error {
 	for {
 		d.mu.Lock()
@@ -295,7 +300,7 @@ func (d *demo) wait(ctx context.Context, what string, cond func() bool) error {
 	}
 }
 
-// queued waits until so many are in the queue, the holder among them.
+// queued waits until n are in the queue, the holder among them.
 func (d *demo) queued(ctx context.Context, n int) error {
 	for len(d.server.Children(lockPath)) != n {
 		if err := sleep(ctx, 20*time.Millisecond); err != nil {
@@ -320,22 +325,24 @@ func (d *demo) title(text string) {
 	fmt.Fprintf(d.out, "\n%s\n", text)
 }
 
-// did adds an event of the demo's own, before the demo does it: what follows from it comes after it.
+// did adds an event of the demo itself, before the demo does it, so that the consequences come
+// later.
 func (d *demo) did(g event, kind string) {
 	d.add(event{At: time.Now().Round(0), Who: g.Who, Kind: kind, Token: g.Token})
 }
 
-// add takes an event. A write is one for the resource, which knows nothing of locks and workers: it refuses a token that is
-// smaller than one it has seen. The comparison and the write are one step, and the order of the events is that of the writes.
+// add accepts an event. A write is sent to the resource, which has no notion of locks and workers:
+// it rejects a token smaller than one it has seen. The comparison and the write are one step, so
+// the order of the events is the order of the writes.
 func (d *demo) add(e event) (taken bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	note := ""
 	if e.Kind == writes {
 		if e.Token < d.seen {
-			note = fmt.Sprintf("refuses %d < %d", e.Token, d.seen)
+			note = fmt.Sprintf("rejects %d < %d", e.Token, d.seen)
 			if d.gullible {
-				note = fmt.Sprintf("takes %d < %d", e.Token, d.seen)
+				note = fmt.Sprintf("accepts %d < %d", e.Token, d.seen)
 			} else {
 				e.Kind = refused
 			}
@@ -349,7 +356,6 @@ func (d *demo) add(e event) (taken bool) {
 	return e.Kind != refused
 }
 
-// start starts a worker.
 func (d *demo) start(name string, proxy *zktest.Proxy) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -385,7 +391,7 @@ func (d *demo) start(name string, proxy *zktest.Proxy) error {
 			}
 			taken := d.add(e)
 			if e.Kind == writes {
-				_, _ = fmt.Fprintln(p.stdin, answers[taken]) // it may be gone
+				_, _ = fmt.Fprintln(p.stdin, answers[taken]) // it may have ended
 			}
 		}
 		err := p.cmd.Wait()
@@ -413,7 +419,7 @@ func (d *demo) kill(p *process) error {
 	return nil
 }
 
-// endAll leaves no process and no proxy behind.
+// endAll ends every process and closes every proxy.
 func (d *demo) endAll() {
 	for _, p := range d.workers {
 		_ = d.kill(p) // also one that is stopped

@@ -11,11 +11,11 @@ import (
 type screen struct {
 	w     io.Writer
 	began time.Time
-	lanes map[string]string // what stands in a worker's column while nothing happens to it
-	wrote string            // who wrote to the resource since the last row
+	lanes map[string]string // the text of a worker's column between events
+	wrote string            // the writers to the resource since the last row
 }
 
-// lanes are the columns after an event; one that is not here changes nothing.
+// lanes are the columns after an event; a kind that is missing here changes nothing.
 var lanes = map[string]string{
 	queues: ".", holds: "#", stopped: "-", notified: "", releases: "", killed: "", ends: "", failed: "",
 }
@@ -23,10 +23,10 @@ var lanes = map[string]string{
 func (s *screen) head(sessionTimeout time.Duration) {
 	fmt.Fprintf(s.w, "A ZooKeeper server in this process. When a holder dies, the next one waits\nuntil its session ends, for %v.\n\n", sessionTimeout)
 	fmt.Fprintf(s.w, "%8s%-17s%-17s%-17s%s\n%8s%s\n", "", names[0], names[1], names[2], "the resource", "",
-		"# holds   . waits   - stopped                      A: takes A's write")
+		"# holds   . waits   - stopped                      A: accepts A's write")
 }
 
-// row prints what happened to a worker, and how the others are.
+// row prints an event of one worker, and the state of each other worker.
 func (s *screen) row(at time.Time, who, text, note string) {
 	line := fmt.Sprintf("%5.2fs  ", at.Sub(s.began).Seconds())
 	for _, name := range names {

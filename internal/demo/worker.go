@@ -13,35 +13,36 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// EnvWorker is in the environment of a process that is to call RunWorker.
+// EnvWorker is in the environment of a process that should call RunWorker.
 const EnvWorker = "ZKLOCK_DEMO_WORKER"
 
-// Lines that a worker reads: orders, and answers of the resource.
+// Lines that a worker reads: orders, and replies of the resource.
 const (
 	orderRelease = "release" // end this turn and queue again
-	orderDawdle  = "dawdle"  // at the next write, take long between looking at the lock and writing
+	orderDawdle  = "dawdle"  // at the next write, take long between checking the lock and writing
 	orderFinish  = "finish"  // end
 )
 
-var answers = map[bool]string{true: "taken", false: "refused"}
+var answers = map[bool]string{true: "accepted", false: "rejected"}
 
 const (
 	writeEvery = 150 * time.Millisecond
 	dawdling   = time.Second
 )
 
-// worker is a process of its own: it queues for the lock, and while it holds writes to the resource, until it is told to
-// release. It is written as a careful user of the lock would write it. Its events and writes go to stdout.
+// worker is a process of its own, written as a careful user of the lock would write it: it queues
+// for the lock, and while it holds writes to the resource, until it is ordered to release. It
+// prints its events and writes on stdout.
 type worker struct {
 	Name, Server               string
 	SessionTimeout, LeaderPing time.Duration
-	Deaf                       bool // it does not hear that it lost the lock
+	Deaf                       bool // it ignores the loss of the lock
 
 	orders, answers chan string
 	refused         bool // the last write
 }
 
-// RunWorker runs a worker until it is told to finish, or nobody is there any more to tell it.
+// RunWorker runs a worker until it is ordered to finish, or the demo has ended.
 func RunWorker() error {
 	signal.Ignore(os.Interrupt) // Ctrl-C is for the demo, which ends its workers
 	w := &worker{orders: make(chan string, 8), answers: make(chan string, 1)}
@@ -62,7 +63,7 @@ func RunWorker() error {
 				w.orders <- line
 			}
 		}
-		os.Exit(1) // the demo is gone
+		os.Exit(1) // the demo has ended
 	}()
 
 	connecting, stop := context.WithTimeout(ctx, 10*time.Second)
@@ -96,14 +97,14 @@ func RunWorker() error {
 }
 
 func (w *worker) report(kind string, token int64) {
-	// An error means that nobody reads any more: then stdin has ended, too, and so does the worker.
+	// An error means that the demo no longer reads: then stdin has ended, too, and so does the
+	// worker.
 	_ = json.NewEncoder(os.Stdout).Encode(event{At: time.Now(), Who: w.Name, Kind: kind, Token: token})
 }
 
-// turn works while it holds.
 func (w *worker) turn(ctx context.Context, hold *zklock.Hold) error {
 	release := func(why string) error {
-		w.report(why, hold.Token()) // from here on it is no holder
+		w.report(why, hold.Token()) // from here on it does not hold
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := hold.Release(ctx); why == releases {
@@ -122,8 +123,9 @@ func (w *worker) turn(ctx context.Context, hold *zklock.Hold) error {
 			return release(notified)
 		}
 		if dawdle {
-			// The gap that no client can close: it has looked, and what it does next takes its time. Whatever happens to
-			// the process here, the write goes out after it, with the token of the hold that it had.
+			// The gap that no client can close: it has checked the lock, and its next step takes
+			// time. Whatever happens to the process here, the write is sent after it, with the
+			// token of the hold that it had.
 			dawdle = false
 			until := time.Now().Add(dawdling)
 			w.report(looks, hold.Token())

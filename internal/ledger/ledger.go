@@ -1,5 +1,6 @@
-// Package ledger checks from outside who believes that they hold which lock. Nobody may get a lock while another believes to
-// hold it (I5), and tokens must increase (I1). Readers, whom their nodes' names tell, may hold together, and beside the writer whose token
+// Package ledger checks from outside which clients believe that they hold which lock. No client may
+// get a lock while another believes that it holds it (I5), and tokens must increase (I1). Readers,
+// which the names of their nodes identify, may hold together, and alongside the writer whose token
 // they have. Tests that attack the lock with faults report to it.
 package ledger
 
@@ -11,7 +12,7 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// Hold is what the ledger asks of a *zklock.Hold.
+// Hold is the part of a *zklock.Hold that the ledger uses.
 type Hold interface {
 	Err() error
 	Token() int64
@@ -19,24 +20,26 @@ type Hold interface {
 	Deadline() time.Time
 }
 
-// Ledger hears of each grant after Acquire has returned, and of each end before Release is called. So the belief that it
-// knows of lies within the real one. It is safe for use by several goroutines.
+// Ledger is notified of each grant after Acquire has returned, and of each end before Release is
+// called. So a belief that it records lies within the real one. It is safe for use by several
+// goroutines.
 //
-// An admin may delete a lock node or end a session. That is outside the assumptions of I5: the holder hears of it afterwards.
-// The ledger hears of it beforehand, and excuses those holds and no others.
+// An admin may delete a lock node or end a session. That is outside the assumptions of I5: the
+// holder is notified afterwards. The ledger is notified beforehand, and excuses those holds and no
+// others.
 type Ledger struct {
 	errorf func(format string, args ...any)
 
 	mu struct {
 		sync.Mutex
-		held    map[string]belief    // by lock path: who was granted last, until its end
-		readers map[string][]belief  // by lock path: those granted since the last who holds alone
+		held    map[string]belief    // by lock path: the last grant, until its end
+		readers map[string][]belief  // by lock path: those granted since the last exclusive grant
 		tokens  map[string]int64     // by lock path: the largest granted
-		alone   map[string]int64     // by lock path: the largest granted to one who holds alone
+		alone   map[string]int64     // by lock path: the largest of an exclusive grant
 		latest  map[string]time.Time // by lock path: the last grant
 		deleted map[string]bool      // by node: an admin deletes it
 		killed  map[string]kills     // by client: an admin ends its sessions
-		paused  map[string][]belief  // by client that stands still: the holds of it beside which another was granted
+		paused  map[string][]belief  // by paused client: its holds during which another client was granted
 		grants  int
 	}
 }
@@ -46,10 +49,10 @@ type belief struct {
 	hold   Hold
 }
 
-// kills are what an admin did to a client's ZooKeeper sessions.
+// kills are the ends of a client's ZooKeeper sessions by an admin.
 type kills struct {
 	underWay int
-	before   int64 // nodes with a smaller czxid went with a session that was killed, or before it
+	before   int64 // nodes with a smaller czxid were deleted with a killed session, or before it
 }
 
 // New returns a ledger that reports violations to errorf.
@@ -70,7 +73,7 @@ func (l *Ledger) Granted(lock, client string, h Hold) bool {
 	defer l.mu.Unlock()
 	l.mu.grants++
 	if h.Err() != nil {
-		return false // the holder looks before it acts, and so knows that the lock was lost meanwhile
+		return false // the holder checks before it acts, and so notices that the lock was lost meanwhile
 	}
 	shared, atLeast, others := queue.IsReader(h.Node()), l.mu.tokens[lock]+1, append(slices.Clone(l.mu.readers[lock]), l.mu.held[lock])
 	if shared {
@@ -78,7 +81,7 @@ func (l *Ledger) Granted(lock, client string, h Hold) bool {
 	}
 	if h.Token() < atLeast {
 		if l.excusedLocked(client, h) {
-			return true // it was ahead of the present holder, whose Acquire was the first to return
+			return true // it held before the present holder, whose Acquire returned first
 		}
 		l.errorf("I1: %s: token %d, and not %d or more", lock, h.Token(), atLeast)
 	} else {
@@ -91,7 +94,7 @@ func (l *Ledger) Granted(lock, client string, h Hold) bool {
 				continue
 			}
 			if old.hold.Err() == nil && !l.excusedLocked(old.client, old.hold) { // Err compares the clock
-				l.errorf("I5: %s granted with token %d while the holder of token %d believes, for another %v", lock, h.Token(), old.hold.Token(),
+				l.errorf("I5: %s granted with token %d while the holder of token %d believes that it holds, for another %v", lock, h.Token(), old.hold.Token(),
 					time.Until(old.hold.Deadline()))
 			}
 		}
@@ -106,7 +109,7 @@ func (l *Ledger) Granted(lock, client string, h Hold) bool {
 	return true
 }
 
-// Ended says that the holder does not believe any more.
+// Ended records that the holder no longer believes.
 func (l *Ledger) Ended(lock string, h Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,15 +119,15 @@ func (l *Ledger) Ended(lock string, h Hold) {
 	l.mu.readers[lock] = slices.DeleteFunc(l.mu.readers[lock], func(b belief) bool { return b.hold == h })
 }
 
-// Deleting says that an admin is about to delete a lock node.
+// Deleting records that an admin is about to delete a lock node.
 func (l *Ledger) Deleting(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.deleted[node] = true
 }
 
-// Killing says that an admin is about to end the client's ZooKeeper session. It returns a function: call that when the session
-// has ended, with a zxid that the servers gave afterwards.
+// Killing records that an admin is about to end the client's ZooKeeper session. It returns a
+// function: call that when the session has ended, with a zxid that the servers assigned afterwards.
 func (l *Ledger) Killing(client string) (killed func(zxid int64)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,9 +144,10 @@ func (l *Ledger) Killing(client string) (killed func(zxid int64)) {
 	}
 }
 
-// Pausing says that a client stands still, its clock too: it does not act on what it holds. When it goes on, and before it hears
-// anything, call what Pausing returns. That takes the first look (F18): if another was granted meanwhile, the hold must show its loss.
-// It returns how many did.
+// Pausing records that a client is paused, and its clock, too: it does not act on its holds. When
+// the client continues, and before it receives anything, call the returned function. That makes the
+// first check (F18): if another client was granted meanwhile, the hold must show its loss. It
+// returns how many did.
 func (l *Ledger) Pausing(client string) (resumed func() (firstLooks int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +162,7 @@ func (l *Ledger) Pausing(client string) (resumed func() (firstLooks int)) {
 			case old.hold.Err() != nil:
 				firstLooks++
 			case !l.excusedLocked(old.client, old.hold):
-				l.errorf("I5: %s stood still and believes in token %d, for another %v, although another was granted meanwhile", client, old.hold.Token(),
+				l.errorf("I5: %s was paused and believes in token %d, for another %v, although another was granted meanwhile", client, old.hold.Token(),
 					time.Until(old.hold.Deadline()))
 			}
 		}
@@ -171,14 +175,14 @@ func (l *Ledger) excusedLocked(client string, h Hold) bool {
 	return k.underWay > 0 || h.Token() < k.before || l.mu.deleted[h.Node()]
 }
 
-// Grants returns how many grants it was told of.
+// Grants returns the number of grants.
 func (l *Ledger) Grants() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.grants
 }
 
-// Latest returns when the lock was last granted; the zero time if it never was.
+// Latest returns when the lock was last granted, or the zero time.
 func (l *Ledger) Latest(lock string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

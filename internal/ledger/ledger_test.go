@@ -164,14 +164,14 @@ func TestLedger(t *testing.T) {
 			resumed := l.Pausing("a")
 			l.Granted("/job", "b", nine)
 			resumed()
-		}, "I5: a stood still"},
+		}, "I5: a was paused"},
 		{"a reader that is not told at the first look", func(l *ledger.Ledger, five, nine *hold) {
 			five.reads = true
 			l.Granted("/job", "a", five)
 			resumed := l.Pausing("a")
 			l.Granted("/job", "b", nine)
 			resumed()
-		}, "I5: a stood still"},
+		}, "I5: a was paused"},
 		{"its node was deleted by an admin during the pause", func(l *ledger.Ledger, five, nine *hold) {
 			l.Granted("/job", "a", five)
 			resumed := l.Pausing("a")

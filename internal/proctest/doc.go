@@ -1,3 +1,3 @@
-// Package proctest has what tests of processes share, those of the command and those of its supervisor: a process whose output is
-// collected, and jobs that write down when they run, and under which token.
+// Package proctest has helpers for tests of processes, which the command and its supervisor share:
+// a process whose output is collected, and jobs that record when they run, and under which token.
 package proctest

@@ -18,15 +18,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Patience is how long a test waits for what has to come, on a machine that may be busy.
+// Patience is how long a test waits for an expected event, on a machine that may be busy.
 const Patience = 20 * time.Second
 
-// EnvJob makes a test binary a TickingJob to run under a lock.
+// EnvJob has a test binary run as a TickingJob under a lock.
 const EnvJob = "ZKLOCK_TEST_JOB"
 
-// TickingJob appends a line to a file every few milliseconds, for ever: when, under which token, and what happened.
+// TickingJob appends a line to a file every few milliseconds until it is killed: the time, the
+// token, and an event.
 //
-//	job FILE [stubborn]      a stubborn one survives SIGTERM, and says so
+//	job FILE [stubborn]      a stubborn one survives SIGTERM, and records it
 func TickingJob(args []string) {
 	f, err := os.OpenFile(args[0], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -51,15 +52,16 @@ func TickingJob(args []string) {
 	}
 }
 
-// Main runs the tests of a package that starts processes, or the TickingJob that this binary is to be. The tests have a directory in which
-// every user may run programs; before and after are what the package does there.
+// Main runs the tests of a package that starts processes, or a TickingJob. The tests have a
+// directory in which every user may run programs; before and after are the package's own setup and
+// cleanup.
 func Main(m *testing.M, before func(dir string), after func(), ignored ...goleak.Option) {
 	if os.Getenv(EnvJob) != "" {
 		TickingJob(os.Args[1:])
 		return
 	}
 	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
-		if signal.Ignored(sig) { // as under nohup, and whoever starts here would inherit it
+		if signal.Ignored(sig) { // as under nohup, and processes started here would inherit it
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
@@ -85,7 +87,7 @@ func Main(m *testing.M, before func(dir string), after func(), ignored ...goleak
 	}())
 }
 
-// Line is one that a ticking job wrote.
+// Line is a line of a ticking job.
 type Line struct {
 	At    time.Time
 	Token int64
@@ -93,7 +95,7 @@ type Line struct {
 	What  string
 }
 
-// ReadLines returns the lines in a file, none if it is not there.
+// ReadLines returns the lines in a file, none if it does not exist.
 func ReadLines(t testing.TB, file string) []Line {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -124,8 +126,9 @@ type Proc struct {
 	done           chan struct{}
 }
 
-// Output is a file that processes write to, for as long as any of them lives. Reading a pipe would end soon after the
-// first of them has ended, and on a busy machine too soon to hear what the guardian says of that.
+// Output is a file that processes write to, for as long as any of them lives. Reading a pipe would
+// end soon after the end of the first of them, and on a busy machine too soon for the guardian's
+// message about it.
 type Output struct{ *os.File }
 
 func newOutput(t testing.TB) Output {
@@ -136,7 +139,7 @@ func newOutput(t testing.TB) Output {
 	return Output{f}
 }
 
-// String is what was written so far.
+// String returns the output so far.
 func (o Output) String() string {
 	b, err := os.ReadFile(o.Name())
 	if err != nil {
@@ -185,7 +188,7 @@ func (p *Proc) Wait() int {
 	return ws.ExitStatus()
 }
 
-// Signal sends it a signal.
+// Signal sends the process a signal.
 func (p *Proc) Signal(s syscall.Signal) {
 	p.t.Helper()
 	require.NoError(p.t, p.Cmd.Process.Signal(s))
@@ -200,13 +203,13 @@ func Eventually(t testing.TB, what string, cond func() bool) {
 	deadline := time.Now().Add(Patience)
 	for !cond() {
 		if time.Now().After(deadline) {
-			require.FailNow(t, "in vain waited until "+what)
+			require.FailNow(t, "waited in vain until "+what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// Prints waits until it has printed this.
+// Prints waits until the process has printed this.
 func (p *Proc) Prints(s string) {
 	p.t.Helper()
 	Eventually(p.t, fmt.Sprintf("%s prints %q", p.Cmd, s), func() bool {
@@ -214,10 +217,11 @@ func (p *Proc) Prints(s string) {
 	})
 }
 
-// Gone says whether a process has ended.
+// Gone reports whether a process has ended.
 func Gone(pid int) bool { return syscall.Kill(pid, 0) != nil || State(pid) == "Z" }
 
-// State is the state of a process as Linux has it: T if it is stopped, Z if it has ended; nothing if it cannot be seen.
+// State returns the state of a process on Linux: T if it is stopped, Z if it has ended; nothing if
+// it cannot be seen.
 func State(pid int) string {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(stat), ") ")
@@ -228,7 +232,7 @@ func State(pid int) string {
 // Family is a command with a child and a grandchild in its group; all three tick into $1.
 const Family = `sh -c '"$0" "$1" & "$0" "$1" & wait' "$0" "$1" & "$0" "$1"`
 
-// PIDs are those that a token's job wrote.
+// PIDs returns the processes that wrote lines of a token, or of any token if it is 0.
 func PIDs(ls []Line, token int64) map[int]bool {
 	m := make(map[int]bool)
 	for _, l := range ls {
@@ -253,7 +257,8 @@ func WaitForFamily(t testing.TB, log string, after int64) (token int64) {
 	return token
 }
 
-// RequireNoOverlap checks the order of the lines in the file, which is that of the writes.
+// RequireNoOverlap checks that no line has a smaller token than the line before: the order of the
+// lines is the order of the writes.
 func RequireNoOverlap(t testing.TB, ls []Line) {
 	t.Helper()
 	var token int64
@@ -268,7 +273,7 @@ func RequireAllGone(t testing.TB, who map[int]bool) {
 	t.Helper()
 	require.NotEmpty(t, who)
 	for pid := range who {
-		Eventually(t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return Gone(pid) })
+		Eventually(t, "process "+strconv.Itoa(pid)+" has ended", func() bool { return Gone(pid) })
 	}
 }
 
@@ -282,8 +287,9 @@ func ChildOf(t testing.TB, parent int) int {
 	return pid
 }
 
-// RequireInTime checks that a job wrote its last line before the latest possible deadline of a hold with this timeout, if nothing was
-// answered that was sent after the silence began, and logs by how much.
+// RequireInTime checks that a job wrote its last line before the latest possible deadline of a hold
+// with this timeout, provided that no request sent after the silence began got a reply. It logs by
+// how much.
 func RequireInTime(t testing.TB, ls []Line, token int64, silence time.Time, timeout time.Duration) {
 	t.Helper()
 	var last Line
@@ -297,7 +303,7 @@ func RequireInTime(t testing.TB, ls []Line, token int64, silence time.Time, time
 	require.Positive(t, early)
 }
 
-// Whats are the last words of lines.
+// Whats returns the last words of lines.
 func Whats(ls []Line) (w []string) {
 	for _, l := range ls {
 		w = append(w, l.What)

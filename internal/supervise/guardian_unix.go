@@ -7,18 +7,20 @@ package supervise
 //	zklock ──socket pair── guardian ──┬─ (its own process group)
 //	                                  └─ command ── children   (a group that the command leads)
 //
-// The guardian kills all that came from the command when the socket says that zklock is gone. It also kills it, by the clock, at
-// the limits, if zklock has not moved them: because the deadline did not move, or because zklock is stopped or hangs. (A
-// parent-death signal would do neither: it follows threads, and reaches no grandchild.) If zklock was killed, and nothing that came
-// from the command is left, the guardian carries out zklock's will: the program says what that is.
+// The guardian kills everything that came from the command when the socket shows that zklock has
+// ended. It also does so, by the clock, at the limits, if zklock has not moved them: because the
+// deadline did not move, or because zklock is stopped or hangs. (A parent-death signal would do
+// neither: it follows threads, and reaches no grandchild.) If zklock was killed, and nothing that
+// came from the command is left, the guardian carries out zklock's will, which the program defines.
 //
-// The kernel can give a process group's number to another group when all members are gone and the leader has been reaped. So
-// the guardian, as the parent, does not reap before zklock has said that it will send no more signals, and sends none
-// itself after that: every kill(-pgid) in either process hits this group or nothing. The guardian is in a group of its own:
-// neither a terminal nor a `kill -9 -pgid` meant for the command or for zklock's job reaches it. If somebody stops it, an alarm
-// continues it at its limits.
+// The kernel can give a process group's number to another group when all members have ended and the
+// leader has been reaped. So the guardian, as the parent, does not reap before zklock has announced
+// that it will send no more signals, and sends none itself after that: every kill(-pgid) in either
+// process hits this group or nothing. The guardian is in a group of its own: neither a terminal nor
+// a `kill -9 -pgid` meant for the command or for zklock's job reaches it. If another process stops
+// it, an alarm continues it at its limits.
 //
-// Nothing keeps it from its work: it prints beside it, and has its threads before the command starts.
+// Nothing delays it: a goroutine prints for it, and its threads exist before the command starts.
 
 import (
 	"fmt"
@@ -33,15 +35,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The arguments of zklock's own re-executions. They are no commands: see Reexecuted.
+// The arguments of zklock's own re-executions. They are not commands: see Reexecuted.
 const (
 	guardianArg = "__guardian" // DESCRIPTOR
 	execArg     = "__exec"     // DESCRIPTOR PROGRAM ARGV...
 )
 
-// Reexecuted runs what this process was re-executed for, and returns its exit code. A program that supervises calls it first. ok says
-// whether it was re-executed by a Runner: otherwise there is nothing to do. The guardian says on out what happens, and calls died when the
-// process that it guards was killed, and nothing of the command is left: with that process's Job.Will, and since when it is gone.
+// Reexecuted runs the task for which this process was re-executed, and returns its exit code. A
+// program that supervises calls it first. ok is false if no Runner has re-executed the process. The
+// guardian reports its actions on out. It calls died when the process that it guards was killed and
+// nothing of the command is left, with that process's Job.Will and the time of its end.
 func Reexecuted(args []string, out func() Output, died func(will []byte, since Moment)) (code int, ok bool) {
 	switch {
 	case len(args) == 3 && args[1] == guardianArg:
@@ -52,8 +55,8 @@ func Reexecuted(args []string, out func() Output, died func(will []byte, since M
 	return 0, false
 }
 
-// self is how to execute this binary again, also after it was replaced by an upgrade, and its first argument then: without /proc
-// it tells the guardian where the binary is.
+// self returns how to execute this binary again, even after an upgrade has replaced it, and its
+// first argument then: without /proc, that is where the guardian finds the binary.
 func self() (exe, name string, err error) {
 	if runtime.GOOS == "linux" {
 		const exe = "/proc/self/exe"
@@ -67,25 +70,27 @@ func self() (exe, name string, err error) {
 	return exe, exe, err
 }
 
-// A parent-death signal is a thread's, and a new thread has none: the exec has to come from the first thread.
+// A parent-death signal belongs to a thread, and a new thread has none: the exec has to come from
+// the first thread.
 func init() {
 	if len(os.Args) > 1 && os.Args[1] == execArg {
 		runtime.LockOSThread()
 	}
 }
 
-// execMain becomes the command. It runs first in the command's process. The guardian ignores SIGTTOU: it is in the background,
-// and may write to the terminal. An ignored signal stays ignored over an exec. So execMain gives SIGTTOU its default back: a
-// handler that is set before the exec does that.
+// execMain becomes the command. It runs first in the command's process. The guardian ignores
+// SIGTTOU, because it is in the background and may write to the terminal. An ignored signal stays
+// ignored over an exec, so execMain restores SIGTTOU's default: a handler that is set before the
+// exec does that.
 //
-// It waits at its gate until zklock knows the group. The command must not run before that: if the guardian were killed then,
-// nobody would know what to end.
+// It waits at its gate until zklock knows the group. The command must not run before that: if the
+// guardian were killed then, no process could end it.
 func execMain(descriptor, program string, argv []string) int {
 	gate, err := strconv.Atoi(descriptor)
 	if err != nil {
 		return ExitFailed
 	}
-	unix.CloseOnExec(gate) // its end says that the command runs
+	unix.CloseOnExec(gate) // its end of file shows that the command runs
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU)
 	word := make([]byte, 1)
 	n, err := unix.Read(gate, word)
@@ -93,7 +98,7 @@ func execMain(descriptor, program string, argv []string) int {
 		n, err = unix.Read(gate, word)
 	}
 	if n != 1 {
-		return ExitFailed // the guardian is gone
+		return ExitFailed // the guardian has ended
 	}
 	err = syscall.Exec(program, argv, os.Environ())
 	if err == syscall.ENOEXEC { // a script without a #! line, as execvp has it
@@ -118,20 +123,20 @@ type guardian struct {
 
 	pgid      int
 	kin       kin
-	gate      *os.File // where what becomes the command waits for a byte
+	gate      *os.File // where the process that becomes the command waits for a byte
 	lim       limits
 	going     bool   // the command may run: the limits count
 	ending    bool   // SIGTERM was sent: the limits do not move any more
 	killed    Moment // when SIGKILL was sent first; 0 if not
 	exited    bool   // the leader, which has not been reaped
-	parted    Moment // until when what it left running may end by itself
-	named     bool   // zklock was told what it left running
-	told      bool   // zklock was told that all should have ended
+	parted    Moment // until when the processes that it left running may end by themselves
+	named     bool   // zklock was notified of the processes that it left running
+	told      bool   // zklock was notified that all should have ended
 	free      bool   // its number may be given back: zklock sends no more signals
 	rests     bool   // zklock stopped because the leader did
-	orphan    bool   // zklock is gone
+	orphan    bool   // zklock has ended
 	since     Moment // when that was noticed
-	despaired bool   // said that something does not die
+	despaired bool   // reported that a process survives SIGKILL
 }
 
 func guardianMain(descriptor string, out func() Output, died func([]byte, Moment)) int {
@@ -146,8 +151,9 @@ func guardianMain(descriptor string, out func() Output, died func([]byte, Moment
 		fmt.Fprintf(g.out, "zklock: guardian: %v\n", err)
 		return ExitFailed
 	}
-	// Nothing but SIGKILL and SIGSTOP stands between this process and its task. Handlers, unlike ignoring, do not pass
-	// to the command; SIGHUP and SIGINT that were ignored before zklock, by nohup say, do.
+	// Only SIGKILL and SIGSTOP keep this process from its task. The command does not inherit
+	// handlers, but it does inherit ignored signals: SIGHUP and SIGINT that were ignored before
+	// zklock, for example by nohup.
 	unread := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
@@ -173,7 +179,7 @@ func guardianMain(descriptor string, out func() Output, died func([]byte, Moment
 			}
 		}
 	}
-	// The lock is held until zklock has released it. Then zklock kills us.
+	// The lock is held until zklock has released it. Then zklock kills this process.
 	for !g.orphan {
 		o, ok := <-g.wire.in
 		g.take(o, ok)
@@ -182,7 +188,6 @@ func guardianMain(descriptor string, out func() Output, died func([]byte, Moment
 	return 0
 }
 
-// awaitStart returns true when the start order has come, false when zklock is gone.
 func (g *guardian) awaitStart() bool {
 	for !g.orphan {
 		o, ok := <-g.wire.in
@@ -213,8 +218,9 @@ func (g *guardian) launch() error {
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	}
-	// If somebody kills the guardian alone, Linux kills the command, and zklock kills the rest. The kernel sends that signal when
-	// the thread that forked ends, so the thread has to last.
+	// If another process kills only the guardian, Linux kills the command, and zklock kills the
+	// rest. The kernel sends that signal when the thread that forked ends, so the thread has to
+	// last.
 	runtime.LockOSThread()
 	dieWithParent(attr.Sys)
 	argv := append([]string{name, execArg, strconv.Itoa(gate[1]), string(g.start.Program)}, g.start.Argv.strings()...)
@@ -228,13 +234,14 @@ func (g *guardian) launch() error {
 	if becomeSubreaper() {
 		g.kin.below = newDescendants(g.pgid, g.start.Leftovers == LeaveThem)
 	}
-	// The streams are the command's: a reader of its output should see the end of file when the command ends.
+	// The streams are the command's: a reader of its output should see the end of file when the
+	// command ends.
 	_ = os.Stdin.Close()
 	_ = os.Stdout.Close()
 	return nil
 }
 
-// watch looks after the command until it is reaped, and nothing that came from it is left.
+// watch supervises the command until it is reaped, and nothing that came from it is left.
 func (g *guardian) watch() {
 	for {
 		g.look()
@@ -263,7 +270,7 @@ func (g *guardian) take(o order, ok bool) {
 		g.will = o.Will
 	case o.Go != nil:
 		g.lim, g.going = *o.Go, true
-		if Now() < g.lim.Term { // or this process was stopped meanwhile; look ends what waits
+		if Now() < g.lim.Term { // otherwise this process was stopped meanwhile, and look ends the waiting process
 			g.open()
 		}
 	case o.Limits != nil && !g.ending:
@@ -280,21 +287,21 @@ func (g *guardian) take(o order, ok bool) {
 	}
 }
 
-// open lets what was started become the command, and says when it has.
+// open lets the started process become the command, and reports when it has.
 func (g *guardian) open() {
 	if _, err := g.gate.Write([]byte{1}); err != nil {
-		return // it has ended, which look sees
+		return // it has ended, which look notices
 	}
 	go func() {
-		_, _ = g.gate.Read(make([]byte, 1)) // until the end of file, which the exec brings, or the end of the process
+		_, _ = g.gate.Read(make([]byte, 1)) // until the end of file, by the exec or the end of the process
 		g.wire.send(report{Running: true})
 	}()
 }
 
-// look acts on what the clock and the process table say.
+// look acts on the clock and the process table.
 func (g *guardian) look() {
 	n := Now()
-	// A SIGCONT, or a signal that ends the command, may come just before zklock stops.
+	// A SIGCONT, or a signal that ends the command, may arrive just before zklock stops.
 	if g.rests && !isStopped(g.pgid) && isStopped(g.will.Process) {
 		_ = unix.Kill(g.will.Process, unix.SIGCONT)
 	}
@@ -305,13 +312,13 @@ func (g *guardian) look() {
 		}
 	}
 	if g.exited && !g.told {
-		// What the leader left running does not outlive the lock either.
+		// Processes that the leader left running do not outlive the lock either.
 		switch {
 		case !g.kin.left():
 			if g.kin.below == nil {
 				g.kin.kill() // processes that we cannot see
 			}
-			// From here on the number may be another group's: that was our last signal.
+			// From here on the number may belong to another group: that was our last signal.
 			g.told = true
 			g.wire.send(report{Ended: true})
 		case g.ending, n < g.parted:
@@ -331,23 +338,24 @@ func (g *guardian) look() {
 		g.terminate()
 	}
 	if n >= g.lim.Kill {
-		g.kill() // and again, at every look: something may have kept a process from being seen
+		g.kill() // and again, at every look: a process may have been invisible
 		g.despair(n)
 	}
 }
 
-// nameLeft tells zklock, once, what the leader left running, and what is done about it.
+// nameLeft reports to zklock, once, the processes that the leader left running, and the action that
+// follows.
 func (g *guardian) nameLeft(what string) {
 	if g.named {
 		return
 	}
 	if names := g.kin.names(); names != "" {
 		g.named = true
-		g.wire.send(report{Left: what + " what the command left running: " + names})
+		g.wire.send(report{Left: what + " processes that the command left running: " + names})
 	}
 }
 
-// lookAtLeader notices what became of the command itself.
+// lookAtLeader checks whether the command itself has ended or stopped.
 func (g *guardian) lookAtLeader() {
 	st, err := stateOf(g.pgid)
 	if err != nil {
@@ -361,17 +369,19 @@ func (g *guardian) lookAtLeader() {
 	}
 }
 
-// leaveSession has the kernel see the command's group as it sees zklock's: as orphaned, with nobody who could continue it. Such
-// a group is not stopped by the terminal, and its read from the background fails. What keeps the command's from being one is
-// its parent, of another group of the same session: us. (The leader of a group cannot leave its session.)
+// leaveSession makes the kernel treat the command's group as orphaned, like zklock's: no process
+// could continue it. The terminal does not stop such a group, and its read from the background
+// fails. Until then the group is not orphaned, because its parent, the guardian, is in another
+// group of the same session. (The leader of a group cannot leave its session.)
 func (g *guardian) leaveSession() {
 	_ = unix.Setpgid(0, g.start.Group)
 	_, _ = unix.Setsid()
 	_ = unix.Kill(-g.pgid, unix.SIGCONT)
 }
 
-// nap is how long to wait for news: not beyond the next limit, and not so long that a limit would be missed by much
-// after a suspend, which timers do not count. It sets the alarm for the limit.
+// nap returns how long to wait for news: not beyond the next limit, and not so long that a limit
+// would be missed by much after a suspend, which timers do not count. It sets the alarm for the
+// limit.
 func (g *guardian) nap() time.Duration {
 	const longest, busy = 250 * time.Millisecond, 10 * time.Millisecond
 	next := g.lim.Term
@@ -391,7 +401,7 @@ func (g *guardian) nap() time.Duration {
 	return min(max(next.Sub(Now()), 0), longest)
 }
 
-// terminate asks all to end.
+// terminate asks all processes to end.
 func (g *guardian) terminate() {
 	g.ending = true
 	g.kin.terminate()
@@ -403,18 +413,18 @@ func (g *guardian) kill() {
 		g.killed = Now()
 	}
 	g.kin.kill()
-	_ = unix.Kill(-g.pgid, unix.SIGKILL) // in case /proc, which shows the rest, has gone
+	_ = unix.Kill(-g.pgid, unix.SIGKILL) // in case /proc, which shows the rest, was unmounted
 }
 
-// despair says, once, that a process lives on in spite of SIGKILL.
+// despair reports, once, that a process survives SIGKILL.
 func (g *guardian) despair(n Moment) {
 	if !g.despaired && n.Sub(g.killed) >= 5*time.Second {
 		g.despaired = true
-		fmt.Fprintf(g.out, "zklock: %s: what runs under the lock does not die of SIGKILL: it waits for a device, or belongs to another user\n", g.start.Name)
+		fmt.Fprintf(g.out, "zklock: %s: a process under the lock survives SIGKILL: it waits for a device, or belongs to another user\n", g.start.Name)
 	}
 }
 
-// abandoned ends all at once: nobody moves the limits any more.
+// abandoned ends everything at once, because no process moves the limits any more.
 func (g *guardian) abandoned() {
 	g.orphan, g.since = true, Now()
 	g.wire.in = nil // closed; a nil channel never has news
@@ -427,7 +437,8 @@ func (g *guardian) abandoned() {
 	fmt.Fprintf(g.out, "zklock: %s: zklock itself was killed; killed the command\n", g.start.Name)
 }
 
-// reap gives the leader's process id back, waits until nothing is left, and reports the command's status.
+// reap reaps the leader, which frees its process id, waits until nothing is left, and reports the
+// command's status.
 func (g *guardian) reap() {
 	var ws unix.WaitStatus
 	_, err := unix.Wait4(g.pgid, &ws, 0, nil)
@@ -447,19 +458,19 @@ func (g *guardian) reap() {
 	}
 }
 
-// carryOut carries out the will of a zklock that was killed. It is called when nothing of the command's group is alive.
+// carryOut carries out the will of a zklock that was killed. It is called when the command's group
+// has no living process.
 func (g *guardian) carryOut() {
 	if g.will == nil || len(g.will.Data) == 0 {
 		return
 	}
-	// The end of file is not enough: perhaps zklock is done with us, and about to kill us.
+	// The end of file is not enough: zklock may be done with us, and about to kill us.
 	for unix.Getppid() == g.will.Process {
 		time.Sleep(5 * time.Millisecond)
 	}
 	g.died(g.will.Data, g.since)
 }
 
-// leaderState says what has become of a process.
 type leaderState struct {
 	exited  bool
 	stopped syscall.Signal // by which signal it was stopped since the last look; 0 if it was not

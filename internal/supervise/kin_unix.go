@@ -2,7 +2,8 @@
 
 package supervise
 
-// All that came from the command: its process group, and what left that, where the system lets this process see it.
+// Everything that came from the command: its process group, and the processes that left it, where
+// the system shows them to this process.
 
 import (
 	"runtime"
@@ -13,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kin is what came from the command.
 type kin struct {
 	group int         // of the command, which leads it
-	below descendants // nil: only the group can be seen to
+	below descendants // nil: only the group can be ended
 }
 
-// descendants are all processes below this one. The tree of Linux has them; see there in which order it ends them.
+// descendants are all processes below this one. On Linux, tree implements it and documents the
+// order in which it ends them.
 type descendants interface {
-	terminate(group int) // SIGTERM to what is not in the group
-	kill(group int)      // SIGKILL to all that is there, and to what that starts meanwhile; most of it is in the group
-	left() bool          // something is there; it reaps what has ended
-	gone() bool          // nothing is there, seen or not. This process has no other child
-	names() []string     // of what is there
+	terminate(group int) // SIGTERM to all processes outside the group
+	kill(group int)      // SIGKILL to all, and to processes that they start meanwhile; most are in the group
+	left() bool          // a process is left; it reaps those that have ended
+	gone() bool          // nothing is left, seen or not. This process has no other child
+	names() []string     // of the processes that are left
 	reap()
 }
 
-// terminate asks all to end. A stopped process could not hear it.
+// terminate asks all processes to end. A stopped process has to be continued for that.
 func (k kin) terminate() {
 	_ = unix.Kill(-k.group, unix.SIGTERM)
 	_ = unix.Kill(-k.group, unix.SIGCONT)
@@ -38,7 +39,7 @@ func (k kin) terminate() {
 	}
 }
 
-// kill kills all. Some may need a moment to end, and what cannot be killed does not.
+// kill kills all processes. Some may need a moment to end, and some cannot be killed.
 func (k kin) kill() {
 	if k.below != nil {
 		k.below.kill(k.group)
@@ -47,7 +48,7 @@ func (k kin) kill() {
 	}
 }
 
-// left says whether anything but the leader is left; of a group, whether anything of it can be seen.
+// left reports whether any process but the leader is left; of a group, whether any can be seen.
 func (k kin) left() bool {
 	if k.below != nil {
 		return k.below.left()
@@ -70,8 +71,9 @@ func (k kin) reap() {
 	}
 }
 
-// gone says whether nothing is left when the leader has been reaped. The kernel says whether a group has members, even those that
-// we may neither see nor signal. Zombies count as members. If we see all, we see ourselves that only zombies are left.
+// gone reports whether nothing is left when the leader has been reaped. The kernel shows whether a
+// group has members, even those that we may neither see nor signal. Zombies count as members. If we
+// see all members, we check ourselves that only zombies are left.
 func (k kin) gone() bool {
 	if k.below != nil {
 		return k.below.gone()
@@ -83,8 +85,8 @@ func (k kin) gone() bool {
 	return names == nil && all
 }
 
-// startThreads starts the threads that this process needs. When the processes are at their limit, which is one for threads too, Go
-// could start none, and would end the process. A thread that has nothing to do is kept for later.
+// startThreads starts the threads that this process needs. At the limit of processes, which counts
+// threads too, Go could start none, and would end the process. Go keeps idle threads for later.
 func startThreads() {
 	const running, blocked = 2, 6 // in Go code; in system calls
 	runtime.GOMAXPROCS(min(running, runtime.GOMAXPROCS(0)))
@@ -103,5 +105,6 @@ func startThreads() {
 	close(done)
 }
 
-// parting is the time in which what the command left running may end by itself: a reader of its output, say.
+// parting is the time in which processes that the command left running, for example a reader of its
+// output, may end by themselves.
 const parting = 100 * time.Millisecond

@@ -4,8 +4,8 @@ package supervise
 
 import "time"
 
-// Moment is a point on a clock that all processes of the host share and that counts the time in system suspend: see
-// Now in clock_*.go.
+// Moment is a point on a clock that all processes of the host share and that includes system
+// suspend: see Now in clock_*.go.
 type Moment time.Duration
 
 // Add returns the moment d later.
@@ -14,11 +14,11 @@ func (m Moment) Add(d time.Duration) Moment { return m + Moment(d) }
 // Sub returns the time from n to m.
 func (m Moment) Sub(n Moment) time.Duration { return time.Duration(m - n) }
 
-// limits says until when the command may run: at Term its group gets SIGTERM, at Kill SIGKILL. They move ahead with
-// each heartbeat, until Term has come.
+// limits are the times until which the command may run: at Term its group gets SIGTERM, at Kill
+// SIGKILL. Each heartbeat makes them later, until Term has come.
 type limits struct{ Term, Kill Moment }
 
-// Plan says how the limits follow from the hold's deadline.
+// Plan defines how the limits follow from the hold's deadline.
 //
 //	now ──────────────────────────────────▶ Deadline
 //	          Term ──────── Kill ────────▶ Deadline
@@ -29,7 +29,6 @@ type Plan struct {
 	Poll      time.Duration // how often the Deadline is read again
 }
 
-// until returns the limits for a hold with this deadline.
 func (p Plan) until(deadline Moment) limits {
 	kill := deadline.Add(-p.Margin)
 	return limits{Term: kill.Add(-p.KillAfter), Kill: kill}

@@ -211,7 +211,7 @@ func TestLeftovers_End_AllIsEndedAndNamed(t *testing.T) {
 	t.Cleanup(func() { killCensus(l.path) })
 	require.Equal(t, 3, p.Wait())
 	require.Empty(t, census(l.path))
-	require.Regexp(t, `: ending what the command left running: (\d+ (sleep|timeout|tail)(, )?){3}\n`, p.Stderr.String())
+	require.Regexp(t, `: ending processes that the command left running: (\d+ (sleep|timeout|tail)(, )?){3}\n`, p.Stderr.String())
 }
 
 // What moves up to the guardian during its look at what to ask is asked like the rest. Here the first process that is asked kills the
@@ -323,7 +323,7 @@ func TestLeftovers_Wait_LockIsHeldAsLong(t *testing.T) {
 			l, stop := newLocker(t), filepath.Join(t.TempDir(), "stop")
 			p := l.run(t, nil, "--leftovers", "wait", "--", "sh", "-c", `setsid sh -c 'until [ -e "$0" ]; do sleep 0.02; done' "$0" & exit 3`, stop)
 			t.Cleanup(func() { killCensus(l.path) })
-			p.Prints("waiting for what the command left running: ")
+			p.Prints("waiting for processes that the command left running: ")
 			require.Never(t, func() bool { return len(census(l.path)) == 0 }, 300*time.Millisecond, 50*time.Millisecond)
 			require.Equal(t, 1, l.queued())
 			row.end(t, p, l, stop)
@@ -398,7 +398,7 @@ func TestOutlives_NoProc_GroupIsEnded(t *testing.T) {
 	}, "--", "sh", "-c", `sleep 1000 & setsid sh -c 'echo >"$0/left"; exec sleep 1000' "$0" & until [ -e "$0/left" ]; do sleep 0.01; done; exit 3`, dir)
 	t.Cleanup(func() { killCensus(l.path) })
 	p.Prints("ended: 3")
-	require.Contains(t, p.Stderr.String(), "what leaves the command's process group is not ended")
+	require.Contains(t, p.Stderr.String(), "processes that leave the command's process group are not ended")
 	require.Len(t, census(l.path), 1)
 	require.NoError(t, end.Close()) // with the shell all ends
 	p.Wait()

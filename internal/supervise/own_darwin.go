@@ -1,6 +1,6 @@
 package supervise
 
-// What zklock does to itself by a signal: it stops, or ends, as the command did. Here that goes through the Go runtime.
+// How zklock stops or ends by a signal, as the command did. On macOS that involves the Go runtime.
 
 import (
 	"os"
@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopSelf stops zklock. If group is set, the signal goes to all of our process group. zklock itself stops by SIGSTOP, because
-// SIGTSTP cannot stop a Go program that has ever handled it. It returns when zklock was continued.
+// stopSelf stops zklock. If group is set, our whole process group gets the signal. zklock itself
+// stops by SIGSTOP, because SIGTSTP cannot stop a Go program that has ever handled it. It returns
+// when zklock was continued.
 func stopSelf(sig syscall.Signal, group bool) {
 	cont := make(chan os.Signal, 1)
 	signal.Notify(cont, syscall.SIGCONT)
@@ -27,7 +28,8 @@ func stopSelf(sig syscall.Signal, group bool) {
 	}
 }
 
-// DieOf ends zklock by the signal that ended the command. It returns after a signal that the Go runtime answers in another way.
+// DieOf ends zklock by the signal that ended the command. It returns after a signal that the Go
+// runtime handles in another way.
 func DieOf(sig syscall.Signal, group bool) {
 	if group {
 		toOthers(sig)
@@ -36,11 +38,11 @@ func DieOf(sig syscall.Signal, group bool) {
 	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL:
 		signal.Reset(sig)
 		_ = unix.Kill(unix.Getpid(), sig)
-		time.Sleep(time.Second) // it may be another thread that takes it
+		time.Sleep(time.Second) // another thread may get it
 	}
 }
 
-// toOthers sends the signal to our process group, and takes no notice of it itself.
+// toOthers sends the signal to our process group, and ignores it itself.
 func toOthers(sig syscall.Signal) {
 	if signal.Ignored(sig) {
 		_ = unix.Kill(0, sig)

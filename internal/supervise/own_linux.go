@@ -1,6 +1,6 @@
 package supervise
 
-// What zklock does to itself by a signal: it stops, or ends, as the command did.
+// How zklock stops or ends by a signal, as the command did.
 
 import (
 	"runtime"
@@ -14,8 +14,8 @@ import (
 // sigaction is as large as the kernel's on any architecture. All zero, it is the default action.
 type sigaction [20]uint64
 
-// setAction sets what a signal does to this process, past the Go runtime, whose handlers keep a signal from stopping or
-// ending it. It returns what the signal did before.
+// setAction sets the effect of a signal on this process, bypassing the Go runtime, whose handlers
+// keep a signal from stopping or ending it. It returns the previous action.
 func setAction(sig syscall.Signal, action sigaction) (before sigaction) {
 	size := uintptr(8) // of a set of signals
 	if strings.HasPrefix(runtime.GOARCH, "mips") {
@@ -26,10 +26,11 @@ func setAction(sig syscall.Signal, action sigaction) (before sigaction) {
 	return before
 }
 
-// raise has the signal do to this process what it does by default, before raise returns. If group is set, the signal goes to
-// all of our process group.
+// raise has the signal take its default effect on this process, before raise returns. If group is
+// set, our whole process group gets the signal.
 //
-// Our own is kept back until the group has its. If that stops us first, the SIGCONT that continues us discards ours.
+// Our own signal is blocked until the group has its. If that stops us first, the SIGCONT that
+// continues us discards ours.
 func raise(sig syscall.Signal, group bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -46,11 +47,12 @@ func raise(sig syscall.Signal, group bool) {
 	setAction(sig, before)
 }
 
-// stopSelf stops zklock by the signal that stopped the command. It returns when zklock was continued.
+// stopSelf stops zklock by the signal that stopped the command. It returns when zklock was
+// continued.
 func stopSelf(sig syscall.Signal, group bool) { raise(sig, group) }
 
-// DieOf ends zklock by the signal that ended the command. It returns if the kernel does not let it, as in the first process of
-// a container. Our memory must not be dumped over the command's.
+// DieOf ends zklock by the signal that ended the command. It returns if the kernel prevents that,
+// as in the first process of a container. A core dump of zklock must not overwrite the command's.
 func DieOf(sig syscall.Signal, group bool) {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	raise(sig, group)

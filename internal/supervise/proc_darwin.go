@@ -1,6 +1,6 @@
 package supervise
 
-// What macOS says about processes.
+// Information about processes on macOS.
 
 import (
 	"fmt"
@@ -19,8 +19,8 @@ const (
 // dieWithParent does nothing: there is no parent-death signal here.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// stateOf says what became of a child, and does not reap it. (On macOS waitid with WEXITED and WNOWAIT returns for a
-// stopped child too.)
+// stateOf returns the state of a child, and does not reap it. (On macOS waitid with WEXITED and
+// WNOWAIT returns for a stopped child too.)
 func stateOf(pid int) (leaderState, error) {
 	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {
@@ -37,16 +37,17 @@ func stateOf(pid int) (leaderState, error) {
 	return leaderState{}, nil
 }
 
-// seenStopped is what stateOf saw last. (A process asks about one child only.)
+// seenStopped is the last state that stateOf saw. (A process asks about one child only.)
 var seenStopped bool
 
-// isStopped says whether a process is stopped. One that cannot be seen is, as far as is known.
+// isStopped reports whether a process is stopped. A process that cannot be seen counts as stopped.
 func isStopped(pid int) bool {
 	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	return err != nil || p.Proc.P_stat == stopped
 }
 
-// wantsTerminal says whether a process of the group was stopped because it does not have the terminal.
+// wantsTerminal reports whether a process of the group was stopped because it does not have the
+// terminal.
 func wantsTerminal(pgid int) bool {
 	ps, _ := unix.SysctlKinfoProcSlice("kern.proc.pgrp", pgid)
 	return slices.ContainsFunc(ps, func(p unix.KinfoProc) bool {
@@ -66,13 +67,14 @@ func members(pgid int) (names []string, all bool) {
 	return names, err == nil
 }
 
-// seesDescendants says no: see newDescendants.
+// seesDescendants returns false: see newDescendants.
 func seesDescendants() bool { return false }
 
 // becomeSubreaper does nothing: there are no subreapers here.
 func becomeSubreaper() bool { return false }
 
-// newDescendants returns nil: nobody here knows his descendants when their parents have ended.
+// newDescendants returns nil: a process cannot find its descendants here when their parents have
+// ended.
 func newDescendants(int, bool) descendants { return nil }
 
 // alarm does nothing: no timer here continues a stopped process.

@@ -1,6 +1,6 @@
 package supervise
 
-// What Linux says about processes.
+// Information about processes on Linux.
 
 import (
 	"os"
@@ -17,10 +17,9 @@ import (
 // dieWithParent has the kernel kill the child when the thread that forks it ends.
 func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-// child is what waitid says about a child.
 type child struct{ pid, status int32 }
 
-// waitid asks about a child, and does not wait. It returns the zero child if nothing has become of it.
+// waitid queries a child, and does not wait. It returns the zero child if nothing has changed.
 func waitid(idType, id, options int) (child, error) {
 	var info unix.Siginfo
 	err := unix.EINTR
@@ -42,26 +41,26 @@ func waitid(idType, id, options int) (child, error) {
 	return child{f[0], f[2]}, nil
 }
 
-// stateOf says what became of a child, and does not reap it.
+// stateOf returns the state of a child, and does not reap it.
 func stateOf(pid int) (leaderState, error) {
 	c, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOWAIT)
 	if c.pid != 0 || err != nil {
 		return leaderState{exited: c.pid != 0}, err
 	}
-	stopped, err := waitid(unix.P_PID, pid, unix.WSTOPPED) // which tells each stop once
+	stopped, err := waitid(unix.P_PID, pid, unix.WSTOPPED) // which reports each stop once
 	return leaderState{stopped: syscall.Signal(stopped.status)}, err
 }
 
-// isStopped says whether a process is stopped. One that cannot be seen is, as far as is known.
+// isStopped reports whether a process is stopped. A process that cannot be seen counts as stopped.
 func isStopped(pid int) bool {
 	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	var p process
 	return !p.parse(stat) || p.state == 'T'
 }
 
-// wantsTerminal says whether a process of the group was stopped because it does not have the terminal, and the leader was not,
-// because it does not take these signals: timeout(1) is such a leader. (Why a process is stopped, the kernel tells to its
-// parent only.)
+// wantsTerminal reports whether a process of the group was stopped because it does not have the
+// terminal, and the leader was not, because it does not accept these signals: timeout(1) is such a
+// leader. (The kernel reports why a process is stopped to its parent only.)
 func wantsTerminal(pgid int) bool {
 	const asks = 1<<(unix.SIGTTIN-1) | 1<<(unix.SIGTTOU-1)
 	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pgid) + "/status")
@@ -81,9 +80,10 @@ func wantsTerminal(pgid int) bool {
 	return found
 }
 
-// reapOrphans reaps orphans until the returned function is called, as PID 1 of a container: there this process becomes the parent of
-// every process that loses its own. It does not reap the guardian. Elsewhere it arranges that this process inherits the guardian's children, if
-// it has none yet: who has children may inherit theirs, too.
+// reapOrphans reaps orphans until the returned function is called, if this process is PID 1 of a
+// container, and so becomes the parent of every process that loses its own. It does not reap the
+// guardian. Elsewhere it lets this process inherit the guardian's children, if it has none yet: a
+// process with children may inherit theirs, too.
 func (r *Runner) reapOrphans() (stop func()) {
 	if os.Getpid() != 1 {
 		_, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOWAIT|unix.WALL)
@@ -117,10 +117,11 @@ func (r *Runner) reapOrphans() (stop func()) {
 	}
 }
 
-// members knows nothing of a group here: tree does.
+// members returns nothing here: tree has the processes.
 func members(int) (names []string, all bool) { return nil, false }
 
-// alarm continues this process at a moment, and then again and again, should somebody have stopped it.
+// alarm continues this process at a moment, and repeatedly after it, in case another process has
+// stopped it.
 type alarm struct{ timer int32 }
 
 // newAlarm returns an alarm that is not set. Without one a stopped process stays stopped.
@@ -139,7 +140,7 @@ func newAlarm() *alarm {
 	return a
 }
 
-// set sets the alarm; 0 is never.
+// set sets the alarm; 0 disables it.
 func (a *alarm) set(at Moment) {
 	if a == nil {
 		return

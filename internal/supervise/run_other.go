@@ -2,7 +2,8 @@
 
 package supervise
 
-// Supervision where there are no process groups to signal: one process, and a plain kill at the end.
+// Supervision where there are no process groups to signal: one process, and a plain kill at the
+// end.
 
 import (
 	"errors"
@@ -13,8 +14,8 @@ import (
 	"time"
 )
 
-// Guards says whether this system lets a Runner end a command with SIGTERM first and with all that came from it, also when its own
-// process is killed.
+// Guards reports whether this system lets a Runner end a command with SIGTERM first and with
+// everything that came from it, even when its own process is killed.
 const Guards = false
 
 var handledSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}

@@ -2,8 +2,8 @@
 
 package supervise
 
-// zklock's side of the supervision: it starts the guardian, moves the limits with the hold's deadline, and passes on signals
-// and the terminal.
+// zklock's side of the supervision: it starts the guardian, moves the limits with the hold's
+// deadline, and passes on signals and the terminal.
 
 import (
 	"bytes"
@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guards says whether this system lets a Runner end a command with SIGTERM first and with all that came from it, also when its own
-// process is killed.
+// Guards reports whether this system lets a Runner end a command with SIGTERM first and with
+// everything that came from it, even when its own process is killed.
 const Guards = true
 
 // handledSignals are taken from the start; forwardedToo only while the command runs.
@@ -34,7 +34,6 @@ var (
 
 var errGuardianGone = errors.New("the guardian process was killed; killed the command")
 
-// supervisor is zklock while the command runs.
 type supervisor struct {
 	Job
 	runner   *Runner
@@ -52,32 +51,32 @@ type supervisor struct {
 	will       *will // as the guardian has it
 	came       repeats
 	interrupts int
-	refused    bool // said that the command cannot be signalled
+	refused    bool // reported that the command cannot be signalled
 }
 
-// stage is how far the command is.
 type stage int
 
 const (
-	waiting  stage = iota // nothing of the command runs before zklock gives the word: zklock can leave at any time
+	waiting  stage = iota // nothing of the command runs before zklock's Go order: zklock can end at any time
 	starting              // it may run, or still be zklock's own code
 	running
 	over // its group's number may not be used any more
 )
 
-// guardianProcess is the one child that is not for reapOrphans. Its mutex is held while the guardian is started.
+// guardianProcess is the one child that reapOrphans leaves alone. Its mutex is held while the
+// guardian is started.
 type guardianProcess struct {
 	sync.Mutex
 	pid   int  // 0 without a guardian
-	heirs bool // if the guardian dies, zklock's other children are what came from the command, and nothing else
+	heirs bool // if the guardian dies, zklock's other children came from the command, all of them
 }
 
-// Run runs the command, and returns when the command and all that came from it has ended. The guardian stands by until
-// Dismiss: zklock may be killed before it has released the lock.
+// Run runs the command, and returns when the command and everything that came from it has ended.
+// The guardian stays until Dismiss, because zklock may be killed before it has released the lock.
 func (r *Runner) Run(j Job) Outcome {
 	s := &supervisor{Job: j, runner: r, sigs: r.kept, came: repeats{}}
 	if runtime.GOOS == "linux" && !seesDescendants() {
-		fmt.Fprintf(s.runner.out, "zklock: %s: without the /proc of this PID namespace, what leaves the command's process group is not ended\n", s.Name)
+		fmt.Fprintf(s.runner.out, "zklock: %s: without the /proc of this PID namespace, processes that leave the command's process group are not ended\n", s.Name)
 	}
 	if err := s.startGuardian(); err != nil {
 		return Outcome{Err: fmt.Errorf("cannot start the guardian process: %w", err)}
@@ -86,8 +85,8 @@ func (r *Runner) Run(j Job) Outcome {
 	return s.run()
 }
 
-// dismiss ends a guardian that has nothing left to look after, even if it is stopped. It kills the guardian before it closes
-// the socket: an end of file would tell the guardian that zklock was killed.
+// dismiss ends a guardian that has nothing left to supervise, even if it is stopped. It kills the
+// guardian before it closes the socket: an end of file would mean that zklock was killed.
 func (s *supervisor) dismiss() {
 	_ = s.guardian.Kill()
 	_, _ = s.guardian.Wait()
@@ -95,15 +94,16 @@ func (s *supervisor) dismiss() {
 	s.runner.child.Lock()
 	defer s.runner.child.Unlock()
 	s.runner.child.pid = 0
-	for s.runner.child.heirs { // what was left running is our child now, and another term may follow
+	for s.runner.child.heirs { // processes that were left running are our children now, and another term may follow
 		if pid, _ := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 {
 			return
 		}
 	}
 }
 
-// startGuardian starts the guardian with one end of a socket pair. The guardian inherits that end under its own number, not as
-// descriptor 3: all descriptors that zklock was given beyond the standard streams are the command's.
+// startGuardian starts the guardian with one end of a socket pair. The guardian inherits it under
+// the same number, not as descriptor 3: all descriptors that zklock was given beyond the standard
+// streams are the command's.
 func (s *supervisor) startGuardian() error {
 	exe, name, err := self()
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *supervisor) startGuardian() error {
 	return nil
 }
 
-// tellWill tells the guardian what is to be done if zklock is killed, and again when that has changed.
+// tellWill sends the guardian the will, and again when it has changed.
 func (s *supervisor) tellWill() {
 	w := &will{os.Getpid(), s.Will()}
 	if s.will != nil && bytes.Equal(w.Data, s.will.Data) {
@@ -207,7 +207,7 @@ func (s *supervisor) run() Outcome {
 	}
 }
 
-// start has the guardian start a process that becomes the command once zklock gives the word.
+// start has the guardian start a process that becomes the command after the Go order.
 func (s *supervisor) start() {
 	s.wire.send(order{Start: &startOrder{
 		Program: wordsOf(s.Program), Argv: wordsOf(s.Argv...), Env: wordsOf(s.Env...), Name: s.Name,
@@ -215,15 +215,15 @@ func (s *supervisor) start() {
 	}})
 }
 
-// SuspendedBy stops zklock between two commands if that is what a signal asks for. Before the first, the kernel does it: only while a
-// command runs is SIGTSTP taken.
+// SuspendedBy stops zklock between two commands if a signal asks for that. Before the first, the
+// kernel does it: SIGTSTP is handled only while a command runs.
 func SuspendedBy(s os.Signal) {
 	if s == syscall.SIGTSTP && canStop() {
 		stopSelf(syscall.SIGTSTP, false)
 	}
 }
 
-// begin gives the word, after a last look at the hold: it has to stand, with time left.
+// begin sends the Go order, after a last check that the hold is valid, with time left.
 func (s *supervisor) begin(pgid int) error {
 	l := s.Plan.until(s.deadline())
 	if s.Hold.Err() != nil || Now() >= l.Term {
@@ -234,7 +234,7 @@ func (s *supervisor) begin(pgid int) error {
 		s.tty.give(pgid)
 	}
 	s.Began()
-	s.wire.send(order{Go: &l}) // a guardian that is gone shows at its end of file
+	s.wire.send(order{Go: &l}) // the end of a guardian shows at its end of file
 	return nil
 }
 
@@ -250,9 +250,9 @@ func (s *supervisor) onRunning() {
 	s.early = nil
 }
 
-// onTick moves the limits with the deadline. When a limit comes all the same, the guardian acts. zklock kills the group too, a
-// little later, in case something keeps the guardian from it. If the guardian was stopped, onTick continues it at once: nobody
-// else would see that the command has ended.
+// onTick moves the limits with the deadline. If a limit passes nevertheless, the guardian acts.
+// zklock also kills the group, a little later, in case the guardian cannot. If the guardian was
+// stopped, onTick continues it at once: no other process would notice that the command has ended.
 func (s *supervisor) onTick() {
 	if st, err := stateOf(s.guardian.Pid); err == nil && st.stopped != 0 {
 		_ = s.guardian.Signal(unix.SIGCONT)
@@ -274,7 +274,7 @@ func (s *supervisor) onTick() {
 	if n >= s.lim.Kill.Add(s.Plan.Margin/2) {
 		s.signal(unix.SIGKILL)
 	}
-	if s.stage == running && s.lost == nil && s.tty.ours() { // since a shell's fg, of which it says nothing to a job that runs
+	if s.stage == running && s.lost == nil && s.tty.ours() { // since a shell's fg, of which it does not notify a running job
 		asks := wantsTerminal(s.pgid)
 		if (asks || s.tty.interactive()) && s.tty.give(s.pgid) && asks {
 			s.signal(unix.SIGCONT)
@@ -292,7 +292,7 @@ func (s *supervisor) onLost() {
 	s.wire.send(order{Limits: &l})
 }
 
-// whyLost returns the hold's error, or says that its deadline is near.
+// whyLost returns the hold's error, or ErrDeadline.
 func (s *supervisor) whyLost() error {
 	if err := s.Hold.Err(); err != nil {
 		return err
@@ -300,20 +300,23 @@ func (s *supervisor) whyLost() error {
 	return ErrDeadline
 }
 
-// signal signals the command's group. The guardian does not reap before we say that we send no more signals.
+// signal signals the command's group. The guardian does not reap before we announce that we send no
+// more signals.
 func (s *supervisor) signal(sig syscall.Signal) {
 	if s.pgid == 0 {
 		return
 	}
-	// (SIGKILL we also send to a group that may have ended, which macOS answers in the same way.)
+	// (SIGKILL is also sent to a group that may have ended, for which macOS returns the same
+	// error.)
 	if unix.Kill(-s.pgid, sig) == unix.EPERM && sig != unix.SIGKILL && !s.refused {
 		s.refused = true
 		fmt.Fprintf(s.runner.out, "zklock: %s: the command belongs to another user and cannot be signalled\n", s.Name)
 	}
 }
 
-// together returns the signal, and those that came with it. SIGCONT discards a SIGTSTP that waits, as in the kernel: the Go
-// runtime hands over signals that came within microseconds by their numbers, and so SIGTSTP last.
+// together returns the signal, and those that arrived with it. SIGCONT discards a pending SIGTSTP,
+// as in the kernel: the Go runtime delivers signals that arrive within microseconds by their
+// numbers, and so SIGTSTP last.
 func (s *supervisor) together(sig syscall.Signal) (all []syscall.Signal) {
 	all = append(all, sig)
 	if sig != unix.SIGTSTP && sig != unix.SIGCONT {
@@ -333,11 +336,12 @@ func (s *supervisor) together(sig syscall.Signal) (all []syscall.Signal) {
 	}
 }
 
-// onSignal passes on a signal that was sent to zklock. (zklock is not in the terminal's foreground group then: the terminal's
-// signals go to the command directly.)
+// onSignal passes on a signal that was sent to zklock. (zklock is not in the terminal's foreground
+// group then, so the terminal signals the command directly.)
 //
-// What becomes the command is a Go program first, which answers some signals in its own way. Those wait. Those that end, stop
-// and continue it as they would the command do not: the exec may hang, on a file system that is gone say.
+// The process that becomes the command is a Go program first, which handles some signals in its own
+// way. Those wait. Signals that end, stop and continue it as they would the command do not wait:
+// the exec may hang, for example on a file system that is unreachable.
 func (s *supervisor) onSignal(sig syscall.Signal) {
 	switch {
 	case s.stage < running && (sig == unix.SIGQUIT || !Ends(sig)) && sig != unix.SIGTSTP && sig != unix.SIGCONT:
@@ -363,10 +367,11 @@ func (s *supervisor) onSignal(sig syscall.Signal) {
 	s.signal(sig)
 }
 
-// onStop sees that the command stopped. If it has to have the terminal, and zklock's group has it, it gets it. Otherwise zklock
-// stops too, by the same signal: the shell above sees the job stopped, and can resume both. What the terminal sends goes to a
-// whole group. So if it went to the command's, the others of zklock's group, as timeout(1) or a script, get it too. Without a
-// terminal there is no such shell, and the lock stays held.
+// onStop handles a stop of the command. If the command needs the terminal, and zklock's group has
+// it, the command gets it. Otherwise zklock stops too, by the same signal: the shell above sees the
+// job stopped, and can resume both. The terminal signals a whole group. So if that was the
+// command's, the rest of zklock's group, such as timeout(1) or a script, gets the signal too.
+// Without a terminal there is no such shell, and the lock stays held.
 func (s *supervisor) onStop(sig syscall.Signal) {
 	asks := sig == unix.SIGTTIN || sig == unix.SIGTTOU // it reads or changes a terminal that it does not have
 	switch {
@@ -385,7 +390,7 @@ func (s *supervisor) onStop(sig syscall.Signal) {
 	}
 }
 
-// resume continues the command, in the foreground if that is where we are, unless its time is over.
+// resume continues the command, in the foreground if zklock is there, unless the hold has ended.
 func (s *supervisor) resume() {
 	if s.Hold.Err() != nil {
 		return // the guardian has ended it, or is about to
@@ -396,17 +401,20 @@ func (s *supervisor) resume() {
 	s.signal(unix.SIGCONT)
 }
 
-// guardianGone ends the command when the guardian is gone. The command has no parent of ours now. Where the system has a
-// parent-death signal, the kernel has killed the command. The group's number stays taken while the group has members.
+// guardianGone ends the command when the guardian has died. The command has no parent of ours now.
+// Where the system has a parent-death signal, the kernel has killed the command. The group's number
+// stays taken while the group has members.
 //
-// Where zklock inherits from the guardian, it ends the rest in the guardian's way. It does not if it had children before, or gets
-// foreign ones as process 1 of a container: nobody could tell those from what came from the command. Process 1 ends instead, without
-// a release, and the kernel ends everything with it while the hold still lasts.
+// Where zklock inherits from the guardian, it ends the rest in the guardian's way. It does not if
+// it had children before, or inherits others as process 1 of a container: it could not distinguish
+// those from processes that came from the command. Process 1 ends instead, without a release, and
+// the kernel ends everything with it while the hold still lasts.
 //
-// Nothing runs of a command that zklock has not given the word for: what waits for it ends with the guardian.
+// Without the Go order, nothing of the command runs: the process that waits for it ends with the
+// guardian.
 func (s *supervisor) guardianGone() Outcome {
 	out := Outcome{Err: errGuardianGone}
-	_ = s.guardian.Kill() // in case only its end of the socket is gone
+	_ = s.guardian.Kill() // in case it has only closed its end of the socket
 	if s.pgid == 0 {
 		return out
 	}
@@ -415,8 +423,9 @@ func (s *supervisor) guardianGone() Outcome {
 	}
 	family := kin{group: s.pgid}
 	if s.runner.child.heirs {
-		// Its children become ours as it ends. It is reaped with them: beside a storm of forks Linux (6.18) may take minutes to clear
-		// away what /proc shows of it (release_task, shrink_dcache_parent), and we could do nothing meanwhile.
+		// Its children become ours when it ends. It is reaped with them: during a storm of forks
+		// Linux (6.18) may take minutes to remove its entries in /proc (release_task,
+		// shrink_dcache_parent), and we could do nothing meanwhile.
 		for st, err := stateOf(s.guardian.Pid); err == nil && !st.exited; st, err = stateOf(s.guardian.Pid) {
 			time.Sleep(time.Millisecond)
 		}
@@ -425,14 +434,13 @@ func (s *supervisor) guardianGone() Outcome {
 	deadline := time.Now().Add(5 * time.Second)
 	for {
 		family.kill()
-		if family.gone() || family.below == nil && time.Now().After(deadline) { // a zombie that nobody reaps counts as a member of its group
+		if family.gone() || family.below == nil && time.Now().After(deadline) { // a zombie that is not reaped counts as a member of its group
 			return out
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// conclude turns the command's wait status into an outcome.
 func (s *supervisor) conclude(ws unix.WaitStatus) Outcome {
 	out := Outcome{Lost: s.lost}
 	switch {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// desk takes the signals sent to zklock, and passes each to the handler of this stage of the run.
+// desk receives the signals sent to zklock, and passes each to the handler of this stage of the
+// run.
 type desk struct {
 	ch     chan os.Signal
 	closed chan struct{}
@@ -20,8 +21,9 @@ type desk struct {
 	}
 }
 
-// openDesk begins to take the signals. SIGHUP and SIGINT stay ignored if they were ignored when zklock started, as under
-// nohup. A Go program cannot know that about other signals, because its runtime has set handlers before it can look.
+// openDesk begins to receive the signals. SIGHUP and SIGINT stay ignored if they were ignored when
+// zklock started, as under nohup. A Go program cannot detect that for other signals, because its
+// runtime has set handlers before.
 func openDesk(handle func(os.Signal)) *desk {
 	d := &desk{ch: make(chan os.Signal, 64), closed: make(chan struct{}), done: make(chan struct{})}
 	d.mu.handle = handle
@@ -42,7 +44,6 @@ func openDesk(handle func(os.Signal)) *desk {
 	return d
 }
 
-// take adds signals to those taken.
 func (d *desk) take(sigs ...os.Signal) {
 	for _, s := range sigs {
 		if !signal.Ignored(s) {
@@ -51,21 +52,21 @@ func (d *desk) take(sigs ...os.Signal) {
 	}
 }
 
-// route sets the handler for the signals from now on. When route returns, the old handler has returned too.
+// route sets the handler for all later signals. When route returns, the old handler has returned
+// too.
 func (d *desk) route(handle func(os.Signal)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.handle = handle
 }
 
-// close stops taking signals and waits for the handler.
 func (d *desk) close() {
 	signal.Stop(d.ch)
 	close(d.closed)
 	<-d.done
 }
 
-// Ends says whether a signal asks a program to end.
+// Ends reports whether a signal asks a program to end.
 func Ends(s os.Signal) bool {
 	switch s {
 	case os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
@@ -74,14 +75,14 @@ func Ends(s os.Signal) bool {
 	return false
 }
 
-// repeats tells a signal that was sent once and came twice: timeout(1), say, signals its child, and then the group that this is
-// in. The kernel, too, takes a signal that is still pending once.
+// repeats detects a signal that was sent once and arrived twice: timeout(1), for example, signals
+// its child, and then the group of that child. The kernel, too, delivers a pending signal once.
 type repeats map[syscall.Signal]Moment
 
 const repeatWithin = 100 * time.Millisecond // less than a second Ctrl-C takes
 
-// is says whether the signal is another copy. Only signals that ask for the end are looked at: others may be counted, and the second
-// SIGHUP may be for another change of a configuration.
+// is reports whether the signal is another copy. Only signals that ask for the end are checked:
+// others may be counted, and the second SIGHUP may be for another change of a configuration.
 func (r repeats) is(s syscall.Signal, at Moment) bool {
 	if before, ok := r[s]; ok && at.Sub(before) < repeatWithin {
 		return true

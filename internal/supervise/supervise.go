@@ -1,13 +1,16 @@
-// Package supervise runs a command that has to end, with all that came from it, before a deadline that moves, also if this process
-// is killed, stopped or hangs: a second process of the same binary, the guardian, has the last word. What the deadline is of it does
-// not know: it is given a Hold, and a will for the guardian to carry out when this process has died. The comments call that process, the
-// one with the Runner, zklock.
+// Package supervise runs a command that has to end, with everything that came from it, before a
+// deadline that moves, even if this process is killed, stopped or hangs: a second process of the
+// same binary, the guardian, has the last word. The package has no notion of the deadline's
+// meaning: it is given a Hold, and a will for the guardian to carry out when this process has died.
+// The comments call the process with the Runner zklock.
 //
-// The files, from the outside in: supervise.go is what a program calls; limits.go says, purely, when the command has to end;
-// signals.go takes the signals; run_unix.go looks after the command, with guardian_unix.go in the second process;
-// protocol_unix.go is what the two say to each other; kin_unix.go and tree_linux.go end what came from the command;
-// terminal_unix.go hands the terminal over and takes it back; own_*.go stops and ends this process as the command was stopped or
-// ended; proc_*.go is what the system says about processes. run_other.go is all of that where there are no process groups.
+// The files, from the outside in: supervise.go is the API; limits.go computes when the command has
+// to end; signals.go receives the signals; run_unix.go supervises the command, with
+// guardian_unix.go in the second process; protocol_unix.go has their messages; kin_unix.go and
+// tree_linux.go end everything that came from the command; terminal_unix.go hands the terminal over
+// and takes it back; own_*.go stops and ends this process as the command was stopped or ended;
+// proc_*.go reads information about processes. run_other.go replaces all of that where there are no
+// process groups.
 package supervise
 
 import (
@@ -19,33 +22,33 @@ import (
 	"golang.org/x/term"
 )
 
-// Exit codes of what is re-executed, those that a shell gives.
+// Exit codes of re-executed processes, which are those that a shell gives.
 const (
 	ExitFailed    = 125 // the supervision itself failed
-	ExitCannotRun = 126 // the command is there and cannot be run
-	ExitNotFound  = 127 // the command is not there
+	ExitCannotRun = 126 // the command exists and cannot be run
+	ExitNotFound  = 127 // the command does not exist
 )
 
-// Hold is what the command runs under. Its deadline moves ahead until it is lost.
+// Hold is the hold under which the command runs. Its deadline becomes later until it is lost.
 type Hold interface {
 	Deadline() time.Time
 	Lost() <-chan struct{} // closed when the hold ends before its deadline
-	Err() error            // why it was lost; nil while it stands
+	Err() error            // why it was lost; nil while it is valid
 }
 
-// Output is where a program says what happens. It is written beside the work: neither method waits for a reader for long.
+// Output receives the messages of a program. Neither method waits long for a reader.
 type Output interface {
 	io.Writer
 	Flush()
 }
 
-// Leftovers says what happens to processes that the command leaves running.
+// Leftovers is the action on processes that the command leaves running.
 type Leftovers string
 
-// What happens to them.
+// The actions.
 const (
 	EndThem   Leftovers = "end"
-	LeaveThem Leftovers = "leave" // those in a session of their own; they are not under the lock
+	LeaveThem Leftovers = "leave" // the processes in a session of their own; they are not under the lock
 	WaitFor   Leftovers = "wait"
 )
 
@@ -58,20 +61,20 @@ type Job struct {
 	Plan      Plan
 	Leftovers Leftovers
 
-	Note    func(format string, args ...any) // is told what is good to know
-	Began   func()                           // called when the command exists; it has said nothing yet
-	Will    func() []byte                    // for the guardian should this process be killed; nil if nothing is to be done then. It is asked again and again
+	Note    func(format string, args ...any) // prints a message that is useful but not important
+	Began   func()                           // called when the command exists; it has printed nothing yet
+	Will    func() []byte                    // for the guardian if this process is killed; nil if nothing is to be done then. It is called repeatedly
 	Abandon func(err error)                  // ends this process at once, as the first of a container: the command is out of control
 }
 
-// deadline is the hold's deadline on the clock that processes share. That clock is read first: a pause between the
-// two reads makes the deadline earlier than it is, not later.
+// deadline returns the hold's deadline on the clock that processes share. That clock is read first:
+// a pause between the two reads makes the deadline earlier than it is, not later.
 func (j *Job) deadline() Moment {
 	n := Now()
 	return n.Add(time.Until(j.Hold.Deadline()))
 }
 
-// ErrDeadline is the Outcome's Lost if the deadline was about to come.
+// ErrDeadline is the Outcome's Lost if the deadline was near.
 var ErrDeadline = errors.New("the deadline was near")
 
 // NotStarted is the Outcome's How of a command that was not started.
@@ -81,14 +84,14 @@ const NotStarted = "the command was not started"
 type Outcome struct {
 	Exit  int       // its exit code
 	Died  os.Signal // by which signal it ended instead, or which kept it from starting; nil if none did
-	Group bool      // only the command's group had that signal from the terminal; this process's has a right to it
+	Group bool      // only the command's group got that signal from the terminal; this process's should get it too
 	Lost  error     // why the hold was lost, if that ended the command, or kept it from starting: its Err, or ErrDeadline
-	How   string    // what was done to the command for it, or NotStarted
-	Err   error     // what kept the command from running to its end, apart from that
+	How   string    // how the command was ended for it, or NotStarted
+	Err   error     // any other reason why the command did not run to its end
 }
 
-// Runner is this process as one that runs commands, one at a time: it takes the signals and, as the first process of a
-// container, reaps orphans.
+// Runner runs commands in this process, one at a time: it receives the signals and, as the first
+// process of a container, reaps orphans.
 type Runner struct {
 	out     Output
 	desk    *desk
@@ -98,7 +101,7 @@ type Runner struct {
 	dismiss func()         // ends the guardian
 }
 
-// New begins. The program calls Reexecuted before.
+// New starts a Runner. The program must have called Reexecuted before.
 func New(out Output) *Runner {
 	r := &Runner{out: out, dismiss: func() {}}
 	startThreads()
@@ -107,17 +110,17 @@ func New(out Output) *Runner {
 	return r
 }
 
-// Close ends the taking of signals and the reaping. A guardian has been dismissed before.
+// Close ends the handling of signals and the reaping. The guardian must have been dismissed before.
 func (r *Runner) Close() {
 	r.desk.close()
 	r.reaped()
 }
 
-// OnSignal has the signals that come from now on handled. handle is quick, and uses no method of the Runner. When OnSignal
-// returns, what handled them before has returned too.
+// OnSignal sets the handler for all later signals. handle is quick, and uses no method of the
+// Runner. When OnSignal returns, the previous handler has returned too.
 func (r *Runner) OnSignal(handle func(os.Signal)) { r.desk.route(handle) }
 
-// KeepSignals keeps the signals that come from now on for the command that Run runs next, and shows each to see.
+// KeepSignals keeps all later signals for the command that Run runs next, and passes each to see.
 func (r *Runner) KeepSignals(see func(os.Signal)) {
 	kept := make(chan os.Signal, 64)
 	r.kept = kept
@@ -130,8 +133,8 @@ func (r *Runner) KeepSignals(see func(os.Signal)) {
 	})
 }
 
-// Send has the command get a signal as if that had been sent to this process. It is for the time between KeepSignals and the return
-// of Run, from any goroutine.
+// Send sends the command a signal as if this process had received it. Call it between KeepSignals
+// and the return of Run, from any goroutine.
 func (r *Runner) Send(s os.Signal) {
 	select {
 	case r.kept <- s:
@@ -139,14 +142,15 @@ func (r *Runner) Send(s os.Signal) {
 	}
 }
 
-// Dismiss ends the guardian of the command that Run ran last: what it ran under was given back, and its will is void.
+// Dismiss ends the guardian of the command that Run ran last: its hold was released, and its will
+// is void.
 func (r *Runner) Dismiss() {
 	r.dismiss()
 	r.dismiss = func() {}
 }
 
-// InForeground says whether a descriptor is this process's terminal, and this process's group is in its foreground: what others write there
-// comes from below.
+// InForeground reports whether a descriptor is this process's terminal, with this process's group
+// in its foreground: other output there comes from processes below.
 func InForeground(f *os.File) (is bool) {
 	if c, err := f.SyscallConn(); err == nil {
 		_ = c.Control(func(fd uintptr) { is = inForeground(int(fd)) })
@@ -154,7 +158,7 @@ func InForeground(f *os.File) (is bool) {
 	return is
 }
 
-// Width is how many columns a terminal has, 80 if it does not say.
+// Width returns how many columns a terminal has, 80 if that is unknown.
 func Width(f *os.File) int {
 	width := 0
 	if c, err := f.SyscallConn(); err == nil {
@@ -166,7 +170,8 @@ func Width(f *os.File) int {
 	return width
 }
 
-// IsTerminal leaves the descriptor as it is, which other processes may share. (Fd would make it a blocking one.)
+// IsTerminal does not change the descriptor, which other processes may share. (Fd would make it a
+// blocking one.)
 func IsTerminal(f *os.File) (is bool) {
 	if c, err := f.SyscallConn(); err == nil {
 		_ = c.Control(func(fd uintptr) { is = term.IsTerminal(int(fd)) })

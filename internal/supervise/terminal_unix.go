@@ -2,7 +2,8 @@
 
 package supervise
 
-// The terminal: handed to the command's group, so that Ctrl-C and Ctrl-Z reach it and it may read, and taken back.
+// The terminal: handed to the command's group, so that Ctrl-C and Ctrl-Z reach it and it may read,
+// and taken back.
 
 import (
 	"os"
@@ -13,7 +14,7 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal is the controlling terminal. A nil one is none, and does nothing.
+// terminal is the controlling terminal. A nil terminal does nothing.
 type terminal struct {
 	f     *os.File
 	own   int         // zklock's process group
@@ -21,8 +22,9 @@ type terminal struct {
 	given bool        // the command's group has it
 }
 
-// openTerminal returns the controlling terminal, nil without one. From here on this process ignores SIGTTOU: it is in the
-// background when it takes the terminal back, and the kernel sends SIGTTOU to background processes that change it.
+// openTerminal returns the controlling terminal, nil without one. From here on this process ignores
+// SIGTTOU: it is in the background when it takes the terminal back, and the kernel sends SIGTTOU to
+// background processes that change it.
 func openTerminal(own int) *terminal {
 	f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -34,7 +36,7 @@ func openTerminal(own int) *terminal {
 	return t
 }
 
-// foreground is the terminal's foreground group, 0 if that cannot be known.
+// foreground returns the terminal's foreground group, 0 if it is unknown.
 func (t *terminal) foreground() int {
 	if t == nil {
 		return 0
@@ -51,12 +53,13 @@ func inForeground(fd int) bool {
 	return err == nil && pgid == unix.Getpgrp()
 }
 
-// ours says whether zklock's group is in the foreground.
+// ours reports whether zklock's group is in the foreground.
 func (t *terminal) ours() bool { return t != nil && t.foreground() == t.own }
 
-// interactive says whether to hand the terminal over from the start: when the command's input and output are both
-// terminals. Otherwise zklock may be one end of a pipeline that somebody else in its group reads the keyboard for
-// (`zklock run … | less`); then the command gets the terminal when it first asks.
+// interactive reports whether to hand the terminal over from the start: when the command's input
+// and output are both terminals. Otherwise zklock may be one end of a pipeline in which another
+// process of its group reads the keyboard (`zklock run … | less`); then the command gets the
+// terminal when it first asks.
 func (t *terminal) interactive() bool {
 	return t.ours() && IsTerminal(os.Stdin) && IsTerminal(os.Stdout)
 }
@@ -82,7 +85,7 @@ func (t *terminal) takeBack() {
 	}
 }
 
-// close takes the terminal back; from a command that did not end by itself, it may be in any mode.
+// close takes the terminal back, and restores its mode after a command that did not end by itself.
 func (t *terminal) close(ended bool) {
 	if t == nil {
 		return
@@ -101,8 +104,8 @@ func (t *terminal) restore() {
 	}
 }
 
-// reclaim is the guardian's, when zklock was killed: it gives the terminal to zklock's group if the command's group has it, or
-// a group of which nothing is left. A script that zklock was in can read then.
+// reclaim runs in the guardian when zklock was killed: it gives the terminal to zklock's group if
+// the command's group has it, or a group without members. A script around zklock can then read.
 func (t *terminal) reclaim(pgid int) {
 	fg := t.foreground()
 	if fg == 0 || fg != pgid && unix.Kill(-fg, 0) != unix.ESRCH {
@@ -113,9 +116,10 @@ func (t *terminal) reclaim(pgid int) {
 	}
 }
 
-// canStop says whether a shell in our session would notice that our group stops, and could continue it. In the group of the
-// session's leader no shell is above us: the terminal was opened for zklock, or for a script with it. Nor is one if our parent
-// is of another session. The kernel asks the same question before it heeds SIGTSTP.
+// canStop reports whether a shell in our session would notice that our group stops, and could
+// continue it. In the group of the session's leader no shell is above us: the terminal was opened
+// for zklock, or for a script with it. Nor is one if our parent is in another session. The kernel
+// checks the same before it obeys SIGTSTP.
 func canStop() bool {
 	sid, err := unix.Getsid(0)
 	if err != nil || sid == unix.Getpgrp() {

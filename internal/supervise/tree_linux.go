@@ -2,30 +2,35 @@ package supervise
 
 // Everything that came from the command, and how to end it.
 //
-// The guardian is a child subreaper: a process that loses its parent becomes the guardian's child, in whatever group or session
-// it is. So all that came from the command is below the guardian, and if the guardian has no child, nothing of it is left. zklock
-// is a second one, for the case that the guardian is killed.
+// The guardian is a child subreaper: a process that loses its parent becomes the guardian's child,
+// whatever its group or session. So everything that came from the command is below the guardian,
+// and if the guardian has no child, nothing is left. zklock is a second subreaper, in case the
+// guardian is killed.
 //
 // # The order of the end
 //
-// A process that forks in a loop outruns whoever kills what he has seen: each kill frees a place, and the list is old. So stop
-// everything first. A look reads of each process whether it is stopped, then its children. What was stopped then has forked
-// nothing since, so the list of its children is whole. If two looks in a row find everything stopped, nothing is left that could
-// fork, and all can be killed. (One look is not enough: a child whose parent somebody else killed moves to the guardian's
-// children, which that look has read already.) The state decides, not a list of process ids that had the signal: another process
-// can have the id by now, and somebody may have continued the first.
+// A process that forks in a loop outruns a killer that goes through a list: each kill frees a slot,
+// and the list is old. So stop everything first. A look reads of each process whether it is
+// stopped, then its children. A process that was stopped then has forked nothing since, so the list
+// of its children is whole. If two looks in a row find everything stopped, nothing is left that
+// could fork, and all can be killed. (One look is not enough: a child whose parent was killed by
+// another process moves to the guardian's children, which that look has read already.) The state
+// decides, not a list of process ids that had the signal: another process can have the id by now,
+// and the first may have been continued.
 //
 // # Which process a number means
 //
-// A process id can be another process's as soon as its process was waited for. The guardian waits for its own children itself, and
-// not during a look, so their numbers are safe. What is further down is waited for by its parent, whenever that likes. So:
+// A process id can be another process's as soon as its process was waited for. The guardian waits
+// for its own children itself, and not during a look, so their numbers are safe. A process further
+// down is waited for by its parent, at any time. So:
 //
 //  1. open a pidfd of the child: from here on the signal reaches this process or none;
-//  2. read its parent. That is the process in whose list the number was, or the guardian;
-//  3. if it is the former, see by the pidfd of the former that its number still is its own.
+//  2. read its parent, which is the process in whose list the number was, or the guardian;
+//  3. if it is the former, check by the pidfd of the former that its number still is its own.
 //
-// Then the process of the pidfd had a descendant of the command for its parent, or the guardian itself, and is one too. Before
-// Linux 5.3 there are no pidfds, and the time from step 2 to the signal is a gap.
+// Then the parent of the pidfd's process is a descendant of the command, or the guardian itself,
+// and the process is a descendant too. Before Linux 5.3 there are no pidfds, and the time from step
+// 2 to the signal is a gap.
 
 import (
 	"bytes"
@@ -37,13 +42,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopWithin bounds how long to wait until everything is stopped: something may keep a process from it.
+// stopWithin limits the wait until everything is stopped, which a process may prevent.
 const stopWithin = 2 * time.Second
 
-// tree has all descendants of this process.
 type tree struct {
-	reaped  int  // the child that is not for tree to wait for
-	leave   bool // leave alone what is not in our session
+	reaped  int  // the child that tree must not wait for
+	leave   bool // leave alone processes outside our session
 	session int  // ours: 0 if its leader is not of our PID namespace
 	buf     []byte
 }
@@ -61,19 +65,20 @@ func newDescendants(reaped int, leave bool) descendants {
 
 func newTree(reaped int) *tree { return &tree{reaped: reaped, buf: make([]byte, 64<<10)} }
 
-// becomeSubreaper makes this process the parent of all descendants that lose theirs. It returns false, and does nothing, where the
-// process could not see them.
+// becomeSubreaper makes this process the parent of all descendants that lose theirs. It returns
+// false, and does nothing, where the process could not see them.
 func becomeSubreaper() bool {
 	return seesDescendants() && unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
 }
 
-// seesDescendants says whether there is a /proc, of our PID namespace, of a kernel that lists children there.
+// seesDescendants reports whether there is a /proc of our PID namespace, and the kernel lists
+// children there.
 func seesDescendants() bool {
 	self, err := os.Readlink("/proc/self")
 	return err == nil && self == strconv.Itoa(os.Getpid()) && unix.Access("/proc/self/task/"+self+"/children", unix.R_OK) == nil
 }
 
-// process is a descendant as a look sees it.
+// process is a descendant as a look reads it.
 type process struct {
 	pid, parent    int
 	group, session int
@@ -109,7 +114,7 @@ func (t *tree) lookAt(pid int, parent, self *process, visit func(*process)) {
 		if parent != self {
 			return // it has ended, or /proc hides it: then it is our child when its parent has ended
 		}
-		// We have not waited for it, so it is there and hidden.
+		// We have not waited for it, so it exists and is hidden.
 		p.parent, p.name, p.state = self.pid, "?", 'D'
 		p.group, _ = unix.Getpgid(pid)
 		p.session, _ = unix.Getsid(pid)
@@ -142,7 +147,7 @@ func (t *tree) lookAt(pid int, parent, self *process, visit func(*process)) {
 	}
 }
 
-// livelier returns the state of the two that is further from the end.
+// livelier returns the state that is further from the end.
 func livelier(a, b byte) byte {
 	const order = "ZTDR"
 	if bytes.IndexByte([]byte(order), b) > bytes.IndexByte([]byte(order), a) {
@@ -151,7 +156,6 @@ func livelier(a, b byte) byte {
 	return a
 }
 
-// parse takes the content of a stat file.
 func (p *process) parse(stat []byte) bool {
 	// The name is in parentheses and may hold any character, a parenthesis too.
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
@@ -167,7 +171,7 @@ func (p *process) parse(stat []byte) bool {
 	p.parent, p.group, p.session, p.threads = number(1), number(2), number(3), number(17)
 	switch p.state = f[0][0]; p.state {
 	case 'T', 't', 'D':
-		p.state &^= 'a' - 'A' // for its tracer to continue, which is stopped too
+		p.state &^= 'a' - 'A' // its tracer could continue it, but is stopped too
 	case 'Z', 'X', 'x':
 		p.state = 'Z'
 	default:
@@ -176,7 +180,6 @@ func (p *process) parse(stat []byte) bool {
 	return true
 }
 
-// children returns the children of a process's threads.
 func (t *tree) children(pid int, threads []string) (pids []int) {
 	for _, thread := range threads {
 		for _, f := range bytes.Fields(t.read("/proc/" + strconv.Itoa(pid) + "/task/" + thread + "/children")) {
@@ -210,7 +213,6 @@ func (t *tree) read(file string) []byte {
 	}
 }
 
-// list returns the names in a directory of /proc.
 func (t *tree) list(dir string) []string {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -221,10 +223,10 @@ func (t *tree) list(dir string) []string {
 	return names
 }
 
-// terminate asks all that is not in the group to end, each once.
+// terminate asks all processes that are not in the group to end, each once.
 func (t *tree) terminate(group int) {
 	asked := map[int]bool{}
-	for range 2 { // one may move up while we look: the group is ending already
+	for range 2 { // a process may move up while we look: the group is ending already
 		t.look(func(p *process) {
 			if p.group != group && !asked[p.pid] {
 				asked[p.pid] = true
@@ -235,7 +237,6 @@ func (t *tree) terminate(group int) {
 	}
 }
 
-// kill kills everything.
 func (t *tree) kill(group int) {
 	_ = unix.Kill(-group, unix.SIGSTOP) // most at once, which leaves a processor to us
 	until := time.Now().Add(stopWithin)
@@ -258,7 +259,6 @@ func (t *tree) kill(group int) {
 	t.look(func(p *process) { _ = p.signal(unix.SIGKILL) })
 }
 
-// left says whether anything is left.
 func (t *tree) left() bool {
 	t.reap()
 	if !t.leave {
@@ -269,7 +269,7 @@ func (t *tree) left() bool {
 		}
 		return false
 	}
-	for range 2 { // one may move up while we look
+	for range 2 { // a process may move up while we look
 		if t.names() != nil {
 			return true
 		}
@@ -277,7 +277,8 @@ func (t *tree) left() bool {
 	return false
 }
 
-// gone says whether nothing is left. If nothing is left alone, the kernel knows it, also when /proc has been unmounted.
+// gone reports whether nothing is left. Unless processes are left alone, the kernel reports that,
+// even when /proc has been unmounted.
 func (t *tree) gone() bool {
 	if t.leave {
 		return !t.left()
@@ -293,7 +294,6 @@ func (t *tree) gone() bool {
 	}
 }
 
-// names returns process id and program of what is alive.
 func (t *tree) names() (names []string) {
 	t.look(func(p *process) {
 		if p.pid != t.reaped {
