@@ -51,11 +51,12 @@ func NewRWMutex(s *Session, path string, opts ...MutexOption) (*RWMutex, error) 
 	return &RWMutex{read, write}, nil
 }
 
-// ReadLock returns the side that readers hold together.
-func (m *RWMutex) ReadLock() Lock { return &m.made().read }
+// ReadLock returns the side that readers hold together. Its Once returns an error, because Once needs a
+// lock that one caller holds alone: call WriteLock().Once.
+func (m *RWMutex) ReadLock() *Mutex { return &m.made().read }
 
-// WriteLock returns the side that a writer holds alone.
-func (m *RWMutex) WriteLock() Lock { return &m.made().write }
+// WriteLock returns the side that one writer holds alone.
+func (m *RWMutex) WriteLock() *Mutex { return &m.made().write }
 
 // Path returns the path as given to NewRWMutex.
 func (m *RWMutex) Path() string { return m.made().read.Path() }
