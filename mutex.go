@@ -52,7 +52,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, error) {
 	err := checkPath(path)
 	if err == nil {
-		err = o.checkFor(name)
+		err = o.check()
 	}
 	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: "mutex"}
 	m.root = lockRoot{

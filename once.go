@@ -34,17 +34,17 @@ const (
 // WithKeptRuns sets how many runs Once keeps as marked under this lock: 1 to 1,000; the default is
 // 100. When more are marked, the oldest are dropped, which is logged at INFO, and a call with one
 // of their keys runs again. So give more than the keys that may come again, and all clients of the
-// lock the same number. Each call of Once reads them all, some 100 bytes a run. The option is for
-// NewMutex and NewRWMutex.
-func WithKeptRuns(n int) MutexOption {
-	return func(o *mutexOptions) {
+// lock the same number. Each call of Once reads them all, some 100 bytes a run.
+func WithKeptRuns(n int) interface {
+	MutexOption
+	RWMutexOption
+} {
+	return lockOption(func(o *mutexOptions) {
 		if o.keptRuns = n; n < 1 || n > mostKeptRuns {
 			o.wrong = fmt.Errorf("WithKeptRuns(%d): give 1 to %d, or leave the option out", n, mostKeptRuns)
 		}
-	}
+	})
 }
-
-var errKeptRunsOfOthers = errors.New("WithKeptRuns: only a mutex has runs that are marked: give it to NewMutex, or leave the option out")
 
 // OnceRun is a run that Once has marked as done.
 type OnceRun struct {

@@ -231,8 +231,48 @@ func WithJuteMaxBuffer(bytes int) Option {
 	}
 }
 
-// MutexOption configures NewMutex.
-type MutexOption func(*mutexOptions)
+// LockOption configures a lock of any recipe: NewMutex, NewRWMutex, NewSemaphore and NewElection take
+// it. An option that not all of them take has a narrower type, such as [SemaphoreOption], and does not
+// compile elsewhere. A nil option is an error of the New function.
+type LockOption interface {
+	MutexOption
+	RWMutexOption
+	SemaphoreOption
+	ElectionOption
+}
+
+// MutexOption configures NewMutex: a [LockOption], [WithLockDelay], [WithKeptRuns] or [WithMinHold].
+type MutexOption interface {
+	apply(*mutexOptions)
+	forMutex()
+}
+
+// RWMutexOption configures NewRWMutex: a [LockOption] or [WithKeptRuns].
+type RWMutexOption interface {
+	apply(*mutexOptions)
+	forRWMutex()
+}
+
+// SemaphoreOption configures NewSemaphore: a [LockOption] or [WithSharedLimit].
+type SemaphoreOption interface {
+	apply(*mutexOptions)
+	forSemaphore()
+}
+
+// ElectionOption configures NewElection: a [LockOption], [WithLockDelay] or [WithLatchNodes].
+type ElectionOption interface {
+	apply(*mutexOptions)
+	forElection()
+}
+
+// lockOption is behind each option. The type that a With function returns decides which New functions take it.
+type lockOption func(*mutexOptions)
+
+func (f lockOption) apply(o *mutexOptions) { f(o) }
+func (lockOption) forMutex()               {}
+func (lockOption) forRWMutex()             {}
+func (lockOption) forSemaphore()           {}
+func (lockOption) forElection()            {}
 
 type mutexOptions struct {
 	nodeOptions
@@ -247,36 +287,19 @@ type mutexOptions struct {
 	wrong     error // what an option was given that it cannot take
 }
 
-func newMutexOptions(opts []MutexOption) mutexOptions {
+func newMutexOptions[O interface{ apply(*mutexOptions) }](opts []O) mutexOptions {
 	o := mutexOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName, markers: queue.Markers}
 	for _, opt := range opts {
-		if opt == nil {
-			opt = func(o *mutexOptions) { o.wrong = errors.New("nil MutexOption: leave it out") }
+		if any(opt) == nil {
+			o.wrong = errors.New("nil option: leave it out")
+			continue
 		}
-		opt(&o)
+		opt.apply(&o)
 	}
 	if o.name == queue.LatchName {
 		o.markers = slices.Concat([]string{queue.LatchName}, o.markers[len(queue.Markers):])
 	}
 	return o
-}
-
-// checkFor is check, for a lock of one queue whose nodes are called so.
-func (o *mutexOptions) checkFor(name string) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	switch {
-	case o.limit != "":
-		return errors.New("WithSharedLimit: only a semaphore has a limit: give it to NewSemaphore, or leave the option out")
-	case o.name == queue.LatchName && name != o.name:
-		return errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
-	case o.delay > 0 && (name == queue.ReadName || name == queue.WriteName):
-		return errDelayOfOthers
-	case o.minHold > 0 && (name == queue.ReadName || name == queue.WriteName):
-		return errMinHoldOfOthers
-	}
-	return nil
 }
 
 func (o *mutexOptions) check() error {
@@ -320,34 +343,40 @@ func defaultData() []byte {
 //
 // With WithSharedLimit, acquires then make no node for the limit: as long as nobody has set one, a client goes by the number that it gave to
 // NewSemaphore. A limit that somebody set is a decision. Its node stays, and those above it, until somebody deletes it.
-func WithContainer() MutexOption { return func(o *mutexOptions) { o.container = true } }
+func WithContainer() LockOption {
+	return lockOption(func(o *mutexOptions) { o.container = true })
+}
 
 // WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are made on the way. The default is
 // world:anyone with all permissions. The ACL must give the process CREATE and DELETE on the lock root, and READ. Without
 // READ on its node a hold cannot be confirmed: it ends with ErrLost at its first heartbeat, and the Session's other holds
 // stand. Everybody who may DELETE on the lock root can break the lock.
-func WithACL(acl []zk.ACL) MutexOption {
-	return func(o *mutexOptions) { o.acl = slices.Clone(acl) }
+func WithACL(acl []zk.ACL) LockOption {
+	return lockOption(func(o *mutexOptions) { o.acl = slices.Clone(acl) })
 }
 
 // WithData sets the data of the lock nodes; the default is "host:pid".
-func WithData(data []byte) MutexOption {
-	return func(o *mutexOptions) { o.data = slices.Clone(data) }
+func WithData(data []byte) LockOption {
+	return lockOption(func(o *mutexOptions) { o.data = slices.Clone(data) })
 }
 
 // WithName names the lock for traces and metrics, which otherwise call it by its path. Give locks of one kind one name if their paths have ids
 // in them, as /orders/4711 has: metrics want few names.
-func WithName(name string) MutexOption { return func(o *mutexOptions) { o.label = name } }
+func WithName(name string) LockOption {
+	return lockOption(func(o *mutexOptions) { o.label = name })
+}
 
 // WithFailOnSessionLoss makes a waiting Acquire return ErrSessionExpired when its ZooKeeper session ends. By default it
 // queues again, at the tail, in the next session. A session also ends when no server has answered in it for 7/6 of the session timeout
 // and a second.
-func WithFailOnSessionLoss() MutexOption { return func(o *mutexOptions) { o.failOnLoss = true } }
+func WithFailOnSessionLoss() LockOption {
+	return lockOption(func(o *mutexOptions) { o.failOnLoss = true })
+}
 
 // WithQueuePattern makes children of the lock root take part in the queue if their names end in ending and a sequence
 // number. It is for queues that are shared with clients of other names. Those of Curator, go-zookeeper and kazoo are known.
-func WithQueuePattern(ending string) MutexOption {
-	return func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) }
+func WithQueuePattern(ending string) LockOption {
+	return lockOption(func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) })
 }
 
 // WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with
@@ -356,12 +385,12 @@ func WithQueuePattern(ending string) MutexOption {
 // ends the work and releases the hold. A panic of f is logged, and the hold stays until it is
 // released or lost. The option costs two requests for each acquire that is not a re-entry, and of a
 // semaphore for each permit.
-func WithRevocation(f func(*Hold)) MutexOption {
-	return func(o *mutexOptions) {
+func WithRevocation(f func(*Hold)) LockOption {
+	return lockOption(func(o *mutexOptions) {
 		if o.revoke = f; f == nil {
 			o.wrong = errors.New("WithRevocation(nil): give the function to call, or leave the option out")
 		}
-	}
+	})
 }
 
 // WithMinHold has the lock node stay until d after the grant, although the lock is released before.
@@ -378,16 +407,14 @@ func WithRevocation(f func(*Hold)) MutexOption {
 // lease ends the ZooKeeper session, and this node with it. The node is deleted when d is over, and
 // before that by another client, by Session.Close or with its ZooKeeper session: a process that is to keep other clients
 // off must not end before. If the function of Do, Multi.Do or Once was not called, or a Multi did
-// not get another lock, the node is deleted at the release. The option is for NewMutex alone.
+// not get another lock, the node is deleted at the release.
 func WithMinHold(d time.Duration) MutexOption {
-	return func(o *mutexOptions) {
+	return lockOption(func(o *mutexOptions) {
 		if o.minHold = d; d <= 0 || d > 365*24*time.Hour {
 			o.wrong = fmt.Errorf("WithMinHold(%v): give how long the node stays after a grant, a year at most, or leave the option out", d)
 		}
-	}
+	})
 }
-
-var errMinHoldOfOthers = errors.New("WithMinHold: only a mutex has a minimum hold: give it to NewMutex, or leave the option out")
 
 // DoOption configures one call of Do.
 type DoOption func(*doOptions)

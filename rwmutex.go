@@ -15,8 +15,8 @@ import (
 // a reader that comes after a writer waits for it, so neither side starves.
 type RWMutex struct{ read, write Mutex }
 
-// NewRWMutex returns the read/write lock on path. Path and options are as for [NewMutex]; the options apply to both sides. It sends
-// nothing.
+// NewRWMutex returns the read/write lock on path, to which the rules of [NewMutex] apply, and sends
+// nothing. The options apply to both sides.
 //
 // Both sides of the lock re-enter: give Acquire the context of the hold ([Hold.Context]), or one with an owner ([WithOwner]).
 //
@@ -36,7 +36,7 @@ type RWMutex struct{ read, write Mutex }
 // The nodes are those of Curator's InterProcessReadWriteLock from version 5.5 on, and Go and Java clients share a lock. An older
 // Curator's downgrade lets a reader in beside a writer. Curator's InterProcessMutex on the same path does not see readers and
 // writers at all.
-func NewRWMutex(s *Session, path string, opts ...MutexOption) (*RWMutex, error) {
+func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: errNoSession}
 	}

@@ -35,7 +35,7 @@ type Semaphore struct {
 //
 // The path must be the semaphore's own. The first acquire of a Session on a path looks, and returns an error if another recipe's nodes are
 // there: those of a mutex, a read/write lock, an election, or kazoo's semaphore. That look takes a round trip. The options are those of NewMutex; WithQueuePattern is for the queue. NewSemaphore sends nothing.
-func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semaphore, error) {
+func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Semaphore, error) {
 	fail := func(err error) (*Semaphore, error) {
 		return nil, &Error{Op: "new semaphore", Path: path, Err: err}
 	}
@@ -53,14 +53,6 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 	case o.limit == path, o.limit == path+"/locks", o.limit == path+"/leases", strings.HasPrefix(o.limit, path+"/locks/"), strings.HasPrefix(o.limit, path+"/leases/"),
 		o.limit != "" && strings.HasPrefix(path, o.limit+"/"):
 		err = fmt.Errorf("WithSharedLimit: %s is a node of the semaphore or above it: give another, such as %s/limit", o.limit, path)
-	case o.name == queue.LatchName:
-		err = errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
-	case o.delay > 0:
-		err = errDelayOfOthers
-	case o.minHold > 0:
-		err = errMinHoldOfOthers
-	case o.keptRuns > 0:
-		err = errKeptRunsOfOthers
 	default:
 		err = o.check()
 	}

@@ -527,10 +527,6 @@ func TestVirtual_Once_KeptRuns(t *testing.T) {
 			_, err = zklock.NewMutex(s, "/orders", zklock.WithKeptRuns(n))
 			require.ErrorContains(t, err, "give 1 to 1000, or leave the option out")
 		}
-		_, err = zklock.NewSemaphore(s, "/sem", 1, zklock.WithKeptRuns(5))
-		require.ErrorContains(t, err, "WithKeptRuns: only a mutex has runs that are marked")
-		_, err = zklock.NewElection(s, "/leader", zklock.WithKeptRuns(5))
-		require.ErrorContains(t, err, "WithKeptRuns: only a mutex has runs that are marked")
 	})
 }
 

@@ -196,18 +196,18 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 		w := &wire{dial: v.net.Dial}
 		s := v.connect(w.dialer(), zklock.WithMaxLockNodes(30_000))
 		few := v.connect(zklock.WithMaxLockNodes(10))
-		half := []zklock.MutexOption{zklock.WithData(make([]byte, 400<<10))}
-		wide := []zklock.MutexOption{zklock.WithACL(append(zk.WorldACL(zk.PermAll), zk.DigestACL(zk.PermAll, strings.Repeat("ann", 100), "secret")...))}
+		half := []zklock.SemaphoreOption{zklock.WithData(make([]byte, 400<<10))}
+		wide := []zklock.SemaphoreOption{zklock.WithACL(append(zk.WorldACL(zk.PermAll), zk.DigestACL(zk.PermAll, strings.Repeat("ann", 100), "secret")...))}
 		release(t, take(t, newSemaphore(t, s, semPath, 3, zklock.WithSharedLimit(semLimit)).Permits(3)))
 		before := v.srv.Zxid()
 		for _, c := range []struct {
 			s    *zklock.Session
 			n, k int
-			opts []zklock.MutexOption
+			opts []zklock.SemaphoreOption
 			says string
 		}{
-			{s, 3, 4_000, []zklock.MutexOption{zklock.WithSharedLimit(semLimit)}, "4000 permits of a semaphore that has 3: ask for 1 to 3"},
-			{s, 3, 20_000, []zklock.MutexOption{zklock.WithSharedLimit(semLimit)}, "ask for 1 to 3"},
+			{s, 3, 4_000, []zklock.SemaphoreOption{zklock.WithSharedLimit(semLimit)}, "4000 permits of a semaphore that has 3: ask for 1 to 3"},
+			{s, 3, 20_000, []zklock.SemaphoreOption{zklock.WithSharedLimit(semLimit)}, "ask for 1 to 3"},
 			{few, 20, 10, nil, "10 permits are 11 lock nodes, one of them in the queue, and this Session may have 10"},
 			{s, 20_000, 20_000, nil, "servers read 1048575 (jute.maxbuffer): ask for "},
 			{s, 1<<31 - 1, 29_999, nil, "servers read 1048575 (jute.maxbuffer): ask for "},
@@ -229,7 +229,7 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 		}
 		require.Equal(t, before, v.srv.Zxid(), "nothing was made")
 
-		for _, opts := range [][]zklock.MutexOption{nil, wide} {
+		for _, opts := range [][]zklock.SemaphoreOption{nil, wide} {
 			sem := newSemaphore(t, s, semPath, 20_000, opts...)
 			_, err := sem.Permits(20_000).Acquire(within(t, time.Hour))
 			require.Error(t, err)

@@ -20,7 +20,7 @@ import (
 // never somebody who waits.
 func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		data := func(s string) zklock.MutexOption { return zklock.WithData([]byte(s)) }
+		data := func(s string) zklock.SemaphoreOption { return zklock.WithData([]byte(s)) }
 		var holds []*zklock.Hold
 		for i := range 5 {
 			holds = append(holds, take(t, v.permits(1, 5, data(fmt.Sprint("holds-", i)))))
