@@ -231,20 +231,20 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 
 		for _, opts := range [][]zklock.SemaphoreOption{nil, wide} {
 			sem := newSemaphore(t, s, semPath, 20_000, opts...)
-			_, err := sem.Permits(20_000).Acquire(within(t, time.Hour))
+			_, err := sem.Acquire(within(t, time.Hour), 20_000)
 			require.Error(t, err)
 			_, most, ok := strings.Cut(err.Error(), "ask for ")
 			require.True(t, ok)
 			k, err := strconv.Atoi(most[:strings.IndexByte(most, ' ')])
 			require.NoError(t, err)
-			_, err = sem.Permits(k + 1).Acquire(within(t, time.Hour))
+			_, err = sem.Acquire(within(t, time.Hour), k+1)
 			require.True(t, zklock.IsFinal(err))
-			h, err := sem.Permits(k).Acquire(within(t, time.Hour))
+			h, err := sem.Acquire(within(t, time.Hour), k)
 			require.NoError(t, err)
 			require.Len(t, h.Checks(), k)
 			release(t, h)
 		}
-		h, err := newSemaphore(t, few, semPath, 20).Permits(9).Acquire(within(t, time.Hour))
+		h, err := newSemaphore(t, few, semPath, 20).Acquire(within(t, time.Hour), 9)
 		require.NoError(t, err)
 		release(t, h)
 		v.has(0, 0)
@@ -272,7 +272,7 @@ func TestVirtual_Semaphore_LargestLimit_QueuedCallerIsGranted(t *testing.T) {
 func TestVirtual_WithJuteMaxBuffer_BoundFollows(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		data := zklock.WithData(make([]byte, 400<<10)) // three leases are more than servers read by default
-		_, err := newSemaphore(t, v.connect(zklock.WithJuteMaxBuffer(4<<20)), semPath, 3, data).Permits(3).Acquire(within(t, time.Hour))
+		_, err := newSemaphore(t, v.connect(zklock.WithJuteMaxBuffer(4<<20)), semPath, 3, data).Acquire(within(t, time.Hour), 3)
 		require.ErrorIs(t, err, zk.ErrConnectionClosed)
 		require.ErrorContains(t, err, "jute.maxbuffer")
 		require.False(t, zklock.IsFinal(err))
@@ -281,7 +281,7 @@ func TestVirtual_WithJuteMaxBuffer_BoundFollows(t *testing.T) {
 		sem := newSemaphore(t, narrow, semPath, 3, data)
 		release(t, take(t, sem.Permits(1)))
 		before := v.srv.Zxid()
-		_, err = sem.Permits(2).Acquire(within(t, time.Hour))
+		_, err = sem.Acquire(within(t, time.Hour), 2)
 		require.ErrorContains(t, err, "servers read 512000 (jute.maxbuffer): ask for 1 at most")
 		require.True(t, zklock.IsFinal(err))
 		_, err = newMutex(t, narrow, "/job/m", zklock.WithData(make([]byte, 500<<10))).Acquire(within(t, time.Hour))

@@ -340,11 +340,14 @@ func TestVirtual_Semaphore_BadInput(t *testing.T) {
 		_, err := zklock.NewSemaphore(nil, semPath, 1)
 		require.ErrorContains(t, err, "use the one that Connect returns")
 		for _, k := range []int{-1, 0, 4} {
-			l := newSemaphore(t, s, semPath, 3).Permits(k)
+			sem := newSemaphore(t, s, semPath, 3)
+			l := sem.Permits(k)
 			work := func(context.Context, *zklock.Hold) error { t.Error("called"); return nil }
 			_, err1 := l.Acquire(t.Context())
 			_, err2 := l.TryAcquire(t.Context())
-			for _, err := range []error{err1, err2, l.Do(t.Context(), work), l.TryDo(t.Context(), work)} {
+			_, err3 := sem.Acquire(t.Context(), k)
+			_, err4 := sem.TryAcquire(t.Context(), k)
+			for _, err := range []error{err1, err2, err3, err4, l.Do(t.Context(), work), l.TryDo(t.Context(), work)} {
 				require.ErrorContains(t, err, fmt.Sprintf("%d permits of a semaphore that has 3: ask for 1 to 3", k))
 				require.True(t, zklock.IsFinal(err))
 			}
