@@ -265,7 +265,8 @@ type ElectionOption interface {
 	forElection()
 }
 
-// lockOption is behind each option. The type that a With function returns decides which New functions take it.
+// lockOption is behind each option. The type that a With function returns decides which New
+// functions take it.
 type lockOption func(*mutexOptions)
 
 func (f lockOption) apply(o *mutexOptions) { f(o) }
@@ -332,25 +333,30 @@ func defaultData() []byte {
 	return []byte(host + ":" + strconv.Itoa(os.Getpid()))
 }
 
-// WithContainer makes containers of the lock root and of all parents that are made with it, of a semaphore's nodes, too. The servers remove a
-// container that has had children and has none: they look once a minute, and a parent goes a minute after what was below it. So a lock for
-// each order leaves nothing. By default, and on servers before 3.5.3, all these nodes are persistent.
+// WithContainer creates the lock root and its missing parents as containers, and the parents of a
+// semaphore's nodes, too. So a lock for each order leaves nothing behind: the servers remove a
+// container that has had children and has none. They look once a minute, so a parent is removed a
+// minute after its last child. By default, and on servers before 3.5.3, all these nodes are
+// persistent.
 //
-// What was there before stays as it is. So make a node that is to stay beforehand: a folder with an ACL of its own, or one that is another
-// client's chroot. The first acquire after a pause makes what is gone, which takes up to two round trips more, and up to four of a semaphore;
-// tokens grow all the same. A container that never had a child stays up to ZooKeeper 3.9: a crash between two requests can leave one, and a
-// call that leaves just when its connection is lost.
+// Nodes that exist already stay as they are. So create a node that has to stay beforehand: a folder
+// with an ACL of its own, or the chroot of another client. The first acquire after a removal
+// creates the nodes again, which takes up to two more round trips, and up to four for a semaphore;
+// tokens still grow. Up to ZooKeeper 3.9, a container that never had a child stays. A crash between
+// two requests can leave one, and so can a call that gives up just as its connection is lost.
 //
-// With WithSharedLimit, acquires then make no node for the limit: as long as nobody has set one, a client goes by the number that it gave to
-// NewSemaphore. A limit that somebody set is a decision. Its node stays, and those above it, until somebody deletes it.
+// With WithSharedLimit, acquires create no node for the limit: until a client sets one, each client
+// uses the number that it gave to NewSemaphore. The node of a limit that was set stays, with the
+// nodes above it, until it is deleted.
 func WithContainer() LockOption {
 	return lockOption(func(o *mutexOptions) { o.container = true })
 }
 
-// WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are made on the way. The default is
-// world:anyone with all permissions. The ACL must give the process CREATE and DELETE on the lock root, and READ. Without
-// READ on its node a hold cannot be confirmed: it ends with ErrLost at its first heartbeat, and the Session's other holds
-// stand. Everybody who may DELETE on the lock root can break the lock.
+// WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are created. The
+// default is world:anyone with all permissions. The ACL must give the process READ, and CREATE and
+// DELETE on the lock root. Without READ on its node, a hold cannot be confirmed: it ends with
+// ErrLost at its first heartbeat, while the Session's other holds continue. Every client that may
+// DELETE on the lock root can break the lock.
 func WithACL(acl []zk.ACL) LockOption {
 	return lockOption(func(o *mutexOptions) { o.acl = slices.Clone(acl) })
 }
@@ -360,8 +366,8 @@ func WithData(data []byte) LockOption {
 	return lockOption(func(o *mutexOptions) { o.data = slices.Clone(data) })
 }
 
-// WithName names the lock for traces and metrics, which otherwise call it by its path. Give locks of one kind one name if their paths have ids
-// in them, as /orders/4711 has: metrics want few names.
+// WithName names the lock in traces and metrics. The default is its path. If paths contain ids, as
+// /orders/4711 does, give locks of one kind one name, because metrics need few names.
 func WithName(name string) LockOption {
 	return lockOption(func(o *mutexOptions) { o.label = name })
 }
@@ -379,12 +385,12 @@ func WithQueuePattern(ending string) LockOption {
 	return lockOption(func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) })
 }
 
-// WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with
-// Curator's Revoker. What was asked once is not asked again of the next read lock under the same
-// write hold, although that has the same node. f runs on a goroutine of its own. To give way, f
-// ends the work and releases the hold. A panic of f is logged, and the hold stays until it is
-// released or lost. The option costs two requests for each acquire that is not a re-entry, and of a
-// semaphore for each permit.
+// WithRevocation calls f, at most once a hold, when a client asks for the lock with Revoke or with
+// Curator's Revoker. f runs on a goroutine of its own. To give way, f ends the work and releases
+// the hold. If f panics, the panic is logged, and the hold lasts until it is released or lost. Read
+// locks under one write hold share a node, but a request to one of them is not repeated to the
+// next. The option costs two requests for each acquire that is not a re-entry, and for each permit
+// of a semaphore.
 func WithRevocation(f func(*Hold)) LockOption {
 	return lockOption(func(o *mutexOptions) {
 		if o.revoke = f; f == nil {
@@ -393,21 +399,23 @@ func WithRevocation(f func(*Hold)) LockOption {
 	})
 }
 
-// WithMinHold has the lock node stay until d after the grant, although the lock is released before.
-// It is for jobs of milliseconds that several hosts start by their own clocks: without it, a host
-// whose clock is behind by more than the job takes runs the job once more. Give a d that is longer
-// than clocks may differ and shorter than the time between two runs, and call TryDo. For runs that
-// have a name, such as a day, see [Mutex.Once].
+// WithMinHold keeps the lock node for at least d after the grant, also if the lock is released
+// before. It is for jobs of milliseconds that several hosts start by their own clocks: without it,
+// a host whose clock is behind by more than the job takes runs the job once more. Give a d that is
+// longer than the clocks may differ and shorter than the time between two runs, and call TryDo. For
+// runs that have a name, such as a day, see [Mutex.Once].
 //
 // Release returns as soon as the servers have confirmed that the node exists. From then on the
 // Session does not hold the lock: Held is false, and the same owner queues behind the node like
-// every caller. For other clients the node still holds: Participants shows it, and Hold.Check and
-// CheckSequencer find it, because no client has had the lock since. No caller relies on it, so it
-// is not under the lease; but if the Session holds something else in an outage, the end of that
-// lease ends the ZooKeeper session, and this node with it. The node is deleted when d is over, and
-// before that by another client, by Session.Close or with its ZooKeeper session: a process that is to keep other clients
-// off must not end before. If the function of Do, Multi.Do or Once was not called, or a Multi did
-// not get another lock, the node is deleted at the release.
+// every other caller. For other clients the node still holds the lock: Participants shows it, and
+// Hold.Check and CheckSequencer find it, because no client has had the lock since. No caller relies
+// on the node, so it is not under the lease. But if the Session holds something else in an outage,
+// the end of that lease ends the ZooKeeper session, and this node with it.
+//
+// The node is deleted after d, or earlier by another client, by Session.Close or by the end of its
+// ZooKeeper session: a process that has to keep other clients out must not end before. If the
+// function of Do, Multi.Do or Once was not called, or a Multi did not get another lock, the node is
+// deleted at the release.
 func WithMinHold(d time.Duration) MutexOption {
 	return lockOption(func(o *mutexOptions) {
 		if o.minHold = d; d <= 0 || d > 365*24*time.Hour {

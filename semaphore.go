@@ -18,8 +18,8 @@ import (
 )
 
 // Semaphore is a number of permits on a path, which all clients of the ensemble share. It is
-// reusable, safe for many goroutines, and costs nothing until it is used. Its nodes are those of
-// Curator's InterProcessSemaphoreV2: a queue below path/locks, and a node for each permit below
+// reusable, safe for many goroutines, and costs nothing until it is used. As with Curator's
+// InterProcessSemaphoreV2, the queue is below path/locks, and each permit is a node below
 // path/leases.
 //
 // The promises of the package apply as follows. I1: there are never more permits in use than the
@@ -39,7 +39,7 @@ type Semaphore struct {
 //
 // The path must be the semaphore's own. The first acquire of a Session on a path takes one more
 // round trip to look for nodes of another recipe: a mutex, a read/write lock, an election, or
-// kazoo's semaphore. If there are any, it returns an error. WithQueuePattern applies to the queue.
+// kazoo's semaphore. If there are any, it returns an error.
 func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Semaphore, error) {
 	fail := func(err error) (*Semaphore, error) {
 		return nil, &Error{Op: "new semaphore", Path: path, Err: err}
@@ -103,8 +103,8 @@ func (sem *Semaphore) made() *Semaphore {
 // all its permits.
 //
 // When Acquire returns an error, the call holds nothing, and its nodes are deleted or are being
-// deleted. The errors are those of [Mutex.Acquire]. A call that can never be granted sends nothing
-// and returns an error for which IsFinal is true: if n is below 1 or above the number given to
+// deleted. [Mutex.Acquire] lists the errors. A call that can never be granted sends nothing and
+// returns an error for which IsFinal is true: if n is below 1 or above the number given to
 // NewSemaphore, also with WithSharedLimit; if n leases and a node in the queue exceed
 // WithMaxLockNodes; or if the request that creates the leases, with data and ACL in each, is longer
 // than the servers read (WithJuteMaxBuffer): by default 1,048,575 bytes, which are some 8,000
@@ -115,10 +115,9 @@ func (sem *Semaphore) made() *Semaphore {
 // with every semaphore. The owner that WithOwner sets appears in logs only.
 //
 // Permits are granted in the order of the queue. Several callers take permits at the same time if
-// there are enough for all callers before them, each of which counts as one permit. So callers that
-// want few permits may overtake a caller that wants many, until it is first in the queue. A caller
-// that wants more than the shared limit waits until the limit is raised, and all callers behind it
-// wait, too.
+// there are enough; each caller before them counts as one permit. So callers that want few permits
+// may overtake a caller that wants many, until it is first in the queue. A caller that wants more
+// than the shared limit waits until the limit is raised, and all callers behind it wait, too.
 //
 // The hold's Node is its first lease, and Hold.Checks has a check for each lease. If one lease is
 // deleted, the whole hold is lost, and its other permits are freed. The hold's Token is the czxid
@@ -161,7 +160,8 @@ func (sem *Semaphore) mutexFor(k int) *Mutex {
 	return &m
 }
 
-// neverGrants returns the reason if the permits can never be granted in one hold, and otherwise nil.
+// neverGrants returns the reason if the permits can never be granted in one hold, and otherwise
+// nil.
 func (m *Mutex) neverGrants(p *permits) error {
 	if p.k < 1 || p.k > p.n {
 		return badPermits(p.k, p.n)
@@ -177,7 +177,8 @@ func (m *Mutex) neverGrants(p *permits) error {
 	return nil
 }
 
-// permitLock hides the methods of a Mutex that a Lock does not have: they are about owners, and permits have none.
+// permitLock hides the methods of a Mutex that a Lock does not have: they are about owners, and
+// permits have none.
 type permitLock struct{ Lock }
 
 func (l permitLock) mutex() *Mutex { return l.Lock.(*Mutex) }
@@ -186,16 +187,21 @@ func (l permitLock) String() string {
 	return fmt.Sprintf("%d permits of %s", l.mutex().recipe.(*permits).k, l.Path())
 }
 
-// Participants returns the permits that are in use, one for each lease, and then the waiters, the next in line first. A caller
-// appears as often as it has nodes there. The Token of a lease is that of its hold. Nodes that go meanwhile are left out.
-// While no server can be reached, Participants waits for one until ctx ends.
+// Participants returns the holders, one Participant for each permit in use, and the waiters, the
+// next to be granted first. A caller appears once for each of its nodes. The Token of a lease is
+// the token of its hold. Nodes that are deleted meanwhile are left out. While no server can be
+// reached, Participants waits for one until ctx ends.
 //
-// A lease that was granted is in use until it goes, so there may be more holders than the limit: it was lowered, or other clients go by a
-// larger one. No node says that its lease was granted. But only the client in front of the queue can have leases that are not: those it made
-// last, after its node in the queue, if all leases together are more than the limit. These wait. So for a moment, while leases are made and
-// nodes leave the queue, a caller that was just granted is in both, and a hold of the front's Session may be taken for the front's. For a round trip,
-// leases that were made in vain, because others were quicker, look like holds. And a caller that waits with leases counts as a holder if somebody
-// deletes its node in the queue.
+// A granted permit is in use until its lease is deleted. So there may be more holders than the
+// limit, if the limit was lowered or other clients use a larger one.
+//
+// The nodes do not record which leases were granted, so the result can be wrong for a moment. Only
+// the first in the queue can have leases that were not: the leases that it created last, after its
+// node in the queue, if all leases together exceed the limit. Participants counts these as waiting.
+// While leases are created and nodes leave the queue, a caller that was just granted appears in
+// both lists, and a hold of the same Session may be taken for the first in the queue. For one round
+// trip, leases that were created in vain, because other callers were faster, look like holds. A
+// caller that waits with leases counts as a holder if its node in the queue is deleted.
 func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {
 	if !sem.isMade() {
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
@@ -221,9 +227,11 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 	return holders, waiters, err
 }
 
-// Limit returns the shared limit, as the Session's server has it: just after a change, another may have it first. Where nobody has made
-// its node yet, it is the number given to NewSemaphore. Only a semaphore WithSharedLimit has one; data that is no limit is an error that names
-// the node. Of both IsFinal is true. While no server can be reached, Limit waits for one until ctx ends.
+// Limit returns the shared limit as the Session's server has it: just after a change, other servers
+// may have the new limit first. If no client has created its node yet, Limit returns the number
+// given to NewSemaphore. It returns an error for which IsFinal is true if the semaphore has no
+// shared limit (WithSharedLimit), or if the data of the node is not a limit; then the error names
+// the node. While no server can be reached, Limit waits for one until ctx ends.
 func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	err = sem.onLimit(ctx, "limit", func(e *era, p *permits) error {
 		now, err := p.readLimit(ctx, e.Era)
@@ -241,15 +249,18 @@ func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// SetLimit sets the shared limit for all, from 0, with which nobody is granted, to 2^24. It makes the node if that is not there, as
-// acquires do, and replaces data that is no limit. WithSharedLimit says what follows for holders and waiters.
+// SetLimit sets the shared limit for all clients, from 0, with which no caller is granted, to 2^24.
+// It creates the node if it is missing, as acquires do, and replaces data that is not a limit.
+// WithSharedLimit describes the effect on holders and waiters.
 //
-// It does not overwrite a limit that somebody else sets at the same time, or did just before: then the error wraps zk.ErrBadVersion and
-// says what the limit is now, and IsFinal is false. (Of two that find no node, both may return nil, and the later one's number stays.) What
-// was set before the call, it replaces: a program that computes n from Limit takes a lock for the two calls.
+// SetLimit replaces a limit that was set before the call, so a program that computes n from Limit
+// takes a lock for the two calls. It does not overwrite a limit that another client sets at the
+// same time, or just before: then the error wraps zk.ErrBadVersion and names the current limit, and
+// IsFinal is false. (If two calls find no node, both may return nil, and the number of the later
+// one remains.)
 //
-// While no server can be reached, SetLimit waits for one until ctx ends. If ctx ends while the change is on its way, the limit may or may
-// not be set; the error says so.
+// While no server can be reached, SetLimit waits for one until ctx ends. If ctx ends after the
+// request was sent, the limit may or may not be set, and the error reports that.
 func (sem *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if sem.isMade() && (n < 0 || n > mostPermits) {
 		return &Error{Op: "set limit", Path: sem.m.root.given, Err: badArgument{fmt.Errorf("a limit of %d permits: give 0 to %d", n, mostPermits)}}
@@ -274,7 +285,8 @@ func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *era, p *
 	return sem.m.reading(ctx, op, func(e *era) error { return f(e, p) })
 }
 
-// splitLeases tells who holds from who waits. Who waits with leases has also a node in front of the queue, which is left out.
+// splitLeases separates holders from waiters. A waiter with leases also has the first node in the
+// queue, which is left out.
 func splitLeases(leases, queued []Participant, limit int) (holders, waiters []Participant) {
 	var front queue.Owned
 	if len(queued) > 0 {
