@@ -243,27 +243,30 @@ type LockOption interface {
 
 // MutexOption configures NewMutex: a [LockOption], [WithLockDelay], [WithKeptRuns] or [WithMinHold].
 type MutexOption interface {
-	apply(*mutexOptions)
+	option
 	forMutex()
 }
 
 // RWMutexOption configures NewRWMutex: a [LockOption] or [WithKeptRuns].
 type RWMutexOption interface {
-	apply(*mutexOptions)
+	option
 	forRWMutex()
 }
 
 // SemaphoreOption configures NewSemaphore: a [LockOption] or [WithSharedLimit].
 type SemaphoreOption interface {
-	apply(*mutexOptions)
+	option
 	forSemaphore()
 }
 
 // ElectionOption configures NewElection: a [LockOption], [WithLockDelay] or [WithLatchNodes].
 type ElectionOption interface {
-	apply(*mutexOptions)
+	option
 	forElection()
 }
+
+// option is the part that the options of all recipes have in common.
+type option interface{ apply(*mutexOptions) }
 
 // lockOption is behind each option. The type that a With function returns decides which New
 // functions take it.
@@ -288,7 +291,7 @@ type mutexOptions struct {
 	wrong     error // what an option was given that it cannot take
 }
 
-func newMutexOptions[O interface{ apply(*mutexOptions) }](opts []O) mutexOptions {
+func newMutexOptions[O option](opts []O) mutexOptions {
 	o := mutexOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName, markers: queue.Markers}
 	for _, opt := range opts {
 		if any(opt) == nil {
