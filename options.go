@@ -336,17 +336,16 @@ func defaultData() []byte {
 	return []byte(host + ":" + strconv.Itoa(os.Getpid()))
 }
 
-// WithContainer creates the lock root and its missing parents as containers, and the parents of a
-// semaphore's nodes, too. So a lock for each order leaves nothing behind: the servers remove a
-// container that has had children and has none. They look once a minute, so a parent is removed a
-// minute after its last child. By default, and on servers before 3.5.3, all these nodes are
-// persistent.
+// WithContainer creates the lock root and its missing parents as containers, so a lock for each
+// order leaves nothing behind: the servers remove a container that has had children and has none.
+// They look once a minute, so a parent is removed a minute after its last child. By default, and on
+// servers before 3.5.3, these nodes are persistent.
 //
 // Nodes that exist already stay as they are. So create a node that has to stay beforehand: a folder
-// with an ACL of its own, or the chroot of another client. The first acquire after a removal
-// creates the nodes again, which takes up to two more round trips, and up to four for a semaphore;
-// tokens still grow. Up to ZooKeeper 3.9, a container that never had a child stays. A crash between
-// two requests can leave one, and so can a call that gives up just as its connection is lost.
+// with an ACL of its own, or the chroot of another client. The first acquire after a removal takes
+// up to two more round trips, and up to four for a semaphore; tokens still grow. Up to ZooKeeper
+// 3.9, a container that never had a child stays. A crash between two requests can leave one, and so
+// can a call that gives up just as its connection is lost.
 //
 // With WithSharedLimit, acquires create no node for the limit: until a client sets one, each client
 // uses the number that it gave to NewSemaphore. The node of a limit that was set stays, with the
@@ -410,10 +409,10 @@ func WithRevocation(f func(*Hold)) LockOption {
 //
 // Release returns as soon as the servers have confirmed that the node exists. From then on the
 // Session does not hold the lock: Held is false, and the same owner queues behind the node like
-// every other caller. For other clients the node still holds the lock: Participants shows it, and
-// Hold.Check and CheckSequencer find it, because no client has had the lock since. No caller relies
-// on the node, so it is not under the lease. But if the Session holds something else in an outage,
-// the end of that lease ends the ZooKeeper session, and this node with it.
+// every other caller. For other clients the node still holds it: Participants shows it, and
+// Hold.Check and CheckSequencer find it. The node is not under the lease. But if the Session holds
+// something else in an outage, the end of that lease ends the ZooKeeper session, and this node with
+// it.
 //
 // The node is deleted after d, or earlier by another client, by Session.Close or by the end of its
 // ZooKeeper session: a process that has to keep other clients out must not end before. If the

@@ -22,12 +22,10 @@ import (
 // InterProcessSemaphoreV2, the queue is below path/locks, and each permit is a node below
 // path/leases.
 //
-// The promises of the package apply as follows. I1: there are never more permits in use than the
-// largest limit that was set. I2: a call has at most one node in the queue, and as many leases as
-// it wants permits. I5: a hold is lost with its lease, and with any of its nodes. I8: grants follow
-// the queue, and a freed permit wakes one waiter, which wakes more only if it finds more permits
-// free. A Session that found a free permit at its last acquire takes one as it takes a mutex: in
-// one round trip and with one write.
+// The promises of the package apply as follows. There are never more permits in use than the
+// largest limit that was set (I1). A call has at most one node in the queue, and as many leases as
+// it wants permits (I2). A hold is lost with any of its nodes (I5). A freed permit wakes one
+// waiter, which wakes more only if it finds more permits free (I8).
 type Semaphore struct {
 	m Mutex // on the queue
 	n int
@@ -98,21 +96,18 @@ func (sem *Semaphore) made() *Semaphore {
 	return sem
 }
 
-// Acquire takes n permits in one hold, all or none, and waits for them until ctx ends. ctx bounds
-// the wait only: the hold lasts as long as Hold.Context. Every hold must be released, which frees
-// all its permits.
+// Acquire takes n permits in one hold, all or none, and waits for them until ctx ends. Every hold
+// must be released, which frees all its permits. On failure the call holds nothing, as with
+// [Mutex.Acquire], which lists the errors.
 //
-// When Acquire returns an error, the call holds nothing, and its nodes are deleted or are being
-// deleted. [Mutex.Acquire] lists the errors. A call that can never be granted sends nothing and
-// returns an error for which IsFinal is true: if n is below 1 or above the number given to
-// NewSemaphore, also with WithSharedLimit; if n leases and a node in the queue exceed
-// WithMaxLockNodes; or if the request that creates the leases, with data and ACL in each, is longer
-// than the servers read (WithJuteMaxBuffer): by default 1,048,575 bytes, which are some 8,000
-// leases with short data.
+// A call that can never be granted sends nothing and returns an error for which IsFinal is true: if
+// n is below 1 or above the number given to NewSemaphore, also with WithSharedLimit; if n leases
+// and a node in the queue exceed WithMaxLockNodes; or if the request that creates the leases is
+// longer than the servers read (WithJuteMaxBuffer): by default some 8,000 leases with short data.
 //
-// Each call takes permits of its own. It does not re-enter, even if ctx carries a hold of the
+// Each call takes permits of its own: it does not re-enter, even if ctx carries a hold of the
 // semaphore or an owner. So a call that holds permits and asks for more may wait for itself, as
-// with every semaphore. The owner that WithOwner sets appears in logs only.
+// with every semaphore.
 //
 // Permits are granted in the order of the queue. Several callers take permits at the same time if
 // there are enough; each caller before them counts as one permit. So callers that want few permits
@@ -125,9 +120,8 @@ func (sem *Semaphore) made() *Semaphore {
 // a resource must not reject the smaller token of a hold that still lasts: use Checks or Deadline.
 //
 // A Curator client that acquires several leases takes them one by one and keeps those that it has.
-// So two such clients can wait for each other indefinitely, and so can one of them and a caller of
-// this package; all other callers then wait with them. Two callers of this package never do,
-// because neither holds a part of its permits.
+// So two such clients, or one and a caller of this package, can wait for each other indefinitely,
+// and all other callers with them. Two callers of this package never do.
 func (sem *Semaphore) Acquire(ctx context.Context, n int) (*Hold, error) {
 	if !sem.isMade() {
 		return nil, &Error{Op: "acquire", Err: errNoSemaphore}
@@ -136,9 +130,9 @@ func (sem *Semaphore) Acquire(ctx context.Context, n int) (*Hold, error) {
 }
 
 // TryAcquire takes n permits if they are free and no caller before it needs them, and otherwise
-// returns ErrNotAcquired. If a permit is free that the callers before it may take, TryAcquire waits
-// until they have taken it, for two heartbeats at most. It does not wait for a server: it returns
-// ErrNotConnected, as [Mutex.TryAcquire] does. Otherwise it is like Acquire.
+// returns ErrNotAcquired. If callers before it are about to take a free permit, it waits until they
+// have, for two heartbeats at most. Like [Mutex.TryAcquire], it does not wait for a server.
+// Otherwise it is like Acquire.
 func (sem *Semaphore) TryAcquire(ctx context.Context, n int) (*Hold, error) {
 	if !sem.isMade() {
 		return nil, &Error{Op: "try", Err: errNoSemaphore}
@@ -188,20 +182,12 @@ func (l permitLock) String() string {
 }
 
 // Participants returns the holders, one Participant for each permit in use, and the waiters, the
-// next to be granted first. A caller appears once for each of its nodes. The Token of a lease is
-// the token of its hold. Nodes that are deleted meanwhile are left out. While no server can be
-// reached, Participants waits for one until ctx ends.
-//
-// A granted permit is in use until its lease is deleted. So there may be more holders than the
-// limit, if the limit was lowered or other clients use a larger one.
-//
-// The nodes do not record which leases were granted, so the result can be wrong for a moment. Only
-// the first in the queue can have leases that were not: the leases that it created last, after its
-// node in the queue, if all leases together exceed the limit. Participants counts these as waiting.
-// While leases are created and nodes leave the queue, a caller that was just granted appears in
-// both lists, and a hold of the same Session may be taken for the first in the queue. For one round
-// trip, leases that were created in vain, because other callers were faster, look like holds. A
-// caller that waits with leases counts as a holder if its node in the queue is deleted.
+// next to be granted first. A caller appears once for each of its nodes, and the Token of a lease
+// is the token of its hold. There are more holders than the limit if the limit was lowered or other
+// clients use a larger one. Because no node records which leases were granted, a caller may appear
+// in both lists for a moment, and leases that were created in vain among the holders
+// (docs/design.md). Nodes that are deleted meanwhile are left out. While no server can be reached,
+// Participants waits for one until ctx ends.
 func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {
 	if !sem.isMade() {
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
