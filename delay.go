@@ -19,23 +19,30 @@ import (
 // The lock-delay: between the proof that nobody is ahead and the grant, an attempt reads the lock root's record, waits if it names
 // somebody, and records itself (queue.Walk). The release takes that back (nodes.GrantRecord). Exclusion rests on none of this.
 
-// WithLockDelay has nobody granted for d after a holder disappeared without a release: its process crashed, its session expired or was
-// closed, its hold was lost, or its node was deleted. It gives the holder's requests that are still on their way the time to arrive, at
-// resources that do not check a token. After a release the next is granted at once. It is for a Mutex and an Election; all clients of the
-// path should give the same d: clients without the option take the lock at once. There is no delay by default.
+// WithLockDelay delays the next grant by d after a holder disappeared without a release: its
+// process crashed, its session expired or was closed, its hold was lost, or its node was deleted.
+// In that time the holder's last requests can arrive at resources that do not check a token. After
+// a release the next client is granted at once. The default is no delay. All clients of the path
+// should give the same d, because a client without the option takes the lock at once.
 //
-// The holder is recorded in the lock root's data, which needs WRITE on it, and the release takes that back. Data of somebody else there
-// is not touched: acquires return an error that says so. A candidate that finds the record of a node that is gone waits for d from when
-// its Session first found that, however long ago the holder disappeared. So a candidate that dies while it waits starts the delay again. A TryAcquire
-// in the delay returns ErrNotAcquired, with DelayUntil in its Error; if each is made through a new Session, none ever succeeds.
+// The holder is recorded in the lock root's data, which needs WRITE on the root, and the release
+// removes the record. If the root has other data, acquires return an error and do not change it. A
+// client that finds the record of a deleted node waits for d from when its Session first found it,
+// however long ago the holder disappeared. So if a client dies while it waits, the delay starts
+// again. During the delay TryAcquire returns ErrNotAcquired, with DelayUntil in its Error; if each
+// try uses a new Session, none ever succeeds.
 //
-// An acquire takes two requests more, and no round trip if the lock is free; a release is still one.
-func WithLockDelay(d time.Duration) MutexOption {
-	return func(o *mutexOptions) {
+// An acquire sends two more requests; if the lock is free, they take no further round trip. A
+// release is still one request.
+func WithLockDelay(d time.Duration) interface {
+	MutexOption
+	ElectionOption
+} {
+	return lockOption(func(o *mutexOptions) {
 		if o.delay = d; d <= 0 || d > 365*24*time.Hour {
 			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long nobody is granted after a holder disappeared, a year at most, or leave the option out", d)
 		}
-	}
+	})
 }
 
 // delayed is a recipe with a lock-delay.

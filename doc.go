@@ -24,7 +24,7 @@
 //   - to stop slow work before the lease ends: [Hold.Ending]
 //   - to take the lock again further down: the same with the context of Do or [Hold.Context], or one from [WithOwner]
 //   - to have one process lead, and others know which: [NewElection], [Election.Campaign], [Election.Observe]
-//   - to let several hold at a time: [Semaphore.Permits], with the calls of a [Lock]
+//   - to let several hold at a time: [Semaphore.Acquire]
 //   - to let readers in together: [NewRWMutex], whose two sides have the same methods
 //   - to make a path of a name that others choose, with whatever is in it: [PathOf]
 //   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way: [Revoke]

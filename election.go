@@ -36,8 +36,9 @@ type campaign struct {
 	err    error         // that it returns
 }
 
-// NewElection returns a candidate for the leadership of path, which is as NewMutex wants it, and sends nothing. It takes the
-// options of a Mutex. The candidate's name is the data of its node, in UTF-8: "host:pid", or what WithData sets.
+// NewElection returns a candidate for the leadership of path, to which the rules of NewMutex apply,
+// and sends nothing. The candidate's name is the data of its node, in UTF-8: "host:pid", or the data
+// that WithData sets.
 //
 // All candidates of a path must have nodes of one kind. By default those are the nodes of a Mutex and of Curator's LeaderSelector,
 // which stand in one election. WithLatchNodes makes those of Curator's LeaderLatch. kazoo's Election stands in neither: it does not
@@ -49,19 +50,13 @@ type campaign struct {
 // a loss. A leader is not disturbed by one of another kind that comes later, and neither are those behind it: they stand again until
 // that has gone. To change the kind, end all candidates of the path before you start others. Other clients' candidates do not look, nor
 // does a Mutex: a LeaderLatch that comes to the path of a leader without WithLatchNodes leads beside it.
-func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error) {
+func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
 	}
 	o := newMutexOptions(opts)
 	m, err := mutexOf(s, path, o.name, o, plain{})
-	switch {
-	case err != nil:
-	case o.minHold > 0:
-		err = errMinHoldOfOthers
-	case o.keptRuns > 0:
-		err = errKeptRunsOfOthers
-	default:
+	if err == nil {
 		err = checkCandidate(o.data, o.name)
 	}
 	if err != nil {
@@ -84,9 +79,11 @@ func checkCandidate(name []byte, node string) error {
 	return nil
 }
 
-// WithLatchNodes is for NewElection: the candidate makes the nodes of Curator's LeaderLatch, latch-, and waits for those alone. Its
-// name may be empty, as there.
-func WithLatchNodes() MutexOption { return func(o *mutexOptions) { o.name = queue.LatchName } }
+// WithLatchNodes gives the candidate the nodes of Curator's LeaderLatch, latch-, and the candidate
+// waits for such nodes alone. As in Curator, its name may be empty.
+func WithLatchNodes() ElectionOption {
+	return lockOption(func(o *mutexOptions) { o.name = queue.LatchName })
+}
 
 // String returns the path, in one word.
 func (e *Election) String() string { return "Election(" + e.made().m.Path() + ")" }

@@ -187,8 +187,6 @@ var errGranted = errors.New("granted")
 // errBusy says that the owner has an acquisition under way, for the share or for the other one beside it. A second one could wait for the first.
 var errBusy = errors.New("the owner is being served in another call")
 
-var errDelayOfOthers = errors.New("WithLockDelay: only a mutex and an election can have a lock-delay: give it to NewMutex or NewElection, or leave the option out")
-
 func errNoChroot(chroot string) error {
 	return fmt.Errorf("%w: make %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
 }

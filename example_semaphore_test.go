@@ -13,7 +13,34 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// Three jobs at a time, on whatever hosts; a large one counts for two.
+// Three jobs at a time, on whatever hosts; a large one takes two permits.
+func ExampleSemaphore_Acquire() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	sem, err := zklock.NewSemaphore(s, "/semaphores/imports", 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	large, err := sem.Acquire(ctx, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer large.Release(ctx)
+	small, err := sem.TryAcquire(ctx, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer small.Release(ctx)
+	_, err = sem.TryAcquire(ctx, 1)
+	fmt.Println("all are in use:", errors.Is(err, zklock.ErrNotAcquired))
+	_, err = sem.Acquire(ctx, 4)
+	fmt.Println(err)
+	// Output:
+	// all are in use: true
+	// zklock: acquire /semaphores/imports: 4 permits of a semaphore that has 3: ask for 1 to 3
+}
+
+// Permits as a Lock, whose Do releases them.
 func ExampleSemaphore_Permits() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -32,13 +59,10 @@ func ExampleSemaphore_Permits() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = sem.Permits(4).Acquire(ctx)
-	fmt.Println(err)
 	// Output:
 	// Semaphore(/semaphores/imports) has 2 permits in use
 	// one is left: <nil>
 	// two are not: true
-	// zklock: acquire /semaphores/imports: 4 permits of a semaphore that has 3: ask for 1 to 3
 }
 
 // Who holds, and who waits.
@@ -46,7 +70,7 @@ func ExampleSemaphore_Participants() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	sem, _ := zklock.NewSemaphore(s, "/semaphores/imports", 3, zklock.WithData([]byte("host-a:4711")))
-	hold, err := sem.Permits(2).Acquire(ctx)
+	hold, err := sem.Acquire(ctx, 2)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -74,18 +98,18 @@ func ExampleWithSharedLimit() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	first, err := sem.Permits(1).Acquire(ctx)
+	first, err := sem.Acquire(ctx, 1)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer first.Release(ctx)
-	_, err = sem.Permits(1).TryAcquire(ctx)
+	_, err = sem.TryAcquire(ctx, 1)
 	fmt.Println("one permit, in use:", errors.Is(err, zklock.ErrNotAcquired))
 
 	if err = sem.SetLimit(ctx, 2); err != nil {
 		log.Fatal(err)
 	}
-	second, err := sem.Permits(1).Acquire(ctx)
+	second, err := sem.Acquire(ctx, 1)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -151,7 +175,7 @@ func ExampleHold_Checks() {
 		log.Fatal(err)
 	}
 	sem, _ := zklock.NewSemaphore(s, "/semaphores/imports", 3)
-	hold, err := sem.Permits(3).Acquire(ctx)
+	hold, err := sem.Acquire(ctx, 3)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -162,7 +162,7 @@ func ExampleWithJuteMaxBuffer() {
 	}
 	defer s.Close()
 	sem, _ := zklock.NewSemaphore(s, "/semaphores/imports", 1000, zklock.WithData([]byte("host-a")))
-	_, err = sem.Permits(1000).Acquire(ctx)
+	_, err = sem.Acquire(ctx, 1000)
 	fmt.Println(err)
 	fmt.Println(zklock.IsFinal(err))
 	// Output:

@@ -185,6 +185,28 @@ func ExampleRWMutex_WriteLock() {
 	// <nil>
 }
 
+// Once on the write lock: of all hosts, one writes the prices of a day.
+func ExampleRWMutexOption() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	opts := []zklock.RWMutexOption{zklock.WithData([]byte("worker-7")), zklock.WithKeptRuns(1000)}
+	prices, err := zklock.NewRWMutex(s, "/locks/prices", opts...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	write := func(context.Context, *zklock.Hold) error { return nil }
+	ran, err := prices.WriteLock().Once(ctx, "2026-07-01", write)
+	fmt.Println("written now:", ran, err)
+	ran, err = prices.WriteLock().Once(ctx, "2026-07-01", write)
+	fmt.Println("written again:", ran, err)
+	_, err = prices.ReadLock().Once(ctx, "2026-07-02", write)
+	fmt.Println("by a reader:", zklock.IsFinal(err))
+	// Output:
+	// written now: true <nil>
+	// written again: false <nil>
+	// by a reader: true
+}
+
 func ExampleNewMutex() {
 	ctx, s, stop := exampleSession()
 	defer stop()

@@ -202,17 +202,21 @@ func badPermits(k, n int) error {
 	return badArgument{fmt.Errorf("%d permits of a semaphore that has %d: ask for 1 to %d", k, n, n)}
 }
 
-// WithSharedLimit has a Semaphore take its limit from a node, which is below the Session's chroot and may have any path outside the
-// semaphore's locks and leases. Its data is as Curator's SharedCount writes it: 4 bytes, big endian, from 0 to 2^24. If the node is not there, the
-// first acquire makes it with the number given to NewSemaphore; WithContainer, it goes by that number and makes none.
+// WithSharedLimit takes the limit of a Semaphore from a node, so that all clients share it. The
+// node is below the Session's chroot, and may have any path outside the semaphore's locks and
+// leases. Its data has the format of Curator's SharedCount: 4 bytes, big endian, from 0 to 2^24. If
+// the node does not exist, the first acquire creates it with the number given to NewSemaphore; with
+// WithContainer, acquires use that number and create no node.
 //
-// Whatever sets the data changes the limit for all clients: Semaphore.SetLimit does, and so does Curator's SharedCount. More permits wake waiters at
-// once. Fewer take none away: as many holds as were granted stay, until they are released. 0 pauses the work: all wait until the limit is raised. While the data is something else,
-// acquires return an error that names the node. The option costs one more request with each look at the leases, and no round trip.
-func WithSharedLimit(node string) MutexOption {
-	return func(o *mutexOptions) {
+// Semaphore.SetLimit and Curator's SharedCount change the limit for all clients. A higher limit
+// wakes waiters at once. A lower limit ends no hold: every hold lasts until it is released. With a
+// limit of 0, every caller waits until the limit is raised. While the node has other data, acquires
+// return an error that names the node. The option costs one more request each time that a client
+// reads the leases, and no round trip.
+func WithSharedLimit(node string) SemaphoreOption {
+	return lockOption(func(o *mutexOptions) {
 		if o.limit = node; checkPath(node) != nil {
 			o.wrong = fmt.Errorf("WithSharedLimit: %w", checkPath(node))
 		}
-	}
+	})
 }

@@ -25,8 +25,9 @@ type Mutex struct {
 	wrong error // what its maker was given that it cannot take
 }
 
-// Lock is what the recipes have in common. *Mutex is one; so are the two sides of a read/write lock. Code that takes a Lock works
-// with each of them. Types of other packages may be Locks too. One that wraps a Lock says which by a method Unwrap() Lock, for [NewMulti].
+// Lock is the interface of all recipes but the election: *[Mutex], which the sides of an [RWMutex]
+// are, too, and [Semaphore.Permits]. Types of other packages may implement it. For [NewMulti], such
+// a type embeds *Mutex, or has a method Unwrap() Lock that returns the lock that it wraps.
 type Lock interface {
 	Acquire(ctx context.Context) (*Hold, error)
 	TryAcquire(ctx context.Context) (*Hold, error)
@@ -52,7 +53,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, error) {
 	err := checkPath(path)
 	if err == nil {
-		err = o.checkFor(name)
+		err = o.check()
 	}
 	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: "mutex"}
 	m.root = lockRoot{

@@ -34,17 +34,17 @@ const (
 // WithKeptRuns sets how many runs Once keeps as marked under this lock: 1 to 1,000; the default is
 // 100. When more are marked, the oldest are dropped, which is logged at INFO, and a call with one
 // of their keys runs again. So give more than the keys that may come again, and all clients of the
-// lock the same number. Each call of Once reads them all, some 100 bytes a run. The option is for
-// NewMutex and NewRWMutex.
-func WithKeptRuns(n int) MutexOption {
-	return func(o *mutexOptions) {
+// lock the same number. Each call of Once reads them all, some 100 bytes a run.
+func WithKeptRuns(n int) interface {
+	MutexOption
+	RWMutexOption
+} {
+	return lockOption(func(o *mutexOptions) {
 		if o.keptRuns = n; n < 1 || n > mostKeptRuns {
 			o.wrong = fmt.Errorf("WithKeptRuns(%d): give 1 to %d, or leave the option out", n, mostKeptRuns)
 		}
-	}
+	})
 }
-
-var errKeptRunsOfOthers = errors.New("WithKeptRuns: only a mutex has runs that are marked: give it to NewMutex, or leave the option out")
 
 // OnceRun is a run that Once has marked as done.
 type OnceRun struct {
@@ -77,8 +77,9 @@ type OnceRun struct {
 // administrator may create the node empty, where the clients may not CREATE it.
 //
 // A call under a hold of this lock re-enters it, as with Do: one hold is enough for many keys.
-// Goroutines that share it do not exclude each other here either, and may run one key twice. A
-// reader's lock refuses Once, because readers run beside each other.
+// Goroutines that share it do not exclude each other here either, and may run one key twice. On a
+// read lock, Once returns an error and does not call f, because readers hold the lock together: call
+// it on [RWMutex.WriteLock].
 func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (ran bool, err error) {
 	switch {
 	case !m.isMade():
@@ -88,7 +89,7 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 	case f == nil:
 		err = badArgument{errors.New("nil function: give Once the work")}
 	case m.root.rule.IsShared():
-		err = badArgument{errors.New("readers run beside each other, and Once needs a lock that one has alone: take the writer's, or a Mutex")}
+		err = badArgument{errors.New("readers hold the lock together, and Once needs a lock that one caller holds alone: call it on WriteLock(), or on a Mutex")}
 	case !queue.IsKey(key):
 		err = badArgument{fmt.Errorf("key %q: give 1 to %d bytes of printable text, such as a day", key[:min(len(key), maxShown)], queue.MaxKey)}
 	default:

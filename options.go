@@ -231,8 +231,52 @@ func WithJuteMaxBuffer(bytes int) Option {
 	}
 }
 
-// MutexOption configures NewMutex.
-type MutexOption func(*mutexOptions)
+// LockOption configures a lock of any recipe: NewMutex, NewRWMutex, NewSemaphore and NewElection take
+// it. An option that not all of them take has a narrower type, such as [SemaphoreOption], and does not
+// compile elsewhere. A nil option is an error of the New function.
+type LockOption interface {
+	MutexOption
+	RWMutexOption
+	SemaphoreOption
+	ElectionOption
+}
+
+// MutexOption configures NewMutex: a [LockOption], [WithLockDelay], [WithKeptRuns] or [WithMinHold].
+type MutexOption interface {
+	option
+	forMutex()
+}
+
+// RWMutexOption configures NewRWMutex: a [LockOption] or [WithKeptRuns].
+type RWMutexOption interface {
+	option
+	forRWMutex()
+}
+
+// SemaphoreOption configures NewSemaphore: a [LockOption] or [WithSharedLimit].
+type SemaphoreOption interface {
+	option
+	forSemaphore()
+}
+
+// ElectionOption configures NewElection: a [LockOption], [WithLockDelay] or [WithLatchNodes].
+type ElectionOption interface {
+	option
+	forElection()
+}
+
+// option is the part that the options of all recipes have in common.
+type option interface{ apply(*mutexOptions) }
+
+// lockOption is behind each option. The type that a With function returns decides which New
+// functions take it.
+type lockOption func(*mutexOptions)
+
+func (f lockOption) apply(o *mutexOptions) { f(o) }
+func (lockOption) forMutex()               {}
+func (lockOption) forRWMutex()             {}
+func (lockOption) forSemaphore()           {}
+func (lockOption) forElection()            {}
 
 type mutexOptions struct {
 	nodeOptions
@@ -247,36 +291,19 @@ type mutexOptions struct {
 	wrong     error // what an option was given that it cannot take
 }
 
-func newMutexOptions(opts []MutexOption) mutexOptions {
+func newMutexOptions[O option](opts []O) mutexOptions {
 	o := mutexOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName, markers: queue.Markers}
 	for _, opt := range opts {
-		if opt == nil {
-			opt = func(o *mutexOptions) { o.wrong = errors.New("nil MutexOption: leave it out") }
+		if any(opt) == nil {
+			o.wrong = errors.New("nil option: leave it out")
+			continue
 		}
-		opt(&o)
+		opt.apply(&o)
 	}
 	if o.name == queue.LatchName {
 		o.markers = slices.Concat([]string{queue.LatchName}, o.markers[len(queue.Markers):])
 	}
 	return o
-}
-
-// checkFor is check, for a lock of one queue whose nodes are called so.
-func (o *mutexOptions) checkFor(name string) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	switch {
-	case o.limit != "":
-		return errors.New("WithSharedLimit: only a semaphore has a limit: give it to NewSemaphore, or leave the option out")
-	case o.name == queue.LatchName && name != o.name:
-		return errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
-	case o.delay > 0 && (name == queue.ReadName || name == queue.WriteName):
-		return errDelayOfOthers
-	case o.minHold > 0 && (name == queue.ReadName || name == queue.WriteName):
-		return errMinHoldOfOthers
-	}
-	return nil
 }
 
 func (o *mutexOptions) check() error {
@@ -309,85 +336,95 @@ func defaultData() []byte {
 	return []byte(host + ":" + strconv.Itoa(os.Getpid()))
 }
 
-// WithContainer makes containers of the lock root and of all parents that are made with it, of a semaphore's nodes, too. The servers remove a
-// container that has had children and has none: they look once a minute, and a parent goes a minute after what was below it. So a lock for
-// each order leaves nothing. By default, and on servers before 3.5.3, all these nodes are persistent.
+// WithContainer creates the lock root and its missing parents as containers, so a lock for each
+// order leaves nothing behind: the servers remove a container that has had children and has none.
+// They look once a minute, so a parent is removed a minute after its last child. By default, and on
+// servers before 3.5.3, these nodes are persistent.
 //
-// What was there before stays as it is. So make a node that is to stay beforehand: a folder with an ACL of its own, or one that is another
-// client's chroot. The first acquire after a pause makes what is gone, which takes up to two round trips more, and up to four of a semaphore;
-// tokens grow all the same. A container that never had a child stays up to ZooKeeper 3.9: a crash between two requests can leave one, and a
-// call that leaves just when its connection is lost.
+// Nodes that exist already stay as they are. So create a node that has to stay beforehand: a folder
+// with an ACL of its own, or the chroot of another client. The first acquire after a removal takes
+// up to two more round trips, and up to four for a semaphore; tokens still grow. Up to ZooKeeper
+// 3.9, a container that never had a child stays. A crash between two requests can leave one, and so
+// can a call that gives up just as its connection is lost.
 //
-// With WithSharedLimit, acquires then make no node for the limit: as long as nobody has set one, a client goes by the number that it gave to
-// NewSemaphore. A limit that somebody set is a decision. Its node stays, and those above it, until somebody deletes it.
-func WithContainer() MutexOption { return func(o *mutexOptions) { o.container = true } }
+// With WithSharedLimit, acquires create no node for the limit: until a client sets one, each client
+// uses the number that it gave to NewSemaphore. The node of a limit that was set stays, with the
+// nodes above it, until it is deleted.
+func WithContainer() LockOption {
+	return lockOption(func(o *mutexOptions) { o.container = true })
+}
 
-// WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are made on the way. The default is
-// world:anyone with all permissions. The ACL must give the process CREATE and DELETE on the lock root, and READ. Without
-// READ on its node a hold cannot be confirmed: it ends with ErrLost at its first heartbeat, and the Session's other holds
-// stand. Everybody who may DELETE on the lock root can break the lock.
-func WithACL(acl []zk.ACL) MutexOption {
-	return func(o *mutexOptions) { o.acl = slices.Clone(acl) }
+// WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are created. The
+// default is world:anyone with all permissions. The ACL must give the process READ, and CREATE and
+// DELETE on the lock root. Without READ on its node, a hold cannot be confirmed: it ends with
+// ErrLost at its first heartbeat, while the Session's other holds continue. Every client that may
+// DELETE on the lock root can break the lock.
+func WithACL(acl []zk.ACL) LockOption {
+	return lockOption(func(o *mutexOptions) { o.acl = slices.Clone(acl) })
 }
 
 // WithData sets the data of the lock nodes; the default is "host:pid".
-func WithData(data []byte) MutexOption {
-	return func(o *mutexOptions) { o.data = slices.Clone(data) }
+func WithData(data []byte) LockOption {
+	return lockOption(func(o *mutexOptions) { o.data = slices.Clone(data) })
 }
 
-// WithName names the lock for traces and metrics, which otherwise call it by its path. Give locks of one kind one name if their paths have ids
-// in them, as /orders/4711 has: metrics want few names.
-func WithName(name string) MutexOption { return func(o *mutexOptions) { o.label = name } }
+// WithName names the lock in traces and metrics. The default is its path. If paths contain ids, as
+// /orders/4711 does, give locks of one kind one name, because metrics need few names.
+func WithName(name string) LockOption {
+	return lockOption(func(o *mutexOptions) { o.label = name })
+}
 
 // WithFailOnSessionLoss makes a waiting Acquire return ErrSessionExpired when its ZooKeeper session ends. By default it
 // queues again, at the tail, in the next session. A session also ends when no server has answered in it for 7/6 of the session timeout
 // and a second.
-func WithFailOnSessionLoss() MutexOption { return func(o *mutexOptions) { o.failOnLoss = true } }
+func WithFailOnSessionLoss() LockOption {
+	return lockOption(func(o *mutexOptions) { o.failOnLoss = true })
+}
 
 // WithQueuePattern makes children of the lock root take part in the queue if their names end in ending and a sequence
 // number. It is for queues that are shared with clients of other names. Those of Curator, go-zookeeper and kazoo are known.
-func WithQueuePattern(ending string) MutexOption {
-	return func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) }
+func WithQueuePattern(ending string) LockOption {
+	return lockOption(func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) })
 }
 
-// WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with
-// Curator's Revoker. What was asked once is not asked again of the next read lock under the same
-// write hold, although that has the same node. f runs on a goroutine of its own. To give way, f
-// ends the work and releases the hold. A panic of f is logged, and the hold stays until it is
-// released or lost. The option costs two requests for each acquire that is not a re-entry, and of a
-// semaphore for each permit.
-func WithRevocation(f func(*Hold)) MutexOption {
-	return func(o *mutexOptions) {
+// WithRevocation calls f, at most once a hold, when a client asks for the lock with Revoke or with
+// Curator's Revoker. f runs on a goroutine of its own. To give way, f ends the work and releases
+// the hold. If f panics, the panic is logged, and the hold lasts until it is released or lost. Read
+// locks under one write hold share a node, but a request to one of them is not repeated to the
+// next. The option costs two requests for each acquire that is not a re-entry, and for each permit
+// of a semaphore.
+func WithRevocation(f func(*Hold)) LockOption {
+	return lockOption(func(o *mutexOptions) {
 		if o.revoke = f; f == nil {
 			o.wrong = errors.New("WithRevocation(nil): give the function to call, or leave the option out")
 		}
-	}
+	})
 }
 
-// WithMinHold has the lock node stay until d after the grant, although the lock is released before.
-// It is for jobs of milliseconds that several hosts start by their own clocks: without it, a host
-// whose clock is behind by more than the job takes runs the job once more. Give a d that is longer
-// than clocks may differ and shorter than the time between two runs, and call TryDo. For runs that
-// have a name, such as a day, see [Mutex.Once].
+// WithMinHold keeps the lock node for at least d after the grant, also if the lock is released
+// before. It is for jobs of milliseconds that several hosts start by their own clocks: without it,
+// a host whose clock is behind by more than the job takes runs the job once more. Give a d that is
+// longer than the clocks may differ and shorter than the time between two runs, and call TryDo. For
+// runs that have a name, such as a day, see [Mutex.Once].
 //
 // Release returns as soon as the servers have confirmed that the node exists. From then on the
 // Session does not hold the lock: Held is false, and the same owner queues behind the node like
-// every caller. For other clients the node still holds: Participants shows it, and Hold.Check and
-// CheckSequencer find it, because no client has had the lock since. No caller relies on it, so it
-// is not under the lease; but if the Session holds something else in an outage, the end of that
-// lease ends the ZooKeeper session, and this node with it. The node is deleted when d is over, and
-// before that by another client, by Session.Close or with its ZooKeeper session: a process that is to keep other clients
-// off must not end before. If the function of Do, Multi.Do or Once was not called, or a Multi did
-// not get another lock, the node is deleted at the release. The option is for NewMutex alone.
+// every other caller. For other clients the node still holds it: Participants shows it, and
+// Hold.Check and CheckSequencer find it. The node is not under the lease. But if the Session holds
+// something else in an outage, the end of that lease ends the ZooKeeper session, and this node with
+// it.
+//
+// The node is deleted after d, or earlier by another client, by Session.Close or by the end of its
+// ZooKeeper session: a process that has to keep other clients out must not end before. If the
+// function of Do, Multi.Do or Once was not called, or a Multi did not get another lock, the node is
+// deleted at the release.
 func WithMinHold(d time.Duration) MutexOption {
-	return func(o *mutexOptions) {
+	return lockOption(func(o *mutexOptions) {
 		if o.minHold = d; d <= 0 || d > 365*24*time.Hour {
 			o.wrong = fmt.Errorf("WithMinHold(%v): give how long the node stays after a grant, a year at most, or leave the option out", d)
 		}
-	}
+	})
 }
-
-var errMinHoldOfOthers = errors.New("WithMinHold: only a mutex has a minimum hold: give it to NewMutex, or leave the option out")
 
 // DoOption configures one call of Do.
 type DoOption func(*doOptions)

@@ -163,7 +163,7 @@ func TestNewMutex_BadOptions(t *testing.T) {
 		{WithQueuePattern("a/b-"), "WithQueuePattern"},
 		{WithData(make([]byte, 512<<10+1)), "512 KiB"},
 		{WithRevocation(nil), "give the function"},
-		{nil, "nil MutexOption"},
+		{nil, "nil option"},
 	} {
 		_, err := NewMutex(&Session{link: &link.Link{}}, "/locks/a", tt.opt)
 		require.ErrorContains(t, err, tt.says)
@@ -173,7 +173,7 @@ func TestNewMutex_BadOptions(t *testing.T) {
 }
 
 func TestMutexOptions(t *testing.T) {
-	o := newMutexOptions(nil)
+	o := newMutexOptions[LockOption](nil)
 	require.Equal(t, zk.WorldACL(zk.PermAll), o.acl)
 	require.False(t, o.container)
 	require.False(t, o.failOnLoss)
@@ -181,7 +181,7 @@ func TestMutexOptions(t *testing.T) {
 	require.Equal(t, host+":"+strconv.Itoa(os.Getpid()), string(o.data), "for who reads the queue")
 
 	acl, data := zk.WorldACL(zk.PermRead), []byte("x")
-	o = newMutexOptions([]MutexOption{WithACL(acl), WithData(data), WithContainer(), WithFailOnSessionLoss()})
+	o = newMutexOptions([]LockOption{WithACL(acl), WithData(data), WithContainer(), WithFailOnSessionLoss()})
 	acl[0].Perms, data[0] = 0, 'y'
 	require.EqualValues(t, zk.PermRead, o.acl[0].Perms, "the caller's slice is the caller's")
 	require.Equal(t, "x", string(o.data))
@@ -268,7 +268,7 @@ func TestConnect_BadConfiguration(t *testing.T) {
 
 // One mutex's pattern is not another's.
 func TestWithQueuePattern_AddsToTheKnownNames(t *testing.T) {
-	o := newMutexOptions([]MutexOption{WithQueuePattern("job#")})
+	o := newMutexOptions([]LockOption{WithQueuePattern("job#")})
 	require.Equal(t, append(slices.Clone(queue.Markers), "job#"), o.markers)
 	require.Len(t, queue.Markers, 4)
 }

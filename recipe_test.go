@@ -50,7 +50,7 @@ func TestRecipe_OnceIsAddedWithoutAChange(t *testing.T) {
 		s, err := Connect(t.Context(), srv.Addr(), WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
-		m, err := mutexOf(s, "/job", queue.MutexName, newMutexOptions(nil), once{done: "/done"})
+		m, err := mutexOf(s, "/job", queue.MutexName, newMutexOptions[LockOption](nil), once{done: "/done"})
 		require.NoError(t, err)
 		for range 3 {
 			all.Go(func() {

@@ -17,25 +17,28 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Semaphore is a number of permits on a path: so many may hold at a time, among all clients of the ensemble. It is reusable, safe
-// for many goroutines, and costs nothing until it is used. Its nodes are those of Curator's InterProcessSemaphoreV2: a queue below
-// path/locks, and below path/leases a node for each permit.
+// Semaphore is a number of permits on a path, which all clients of the ensemble share. It is
+// reusable, safe for many goroutines, and costs nothing until it is used. As with Curator's
+// InterProcessSemaphoreV2, the queue is below path/locks, and each permit is a node below
+// path/leases.
 //
-// It keeps the promises of the package in this sense. I1: there are never more permits in use than the largest limit that was set.
-// I2: a call has at most one node in the queue, and as many leases as it wants permits. I5: a hold is lost with its lease, and with any
-// of its nodes. I8: grants follow the queue, and a permit that is freed wakes one waiter; more only if it finds room for more. A Session
-// that found room at its last acquire takes a permit as it takes a mutex: in one round trip and with one write.
+// The promises of the package apply as follows. There are never more permits in use than the
+// largest limit that was set (I1). A call has at most one node in the queue, and as many leases as
+// it wants permits (I2). A hold is lost with any of its nodes (I5). A freed permit wakes one
+// waiter, which wakes more only if it finds more permits free (I8).
 type Semaphore struct {
 	m Mutex // on the queue
 	n int
 }
 
-// NewSemaphore returns the semaphore on path with n permits. All clients must give the same n, or share it (WithSharedLimit): with
-// different ones, up to the largest is in use at a time, and a client that waits behind more than its own n warns of it in its log.
+// NewSemaphore returns the semaphore on path with n permits, and sends nothing. All clients must
+// give the same n, or share it (WithSharedLimit). If they give different ones, up to the largest is
+// in use at a time, and a client that waits behind more holders than its own n logs a warning.
 //
-// The path must be the semaphore's own. The first acquire of a Session on a path looks, and returns an error if another recipe's nodes are
-// there: those of a mutex, a read/write lock, an election, or kazoo's semaphore. That look takes a round trip. The options are those of NewMutex; WithQueuePattern is for the queue. NewSemaphore sends nothing.
-func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semaphore, error) {
+// The path must be the semaphore's own. The first acquire of a Session on a path takes one more
+// round trip to look for nodes of another recipe: a mutex, a read/write lock, an election, or
+// kazoo's semaphore. If there are any, it returns an error.
+func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Semaphore, error) {
 	fail := func(err error) (*Semaphore, error) {
 		return nil, &Error{Op: "new semaphore", Path: path, Err: err}
 	}
@@ -53,14 +56,6 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 	case o.limit == path, o.limit == path+"/locks", o.limit == path+"/leases", strings.HasPrefix(o.limit, path+"/locks/"), strings.HasPrefix(o.limit, path+"/leases/"),
 		o.limit != "" && strings.HasPrefix(path, o.limit+"/"):
 		err = fmt.Errorf("WithSharedLimit: %s is a node of the semaphore or above it: give another, such as %s/limit", o.limit, path)
-	case o.name == queue.LatchName:
-		err = errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
-	case o.delay > 0:
-		err = errDelayOfOthers
-	case o.minHold > 0:
-		err = errMinHoldOfOthers
-	case o.keptRuns > 0:
-		err = errKeptRunsOfOthers
 	default:
 		err = o.check()
 	}
@@ -101,37 +96,66 @@ func (sem *Semaphore) made() *Semaphore {
 	return sem
 }
 
-// Permits returns a Lock that takes k permits, all or none, in one hold. What can never be granted, its calls refuse at once, before they
-// send anything, with an error that says the limit and for which IsFinal is true: k is below 1 or above the n given to NewSemaphore, also
-// with WithSharedLimit; k leases and a node in the queue are more than WithMaxLockNodes; or the request that makes the leases, with
-// data and ACL in each, is longer than the servers read (WithJuteMaxBuffer): by default 1,048,575 bytes, which are some 8,000 leases with
-// short data. Otherwise its calls are those of a Mutex, but for this:
+// Acquire takes n permits in one hold, all or none, and waits for them until ctx ends. Every hold
+// must be released, which frees all its permits. On failure the call holds nothing, as with
+// [Mutex.Acquire], which lists the errors.
 //
-// Each call takes permits of its own. It does not re-enter, even if its context carries a hold of the semaphore or an owner: a call
-// that has permits and asks for more may wait for itself, as with every semaphore. The owner that WithOwner sets is the hold's, for logs.
+// A call that can never be granted sends nothing and returns an error for which IsFinal is true: if
+// n is below 1 or above the number given to NewSemaphore, also with WithSharedLimit; if n leases
+// and a node in the queue exceed WithMaxLockNodes; or if the request that creates the leases is
+// longer than the servers read (WithJuteMaxBuffer): by default some 8,000 leases with short data.
 //
-// Calls take their turn in the order of their queue. Several take permits at a time, where there is room for all who came before, of whom each
-// counts with one permit. So a call that wants many may be overtaken by those that want few, but not once it is first in line. That
-// applies also to a call that wants more than the shared limit is now: it waits until the limit is raised or its context ends, and all behind it
-// wait with it. A try returns ErrNotAcquired then. If a permit is free that those ahead may take, a try waits until they have, for two
-// heartbeats at most.
+// Each call takes permits of its own: it does not re-enter, even if ctx carries a hold of the
+// semaphore or an owner. So a call that holds permits and asks for more may wait for itself, as
+// with every semaphore.
 //
-// The hold's Node is its first lease, and Hold.Checks has a check for each. If one lease is deleted, the whole hold is lost, and the
-// other permits are free. Its Token is the czxid of its leases. Where only one can hold at a time, it grows with each grant. Where several
-// do, a resource must not refuse the smaller token of one that still holds: use Checks or Deadline.
+// Permits are granted in the order of the queue. Several callers take permits at the same time if
+// there are enough; each caller before them counts as one permit. So callers that want few permits
+// may overtake a caller that wants many, until it is first in the queue. A caller that wants more
+// than the shared limit waits until the limit is raised, and all callers behind it wait, too.
 //
-// A Curator client that acquires several leases takes them one by one and keeps what it has. Two such clients can wait for each
-// other, and all others with them, for as long as they wait; so can one of them and a caller of ours. Two callers of ours never do,
-// because they do not hold a part.
-func (sem *Semaphore) Permits(k int) Lock {
-	m := sem.made().m
+// The hold's Node is its first lease, and Hold.Checks has a check for each lease. If one lease is
+// deleted, the whole hold is lost, and its other permits are freed. The hold's Token is the czxid
+// of its leases, which grows with each grant if only one hold can exist at a time. If several can,
+// a resource must not reject the smaller token of a hold that still lasts: use Checks or Deadline.
+//
+// A Curator client that acquires several leases takes them one by one and keeps those that it has.
+// So two such clients, or one and a caller of this package, can wait for each other indefinitely,
+// and all other callers with them. Two callers of this package never do.
+func (sem *Semaphore) Acquire(ctx context.Context, n int) (*Hold, error) {
+	if !sem.isMade() {
+		return nil, &Error{Op: "acquire", Err: errNoSemaphore}
+	}
+	return sem.mutexFor(n).Acquire(ctx)
+}
+
+// TryAcquire takes n permits if they are free and no caller before it needs them, and otherwise
+// returns ErrNotAcquired. If callers before it are about to take a free permit, it waits until they
+// have, for two heartbeats at most. Like [Mutex.TryAcquire], it does not wait for a server.
+// Otherwise it is like Acquire.
+func (sem *Semaphore) TryAcquire(ctx context.Context, n int) (*Hold, error) {
+	if !sem.isMade() {
+		return nil, &Error{Op: "try", Err: errNoSemaphore}
+	}
+	return sem.mutexFor(n).TryAcquire(ctx)
+}
+
+// Permits returns a Lock that takes n permits, for [NewMulti], for Do and for code that takes a
+// Lock. Its calls behave as Acquire and TryAcquire do; if n can never be granted, they return that
+// error.
+func (sem *Semaphore) Permits(n int) Lock { return permitLock{sem.made().mutexFor(n)} }
+
+// mutexFor returns a Mutex that takes k permits.
+func (sem *Semaphore) mutexFor(k int) *Mutex {
+	m := sem.m
 	p := *m.recipe.(*permits)
 	p.k, m.recipe = k, &p
 	m.wrong = m.neverGrants(&p)
-	return &permitLock{&m}
+	return &m
 }
 
-// neverGrants returns why the permits cannot be had in one hold, whatever others do; nil if they can. A call hears that before it queues.
+// neverGrants returns the reason if the permits can never be granted in one hold, and otherwise
+// nil.
 func (m *Mutex) neverGrants(p *permits) error {
 	if p.k < 1 || p.k > p.n {
 		return badPermits(p.k, p.n)
@@ -147,35 +171,23 @@ func (m *Mutex) neverGrants(p *permits) error {
 	return nil
 }
 
-// permitLock is a Lock and nothing else: what a Mutex has beside is about owners.
-type permitLock struct{ m *Mutex }
+// permitLock hides the methods of a Mutex that a Lock does not have: they are about owners, and
+// permits have none.
+type permitLock struct{ Lock }
 
-func (l *permitLock) mutex() *Mutex { return l.m }
+func (l permitLock) mutex() *Mutex { return l.Lock.(*Mutex) }
 
-func (l *permitLock) Acquire(ctx context.Context) (*Hold, error)    { return l.m.Acquire(ctx) }
-func (l *permitLock) TryAcquire(ctx context.Context) (*Hold, error) { return l.m.TryAcquire(ctx) }
-func (l *permitLock) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
-	return l.m.Do(ctx, f, opts...)
+func (l permitLock) String() string {
+	return fmt.Sprintf("%d permits of %s", l.mutex().recipe.(*permits).k, l.Path())
 }
 
-func (l *permitLock) TryDo(ctx context.Context, f func(ctx context.Context, hold *Hold) error) error {
-	return l.m.TryDo(ctx, f)
-}
-func (l *permitLock) Path() string { return l.m.Path() }
-func (l *permitLock) String() string {
-	return fmt.Sprintf("%d permits of %s", l.m.recipe.(*permits).k, l.Path())
-}
-
-// Participants returns the permits that are in use, one for each lease, and then the waiters, the next in line first. A caller
-// appears as often as it has nodes there. The Token of a lease is that of its hold. Nodes that go meanwhile are left out.
-// While no server can be reached, Participants waits for one until ctx ends.
-//
-// A lease that was granted is in use until it goes, so there may be more holders than the limit: it was lowered, or other clients go by a
-// larger one. No node says that its lease was granted. But only the client in front of the queue can have leases that are not: those it made
-// last, after its node in the queue, if all leases together are more than the limit. These wait. So for a moment, while leases are made and
-// nodes leave the queue, a caller that was just granted is in both, and a hold of the front's Session may be taken for the front's. For a round trip,
-// leases that were made in vain, because others were quicker, look like holds. And a caller that waits with leases counts as a holder if somebody
-// deletes its node in the queue.
+// Participants returns the holders, one Participant for each permit in use, and the waiters, the
+// next to be granted first. A caller appears once for each of its nodes, and the Token of a lease
+// is the token of its hold. There are more holders than the limit if the limit was lowered or other
+// clients use a larger one. Because no node records which leases were granted, a caller may appear
+// in both lists for a moment, and leases that were created in vain among the holders
+// (docs/design.md). Nodes that are deleted meanwhile are left out. While no server can be reached,
+// Participants waits for one until ctx ends.
 func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {
 	if !sem.isMade() {
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
@@ -201,9 +213,11 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 	return holders, waiters, err
 }
 
-// Limit returns the shared limit, as the Session's server has it: just after a change, another may have it first. Where nobody has made
-// its node yet, it is the number given to NewSemaphore. Only a semaphore WithSharedLimit has one; data that is no limit is an error that names
-// the node. Of both IsFinal is true. While no server can be reached, Limit waits for one until ctx ends.
+// Limit returns the shared limit as the Session's server has it: just after a change, other servers
+// may have the new limit first. If no client has created its node yet, Limit returns the number
+// given to NewSemaphore. It returns an error for which IsFinal is true if the semaphore has no
+// shared limit (WithSharedLimit), or if the data of the node is not a limit; then the error names
+// the node. While no server can be reached, Limit waits for one until ctx ends.
 func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	err = sem.onLimit(ctx, "limit", func(e *era, p *permits) error {
 		now, err := p.readLimit(ctx, e.Era)
@@ -221,15 +235,18 @@ func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// SetLimit sets the shared limit for all, from 0, with which nobody is granted, to 2^24. It makes the node if that is not there, as
-// acquires do, and replaces data that is no limit. WithSharedLimit says what follows for holders and waiters.
+// SetLimit sets the shared limit for all clients, from 0, with which no caller is granted, to 2^24.
+// It creates the node if it is missing, as acquires do, and replaces data that is not a limit.
+// WithSharedLimit describes the effect on holders and waiters.
 //
-// It does not overwrite a limit that somebody else sets at the same time, or did just before: then the error wraps zk.ErrBadVersion and
-// says what the limit is now, and IsFinal is false. (Of two that find no node, both may return nil, and the later one's number stays.) What
-// was set before the call, it replaces: a program that computes n from Limit takes a lock for the two calls.
+// SetLimit replaces a limit that was set before the call, so a program that computes n from Limit
+// takes a lock for the two calls. It does not overwrite a limit that another client sets at the
+// same time, or just before: then the error wraps zk.ErrBadVersion and names the current limit, and
+// IsFinal is false. (If two calls find no node, both may return nil, and the number of the later
+// one remains.)
 //
-// While no server can be reached, SetLimit waits for one until ctx ends. If ctx ends while the change is on its way, the limit may or may
-// not be set; the error says so.
+// While no server can be reached, SetLimit waits for one until ctx ends. If ctx ends after the
+// request was sent, the limit may or may not be set, and the error reports that.
 func (sem *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if sem.isMade() && (n < 0 || n > mostPermits) {
 		return &Error{Op: "set limit", Path: sem.m.root.given, Err: badArgument{fmt.Errorf("a limit of %d permits: give 0 to %d", n, mostPermits)}}
@@ -254,7 +271,8 @@ func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *era, p *
 	return sem.m.reading(ctx, op, func(e *era) error { return f(e, p) })
 }
 
-// splitLeases tells who holds from who waits. Who waits with leases has also a node in front of the queue, which is left out.
+// splitLeases separates holders from waiters. A waiter with leases also has the first node in the
+// queue, which is left out.
 func splitLeases(leases, queued []Participant, limit int) (holders, waiters []Participant) {
 	var front queue.Owned
 	if len(queued) > 0 {

@@ -68,7 +68,7 @@ func TestVirtual_Election_PathOfAnotherRecipe(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				_, err := v.srv.Create("/job/"+c.child, nil, 0)
 				require.NoError(t, err)
-				var opts []zklock.MutexOption
+				var opts []zklock.ElectionOption
 				if c.latch {
 					opts = append(opts, zklock.WithLatchNodes())
 				}

@@ -141,7 +141,7 @@ func TestVirtual_Election_TwoKindsAtRandom_OneLeads(t *testing.T) {
 			ctx, stop := context.WithCancel(context.Background())
 			defer stop()
 			for i := range 8 {
-				var opts []zklock.MutexOption
+				var opts []zklock.ElectionOption
 				if i%2 == 0 {
 					opts = append(opts, zklock.WithLatchNodes())
 				}

@@ -19,9 +19,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-func newElection(t testing.TB, s *zklock.Session, p, name string, opts ...zklock.MutexOption) *zklock.Election {
+func newElection(t testing.TB, s *zklock.Session, p, name string, opts ...zklock.ElectionOption) *zklock.Election {
 	t.Helper()
-	e, err := zklock.NewElection(s, p, append([]zklock.MutexOption{zklock.WithData([]byte(name))}, opts...)...)
+	e, err := zklock.NewElection(s, p, append([]zklock.ElectionOption{zklock.WithData([]byte(name))}, opts...)...)
 	require.NoError(t, err)
 	return e
 }

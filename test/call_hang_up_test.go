@@ -148,7 +148,7 @@ func TestVirtual_HangUps_AtKnownRequests_AreOutages(t *testing.T) {
 		require.NoError(t, err)
 		for _, op := range []zktest.Op{zktest.Multi, zktest.GetChildren} {
 			closes := v.srv.Inject(zktest.Before(op).Close().Times(5))
-			h, err := sem.Permits(1).Acquire(within(t, time.Minute))
+			h, err := sem.Acquire(within(t, time.Minute), 1)
 			require.NoError(t, err, "%v", op)
 			require.Equal(t, 5, closes.Fired(), "%v", op)
 			release(t, h)

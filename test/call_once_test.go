@@ -527,10 +527,6 @@ func TestVirtual_Once_KeptRuns(t *testing.T) {
 			_, err = zklock.NewMutex(s, "/orders", zklock.WithKeptRuns(n))
 			require.ErrorContains(t, err, "give 1 to 1000, or leave the option out")
 		}
-		_, err = zklock.NewSemaphore(s, "/sem", 1, zklock.WithKeptRuns(5))
-		require.ErrorContains(t, err, "WithKeptRuns: only a mutex has runs that are marked")
-		_, err = zklock.NewElection(s, "/leader", zklock.WithKeptRuns(5))
-		require.ErrorContains(t, err, "WithKeptRuns: only a mutex has runs that are marked")
 	})
 }
 
@@ -578,11 +574,12 @@ func TestVirtual_Once_UnderAHold(t *testing.T) {
 		require.Equal(t, 1, c.of("outer"))
 
 		rw := newRWMutex(t, s, "/rw")
-		ran, err = rw.WriteLock().(*zklock.Mutex).Once(within(t, time.Minute), "a", idle)
+		ran, err = rw.WriteLock().Once(within(t, time.Minute), "a", idle)
 		require.NoError(t, err)
 		require.True(t, ran)
-		_, err = rw.ReadLock().(*zklock.Mutex).Once(within(t, time.Minute), "a", idle)
-		require.ErrorContains(t, err, "readers run beside each other")
+		ran, err = rw.ReadLock().Once(within(t, time.Minute), "a", idle)
+		require.False(t, ran)
+		require.ErrorContains(t, err, "call it on WriteLock()")
 		require.True(t, zklock.IsFinal(err))
 	})
 }

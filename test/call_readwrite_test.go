@@ -23,7 +23,7 @@ func acquireIn(t testing.TB, ctx context.Context, l zklock.Lock) *zklock.Hold {
 	return h
 }
 
-func newRWMutex(t testing.TB, s *zklock.Session, p string, opts ...zklock.MutexOption) *zklock.RWMutex {
+func newRWMutex(t testing.TB, s *zklock.Session, p string, opts ...zklock.RWMutexOption) *zklock.RWMutex {
 	t.Helper()
 	m, err := zklock.NewRWMutex(s, p, opts...)
 	require.NoError(t, err)

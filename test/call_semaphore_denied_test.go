@@ -38,7 +38,7 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo(t *testing.T
 		noDelete := v.denied(s, zktest.Delete, semQueue+"/*") // the queue's node stays for a while
 		noRead := v.denied(s, zktest.GetChildren, semLeases)
 		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
-		_, err := newSemaphore(t, s, semPath, 3).Permits(3).Acquire(within(t, soon))
+		_, err := newSemaphore(t, s, semPath, 3).Acquire(within(t, soon), 3)
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		v.has(3, 1)
 		listsQueue(t, s)
@@ -61,7 +61,7 @@ func TestVirtual_Semaphore_RequestLost_NoDelete_LateCopyLeaksNothing(t *testing.
 			return losing{c, &id}, err
 		}))
 		noDelete := v.denied(s, zktest.Delete, semQueue+"/*")
-		_, err := newSemaphore(t, s, semPath, 2).Permits(2).Acquire(within(t, soon))
+		_, err := newSemaphore(t, s, semPath, 2).Acquire(within(t, soon), 2)
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		require.NotEmpty(t, id)
 		listsQueue(t, s)

@@ -196,18 +196,18 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 		w := &wire{dial: v.net.Dial}
 		s := v.connect(w.dialer(), zklock.WithMaxLockNodes(30_000))
 		few := v.connect(zklock.WithMaxLockNodes(10))
-		half := []zklock.MutexOption{zklock.WithData(make([]byte, 400<<10))}
-		wide := []zklock.MutexOption{zklock.WithACL(append(zk.WorldACL(zk.PermAll), zk.DigestACL(zk.PermAll, strings.Repeat("ann", 100), "secret")...))}
+		half := []zklock.SemaphoreOption{zklock.WithData(make([]byte, 400<<10))}
+		wide := []zklock.SemaphoreOption{zklock.WithACL(append(zk.WorldACL(zk.PermAll), zk.DigestACL(zk.PermAll, strings.Repeat("ann", 100), "secret")...))}
 		release(t, take(t, newSemaphore(t, s, semPath, 3, zklock.WithSharedLimit(semLimit)).Permits(3)))
 		before := v.srv.Zxid()
 		for _, c := range []struct {
 			s    *zklock.Session
 			n, k int
-			opts []zklock.MutexOption
+			opts []zklock.SemaphoreOption
 			says string
 		}{
-			{s, 3, 4_000, []zklock.MutexOption{zklock.WithSharedLimit(semLimit)}, "4000 permits of a semaphore that has 3: ask for 1 to 3"},
-			{s, 3, 20_000, []zklock.MutexOption{zklock.WithSharedLimit(semLimit)}, "ask for 1 to 3"},
+			{s, 3, 4_000, []zklock.SemaphoreOption{zklock.WithSharedLimit(semLimit)}, "4000 permits of a semaphore that has 3: ask for 1 to 3"},
+			{s, 3, 20_000, []zklock.SemaphoreOption{zklock.WithSharedLimit(semLimit)}, "ask for 1 to 3"},
 			{few, 20, 10, nil, "10 permits are 11 lock nodes, one of them in the queue, and this Session may have 10"},
 			{s, 20_000, 20_000, nil, "servers read 1048575 (jute.maxbuffer): ask for "},
 			{s, 1<<31 - 1, 29_999, nil, "servers read 1048575 (jute.maxbuffer): ask for "},
@@ -229,22 +229,22 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 		}
 		require.Equal(t, before, v.srv.Zxid(), "nothing was made")
 
-		for _, opts := range [][]zklock.MutexOption{nil, wide} {
+		for _, opts := range [][]zklock.SemaphoreOption{nil, wide} {
 			sem := newSemaphore(t, s, semPath, 20_000, opts...)
-			_, err := sem.Permits(20_000).Acquire(within(t, time.Hour))
+			_, err := sem.Acquire(within(t, time.Hour), 20_000)
 			require.Error(t, err)
 			_, most, ok := strings.Cut(err.Error(), "ask for ")
 			require.True(t, ok)
 			k, err := strconv.Atoi(most[:strings.IndexByte(most, ' ')])
 			require.NoError(t, err)
-			_, err = sem.Permits(k + 1).Acquire(within(t, time.Hour))
+			_, err = sem.Acquire(within(t, time.Hour), k+1)
 			require.True(t, zklock.IsFinal(err))
-			h, err := sem.Permits(k).Acquire(within(t, time.Hour))
+			h, err := sem.Acquire(within(t, time.Hour), k)
 			require.NoError(t, err)
 			require.Len(t, h.Checks(), k)
 			release(t, h)
 		}
-		h, err := newSemaphore(t, few, semPath, 20).Permits(9).Acquire(within(t, time.Hour))
+		h, err := newSemaphore(t, few, semPath, 20).Acquire(within(t, time.Hour), 9)
 		require.NoError(t, err)
 		release(t, h)
 		v.has(0, 0)
@@ -272,7 +272,7 @@ func TestVirtual_Semaphore_LargestLimit_QueuedCallerIsGranted(t *testing.T) {
 func TestVirtual_WithJuteMaxBuffer_BoundFollows(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		data := zklock.WithData(make([]byte, 400<<10)) // three leases are more than servers read by default
-		_, err := newSemaphore(t, v.connect(zklock.WithJuteMaxBuffer(4<<20)), semPath, 3, data).Permits(3).Acquire(within(t, time.Hour))
+		_, err := newSemaphore(t, v.connect(zklock.WithJuteMaxBuffer(4<<20)), semPath, 3, data).Acquire(within(t, time.Hour), 3)
 		require.ErrorIs(t, err, zk.ErrConnectionClosed)
 		require.ErrorContains(t, err, "jute.maxbuffer")
 		require.False(t, zklock.IsFinal(err))
@@ -281,7 +281,7 @@ func TestVirtual_WithJuteMaxBuffer_BoundFollows(t *testing.T) {
 		sem := newSemaphore(t, narrow, semPath, 3, data)
 		release(t, take(t, sem.Permits(1)))
 		before := v.srv.Zxid()
-		_, err = sem.Permits(2).Acquire(within(t, time.Hour))
+		_, err = sem.Acquire(within(t, time.Hour), 2)
 		require.ErrorContains(t, err, "servers read 512000 (jute.maxbuffer): ask for 1 at most")
 		require.True(t, zklock.IsFinal(err))
 		_, err = newMutex(t, narrow, "/job/m", zklock.WithData(make([]byte, 500<<10))).Acquire(within(t, time.Hour))

@@ -87,15 +87,15 @@ func TestVirtual_Semaphore_PermitHasTheContextsOwner(t *testing.T) {
 		var log warnings
 		s := v.connect(lines(&log, slog.LevelDebug))
 		sem, o := newSemaphore(t, s, semPath, 2), zklock.NewOwner("job-7")
-		h1, err := sem.Permits(1).Acquire(zklock.WithOwner(within(t, soon), o))
+		h1, err := sem.Acquire(zklock.WithOwner(within(t, soon), o), 1)
 		require.NoError(t, err)
-		h2, err := sem.Permits(1).Acquire(zklock.WithOwner(h1.Context(), o))
+		h2, err := sem.Acquire(zklock.WithOwner(h1.Context(), o), 1)
 		require.NoError(t, err)
 		v.has(2, 0, "not re-entered")
 		nobody := take(t, newSemaphore(t, s, "/job/other", 2).Permits(1))
 		require.Equal(t, []zklock.Owner{o, o}, []zklock.Owner{h1.Owner(), h2.Owner()})
 		require.NotEqual(t, o, nobody.Owner())
-		_, err = sem.Permits(1).TryAcquire(h2.Context())
+		_, err = sem.TryAcquire(h2.Context(), 1)
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
 		release(t, h1)
 		require.NoError(t, h2.Err())
@@ -129,8 +129,8 @@ func TestVirtual_Semaphore_IsFinalAgrees(t *testing.T) {
 			},
 		} {
 			undo := refuse()
-			_, acquire := sem.Permits(1).Acquire(within(t, time.Second))
-			_, try := sem.Permits(1).TryAcquire(within(t, time.Second))
+			_, acquire := sem.Acquire(within(t, time.Second), 1)
+			_, try := sem.TryAcquire(within(t, time.Second), 1)
 			_, _, look := sem.Participants(within(t, time.Second))
 			for _, err := range []error{acquire, try, look} {
 				require.Error(t, err, name)
@@ -170,7 +170,7 @@ func TestVirtual_Semaphore_ErrorsAndLogsHaveTheUsersPath(t *testing.T) {
 		release(t, take(t, sem.Permits(1)))
 		v.srv.Inject(zktest.After(zktest.Create).Session(s.SessionID()).Path(semQueue + "/*").DropReply().Close().Once())
 		denied := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path(semQueue).Fail(zktest.NoAuth))
-		_, err = sem.Permits(1).Acquire(within(t, time.Minute))
+		_, err = sem.Acquire(within(t, time.Minute), 1)
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		denied.Remove()
 		synctest.Wait()

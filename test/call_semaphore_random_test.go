@@ -79,7 +79,7 @@ func (w *permitWorld) run() {
 	time.Sleep(time.Minute)
 	w.loses(sessions[0])
 	for _, s := range sessions { // all work on
-		h, err := newSemaphore(w.t, s, semPath, 3, zklock.WithSharedLimit(semLimit)).Permits(3).Acquire(within(w.t, time.Minute))
+		h, err := newSemaphore(w.t, s, semPath, 3, zklock.WithSharedLimit(semLimit)).Acquire(within(w.t, time.Minute), 3)
 		require.NoError(w.t, err)
 		require.NoError(w.t, h.Release(context.Background()))
 	}
@@ -226,7 +226,7 @@ func numberOf(node string) string { return node[len(node)-10:] }
 // loses has a hold lose one of its leases. (Of a hold that the faults met, nobody knows what its Release has to say: its answer, too, may
 // have been lost.)
 func (w *permitWorld) loses(s *zklock.Session) {
-	h, err := newSemaphore(w.t, s, semPath, 3, zklock.WithSharedLimit(semLimit)).Permits(2).Acquire(within(w.t, time.Minute))
+	h, err := newSemaphore(w.t, s, semPath, 3, zklock.WithSharedLimit(semLimit)).Acquire(within(w.t, time.Minute), 2)
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.v.srv.Delete(h.Node()))
 	select {

@@ -54,7 +54,7 @@ func TestSemaphore_NodesAreCurators(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	sem := newSemaphore(t, connect(t, srv), p, 3, zklock.WithData([]byte("me")), zklock.WithSharedLimit(p+"/limit"))
-	hold, err := sem.Permits(2).Acquire(within(t, soon))
+	hold, err := sem.Acquire(within(t, soon), 2)
 	require.NoError(t, err)
 	names := children(t, a, p+"/leases")
 	require.Len(t, names, 2)

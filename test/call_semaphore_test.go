@@ -19,7 +19,7 @@ import (
 
 const semPath, semQueue, semLeases = "/job/sem", "/job/sem/locks", "/job/sem/leases"
 
-func newSemaphore(t testing.TB, s *zklock.Session, p string, n int, opts ...zklock.MutexOption) *zklock.Semaphore {
+func newSemaphore(t testing.TB, s *zklock.Session, p string, n int, opts ...zklock.SemaphoreOption) *zklock.Semaphore {
 	t.Helper()
 	sem, err := zklock.NewSemaphore(s, p, n, opts...)
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func newSemaphore(t testing.TB, s *zklock.Session, p string, n int, opts ...zklo
 }
 
 // permits are k of n permits, through a Session of their own.
-func (v *virtual) permits(k, n int, opts ...zklock.MutexOption) zklock.Lock {
+func (v *virtual) permits(k, n int, opts ...zklock.SemaphoreOption) zklock.Lock {
 	return newSemaphore(v.t, v.connect(), semPath, n, opts...).Permits(k)
 }
 
@@ -320,7 +320,7 @@ func TestVirtual_Semaphore_BadInput(t *testing.T) {
 		for _, c := range []struct {
 			path string
 			n    int
-			opt  zklock.MutexOption
+			opt  zklock.SemaphoreOption
 			says string
 		}{
 			{semPath, 0, zklock.WithData(nil), "give 1 to 2147483647"},
@@ -328,7 +328,7 @@ func TestVirtual_Semaphore_BadInput(t *testing.T) {
 			{semPath, tooMany, zklock.WithData(nil), "give 1 to"},
 			{semPath, 1<<24 + 1, zklock.WithSharedLimit("/limit"), "give 1 to 16777216"},
 			{"sem", 1, zklock.WithData(nil), "must begin with a slash"},
-			{semPath, 1, nil, "nil MutexOption"},
+			{semPath, 1, nil, "nil option"},
 			{semPath, 1, zklock.WithSharedLimit("limit"), "WithSharedLimit: path \"limit\" is relative"},
 			{semPath, 1, zklock.WithSharedLimit("/job"), "is a node of the semaphore or above it"},
 			{semPath, 1, zklock.WithSharedLimit(semLeases), "is a node of the semaphore or above it: give another, such as /job/sem/limit"},
@@ -339,14 +339,15 @@ func TestVirtual_Semaphore_BadInput(t *testing.T) {
 		}
 		_, err := zklock.NewSemaphore(nil, semPath, 1)
 		require.ErrorContains(t, err, "use the one that Connect returns")
-		_, err = zklock.NewMutex(s, "/job", zklock.WithSharedLimit("/job/limit"))
-		require.ErrorContains(t, err, "give it to NewSemaphore")
 		for _, k := range []int{-1, 0, 4} {
-			l := newSemaphore(t, s, semPath, 3).Permits(k)
+			sem := newSemaphore(t, s, semPath, 3)
+			l := sem.Permits(k)
 			work := func(context.Context, *zklock.Hold) error { t.Error("called"); return nil }
 			_, err1 := l.Acquire(t.Context())
 			_, err2 := l.TryAcquire(t.Context())
-			for _, err := range []error{err1, err2, l.Do(t.Context(), work), l.TryDo(t.Context(), work)} {
+			_, err3 := sem.Acquire(t.Context(), k)
+			_, err4 := sem.TryAcquire(t.Context(), k)
+			for _, err := range []error{err1, err2, err3, err4, l.Do(t.Context(), work), l.TryDo(t.Context(), work)} {
 				require.ErrorContains(t, err, fmt.Sprintf("%d permits of a semaphore that has 3: ask for 1 to 3", k))
 				require.True(t, zklock.IsFinal(err))
 			}

@@ -20,7 +20,7 @@ import (
 // never somebody who waits.
 func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		data := func(s string) zklock.MutexOption { return zklock.WithData([]byte(s)) }
+		data := func(s string) zklock.SemaphoreOption { return zklock.WithData([]byte(s)) }
 		var holds []*zklock.Hold
 		for i := range 5 {
 			holds = append(holds, take(t, v.permits(1, 5, data(fmt.Sprint("holds-", i)))))
@@ -67,7 +67,7 @@ func TestVirtual_Semaphore_WhoHolds_IsAskedForOnceIfTheWaitIsLong(t *testing.T) 
 		h := take(t, newSemaphore(t, s, semPath, 1).Permits(1))
 		reads := func() int { return v.srv.Requests().Of(other.SessionID(), zktest.GetData) }
 		wait := func(s *zklock.Session, d time.Duration) error {
-			_, err := newSemaphore(t, s, semPath, 1).Permits(1).Acquire(within(t, d))
+			_, err := newSemaphore(t, s, semPath, 1).Acquire(within(t, d), 1)
 			return err
 		}
 		require.NotContains(t, wait(other, 400*time.Millisecond).Error(), "held by")
@@ -133,7 +133,7 @@ func TestVirtual_Semaphore_DifferentNumbers_IsLoggedOnce(t *testing.T) {
 		few := newSemaphore(t, s, semPath, 2)
 		holds := []*zklock.Hold{take(t, v.permits(1, 4))}
 		try := func() {
-			_, err := few.Permits(1).TryAcquire(t.Context())
+			_, err := few.TryAcquire(t.Context(), 1)
 			require.ErrorIs(t, err, zklock.ErrNotAcquired)
 		}
 		try()

@@ -66,7 +66,7 @@ func TestCheckSequencer_EachKindOfHold(t *testing.T) {
 	one("/sem", "permits", newSemaphore(t, s, p+"/sem", 5).Permits(1))
 	one("/sem", "permits", newSemaphore(t, s, p+"/sem", 5).Permits(3))
 
-	for path, opts := range map[string][]zklock.MutexOption{"/leader": nil, "/latch": {zklock.WithLatchNodes()}} {
+	for path, opts := range map[string][]zklock.ElectionOption{"/leader": nil, "/latch": {zklock.WithLatchNodes()}} {
 		leads := false
 		err := newElection(t, s, p+path, "a", opts...).Campaign(within(t, soon), func(_ context.Context, h *zklock.Hold) error {
 			leads = true

@@ -81,7 +81,7 @@ func TestRoundTrips(t *testing.T) {
 		rows("release", 1, released)
 
 		// One acquires behind several that hold, or are to hold, and go at once; or one after the other, 3 ms apart.
-		behind := func(what string, want float64, n int, theirs, mine func(*zklock.RWMutex) zklock.Lock, between time.Duration) {
+		behind := func(what string, want float64, n int, theirs, mine func(*zklock.RWMutex) *zklock.Mutex, between time.Duration) {
 			t.Helper()
 			var theirLocks []zklock.Lock
 			for range n {

@@ -351,18 +351,9 @@ func TestVirtual_LockDelay_RootMadeAnew_KeepsTheRecord(t *testing.T) {
 	})
 }
 
-// Who may have no lock-delay is told what to do.
+// A delay that cannot be is an error, and so is one beside WithContainer.
 func TestLockDelay_Refused(t *testing.T) {
 	s := connect(t, target(t))
-	for what, make := range map[string]func(opts ...zklock.MutexOption) error{
-		"rwmutex":   func(opts ...zklock.MutexOption) error { _, err := zklock.NewRWMutex(s, "/x", opts...); return err },
-		"semaphore": func(opts ...zklock.MutexOption) error { _, err := zklock.NewSemaphore(s, "/x", 1, opts...); return err },
-	} {
-		require.NoError(t, make())
-		err := make(zklock.WithLockDelay(time.Second))
-		require.ErrorContains(t, err, "give it to NewMutex or NewElection", what)
-		require.True(t, zklock.IsFinal(err))
-	}
 	for _, d := range []time.Duration{math.MaxInt64, 0, -time.Second} {
 		_, err := zklock.NewMutex(s, "/x", zklock.WithLockDelay(d))
 		require.ErrorContains(t, err, fmt.Sprintf("WithLockDelay(%v): give", d))

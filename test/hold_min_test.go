@@ -273,16 +273,9 @@ func TestVirtual_MinHold_FunctionNotCalled_GoesAtOnce(t *testing.T) {
 	}
 }
 
-func TestMinHold_OfOthers_IsRefused(t *testing.T) {
+func TestMinHold_OfNoTime_IsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		s, hold := v.connect(), zklock.WithMinHold(minHold)
-		_, err := zklock.NewRWMutex(s, "/job", hold)
-		require.ErrorContains(t, err, "WithMinHold: only a mutex has a minimum hold")
-		_, err = zklock.NewSemaphore(s, "/job", 2, hold)
-		require.ErrorContains(t, err, "WithMinHold: only a mutex has a minimum hold")
-		_, err = zklock.NewElection(s, "/job", hold)
-		require.ErrorContains(t, err, "WithMinHold: only a mutex has a minimum hold")
-		_, err = zklock.NewMutex(s, "/job", zklock.WithMinHold(0))
+		_, err := zklock.NewMutex(v.connect(), "/job", zklock.WithMinHold(0))
 		require.ErrorContains(t, err, "WithMinHold(0s): give how long")
 		require.True(t, zklock.IsFinal(err))
 	})

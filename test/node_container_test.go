@@ -312,7 +312,7 @@ func TestVirtual_Container_LeasesRejected_NothingIsLeft(t *testing.T) {
 		release(t, h)
 		v.srv.Inject(zktest.After(zktest.Create2).Path(semQueue + "/*").Call(func() { _ = v.srv.Delete(semLeases) }).Once())
 		v.srv.Inject(zktest.Before(zktest.Multi).Path(semLeases + "/*").Nth(2).Fail(zktest.NoAuth))
-		_, err := sem.Permits(1).Acquire(within(t, time.Minute))
+		_, err := sem.Acquire(within(t, time.Minute), 1)
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		time.Sleep(time.Hour)
 		require.Empty(t, v.srv.Children("/job"))
@@ -343,7 +343,7 @@ func TestVirtual_Container_SharedLimit_OnlyWhatIsSetStays(t *testing.T) {
 		release(t, two)
 		time.Sleep(time.Hour)
 		require.Equal(t, []string{"limits"}, v.srv.Children("/orders/5"))
-		_, err := gate().Permits(1).TryAcquire(within(t, soon))
+		_, err := gate().TryAcquire(within(t, soon), 1)
 		require.ErrorIs(t, err, zklock.ErrNotAcquired, "a pause outlasts the night")
 
 		waits := v.lineUp(gate().Permits(2))
@@ -375,6 +375,6 @@ func TestContainer_SharedLimit_WhatIsSetIsHeard(t *testing.T) {
 	require.Positive(t, stat.Version)
 	require.NoError(t, gate().SetLimit(within(t, soon), 0))
 	release(t, both)
-	_, err = gate().Permits(1).TryAcquire(within(t, soon))
+	_, err = gate().TryAcquire(within(t, soon), 1)
 	require.ErrorIs(t, err, zklock.ErrNotAcquired)
 }

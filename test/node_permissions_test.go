@@ -43,7 +43,7 @@ func TestVirtual_Semaphore_NoDelete_ReleaseSaysSo(t *testing.T) {
 				a, sem := v.connect().Conn(), newSemaphore(t, v.connect(), semPath, 1)
 				_, err := a.SetACL(closed, zk.WorldACL(zk.PermAll&^zk.PermDelete), -1)
 				require.NoError(t, err)
-				h, err := sem.Permits(1).Acquire(within(t, soon))
+				h, err := sem.Acquire(within(t, soon), 1)
 				require.NoError(t, err)
 				time.Sleep(held)
 				require.NoError(t, h.Err())
@@ -74,7 +74,7 @@ func TestVirtual_Semaphore_ReleaseWaitsForItsNodeInTheQueue(t *testing.T) {
 			release(t, take(t, v.permits(1, 2)))
 			s := v.connect()
 			v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Path(semQueue + "/*").Fail(zktest.OperationTimeout).Once())
-			h, err := newSemaphore(t, s, semPath, 2).Permits(1).Acquire(within(t, soon))
+			h, err := newSemaphore(t, s, semPath, 2).Acquire(within(t, soon), 1)
 			require.NoError(t, err)
 			if deleted {
 				require.NoError(t, v.srv.Delete(v.onlyNode(semQueue)))

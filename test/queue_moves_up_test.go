@@ -15,7 +15,7 @@ import (
 // R93: a waiter that hears of several ahead names in its log and its error who is ahead now, and at which place it stands: without a request.
 func TestVirtual_Few_SomeAreGone_NamesWhoIsAheadNow(t *testing.T) {
 	const line = "zklock: still waiting for the lock"
-	named := func(s string) zklock.MutexOption { return zklock.WithData([]byte(s)) }
+	named := func(s string) zklock.LockOption { return zklock.WithData([]byte(s)) }
 	for name, ahead := range map[string]func(t *testing.T, v *virtual, s *zklock.Session) (waits zklock.Lock, goes func()){
 		"a mutex": func(t *testing.T, v *virtual, s *zklock.Session) (zklock.Lock, func()) {
 			h := acquire(t, newMutex(t, v.connect(), "/job", named("first")))

@@ -22,7 +22,7 @@ import (
 // watch, of whatever recipe.
 func TestVirtual_WaitsTimeOut_LeaveNoWatch(t *testing.T) {
 	type locks func(t *testing.T, s *zklock.Session) zklock.Lock
-	permits := func(k int, opts ...zklock.MutexOption) locks {
+	permits := func(k int, opts ...zklock.SemaphoreOption) locks {
 		return func(t *testing.T, s *zklock.Session) zklock.Lock {
 			return newSemaphore(t, s, semPath, 2, opts...).Permits(k)
 		}
@@ -113,11 +113,11 @@ func (v *virtual) watchedBy(s *zklock.Session) (paths []string) {
 // I7, R118: a semaphore for each order, with a limit of its own. When all are over, none of their
 // nodes is watched.
 func TestVirtual_SharedLimit_ManyPaths_LeaveNoWatch(t *testing.T) {
-	for _, more := range [][]zklock.MutexOption{nil, {zklock.WithContainer()}} {
+	for _, more := range [][]zklock.SemaphoreOption{nil, {zklock.WithContainer()}} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			a, b := v.connect(), v.connect()
 			contend := func(p string) {
-				opts := append([]zklock.MutexOption{zklock.WithSharedLimit(p + "-limit")}, more...)
+				opts := append([]zklock.SemaphoreOption{zklock.WithSharedLimit(p + "-limit")}, more...)
 				h := take(t, newSemaphore(t, a, p, 1, opts...).Permits(1))
 				w := v.queueUp(newSemaphore(t, b, p, 1, opts...).Permits(1))
 				require.Equal(t, 1, len(v.srv.Watches(p+"-limit")), "or this shows nothing")

@@ -236,7 +236,7 @@ func TestVirtual_ServersWiped_SaysThatTheyHaveLostTheChroot(t *testing.T) {
 		<-c.done
 		semaphore, err := zklock.NewSemaphore(s, "/imports", 2, zklock.WithSharedLimit("/limit"))
 		require.NoError(t, err)
-		_, limitless := semaphore.Permits(1).Acquire(within(t, soon))
+		_, limitless := semaphore.Acquire(within(t, soon), 1)
 		for _, err := range []error{c.err, limitless} {
 			require.ErrorIs(t, err, zklock.ErrNoChroot)
 			require.ErrorContains(t, err, "the chroot is not there any more: the servers have lost /team/app since this Session connected: make it again")

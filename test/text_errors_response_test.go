@@ -27,7 +27,7 @@ func TestVirtual_ContextEnds_ErrorHasTheLastResponse(t *testing.T) {
 	permit := func(ctx context.Context, t *testing.T, s *zklock.Session) error {
 		sem, err := zklock.NewSemaphore(s, "/sem", 1)
 		require.NoError(t, err)
-		_, err = sem.Permits(1).Acquire(ctx)
+		_, err = sem.Acquire(ctx, 1)
 		return err
 	}
 	participants := func(ctx context.Context, t *testing.T, s *zklock.Session) error {

@@ -81,7 +81,7 @@ func TestVirtual_LogOnce_CannotFindOut(t *testing.T) {
 
 		denied := v.srv.Inject(zktest.Before(zktest.GetChildren).Path(semLeases).Session(s.SessionID()).Fail(zktest.NoAuth))
 		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
-		_, err := newSemaphore(t, s, semPath, 3).Permits(3).Acquire(within(t, soon))
+		_, err := newSemaphore(t, s, semPath, 3).Acquire(within(t, soon), 3)
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		log.once(t, line, append(want, "path="+semPath)...)
 		denied.Remove()

@@ -96,7 +96,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"an Option":                    auth,
 		"a SASLMechanism":              zklock.DigestMD5(printedUser, printedSecret),
 		"an Option with it":            printedSASL(),
-		"a MutexOption":                zklock.WithACL(acl),
+		"a LockOption":                 zklock.WithACL(acl),
 		"a DoOption":                   zklock.WaitAtMost(0),
 		"a LeaseMode":                  zklock.QuorumLease(0),
 		"a State":                      p.s.State(),

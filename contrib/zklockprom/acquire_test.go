@@ -94,7 +94,7 @@ func TestVirtual_Kinds(t *testing.T) {
 		h, err := newMutex(t, s, "/job").TryAcquire(t.Context())
 		require.NoError(t, err)
 		release(t, h)
-		h, err = permits.Permits(2).Acquire(t.Context())
+		h, err = permits.Acquire(t.Context(), 2)
 		require.NoError(t, err)
 		release(t, h)
 		hs, err := both.Acquire(t.Context())

@@ -82,7 +82,7 @@ func ExampleParse() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	sem, _ := zklock.NewSemaphore(s, "/imports", 3)
-	hold, err := sem.Permits(2).Acquire(ctx)
+	hold, err := sem.Acquire(ctx, 2)
 	if err != nil {
 		log.Fatal(err)
 	}

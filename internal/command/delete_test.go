@@ -69,7 +69,7 @@ func TestDelete_OfEachKind(t *testing.T) {
 
 	sem, err := zklock.NewSemaphore(s, path+"/s", 2)
 	require.NoError(t, err)
-	hold, err := sem.Permits(1).Acquire(t.Context())
+	hold, err := sem.Acquire(t.Context(), 1)
 	require.NoError(t, err)
 	d = deleteBy(t, srv, "--yes", path+"/s", shortName(hold.Node()))
 	require.Equal(t, 0, d.wait(), d.stderr.String())

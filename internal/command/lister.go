@@ -83,7 +83,7 @@ func (l *lister) read(ctx context.Context, path string, names []string) (lockQue
 	}
 	// With any lock-delay, however short, Candidates reports one that is in progress. Latch nodes
 	// and nodes of other kinds do not see each other.
-	kinds := [][]zklock.MutexOption{{zklock.WithLockDelay(time.Nanosecond)}}
+	kinds := [][]zklock.ElectionOption{{zklock.WithLockDelay(time.Nanosecond)}}
 	if slices.ContainsFunc(names, func(name string) bool { return modeOf(name) == modeLatch }) {
 		kinds = append(kinds, append(kinds[0], zklock.WithLatchNodes()))
 	}
@@ -127,7 +127,7 @@ func (l *lister) isLimited(ctx context.Context, path string, names []string) boo
 func (l *lister) semaphore(ctx context.Context, path string, names []string) (q lockQueue, err error) {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	n, opts := 1, []zklock.MutexOption(nil) // without a limit, the first in the queue still waits
+	n, opts := 1, []zklock.SemaphoreOption(nil) // without a limit, the first in the queue still waits
 	if node := l.limitNode(path, names); node != "" {
 		data, err := ask(ctx, l.s, func(c *zk.Conn) ([]byte, error) {
 			data, _, err := c.Get(chrootOf(l.servers) + node)
@@ -139,7 +139,7 @@ func (l *lister) semaphore(ctx context.Context, path string, names []string) (q 
 		case err != nil:
 			q.limit, q.noLimit = nil, fmt.Sprintf("%s is not known: %v", node, err)
 		case q.limit != nil:
-			opts = []zklock.MutexOption{zklock.WithSharedLimit(node)}
+			opts = []zklock.SemaphoreOption{zklock.WithSharedLimit(node)}
 		case l.limit != "":
 			return q, exitf(exitUsage, "--semaphore-limit %s: give the node that zklock run --semaphore-limit names", q.noLimit)
 		}

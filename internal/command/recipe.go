@@ -72,7 +72,8 @@ type recipe struct {
 	held   string                                 // the parent of the holders' nodes
 }
 
-func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r recipe, err error) {
+// recipe makes the lock of a run. opts are the options that every recipe takes.
+func (o *runOptions) recipe(s *zklock.Session, opts []zklock.LockOption) (r recipe, err error) {
 	root := chrootOf(o.servers) + o.path
 	r.queued, r.held = root, root
 	participants := func(read func(context.Context) ([]zklock.Participant, error)) func(context.Context) (lockQueue, error) {
@@ -84,11 +85,12 @@ func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r rec
 	switch {
 	case o.shared:
 		var m *zklock.RWMutex
-		if m, err = zklock.NewRWMutex(s, o.path, opts...); err == nil {
+		if m, err = zklock.NewRWMutex(s, o.path, optionsOf[zklock.RWMutexOption](opts)...); err == nil {
 			r.Lock, r.queue = m.ReadLock(), participants(m.Participants)
 		}
 	case o.semaphore > 0:
 		var sem *zklock.Semaphore
+		opts := optionsOf[zklock.SemaphoreOption](opts)
 		if o.limit != "" {
 			opts = append(opts, zklock.WithSharedLimit(o.limit))
 		}
@@ -103,11 +105,30 @@ func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r rec
 		}
 	default: // an election too: its nodes are a mutex's
 		var m *zklock.Mutex
+		opts := optionsOf[zklock.MutexOption](opts)
+		if o.once != "" {
+			opts = append(opts, zklock.WithKeptRuns(int(o.onceKeep)))
+		}
+		if o.atLeast > 0 {
+			opts = append(opts, zklock.WithMinHold(o.atLeast))
+		}
+		if o.lockDelay > 0 {
+			opts = append(opts, zklock.WithLockDelay(o.lockDelay))
+		}
 		if m, err = zklock.NewMutex(s, o.path, opts...); err == nil {
 			r.Lock, r.queue = m, participants(m.Participants)
 		}
 	}
 	return r, err
+}
+
+// optionsOf returns options that every recipe takes as options of one recipe.
+func optionsOf[O any](opts []zklock.LockOption) []O {
+	of := make([]O, len(opts))
+	for i, opt := range opts {
+		of[i] = any(opt).(O)
+	}
+	return of
 }
 
 // checkPath rejects a path that another recipe uses, as far as its nodes show that, because the two

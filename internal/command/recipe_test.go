@@ -316,7 +316,7 @@ func TestOtherRecipe_WhatIsOne(t *testing.T) {
 func TestList_Elections_AndAWriterThatReads(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)
-	lead := func(path string, opts ...zklock.MutexOption) {
+	lead := func(path string, opts ...zklock.ElectionOption) {
 		for range 2 {
 			e, err := zklock.NewElection(s, path, opts...)
 			require.NoError(t, err)

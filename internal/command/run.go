@@ -38,7 +38,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mopts, err := o.mutexOptions()
+	lockOpts, err := o.lockOptions()
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	if t.plan, err = newPlan(mode, t.s.Timeout(), o.killAfter); err != nil {
 		return exitf(exitUsage, "%w (the servers granted a session timeout of %v)", err, t.s.Timeout())
 	}
-	if t.recipe, err = o.recipe(t.s, mopts); err != nil {
+	if t.recipe, err = o.recipe(t.s, lockOpts); err != nil {
 		return classify(err)
 	}
 	if err := o.checkPath(wctx, t.s); err != nil {

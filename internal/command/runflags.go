@@ -272,8 +272,9 @@ func (o *runOptions) leaseMode() (zklock.LeaseMode, error) {
 	return zklock.LeaseMode{}, exitf(exitUsage, "--lease %q: give quorum or single", o.lease)
 }
 
-func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
-	var opts []zklock.MutexOption
+// lockOptions returns the options of the lock, whatever its recipe, and rejects flags that no lock can have.
+func (o *runOptions) lockOptions() ([]zklock.LockOption, error) {
+	var opts []zklock.LockOption
 	if o.container {
 		opts = append(opts, zklock.WithContainer())
 	}
@@ -283,12 +284,6 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	if o.revocable {
 		opts = append(opts, zklock.WithRevocation(o.heard))
 	}
-	if o.once != "" {
-		opts = append(opts, zklock.WithKeptRuns(int(o.onceKeep)))
-	}
-	if o.atLeast > 0 {
-		opts = append(opts, zklock.WithMinHold(o.atLeast))
-	}
 	switch {
 	case o.lockDelay < 0:
 		return nil, exitf(exitUsage, "--lock-delay %v is negative: give how long no client gets the lock after a holder disappeared, or leave it out", o.lockDelay)
@@ -296,8 +291,6 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 		return nil, exitf(exitUsage, "--lock-delay is for a mutex and an election: leave it out with --shared and --semaphore")
 	case o.lockDelay > 0 && o.container:
 		return nil, exitf(exitUsage, "--lock-delay and --container: the servers remove an empty container, and the delay with it: leave one of them out")
-	case o.lockDelay > 0:
-		opts = append(opts, zklock.WithLockDelay(o.lockDelay))
 	}
 	switch o.acl {
 	case "world":

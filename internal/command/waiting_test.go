@@ -193,7 +193,7 @@ func TestRun_Waiting_LongQueueOfASemaphore_SaysWhoHolds(t *testing.T) {
 			s, err := zklock.Connect(t.Context(), srv.Addr(), zklock.WithDialer(network.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = s.Close() })
-			r, err := o.recipe(s, []zklock.MutexOption{zklock.WithData([]byte(data))})
+			r, err := o.recipe(s, []zklock.LockOption{zklock.WithData([]byte(data))})
 			require.NoError(t, err)
 			return s, r
 		}
@@ -255,7 +255,7 @@ func TestRun_Waiting_SaysWhoHoldsAndOurPlace(t *testing.T) {
 		o := &runOptions{path: "/locks/x", stderr: &stderr, waits: true, wait: 150 * time.Second}
 		o.servers = srv.Addr()
 		s := open()
-		ours := []zklock.MutexOption{zklock.WithData([]byte("db3:1"))}
+		ours := []zklock.LockOption{zklock.WithData([]byte("db3:1"))}
 		r, err := o.recipe(s, ours)
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeoutCause(t.Context(), o.wait, errWaited{o.wait})

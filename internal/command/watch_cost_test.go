@@ -59,7 +59,7 @@ func TestWatch_ThousandWaiters_WhatAChangeCosts(t *testing.T) {
 // Of a semaphore, and of a lock with a lock-delay, a change costs a few more.
 func TestWatch_OtherRecipes_WhatAChangeCosts(t *testing.T) {
 	inWatch(t, func(t *testing.T, w *watching) {
-		sem, err := zklock.NewSemaphore(w.connect(), "/sem", 2, named("a")...)
+		sem, err := zklock.NewSemaphore(w.connect(), "/sem", 2, named("a"))
 		require.NoError(t, err)
 		w.acquire(sem.Permits(1)).release()
 		const d = time.Minute

@@ -129,13 +129,11 @@ func (c *taker) release() {
 	require.NoError(c.t, c.hold.Release(context.Background()))
 }
 
-func named(name string, opts ...zklock.MutexOption) []zklock.MutexOption {
-	return append(opts, zklock.WithData([]byte(name)))
-}
+func named(name string) zklock.LockOption { return zklock.WithData([]byte(name)) }
 
 func (w *watching) mutex(name, path string, opts ...zklock.MutexOption) zklock.Lock {
 	w.t.Helper()
-	m, err := zklock.NewMutex(w.connect(), path, named(name, opts...)...)
+	m, err := zklock.NewMutex(w.connect(), path, append(opts, named(name))...)
 	require.NoError(w.t, err)
 	return m
 }

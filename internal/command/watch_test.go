@@ -50,7 +50,7 @@ func TestWatch_ReadWrite(t *testing.T) {
 	inWatch(t, func(t *testing.T, w *watching) {
 		w.watch(nil, "/rw")
 		rw := func(name string) *zklock.RWMutex {
-			m, err := zklock.NewRWMutex(w.connect(), "/rw", named(name)...)
+			m, err := zklock.NewRWMutex(w.connect(), "/rw", named(name))
 			require.NoError(t, err)
 			return m
 		}
@@ -80,7 +80,7 @@ func TestWatch_Semaphore(t *testing.T) {
 		w.watch(nil, "/sem")
 		require.Equal(t, []string{"zklock: /sem: there is no node /sem: no lock was ever taken there, or an unused one was removed"}, w.err.take())
 		permits := func(name string, k int) zklock.Lock {
-			sem, err := zklock.NewSemaphore(w.connect(), "/sem", 3, named(name)...)
+			sem, err := zklock.NewSemaphore(w.connect(), "/sem", 3, named(name))
 			require.NoError(t, err)
 			return sem.Permits(k)
 		}
@@ -105,8 +105,8 @@ func TestWatch_Semaphore(t *testing.T) {
 func TestWatch_Elections(t *testing.T) {
 	inWatch(t, func(t *testing.T, w *watching) {
 		w.watch(nil, "/e")
-		stand := func(name string, opts ...zklock.MutexOption) (resign func()) {
-			e, err := zklock.NewElection(w.connect(), "/e", named(name, opts...)...)
+		stand := func(name string, opts ...zklock.ElectionOption) (resign func()) {
+			e, err := zklock.NewElection(w.connect(), "/e", append(opts, named(name))...)
 			require.NoError(t, err)
 			ended := make(chan error, 1)
 			go func() {
@@ -219,7 +219,7 @@ func TestWatch_LockRoot_ComesAndGoes(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		sem, err := zklock.NewSemaphore(w.connect(), "/locks/deep/a", 1, named("s")...)
+		sem, err := zklock.NewSemaphore(w.connect(), "/locks/deep/a", 1, named("s"))
 		require.NoError(t, err)
 		s := w.acquire(sem.Permits(1))
 		time.Sleep(time.Second)
@@ -341,7 +341,7 @@ func TestWatch_SemaphoreLimit_NotThere_IsWrongUsage(t *testing.T) {
 	inWatch(t, func(t *testing.T, w *watching) {
 		_, err := w.srv.Create("/word", []byte("three"), 0)
 		require.NoError(t, err)
-		sem, err := zklock.NewSemaphore(w.connect(), "/sem", 3, named("a")...)
+		sem, err := zklock.NewSemaphore(w.connect(), "/sem", 3, named("a"))
 		require.NoError(t, err)
 		w.acquire(sem.Permits(1))
 		for _, node := range []string{"/nope", "/word"} {

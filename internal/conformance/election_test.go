@@ -16,7 +16,7 @@ import (
 )
 
 // campaign stands for election with our own recipe.
-func (i *interop) campaign(opts ...zklock.MutexOption) error {
+func (i *interop) campaign(opts ...zklock.ElectionOption) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	return i.each(func() error {
@@ -55,7 +55,7 @@ func TestInterop_Election(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
 	addr := startReal(t)
-	for kind, opts := range map[string][]zklock.MutexOption{"selector": nil, "latch": {zklock.WithLatchNodes()}} {
+	for kind, opts := range map[string][]zklock.ElectionOption{"selector": nil, "latch": {zklock.WithLatchNodes()}} {
 		t.Run(kind, func(t *testing.T) {
 			i := newInterop(t, addr, kind)
 			i.node = map[string]string{"selector": "lock-", "latch": "latch-"}[kind]

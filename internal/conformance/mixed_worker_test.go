@@ -244,7 +244,7 @@ func (in mixedIn) round(ctx context.Context, s *zklock.Session, recipe string) e
 		k := 1 + rand.IntN(mixedLimit)
 		return m.Permits(k).Do(ctx, work(func(in mixedIn) error { return in.shares(fmt.Sprint("p", k)) }))
 	}
-	opts := []zklock.MutexOption{data}
+	opts := []zklock.ElectionOption{data}
 	if recipe == "latch" {
 		opts = append(opts, zklock.WithLatchNodes())
 	}

@@ -99,7 +99,7 @@ var shownBy = map[string]string{
 	"WithTrace": "Trace", "WithName": "Trace",
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
 	"NewElection": "Election_Campaign", "Election.Candidates": "Election_Leader",
-	"NewSemaphore": "Semaphore_Permits", "Semaphore.Path": "Semaphore_Participants",
+	"NewSemaphore": "Semaphore_Acquire", "Semaphore.TryAcquire": "Semaphore_Acquire", "Semaphore.Path": "Semaphore_Participants",
 	"RWMutex.ReadLock": "NewRWMutex", "RWMutex.Path": "NewMutex", "RWMutex.Participants": "RWMutex_WriteLock",
 	"Mutex.Runs": "OnceRun",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",

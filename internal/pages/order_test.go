@@ -43,14 +43,7 @@ func TestDesign_EachFileUsesOnlyThoseBeforeIt(t *testing.T) {
 	}
 	require.Len(t, place, len(files), "each that is named is there")
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	list, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".").Output()
-	require.NoError(t, err)
-	compiled := map[string]string{}
-	for line := range strings.Lines(string(list)) {
-		pkg, file, _ := strings.Cut(strings.TrimSpace(line), " ")
-		compiled[pkg] = file
-	}
-	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", func(pkg string) (io.ReadCloser, error) { return os.Open(compiled[pkg]) })}
+	conf := types.Config{Importer: compiled(t, fset)}
 	pkg, err := conf.Check("github.com/zklock/zklock", fset, files, info)
 	require.NoError(t, err)
 	fileOf := func(p token.Pos) string { return filepath.Base(fset.Position(p).Filename) }
@@ -59,4 +52,16 @@ func TestDesign_EachFileUsesOnlyThoseBeforeIt(t *testing.T) {
 			require.LessOrEqual(t, place[fileOf(used.Pos())], place[fileOf(id.Pos())], "%s uses %s of %s", fset.Position(id.Pos()), used.Name(), fileOf(used.Pos()))
 		}
 	}
+}
+
+// compiled returns an importer of the library and of the packages that it uses, as the compiler has them.
+func compiled(t *testing.T, fset *token.FileSet) types.Importer {
+	list, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".").Output()
+	require.NoError(t, err)
+	files := map[string]string{}
+	for line := range strings.Lines(string(list)) {
+		pkg, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		files[pkg] = file
+	}
+	return importer.ForCompiler(fset, "gc", func(pkg string) (io.ReadCloser, error) { return os.Open(files[pkg]) })
 }
