@@ -12,7 +12,7 @@ func main() {
 	command.Main()
 }
 
-// mechanism is what the flags say.
+// mechanism returns the mechanism that the flags select.
 func mechanism(l command.KerberosLogin) (zklock.SASLMechanism, error) {
 	var opts []zklockkrb5.Option
 	if l.Config != "" {
