@@ -3,7 +3,7 @@
 // elections it also runs etcd's recipes, on etcd's own server. Within each round the rivals
 // alternate, so that a temporary slowdown of the machine affects all of them.
 //
-//	go run .                        # everything, some twenty minutes; the table goes to standard output
+//	go run .                        # everything, in some twenty minutes; prints the table
 //	go run . -quick                 # each once and shortly: to check it, not for its times
 //	go run . -only 'contend|cycle' -rivals 'floor|zk.Lock|zklock' -out results/single.md
 //	go run . -distance 2ms          # as in a cluster, where a round trip takes time

@@ -25,7 +25,8 @@ func unpack(dir, name string) (string, error) {
 	return path, os.WriteFile(path, source, 0o644)
 }
 
-// java is the command of a Java program. Many short processes run on few processors: no time is spent on making them fast.
+// java returns the command of a Java program. Many short processes run on few processors, so no
+// time is spent on optimizing them.
 func java(classPath []string, words ...string) []string {
 	return append([]string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
 		"-cp", strings.Join(classPath, ":")}, words...)

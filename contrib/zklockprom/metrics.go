@@ -46,7 +46,7 @@
 //	zklock_sessions_attached   gauge    Sessions that are attached to a server
 //	zklock_lease_left_seconds  gauge    the shortest lease of a Session that has a hold; missing
 //	                                    without a hold
-//	zklock_reconnects_total    counter  how often Sessions were attached again, closed ones included
+//	zklock_reconnects_total    counter  how often Sessions were attached again, also closed ones
 //
 // # By group of shards
 //

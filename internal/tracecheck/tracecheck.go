@@ -186,8 +186,8 @@ func (c *Check) Ended(d time.Duration) error {
 	}
 }
 
-// open returns an error if an acquire or a hold has not ended. A lost hold counts as ended even if it
-// is not released.
+// open returns an error if an acquire or a hold has not ended. A lost hold counts as ended even if
+// it is not released.
 func (c *Check) open() error {
 	for k := range c.calls {
 		switch {
