@@ -56,7 +56,6 @@ var workloads = []workload{
 	{Name: "election, each leads for 1 ms", Sessions: 8, Threads: 1, Locks: 1, Hold: time.Millisecond, Election: true},
 }
 
-// rival is a lock that is measured.
 type rival struct {
 	name    string
 	fits    func(w workload) bool

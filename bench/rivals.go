@@ -63,7 +63,6 @@ func (l *bareNode) acquire() (err error) {
 }
 func (l *bareNode) release() error { return l.c.Delete(l.node, -1) }
 
-// goZookeeper is go-zookeeper's own lock.
 type goZookeeper struct{ c *zk.Conn }
 
 func openGoZookeeper(addr string) (session, error) {
@@ -81,7 +80,6 @@ type zkLock struct{ *zk.Lock }
 func (l zkLock) acquire() error { return l.Lock.Lock() }
 func (l zkLock) release() error { return l.Lock.Unlock() }
 
-// ours is zklock.
 type ours struct{ s *zklock.Session }
 
 func openOurs(addr string) (session, error) {

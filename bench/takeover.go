@@ -69,7 +69,6 @@ func takeOver(open func(string) (session, error), addr, path string) (r result, 
 	return result{Ops: 1, Took: took, P50: took - dying}, l.release()
 }
 
-// holdOn takes a lock and keeps it until the process ends.
 func holdOn(args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("hold RIVAL ADDRESS PATH, not %q", args)

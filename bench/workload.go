@@ -77,7 +77,6 @@ type result struct {
 	Routines float64       // goroutines for each waiter, including its caller's
 }
 
-// perSecond is the number of acquisitions in a second.
 func (r result) perSecond() float64 { return float64(r.Ops) / r.Took.Seconds() }
 
 // inside counts the holders of each lock of a workload, by the room that each takes. A writer takes

@@ -12,7 +12,6 @@ import (
 // Dialect selects the SQL that [Table.Raise] sends.
 type Dialect int
 
-// The dialects.
 const (
 	PostgreSQL Dialect = iota + 1 // of PostgreSQL
 	MySQL                         // of MySQL and MariaDB, with InnoDB; tested on MariaDB

@@ -154,7 +154,6 @@ func runServer(t *testing.T, env map[string]string, opts ...testcontainers.Conta
 	return &Server{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), container: c, docker: docker}
 }
 
-// logTail returns the end of a container's log.
 func logTail(c testcontainers.Container) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

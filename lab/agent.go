@@ -19,7 +19,6 @@ import (
 	"time"
 )
 
-// said is a line that a client has printed.
 type said struct {
 	At   time.Time
 	Word string
@@ -40,7 +39,6 @@ func parseSaid(line string) (s said, err error) {
 
 func (s said) text() string { return strings.Join(s.Args, " ") }
 
-// entries returns the ledger entries for a line.
 func (s said) entries(who string) []entry {
 	tok := func(i int) (t int64) {
 		if i < len(s.Args) {
@@ -165,7 +163,6 @@ func (ag *agent) read(out io.ReadCloser) {
 	ag.mu.more = make(chan struct{})
 }
 
-// tell sends a line to the process.
 func (ag *agent) tell(format string, args ...any) error {
 	_, err := fmt.Fprintf(ag.in, format+"\n", args...)
 	return err
@@ -235,13 +232,11 @@ func (ag *agent) stop() (time.Time, error) {
 	return at, ag.cmd.Process.Signal(syscall.SIGSTOP)
 }
 
-// cont continues the process.
 func (ag *agent) cont() (time.Time, error) {
 	at := ag.note(cont, "goes on")
 	return at, ag.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// cut cuts the process off from the lock's servers.
 func (ag *agent) cut() time.Time {
 	for _, r := range ag.relays {
 		r.cut()
@@ -249,7 +244,6 @@ func (ag *agent) cut() time.Time {
 	return ag.note(fault, "cut off")
 }
 
-// cutServers cuts the process off from some of the servers.
 func (ag *agent) cutServers(which ...int) {
 	for _, i := range which {
 		ag.relays[i].cut()

@@ -43,7 +43,6 @@ import (
 	"time"
 )
 
-// arguments are the arguments of a client's process.
 type arguments struct {
 	System  string
 	Servers []string
@@ -58,7 +57,6 @@ func (a arguments) words() []string {
 		"-tick", fmt.Sprint(a.Options.Tick.Milliseconds())}
 }
 
-// clientMain is the main function of the process.
 func clientMain(words []string) error {
 	var a arguments
 	flags := flag.NewFlagSet("lab client", flag.ContinueOnError)
@@ -81,7 +79,6 @@ func clientMain(words []string) error {
 	return c.run(os.Stdin)
 }
 
-// clientProcess is the state of the process.
 type clientProcess struct {
 	sys  *System
 	args arguments

@@ -51,7 +51,6 @@ func (l *rowLock) Acquire(ctx context.Context) (Hold, error) {
 	return rowHold{l}, nil
 }
 
-// touched reports whether a statement affected a row.
 func touched(r sql.Result, err error) (bool, error) {
 	if err != nil {
 		return false, err

@@ -162,7 +162,6 @@ func (h *sessionHold) Release(ctx context.Context) error {
 	return h.conn.Close()
 }
 
-// registerSession adds a system whose recipe is s.
 func registerSession(name, title, promises string, kind *ServerKind, s sessionSQL) {
 	sys := System{
 		Name: name, Title: title, Client: "written here, on " + library(s.client), Promises: promises,

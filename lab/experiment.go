@@ -38,7 +38,6 @@ type Experiment struct {
 	Picture bool                   // its timeline is drawn
 }
 
-// A column is one figure in an experiment's table.
 type column struct {
 	Key  string
 	Head string
@@ -55,7 +54,6 @@ const (
 	total               // the sum over all trials
 )
 
-// group is a table of the page's summary.
 type group struct {
 	Title string
 	Names []string
@@ -86,7 +84,6 @@ func inOrder() (es []*Experiment) {
 	return es
 }
 
-// experiment adds one.
 func experiment(e Experiment) {
 	if slices.ContainsFunc(experiments, func(o *Experiment) bool { return o.Name == e.Name }) {
 		panic("two experiments are called " + e.Name)
@@ -149,7 +146,6 @@ func median(sorted []float64) float64 {
 
 func (r *Result) median(key string) float64 { return median(r.values(key)) }
 
-// show formats a column's figure.
 func (r *Result) show(c column) string {
 	vs := r.values(c.Key)
 	if c.Unit == inCases {

@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// what is the kind of an entry.
 type what string
 
 const (
@@ -24,7 +23,6 @@ const (
 	fault  what = "fault"  // the lab did something else, which the picture shows
 )
 
-// entry is one line of the ledger.
 type entry struct {
 	At     time.Time
 	Who    string
@@ -62,7 +60,6 @@ func (l *ledger) read() []entry {
 	return es
 }
 
-// verdict is the result of a ledger.
 type verdict struct {
 	Enters    int
 	Doubles   int           // pairs of holds that clients that ran believed in at the same time

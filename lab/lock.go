@@ -133,7 +133,6 @@ func register(s System) {
 	systems = append(systems, &s)
 }
 
-// find returns a system by its name.
 func find(name string) (*System, error) {
 	for _, s := range systems {
 		if s.Name == name {

@@ -88,7 +88,6 @@ func labMain(args []string, out, progress io.Writer) error {
 	return errors.Join(err, l.complaints())
 }
 
-// choose selects systems and experiments.
 func (s *settings) choose(only string, quick bool) error {
 	system, exp, ok := strings.Cut(only, "/")
 	if !ok {
@@ -169,7 +168,6 @@ func (l *lab) complaints() error {
 	return errors.Join(errs...)
 }
 
-// sorted returns the results in the order of the page.
 func (l *lab) sorted() (rs []*Result) {
 	for _, e := range l.Experiments {
 		for _, s := range l.Systems {

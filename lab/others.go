@@ -15,7 +15,6 @@ import (
 //go:embed others
 var others embed.FS
 
-// unpack writes a source of others/ to dir.
 func unpack(dir, name string) (string, error) {
 	source, err := others.ReadFile("others/" + name)
 	if err != nil {
@@ -32,7 +31,6 @@ func java(classPath []string, words ...string) []string {
 		"-cp", strings.Join(classPath, ":")}, words...)
 }
 
-// javaClient compiles a client in Java, and returns its command.
 func javaClient(ctx context.Context, dir, class string, jars []string, options ...string) ([]string, error) {
 	if _, err := exec.LookPath("javac"); err != nil {
 		return nil, &Missing{Program: "javac", Package: "default-jdk-headless"}

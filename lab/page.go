@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// title is a row's name on the page.
 func (r row) title() string {
 	if len(r.System.Sizes) > 1 && r.Size > 1 {
 		return fmt.Sprintf("%s, %d servers", r.System.Title, r.Size)
@@ -29,7 +28,6 @@ func (r row) short() string {
 	return r.System.Name
 }
 
-// rows returns the rows that have a result.
 func (l *lab) rows() (rs []row) {
 	for _, s := range l.Systems {
 		for _, size := range s.Sizes {
@@ -224,7 +222,6 @@ func anchor(heading string) string {
 	}, strings.ToLower(heading))
 }
 
-// pictures returns the timelines, by experiment.
 func (l *lab) pictures() map[string]string {
 	all := map[string]string{}
 	for _, e := range l.Experiments {
@@ -254,7 +251,6 @@ func debianVersion(name string) string {
 	return ", " + version
 }
 
-// machine describes the machine that produced the figures.
 func machine() string {
 	text := fmt.Sprintf("%d processors, %s, %s", runtime.NumCPU(), runtime.Version(), runtime.GOOS)
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {

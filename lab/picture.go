@@ -107,7 +107,6 @@ func spans(entries []entry, zero time.Time) (all []span) {
 	return all
 }
 
-// lane is the part of a picture for one system.
 type lane struct {
 	Title string
 	Spans []span

@@ -27,7 +27,6 @@ type traffic struct {
 	Conns              atomic.Int64 // open connections
 }
 
-// relay forwards TCP in both directions.
 type relay struct {
 	ln      net.Listener
 	traffic *traffic
@@ -108,7 +107,6 @@ func (r *relay) letPass(n int, cut bool) {
 	r.mu.left, r.mu.cutNext = n, cut
 }
 
-// mayPass reports whether a chunk of the client's passes.
 func (r *relay) mayPass() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,7 +17,6 @@ import (
 	"time"
 )
 
-// settings are the parameters of a run.
 type settings struct {
 	Systems     []*System
 	Experiments []*Experiment
@@ -30,13 +29,11 @@ type settings struct {
 	Log         io.Writer
 }
 
-// row is a system with a number of servers.
 type row struct {
 	System *System
 	Size   int
 }
 
-// rows returns a system's rows in an experiment.
 func (e *Experiment) rows(s *System) (rs []row) {
 	if e.Kind != s.Kind || s.Only != nil && !slices.Contains(s.Only, e.Name) {
 		return nil
@@ -150,7 +147,6 @@ func (l *lab) close() error {
 	return errors.Join(append(errs, os.RemoveAll(l.dir))...)
 }
 
-// job is a trial to run.
 type job struct {
 	e      *Experiment
 	row    row

@@ -136,7 +136,6 @@ func (c *dbCluster) prepare(p Plan, bin, owner string, args func(data, port stri
 
 func dataOf(p *process) string { return filepath.Join(p.Dir, "data") }
 
-// startWith starts all servers, and creates their tables.
 func (c *dbCluster) startWith(ctx context.Context, tables []string) error {
 	if err := c.startAll(); err != nil {
 		return err

@@ -95,7 +95,6 @@ func (c *redisCluster) ask(ctx context.Context, i int, command ...any) (any, err
 	return client.Do(ctx, command...).Result()
 }
 
-// infoField returns a field of INFO's reply.
 func infoField(info any, name string) string {
 	for line := range strings.Lines(fmt.Sprint(info)) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {

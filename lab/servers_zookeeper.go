@@ -201,7 +201,6 @@ type zkSession struct {
 	}
 }
 
-// zkConnect returns a connection with a session.
 func zkConnect(ctx context.Context, addrs []string, timeout time.Duration) (*zkSession, error) {
 	conn, events, err := zk.Connect(addrs, timeout, zk.WithLogger(zkQuiet{}))
 	if err != nil {

@@ -236,7 +236,6 @@ func (p *player) turn(since time.Time) {
 	}
 }
 
-// release releases the lock, and reports whether the release succeeded.
 func (p *player) release() bool {
 	p.tell("release")
 	s, err := p.agent.await(20*time.Second, "released", "unreleased")
@@ -251,7 +250,6 @@ func (p *player) write() bool {
 	return p.wrote()
 }
 
-// wrote reports the result of an earlier write command.
 func (p *player) wrote() bool {
 	s, err := p.agent.await(20*time.Second, "write", "refrained")
 	p.t.must(err)

@@ -93,7 +93,6 @@ func (c curator) client(ctx context.Context, dir string) ([]string, error) {
 	return javaClient(ctx, dir, "Curator", jars, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
 }
 
-// curatorClient compiles the Java client.
 func curatorClient(ctx context.Context, dir string) ([]string, error) {
 	jars, err := zkserver.ClassPath("curator-recipes", "curator-framework", "curator-client", "guava")
 	if err != nil {
@@ -102,7 +101,6 @@ func curatorClient(ctx context.Context, dir string) ([]string, error) {
 	return javaClient(ctx, dir, "Curator", jars, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
 }
 
-// kazooClient finds the Python client.
 func kazooClient(ctx context.Context, dir string) ([]string, error) {
 	const python = "/usr/bin/python3"
 	if err := exec.CommandContext(ctx, python, "-c", "import kazoo.recipe.lock").Run(); err != nil {

@@ -71,7 +71,6 @@ func isNotAES(id int32) bool {
 		etypeID.AES128_CTS_HMAC_SHA256_128, etypeID.AES256_CTS_HMAC_SHA384_192}, id)
 }
 
-// splitPrincipal splits off the realm, which may be missing.
 func splitPrincipal(s string) (name, realm string) {
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
 		return s[:i], s[i+1:]

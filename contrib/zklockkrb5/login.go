@@ -28,7 +28,6 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// login is one client and its tickets.
 type login struct {
 	config  string // the file
 	server  string // principal
@@ -63,7 +62,6 @@ type ticket struct {
 // isValid reports whether there is enough time left to use it.
 func (t ticket) isValid() bool { return time.Until(t.end) > time.Second }
 
-// kept returns the ticket that is kept for an address.
 func (l *login) kept(addr string) (t ticket, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -99,7 +99,6 @@ func (n naming) principals(ctx context.Context, dns resolver, pattern, addr stri
 	}
 }
 
-// resolver is net.Resolver.
 type resolver interface {
 	LookupHost(ctx context.Context, host string) ([]string, error)
 	LookupCNAME(ctx context.Context, host string) (string, error)

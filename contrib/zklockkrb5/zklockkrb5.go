@@ -110,7 +110,6 @@ func TicketCache(file string, opts ...Option) (zklock.SASLMechanism, error) {
 	return l.mechanism("TicketCache", err)
 }
 
-// newLogin returns a login with the options applied.
 func newLogin(caller string, opts []Option) (*login, error) {
 	l := &login{config: configFile(), server: "zookeeper/" + hostPlace, asking: make(chan struct{}, 1), answered: map[string]string{}}
 	l.mu.tickets = map[string]ticket{}
@@ -146,7 +145,6 @@ func (m mechanism) Authenticate(ctx context.Context, host string) (zklock.SASLSe
 	return x, first, nil
 }
 
-// authenticate gets the ticket and begins the exchange.
 func (l *login) authenticate(ctx context.Context, host string) (exchange, []byte, error) {
 	t, wasKept, err := l.ticketFor(ctx, host)
 	if err != nil {

@@ -182,7 +182,6 @@ func (t *Telemetry) holdEnd(ctx context.Context, h zklock.HoldInfo) {
 	t.end(o, now)
 }
 
-// end ends the span, and removes the op.
 func (t *Telemetry) end(o *op, at time.Time) {
 	t.mu.Lock()
 	delete(t.mu.open, o)

@@ -9,7 +9,6 @@ import (
 	"github.com/zklock/zklock/shards"
 )
 
-// groups holds the groups of shards that are watched.
 type groups struct {
 	mu      sync.Mutex
 	watched map[*shards.Group]struct{}

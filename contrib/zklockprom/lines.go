@@ -25,7 +25,6 @@ var (
 	byLine = []*prometheus.Desc{longestWaitDesc, longestHoldDesc, leaderDesc, unreleasedDesc}
 )
 
-// lineKey names a line: a label and AcquireInfo.Kind.
 type lineKey struct{ lock, kind string }
 
 // line counts the acquires under way and the holds of all locks with one label and one kind.

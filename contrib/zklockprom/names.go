@@ -16,7 +16,6 @@ type names struct {
 	known map[string]struct{}
 }
 
-// label returns the value of the label lock.
 func (n *names) label(a zklock.AcquireInfo) string {
 	name := cmp.Or(a.Name, a.Path)
 	if _, found := n.known[name]; found {

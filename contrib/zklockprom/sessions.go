@@ -8,7 +8,6 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// sessions holds the Sessions that are watched.
 type sessions struct {
 	mu         sync.Mutex
 	watched    map[*zklock.Session]struct{}

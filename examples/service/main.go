@@ -51,7 +51,6 @@ func main() {
 	}
 }
 
-// service is one replica.
 type service struct {
 	session  *zklock.Session
 	election *zklock.Election

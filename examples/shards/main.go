@@ -60,7 +60,6 @@ func answer(w http.ResponseWriter, r *http.Request, hold *zklock.Hold) {
 	fmt.Fprintf(w, "order %s, token %d\n", r.PathValue("key"), hold.Token())
 }
 
-// pool is one worker.
 type pool struct {
 	group  *shards.Group
 	answer func(w http.ResponseWriter, r *http.Request, hold *zklock.Hold)

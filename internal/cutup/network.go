@@ -34,7 +34,6 @@ type Network struct {
 	}
 }
 
-// direction is the way of packets from one host to another.
 type direction struct{ from, to *Host }
 
 // Missing returns what this machine lacks for a Network, or "".
@@ -209,7 +208,6 @@ func removeSpaces(which func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// spaces lists the machine's named network namespaces.
 func spaces() ([]string, error) {
 	entries, err := os.ReadDir("/run/netns")
 	if errors.Is(err, os.ErrNotExist) {
@@ -222,7 +220,6 @@ func spaces() ([]string, error) {
 	return names, err
 }
 
-// run runs a command and returns its errors.
 func run(stdin []byte, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	cmd.Stdin = bytes.NewReader(stdin)

@@ -67,7 +67,6 @@ func times(fit int) string {
 	return fmt.Sprintf("once in each of %d places", fit)
 }
 
-// span is a range of a text.
 type span struct{ from, to int }
 
 // places returns the spans of the text with the same Go tokens as old; anything between them that

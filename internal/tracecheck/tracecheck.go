@@ -33,7 +33,6 @@ type call struct {
 	released bool
 }
 
-// held is a hold with all its handles.
 type held struct {
 	first        *zklock.Hold
 	granted      *call // nil until its AcquireEnd, which may follow the AcquireEnd of a re-entry
@@ -109,7 +108,6 @@ func (k *call) end(a zklock.AcquireEndInfo) string {
 	return ""
 }
 
-// joins adds the handle to its hold.
 func (k *call) joins(a zklock.AcquireEndInfo) string {
 	k.of = k.check.holds[a.First]
 	if k.of == nil {

@@ -23,7 +23,6 @@ import (
 	"github.com/zklock/zklock/contrib/zklockprom"
 )
 
-// replica runs until it is killed.
 func replica(servers, listen, spans string) error {
 	file, err := os.Create(spans)
 	if err != nil {

@@ -33,7 +33,6 @@ type world struct {
 	prometheusVersion string
 }
 
-// process is a replica.
 type process struct {
 	instance string // the address of its metrics
 	spans    string // the file of its spans
@@ -202,7 +201,6 @@ func (w *world) leader() (*process, error) {
 	return nil, errors.New("the service is not well after two minutes")
 }
 
-// span is a span that a replica has ended.
 type span struct {
 	Name               string
 	StartTime, EndTime time.Time
@@ -210,12 +208,10 @@ type span struct {
 	from               *process
 }
 
-// has reports whether the span has the event.
 func (s span) has(event string) bool {
 	return slices.ContainsFunc(s.Events, func(e struct{ Name string }) bool { return e.Name == event })
 }
 
-// endedSince returns the spans that have ended since t.
 func (w *world) endedSince(t time.Time) (spans []span) {
 	for _, p := range w.replicas {
 		text, _ := os.ReadFile(p.spans)

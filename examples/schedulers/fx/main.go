@@ -15,7 +15,6 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// servers is the connection string.
 type servers string
 
 // work is the leader's job. It returns when its context ends.
