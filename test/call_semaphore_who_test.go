@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests ask who holds permits and who waits for some, in which place: errors, logs, and the lists of both.
+// These tests check who holds permits and which clients wait, at which position: errors, logs, and
+// the lists of both.
 
 import (
 	"fmt"
@@ -16,8 +17,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R93: the place is that among those who wait, the first in line is 1. Who holds are those with leases, of which the first is named, and
-// never somebody who waits.
+// R93: the position counts only waiters, and the first in the queue is 1. Holders are the clients
+// with leases. The error names the first of them, and never a waiter.
 func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		data := func(s string) zklock.MutexOption { return zklock.WithData([]byte(s)) }

@@ -1,6 +1,6 @@
 package zklock_test
 
-// This test counts what the recipes but the mutex send and receive (I8).
+// This test counts the requests and responses of all recipes except the mutex (I8).
 
 import (
 	"context"
@@ -13,11 +13,12 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// cost is what an operation sends, and the events that come back.
+// cost has the requests of an operation and the events that arrive.
 type cost struct{ requests, events int }
 
-// I8: the request budget of the other recipes, heartbeats, pings and keep-alive reads aside, row by row beside Curator's, which
-// TestCuratorBudget counts. The table in docs/performance.md has these numbers.
+// I8: the request budget of all other recipes, without heartbeats, pings and keep-alive reads, row
+// by row next to Curator's, which TestCuratorBudget counts. The table in docs/performance.md has
+// these numbers.
 func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 	want := map[string]cost{
 		"read lock":                     {requests: 2},
@@ -102,9 +103,9 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 	})
 }
 
-// I8: readers behind up to five writers, each of a Session of its own: what it takes to queue the readers, and to let them in when one
-// writer after the other has released. A reader behind up to four writers sends nothing any more. The tables in docs/performance.md
-// have these numbers.
+// I8: readers behind up to five writers, each of a Session of its own: the cost to queue the
+// readers, and to grant them when one writer after the other has released. A reader behind up to
+// four writers sends no more requests. The tables in docs/performance.md have these numbers.
 func TestVirtual_RequestBudget_ReadersBehindWriters(t *testing.T) {
 	const few = 4 // writers that a reader watches
 	for writers := 1; writers <= few+1; writers++ {
