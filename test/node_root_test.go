@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests delete the lock root: it is made again.
+// These tests delete the lock root: it is recreated.
 
 import (
 	"testing"
@@ -20,9 +20,9 @@ func wipe(srv *zktest.Server, path string) {
 	_ = srv.Delete(path) // it need not be there
 }
 
-// F26, R5, R12, R58, I1, I3: the lock root goes, with all that is below it, at each request of an acquire in turn, before
-// and after it was done. The acquire goes on and is granted, on a node that is there, with a larger token; if the node
-// goes later, its holder is told.
+// F26, R5, R12, R58, I1, I3: the lock root is deleted with all nodes below it, before and after
+// each request of an acquire. The acquire continues and is granted, on an existing node, with a
+// larger token; if the node is deleted later, its holder is notified.
 func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 	cases := 0
 	for _, c := range []struct {
@@ -112,8 +112,9 @@ func TestContainerRoot(t *testing.T) {
 	}
 }
 
-// F28: the lock root is a container, whatever becomes of its creation at first: it goes when nobody uses it. A persistent node, which stays for
-// ever, is made only where the servers say that they know no containers.
+// F28: the lock root is a container, however its first create fails: it is deleted when no client
+// uses it. A persistent node, which is never deleted, is created only if the servers do not support
+// containers.
 func TestVirtual_ContainerRoot_CreateFails_IsAContainer(t *testing.T) {
 	const ok = zktest.Code(0)
 	for _, code := range []zktest.Code{ok, zktest.Throttled, zktest.OperationTimeout, zktest.Unimplemented} {
