@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests check who holds permits and which clients wait, at which position: errors, logs, and
+// These tests check which clients hold permits and which wait, at which position: errors, logs, and
 // the lists of both.
 
 import (

@@ -141,8 +141,8 @@ func TestVirtual_ServerAwayForLong_WaiterQueuesAgain(t *testing.T) {
 	}
 }
 
-// A Session without a hold also receives responses: after a short cut it reconnects at once, without
-// asking whether its session still exists.
+// A Session without a hold also receives responses: after a short cut it reconnects at once,
+// without asking whether its session still exists.
 func TestVirtual_IdleForLong_ReconnectsAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var dials atomic.Int64
