@@ -2,7 +2,7 @@
 
 package cutup_test
 
-// Child processes that talk in lines.
+// Child processes that communicate in lines.
 
 import (
 	"bufio"
