@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A witness earns its place by what it sees. Each entry comes a second after the one before.
+// A witness earns its place by the violations that it detects. Each entry is a second after the
+// previous one.
 func TestJudge(t *testing.T) {
 	in := func(who string, token int64) entry { return entry{Who: who, What: enter, Token: token} }
 	out := func(who string) entry { return entry{Who: who, What: leave} }
@@ -70,7 +71,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Lines come over as many pipes as there are clients: the time stamps say in which order they were said.
+// Lines arrive over as many pipes as there are clients: the timestamps determine their order.
 func TestLedger_ReadsByTime(t *testing.T) {
 	var l ledger
 	at := time.Now()

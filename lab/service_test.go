@@ -1,6 +1,6 @@
 package main
 
-// A service against a server of its own, as the documentation shows it: this compiles and runs.
+// A service with a server of its own, as in the documentation: this compiles and runs.
 
 import (
 	"context"

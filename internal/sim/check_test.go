@@ -1,6 +1,6 @@
 package sim
 
-// What the simulation records, and how the record is held against the promises.
+// The record of the simulation, and the checks of the record against the promises.
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// record is the history of a world: what the clients did and believed, and what the servers made of it. Its checks are
-// pure, so that each can be shown a history that is wrong.
+// record is the history of a world: the clients' actions and beliefs, and the servers'
+// transactions. Its checks are pure, so that each can be tested with a wrong history.
 type record struct {
 	start   time.Time
 	last    int64 // the order handed out last
@@ -27,13 +27,14 @@ type record struct {
 	pauses  []lapse
 }
 
-// lapse is a pause of a client, up to its first look at its holds.
+// lapse is a pause of a client, up to its first check of its holds.
 type lapse struct {
 	client   int
 	from, to int64
 }
 
-// op is one call of a client. Orders are unique and are compared among clients; times are compared with the servers'.
+// op is one call of a client. Orders are unique and are compared among clients; times are compared
+// with the servers'.
 type op struct {
 	did       deed
 	client    int
@@ -89,7 +90,7 @@ func (o *op) String() string {
 	return s
 }
 
-// lockNode is the life of one node, as the servers have it.
+// lockNode is the life of one node, by the servers' history.
 type lockNode struct {
 	path    string
 	owner   string
@@ -103,7 +104,8 @@ type lockNode struct {
 
 func (n *lockNode) there() bool { return n.dzxid == 0 }
 
-// nodes returns all lock nodes there ever were, by path, and those of each lock in the order of the queue.
+// nodes returns all lock nodes that ever existed, by path, and the nodes of each lock in the order
+// of the queue.
 func (r *record) nodes() (byPath map[string]*lockNode, queue map[string][]*lockNode) {
 	byPath, queue = map[string]*lockNode{}, map[string][]*lockNode{}
 	killed := map[int64]bool{} // zxids that end a session
@@ -127,7 +129,7 @@ func (r *record) nodes() (byPath map[string]*lockNode, queue map[string][]*lockN
 	return byPath, queue
 }
 
-// paused says whether the client is paused at that order, and until when.
+// paused reports whether the client is paused at that order, and until when.
 func (r *record) paused(client int, at int64) (to int64, yes bool) {
 	for _, p := range r.pauses {
 		if p.client == client && p.from < at && at < p.to {
@@ -137,7 +139,7 @@ func (r *record) paused(client int, at int64) (to int64, yes bool) {
 	return 0, false
 }
 
-// What is held against the promises, by the name under which it is counted.
+// The checks of the promises, by the name under which they are counted.
 const (
 	sawBounds       = "calls within their bounds (I6)"
 	sawReleases     = "confirmed releases whose node was gone (I4)"
@@ -155,13 +157,14 @@ const (
 	sawRegister     = "operations linearized (register)"
 )
 
-// sawAll is what some dozens of worlds come to: a check that never had anything to look at has checked nothing.
+// sawAll lists the checks that must have run after some dozens of worlds: a check without any input
+// has checked nothing.
 var sawAll = []string{sawBounds, sawReleases, sawTries, sawGrants, sawOrder, sawTokens, sawBeliefs, sawFirstLooks, sawOwners, sawBehindItself, sawRoots, sawMutex, sawRegister}
 
-// simGrace is what a call may take longer than its bound: the library's grace, and a little.
+// simGrace is how long a call may exceed its limit: the library's grace, and a little more.
 const simGrace = 510 * time.Millisecond
 
-// check holds the history against I1–I6 and I8, and counts what it looked at.
+// check compares the history with I1–I6 and I8, and counts its checks.
 func (r *record) check(checked map[string]int) (violations []string) {
 	failf := func(o *op, format string, args ...any) {
 		violations = append(violations, fmt.Sprintf("%s (%v, %v after the start)", fmt.Sprintf(format, args...), o, o.at.Sub(r.start)))
@@ -184,7 +187,7 @@ func (r *record) check(checked map[string]int) (violations []string) {
 	return violations
 }
 
-// checkCall: I6, and what the answer says about the node.
+// checkCall: I6, and the node that the call's result implies.
 func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string][]*lockNode, checked map[string]int, failf func(*op, string, ...any)) {
 	if o.did == wrote || o.did == readBack {
 		return
@@ -226,7 +229,8 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 	}
 }
 
-// checkGrants: I1, I3, I5 and I8, for the grants of one lock, in the order in which they were given.
+// checkGrants: I1, I3, I5 and I8, for the grants of one lock, in the order in which they were
+// given.
 func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []*lockNode, checked map[string]int, failf func(*op, string, ...any)) {
 	slices.SortFunc(grants, func(a, b *op) int { return cmp.Compare(a.ret, b.ret) })
 	place := map[string]int{}
@@ -290,8 +294,9 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 	}
 }
 
-// checkOwners: I2, no owner has two nodes at a time, but for one that it gave up and that was still being deleted, and one whose session
-// was left to expire because no server said that it had ended it.
+// checkOwners: I2, no owner has two nodes at a time. Exceptions are a node that it gave up and that
+// was still being deleted, and a node whose session was left to expire because no server confirmed
+// its end.
 func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
 	gaveUp := map[string]bool{} // attempts
 	for _, o := range r.ops {
@@ -326,7 +331,7 @@ func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int
 	return violations
 }
 
-// lines is the history as text, for a seed that failed.
+// lines returns the history as text, for a failed seed.
 func (r *record) lines() (lines []string) {
 	type line struct {
 		at   time.Duration
