@@ -152,7 +152,7 @@ func ExampleRefuse() {
 		}
 		fmt.Fprintf(w, "saved %s", body)
 	}
-	_ = gate.Admit(context.Background(), "/locks/report", []string{"exclusive 23 /locks/report"}) // B comes meanwhile
+	_ = gate.Admit(context.Background(), "/locks/report", []string{"exclusive 23 /locks/report"}) // B is admitted meanwhile
 	r, answer := httptest.NewRequest("POST", "/", strings.NewReader("A's report")), httptest.NewRecorder()
 	r.Header.Set(fence.Header, "exclusive 17 /locks/report")
 	save(answer, r)

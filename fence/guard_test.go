@@ -38,7 +38,7 @@ func TestGuard_ComparesByMode(t *testing.T) {
 		before []fence.Claim
 		claim  fence.Claim
 		known  bool
-		seen   int64 // by which it is refused, 0 if it is admitted
+		seen   int64 // the token by which it is rejected, 0 if it is admitted
 	}{
 		"the first":                               {nil, exclusive(17), false, 0},
 		"the first, shared":                       {nil, shared(17), false, 0},

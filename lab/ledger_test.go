@@ -22,7 +22,7 @@ func TestJudge(t *testing.T) {
 		name    string
 		entries []entry
 		want    verdict
-		room    int // 1 if it does not say
+		room    int // 1 by default
 	}{
 		{name: "one after the other", entries: []entry{in("a", 1), out("a"), in("b", 2), out("b")}, want: verdict{Tokens: true, Enters: 2}},
 		{name: "two at once, for two seconds", entries: []entry{in("a", 0), in("b", 0), is("", fault), out("a"), out("b")}, want: verdict{Enters: 2, Doubles: 1, Both: 2 * time.Second}},

@@ -58,7 +58,7 @@ func TestShared_ReadersTogether_AWriterAlone(t *testing.T) {
 		r, err := w.(Downgrader).Share(t.Context())
 		require.NoError(t, err)
 		release(t, w)
-		b = share(t, two) // beside it
+		b = share(t, two) // shared with it
 		kept(t, writer.Acquire)
 		release(t, b, r)
 		release(t, acquire(t, writer))

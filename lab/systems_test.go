@@ -135,7 +135,7 @@ func oneHolds(t *testing.T, s *System, addrs []string, ttl time.Duration, b brok
 	if s.Server == redisServers || s.Server == redisWithReplica {
 		copies = len(addrs) // each server has the key
 	}
-	require.Eventually(t, func() bool { return copies == left() }, 10*time.Second, 10*time.Millisecond) // a replica comes after
+	require.Eventually(t, func() bool { return copies == left() }, 10*time.Second, 10*time.Millisecond) // a replica follows later
 	token, hasToken := h.Token()
 	select {
 	case <-h.Lost():
@@ -182,7 +182,7 @@ func TestServers_StopAndCont(t *testing.T) {
 				}
 			}
 			l := client(t, s.Name, c.Addrs(), Options{Client: "one", TTL: time.Minute})
-			require.NoError(t, acquire(t, l).Release(t.Context())) // its connection is there
+			require.NoError(t, acquire(t, l).Release(t.Context())) // its connection exists
 			require.NoError(t, c.Stop(0))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()

@@ -101,7 +101,7 @@ func TestVirtual_Downgrade_KeepsTheQueueOut(t *testing.T) {
 				first, second = d.r, d.w
 			}
 			release(t, first)
-			time.Sleep(20 * time.Second) // longer than anything looks again
+			time.Sleep(20 * time.Second) // longer than every recheck interval
 			require.Equal(t, "000", grantedOf(d.queue...), "I1")
 			require.NoError(t, second.Err())
 			release(t, second)

@@ -50,7 +50,7 @@ func TestVirtual_Election_RandomFaults_OneLeader(t *testing.T) {
 			e := newElection(t, s, "/job", fmt.Sprint("c", i))
 			sessions, all = append(sessions, s), append(all, e)
 			go func() {
-				for ctx.Err() == nil { // after a resignation it stands again
+				for ctx.Err() == nil { // after a resignation it campaigns again
 					_ = e.Campaign(ctx, lead)
 				}
 				ended <- struct{}{}

@@ -31,7 +31,7 @@ type candidate struct {
 	e      *zklock.Election
 	stop   context.CancelFunc
 	done   chan struct{} // closed when Campaign has returned
-	err    error         // what it returned
+	err    error         // the result of Campaign
 	leads  atomic.Int32  // how many leaders run
 	reigns atomic.Int32  // how many have begun
 	hold   atomic.Pointer[zklock.Hold]
@@ -446,7 +446,7 @@ func TestVirtual_Campaign_UnderItsHold_OtherLocksExclude(t *testing.T) {
 			h1, err := m.Acquire(hold.Context())
 			require.NoError(t, err)
 			defer h1.Release(context.Background())
-			wait, cancel := context.WithTimeout(hold.Context(), time.Minute) // another goroutine's, say
+			wait, cancel := context.WithTimeout(hold.Context(), time.Minute) // for example another goroutine's
 			defer cancel()
 			h2, err := m.Acquire(wait)
 			if err == nil {

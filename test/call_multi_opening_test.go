@@ -342,7 +342,7 @@ func TestVirtual_Multi_TwoTriesAtOnce_OneHasAll(t *testing.T) {
 			require.ErrorIs(t, a.err, zklock.ErrNotAcquired)
 			require.NoError(t, b.err)
 			require.NoError(t, b.h.Release(within(t, soon)))
-			for range 2 { // what was found then is forgotten
+			for range 2 { // the result of the first try is not remembered
 				for _, m := range []*zklock.Multi{one, other} {
 					h, err := m.TryAcquire(context.Background())
 					require.NoError(t, err)

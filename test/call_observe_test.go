@@ -114,7 +114,7 @@ func TestVirtual_Observe_EachLeaderOnce(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, v.srv.Delete(path+"/config"))
 		synctest.Wait()
-		wipe(v.srv, "/job") // the path has no children, and goes
+		wipe(v.srv, "/job") // the path has no children, and is deleted
 		synctest.Wait()
 		v.stand(newElection(t, v.connect(), path, "e"), untilItEnds)
 		require.Equal(t, []string{"-", name, "c", "-", "d", "-", "e"}, o.names())
@@ -168,9 +168,9 @@ func TestVirtual_Observe_LeaderComesMeanwhile(t *testing.T) {
 	for path, watch := range map[string]zktest.Op{"/job/new": zktest.Exists, "/job": zktest.GetChildren} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()
-			nth := map[bool]int{true: 1, false: 2}[watch == zktest.Exists] // the first list has shown nobody
+			nth := map[bool]int{true: 1, false: 2}[watch == zktest.Exists] // the first list was empty
 			v.srv.Inject(zktest.Before(watch).Session(s.SessionID()).Path(path).Nth(nth).Once().Call(func() {
-				_, _ = v.srv.Create(path, nil, 0) // one of the two is there
+				_, _ = v.srv.Create(path, nil, 0) // one of the two exists
 				_, err := v.srv.Create(path+"/_c_00000000-0000-0000-0000-000000000000-lock-0000000000", []byte("a"), 0)
 				require.NoError(t, err)
 			}))
@@ -220,7 +220,7 @@ func TestVirtual_Observe_Costs(t *testing.T) {
 					require.Equal(t, 1, by[opGetData])
 					require.LessOrEqual(t, by[opGetChildren2], min(observers, 2))
 					require.Equal(t, by[opGetData]+by[opGetChildren2], sent)
-					if i < 2 { // at the third, the last is second in line, and looks
+					if i < 2 { // at the third, the last is second in the queue, and checks
 						n, _ := last.sent()
 						require.Zero(t, n, "a candidate was woken")
 						require.Zero(t, last.received().events)
@@ -271,7 +271,7 @@ func TestVirtual_Observe_CutOff(t *testing.T) {
 				meanwhile()
 				time.Sleep(silence / 2)
 				line.silent.Store(false)
-				time.Sleep(10 * time.Second) // less than the Session takes to look after its watches
+				time.Sleep(10 * time.Second) // less than the interval in which the Session rechecks its watches
 				if silence == time.Minute {
 					told = append(told, "?")
 				} else if len(told) > 0 && want[0] == told[len(told)-1] {
@@ -312,7 +312,7 @@ func TestVirtual_Observe_EventLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const path = "/job/e"
 		s := v.connect()
-		late := s.Timeout() + 3*time.Second // no change is at the instant of a look, each 10 s
+		late := s.Timeout() + 3*time.Second // no change coincides with a recheck, each 10 s
 		o := v.observe(newElection(t, s, path, "o"))
 		lost := func(event zktest.EventType, path string, change func(), want ...string) {
 			t.Helper()

@@ -445,7 +445,7 @@ func TestVirtual_Once_DataOfOthers_IsNotTouched(t *testing.T) {
 			})
 		})
 	}
-	inVirtualTime(t, func(t *testing.T, v *virtual) { // it comes while f runs
+	inVirtualTime(t, func(t *testing.T, v *virtual) { // it is created while f runs
 		m := newMutex(t, v.connect(), "/job")
 		ran, err := m.Once(within(t, time.Minute), "a", func(context.Context, *zklock.Hold) error {
 			return v.srv.SetData("/job-done", []byte("theirs"))

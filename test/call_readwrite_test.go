@@ -78,7 +78,7 @@ func TestVirtual_ReadWrite_WhoHoldsBesideWhom(t *testing.T) {
 				forEachHouse(t, func(t *testing.T, v *virtual, client func() *zklock.Session) {
 					h := acquire(t, one(t, client()))
 					w := v.queueUp(other(t, client()))
-					time.Sleep(20 * time.Second) // longer than anything looks again
+					time.Sleep(20 * time.Second) // longer than every recheck interval
 					if first == "reader" && second == "reader" {
 						require.True(t, w.isGranted())
 					} else {

@@ -330,7 +330,7 @@ func TestVirtual_OtherCallOfItsOwnerLeaves_QueuesAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, time.Since(start), 2*time.Second, "one of them to connect again")
 		all.Wait()
-		synctest.Wait() // the first looks for its node in the same instant
+		synctest.Wait() // the first looks for its node at the same instant
 		release(t, h)
 	})
 }

@@ -113,7 +113,7 @@ func TestVirtual_Resign_InLeadWithAnotherContext_SaysWhatToDo(t *testing.T) {
 						return err
 					})
 				}()
-				synctest.Wait() // it leads, before the next stands
+				synctest.Wait() // it leads before the next one campaigns
 				next := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
 				select {
 				case err := <-done:

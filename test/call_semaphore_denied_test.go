@@ -36,7 +36,7 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo(t *testing.T
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 3)))
 		s := v.connect()
-		noDelete := v.denied(s, zktest.Delete, semQueue+"/*") // the queue's node stays for a while
+		noDelete := v.denied(s, zktest.Delete, semQueue+"/*") // the queue's node remains for a while
 		noRead := v.denied(s, zktest.GetChildren, semLeases)
 		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
 		_, err := newSemaphore(t, s, semPath, 3).Permits(3).Acquire(within(t, soon))

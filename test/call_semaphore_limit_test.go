@@ -93,7 +93,7 @@ func TestVirtual_SharedLimit_BelowWhatIsWanted_Waits(t *testing.T) {
 		_, err = front.get(t)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorContains(t, err, why)
-		synctest.Wait() // the next one waits in front
+		synctest.Wait() // the next one is first in the queue
 		v.setLimit(2)
 		synctest.Wait()
 		require.True(t, behind.isGranted(), "at once")

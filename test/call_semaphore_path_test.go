@@ -46,7 +46,7 @@ func TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession(t *testing
 				_, err := v.srv.Create(semPath+"/"+name, nil, 0)
 				require.NoError(t, err)
 				s, before := v.connect(), v.srv.Children(semPath)
-				for range 2 { // it is no less refused the second time
+				for range 2 { // it is also rejected the second time
 					p := newSemaphore(t, s, semPath, 3).Permits(1)
 					for _, acquire := range []func(context.Context) (*zklock.Hold, error){p.Acquire, p.TryAcquire} {
 						_, err = acquire(within(t, time.Minute))

@@ -56,7 +56,7 @@ func (w *permitWorld) run() {
 	var all sync.WaitGroup
 	over := make(chan struct{})
 	var sessions []*zklock.Session
-	release(w.t, take(w.t, w.v.sharing(1, 3))) // the limit's node is there from now on
+	release(w.t, take(w.t, w.v.sharing(1, 3))) // the limit's node exists from now on
 	w.sets(3)
 	for range 4 {
 		s := w.v.connect()

@@ -86,7 +86,7 @@ func TestVirtual_SetLimit_TwoAtOnce_OneIsTold(t *testing.T) {
 				require.ErrorContains(t, errs[lost], fmt.Sprintf("set %s meanwhile, to %d: ask for the limit", semLimit, 6-lost))
 				require.False(t, zklock.IsFinal(errs[lost]))
 				require.Equal(t, 6-lost, limitOf(t, sems[0]))
-			} else { // one made it, and the other set it after
+			} else { // one created it, and the other set it afterwards
 				require.NoError(t, errs[0])
 				require.NoError(t, errs[1])
 				require.Contains(t, []int{5, 6}, limitOf(t, sems[0]))
@@ -128,7 +128,7 @@ func TestVirtual_SetLimit_AnswerLost_IsSetOnce(t *testing.T) {
 				if err != nil {
 					require.ErrorIs(t, err, zk.ErrBadVersion, name)
 					require.Equal(t, 7, limitOf(t, sem), "%s: what somebody else has set since stays", name)
-				} else { // the node was not there when the call began: what is found then is what it replaces
+				} else { // the node did not exist when the call began, so it replaces the value that it finds
 					require.Contains(t, []string{"made", "not made"}, name)
 					require.Equal(t, 4, limitOf(t, sem), name)
 				}

@@ -314,7 +314,7 @@ func TestVirtual_Semaphore_Straight_InVain_LeavesNothing(t *testing.T) {
 		v.net.SetLatency(10 * time.Millisecond)
 		_, quick = v.straight(1, 1)
 		h = take(t, v.permits(1, 1))
-		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond) // the answer is on its way
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond) // the response is in flight
 		defer cancel()
 		_, err = quick.Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

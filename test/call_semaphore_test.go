@@ -139,7 +139,7 @@ func TestVirtual_Semaphore_Budget(t *testing.T) {
 				v.net.SetLatency(10 * time.Millisecond)
 				w := &wire{dial: v.net.Dial}
 				p := newSemaphore(t, v.connect(w.dialer()), semPath, 4).Permits(k)
-				release(t, take(t, p)) // makes the roots
+				release(t, take(t, p)) // creates the roots
 				time.Sleep(time.Second)
 				w.reset()
 				began := time.Now()

@@ -153,7 +153,7 @@ func TestVirtual_CheckSequencer_AnotherRoot(t *testing.T) {
 		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "the same root")
 		require.NoError(t, v.srv.Delete("/job"))
 		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "no root")
-		next := acquire(t, m) // makes it
+		next := acquire(t, m) // creates it
 		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "made anew")
 		checks(t, resource, "/job", next.Sequencer(), nil, "in the new one")
 

@@ -79,7 +79,7 @@ func TestVirtual_TryAcquire_NoAnswer_AnswersAfterTwoHeartbeats(t *testing.T) {
 					w = startAcquireIn(t, owner, func() {}, m)
 				}
 				err := <-tried
-				if op == zktest.Delete { // the list was answered
+				if op == zktest.Delete { // the list had a response
 					require.ErrorIs(t, err, zklock.ErrNotAcquired)
 				} else {
 					require.ErrorIs(t, err, zklock.ErrNotConnected, "%v", op)
@@ -156,7 +156,7 @@ func TestVirtual_Try_AfterOneThatFailed_WritesNothing(t *testing.T) {
 		require.Zero(t, v.srv.Requests().Total(zktest.Create)+v.srv.Requests().Total(zktest.Delete), "%v", v.srv.Requests())
 
 		release(t, h)
-		h = waits.granted(t) // a try overtakes nobody
+		h = waits.granted(t) // a try overtakes no waiter
 		_, err = m.TryAcquire(t.Context())
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
 		release(t, h)

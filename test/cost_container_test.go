@@ -25,7 +25,7 @@ type pausedLock struct {
 	lock func(t testing.TB, s *zklock.Session, p string) zklock.Lock
 	path string
 	free pauseCost
-	gone []pauseCost // by how many nodes of the path are gone, from the bottom
+	gone []pauseCost // by the number of deleted nodes of the path, from the bottom
 }
 
 type pauseCost struct {

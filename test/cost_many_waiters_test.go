@@ -53,7 +53,7 @@ func (c *crowd) wait(t *testing.T, m *zklock.Mutex) {
 type handOver struct {
 	watchers     []map[int64]bool // of each node
 	watches      int
-	turns, looks int // releases that pass a turn, and lists
+	turns, looks int // releases with a handoff, and lists
 }
 
 func handOvers(owners []int64) (o handOver) {
@@ -87,14 +87,14 @@ func handOvers(owners []int64) (o handOver) {
 func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
-		long := zklock.WithSessionTimeout(10 * time.Minute) // nobody looks again for want of events
+		long := zklock.WithSessionTimeout(10 * time.Minute) // no recheck for lost events
 		holder := v.connect(long)
 		h := acquire(t, newMutex(t, holder, "/job"))
 		var c crowd
 		for range crowdSessions {
 			c.wait(t, newMutex(t, v.connect(long), "/job"))
 		}
-		time.Sleep(50 * time.Second) // after a minute the first of each session would look who holds
+		time.Sleep(50 * time.Second) // after a minute the first of each session would look up the holder
 
 		const waiters = crowdSessions * crowdEach
 		nodes := v.srv.Children("/job")
@@ -126,7 +126,7 @@ func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 		t.Logf("%d hand-overs: %v", waiters, counts)
 		require.Equal(t, want.turns, counts.Total(zktest.Multi), "and the holds are too short for heartbeats")
 		require.Equal(t, waiters-want.turns, counts.Total(zktest.Delete))
-		require.LessOrEqual(t, counts.Total(zktest.GetChildren), want.looks) // those of one session that ask at once share a list
+		require.LessOrEqual(t, counts.Total(zktest.GetChildren), want.looks) // concurrent lists of one session are shared
 		require.Zero(t, counts.Total(zktest.GetData, zktest.Create, zktest.Sync))
 		require.Equal(t, watches, counts.Events, "I8: an event for each watch, and no watch was set")
 		require.Zero(t, v.srv.WatchCount(), "I7")
@@ -171,7 +171,7 @@ func TestVirtual_CreatesLost_AreLookedForTogether(t *testing.T) {
 		s := v.connect()
 		m := newMutex(t, s, "/job")
 		_, err := m.TryAcquire(within(t, soon))
-		require.ErrorIs(t, err, zklock.ErrNotAcquired) // it knows the lock root
+		require.ErrorIs(t, err, zklock.ErrNotAcquired) // it has used the lock root
 		const waiters = 200
 		v.srv.Inject(zktest.After(zktest.Create).Session(s.SessionID()).Nth(waiters / 2).DropReply().Close())
 		v.srv.ResetRequests()

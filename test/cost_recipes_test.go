@@ -71,7 +71,7 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 
 		mine, theirs := newSemaphore(t, a, "/job/sem", 1).Permits(1), newSemaphore(t, b, "/job/sem", 1).Permits(1)
 		release(t, take(mine, never))
-		release(t, take(theirs, never)) // a Session's first acquire on a path looks at the path, too
+		release(t, take(theirs, never)) // a Session's first acquire on a path also checks the path
 		count("permit", func() { h = take(mine, never) })
 		var next *waiting
 		count("queue, the last one was free", func() { next = v.lineUp(theirs) })
@@ -139,7 +139,7 @@ func TestVirtual_RequestBudget_ReadersBehindWriters(t *testing.T) {
 				t.Logf("%d writers, %4d readers: to let them in %5d requests, %5d events, %9d bytes back: %s", writers, readers, n, w.received().events, w.received().bytes, spell(by))
 				want := cost{requests: 0, events: writers * readers}
 				if writers > few {
-					want = cost{requests: readers, events: readers} // each lists when the nearest one is gone
+					want = cost{requests: readers, events: readers} // each lists when the nearest one is deleted
 				}
 				require.Equal(t, want, cost{n, w.received().events})
 			})

@@ -44,7 +44,7 @@ func TestRequestBudget(t *testing.T) {
 	t.Run("free", func(t *testing.T) {
 		w, s := wired()
 		m := newMutex(t, s, freshPath())
-		release(t, acquire(t, m)) // the first makes the root and verifies the token
+		release(t, acquire(t, m)) // the first creates the root and verifies the token
 		w.reset()
 		h := acquire(t, m)
 		sent, by := w.sent()
@@ -295,7 +295,7 @@ func TestRequestBudget(t *testing.T) {
 			sent, by := w.sent()
 			most := 2 + 3*d // what found no lock root is sent again with it,
 			if d > 1 {
-				most = 5 + strings.Count(path, "/") + 2 // and then with all parents, of which some answer that they are there
+				most = 5 + strings.Count(path, "/") + 2 // and then with all parents, some of which exist
 			}
 			row(fmt.Sprintf("first acquire, %d of its %d nodes missing", d, strings.Count(path, "/")), sent, by, most)
 			release(t, h)

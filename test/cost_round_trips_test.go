@@ -29,7 +29,7 @@ func TestRoundTrips(t *testing.T) {
 			err := call()
 			took := time.Since(began)
 			require.NoError(t, err, what)
-			time.Sleep(50 * way) // what goes on behind the call: deletions
+			time.Sleep(50 * way) // background requests of the call: deletions
 			t.Logf("%-60s %4.1f  %v", what, float64(took)/float64(2*way), v.srv.Requests())
 			require.Equal(t, want, float64(took)/float64(2*way), what) //nolint:testifylint // whole numbers and halves
 		}

@@ -225,7 +225,7 @@ func randomWorldsFor(t *testing.T, hours float64, first, few uint64, run func(t 
 		}
 	}
 	t.Logf("random faults: seeds %d to %d, %.1f virtual hours, %d faults, 0 violations", first, first+worlds-1, long.Hours(), faults)
-	if least := 20 * hours; float64(faults) < least { // what make simulation is to come to
+	if least := 20 * hours; float64(faults) < least { // the goal of make simulation
 		t.Errorf("only %d faults in %.1f hours", faults, long.Hours())
 	}
 }

@@ -42,8 +42,8 @@ type away struct {
 	mu struct {
 		sync.Mutex
 		frames []zktest.Frame // of the present connection, pings aside
-		first  string         // the path that setWatches is to ask for first
-		forget string         // a path that it is not to ask for
+		first  string         // the path that setWatches asks for first
+		forget string         // a path that setWatches omits
 	}
 }
 
@@ -219,7 +219,7 @@ type standoff struct {
 	own      string // the waiter's node
 	behind   *waiting
 	somebody *zk.Conn
-	released chan error // what the holder's Release returned; nil: it has not been called
+	released chan error // the result of the holder's Release; nil: it has not been called
 }
 
 // standoff makes the holder another owner of the waiter's own Session, or of another Session.

@@ -199,7 +199,7 @@ func hooked(t testing.TB, hooks hook.Session, srv string, opts ...zklock.Option)
 		hooks.SuspendedTime = awake
 	}
 	opts = append([]zklock.Option{zklock.WithSessionTimeout(10 * time.Second), quiet(t)}, opts...)
-	if connected.Add(1)%2 == 0 { // the others are as most users have them
+	if connected.Add(1)%2 == 0 { // all other Sessions have the users' usual options
 		check := tracecheck.New()
 		t.Cleanup(func() { assert.NoError(t, check.Ended(soon), "what it traced") })
 		opts = append([]zklock.Option{check.Option()}, opts...)

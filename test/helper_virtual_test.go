@@ -254,7 +254,7 @@ func (c counter) count(v reflect.Value, path string, guarded bool) {
 	}
 	switch v.Kind() {
 	case reflect.Int:
-		if guarded && v.Type() == reflect.TypeFor[int]() { // others are somebody's own, who may change them next
+		if guarded && v.Type() == reflect.TypeFor[int]() { // other numbers have an owner that may change them
 			add(int(v.Int()))
 		}
 	case reflect.Pointer, reflect.Interface:

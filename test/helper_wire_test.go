@@ -148,7 +148,7 @@ type wireConn struct {
 	got  bool // the connect response
 
 	mu      sync.Mutex
-	counted map[int32]bool // xids of requests that are counted and not answered
+	counted map[int32]bool // xids of counted requests without a response
 }
 
 func (c *wireConn) Write(p []byte) (int, error) {

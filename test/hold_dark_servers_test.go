@@ -280,7 +280,7 @@ func TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain(t *testing.T) {
 			require.Equal(t, c.left, conns.Load(), "R50: %v", c.takes)
 			slow.Remove()
 			release(t, d.h)
-		}, zklock.WithLease(zklock.SingleServerLease())) // a quorum lease does not live on answers that take a fifth of T
+		}, zklock.WithLease(zklock.SingleServerLease())) // a quorum lease does not survive responses that take a fifth of T
 	}
 }
 
@@ -350,7 +350,7 @@ func TestSession_NameWithTwoAddresses_OneGoesDark(t *testing.T) {
 	until(connected.Add(timeout)) // a new session has a longer lease
 	dark := used.Load()
 	dark.Freeze()
-	until(h.Deadline().Add(timeout / 10)) // a heartbeat may have been answered just before
+	until(h.Deadline().Add(timeout / 10)) // a heartbeat may have had a response just before
 	require.NotSame(t, dark, used.Load())
 	release(t, h)
 }

@@ -82,7 +82,7 @@ func TestVirtual_Downgrade_ReadersNodeTakenAway(t *testing.T) {
 			} else {
 				require.NoError(t, d.somebody.Delete(d.r.Node(), -1))
 			}
-			time.Sleep(20 * time.Second) // servers tell nobody of a node that nobody may read: waiters look again after 10 s
+			time.Sleep(20 * time.Second) // servers send no event of a node that may not be read: waiters recheck after 10 s
 			require.True(t, isLost(d.r))
 			require.NoError(t, d.w.Err())
 			require.Equal(t, "000", grantedOf(d.queue...), "I1")

@@ -58,7 +58,7 @@ func TestVirtual_Ending_Outage_EndsBeforeTheLease(t *testing.T) {
 		require.ErrorIs(t, ending(t, h, margin).Err(), context.Canceled, "ended at once")
 
 		v.net.Heal(v.srv.Addr())
-		for time.Until(h.Deadline()) <= margin { // virtual: until a server has answered
+		for time.Until(h.Deadline()) <= margin { // virtual: until a server has responded
 			require.NoError(t, h.Err())
 			time.Sleep(100 * time.Millisecond)
 		}

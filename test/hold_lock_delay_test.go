@@ -199,7 +199,7 @@ func TestVirtual_LockDelay_OtherData(t *testing.T) {
 		require.True(t, zklock.IsFinal(err))
 		require.Equal(t, "somebody else's", v.record())
 		require.Empty(t, v.srv.Children("/job"))
-		release(t, acquire(t, newMutex(t, v.connect(), "/job"))) // without a delay it is nobody's business
+		release(t, acquire(t, newMutex(t, v.connect(), "/job"))) // without a delay, WRITE is not needed
 	})
 }
 
@@ -208,7 +208,7 @@ func TestVirtual_LockDelay_NoWrite_Fails(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		acl := zk.WorldACL(zk.PermAll &^ zk.PermWrite)
 		m := newMutex(t, v.connect(), "/unwritable", zklock.WithLockDelay(lockDelay), zklock.WithACL(acl))
-		for range 2 { // the second asks for the record with its node
+		for range 2 { // the second reads the record with its node
 			_, err := m.Acquire(within(t, time.Minute))
 			require.ErrorIs(t, err, zk.ErrNoAuth)
 			require.ErrorContains(t, err, "set: no WRITE permission on /unwritable")
@@ -326,7 +326,7 @@ func TestVirtual_LockDelay_DifferentClients(t *testing.T) {
 		require.GreaterOrEqual(t, shorter.at.Sub(began), lockDelay/2)
 		release(t, h)
 
-		s = v.connect() // and who has none leaves no record
+		s = v.connect() // and a client without a delay leaves no record
 		acquire(t, newMutex(t, s, "/job"))
 		v.srv.ExpireSession(s.SessionID())
 		began = time.Now()

@@ -109,7 +109,7 @@ func TestVirtual_MinHold_OverBefore_NextIsGrantedAtOnce(t *testing.T) {
 				s := v.connect()
 				h := acquire(t, newMutex(t, s, "/job", zklock.WithMinHold(minHold)))
 				var w *waiting
-				if end == nil { // a waiter of the same Session hears of the deletion, too
+				if end == nil { // a waiter of the same Session is also notified of the deletion
 					w = v.queueUp(newMutex(t, s, "/job"))
 					release(t, h)
 					require.NoError(t, v.srv.Delete(h.Node()))

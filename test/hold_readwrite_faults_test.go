@@ -28,7 +28,7 @@ type throng struct {
 	srv    servers
 	t      *testing.T
 	l      *ledger.Ledger
-	linger bool // some holds last longer than a session that nobody hears of: of a belief that lasts too long, somebody can see it
+	linger bool // some holds last longer than a disconnected session: a belief that lasts too long is then visible
 	grants struct{ read, write, mutex, both atomic.Int64 }
 	over   context.Context
 }
@@ -279,7 +279,7 @@ func TestVirtual_ReadWrite_Ensemble_RandomFaults(t *testing.T) {
 		for i := range 4 {
 			p := &process{name: fmt.Sprintf("10.3.0.%d", i+1)}
 			p.s = hooked(t, hook.Session{SuspendedTime: p.behind}, strings.Join(ens.Addrs(), ","), zklock.WithDialer(v.net.DialFrom(p.name)),
-				zklock.WithSessionTimeout(8*time.Second)) // a member that is cut off answers for longer than that
+				zklock.WithSessionTimeout(8*time.Second)) // a member that is cut off serves for longer than that
 			ps = append(ps, p)
 			for range 2 {
 				all.Go(func() { c.work(p) })

@@ -20,7 +20,7 @@ import (
 func (v *virtual) restartOlder(t *testing.T) {
 	before := v.srv
 	before.Close()
-	time.Sleep(time.Second) // servers make session ids of the time
+	time.Sleep(time.Second) // servers derive session ids from the time
 	v.srv = zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithAddr(before.Addr()), zktest.WithTick(2*time.Second))
 	_, err := v.srv.Create("/job", nil, 0)
 	require.NoError(t, err)

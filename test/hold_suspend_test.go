@@ -97,13 +97,13 @@ func TestVirtual_Suspend_WaitingHolder_IsNotifiedSoon(t *testing.T) {
 				isNotifiedAfter := func(sleep time.Duration, ctx context.Context) {
 					t.Helper()
 					require.False(t, isDone(ctx), "or this shows nothing")
-					asleep.Add(int64(sleep)) // the Session may look at the clock in this instant
+					asleep.Add(int64(sleep)) // the Session may check the clock at this instant
 					time.Sleep(251 * time.Millisecond)
 					require.True(t, isDone(ctx), "T = %v", timeout)
 				}
 				time.Sleep(20*time.Second + off)
-				if off > 0 { // the first sleeps for an hour at once, and its server is there
-					v.net.Partition(v.srv.Addr()) // or the lease might be renewed before Ending looks
+				if off > 0 { // the first sleeps for an hour at once, and its server is reachable
+					v.net.Partition(v.srv.Addr()) // or the lease might be renewed before Ending checks it
 					isNotifiedAfter(time.Until(h.Deadline())-margin, ending)
 				}
 				isNotifiedAfter(time.Hour, h.Context())

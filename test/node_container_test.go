@@ -343,7 +343,7 @@ func TestVirtual_Container_SharedLimit_OnlyWhatIsSetStays(t *testing.T) {
 		require.NoError(t, gate().SetLimit(within(t, soon), 3))
 		st, _ := v.srv.Stat(limit)
 		require.Positive(t, st.Version, "so nobody takes it for one that an acquire made")
-		release(t, third.granted2(t, time.Second)) // it heard of a node that was not there when it began to wait
+		release(t, third.granted2(t, time.Second)) // it was notified of a node that did not exist when it began to wait
 		require.NoError(t, gate().SetLimit(within(t, soon), 0))
 		release(t, one)
 		release(t, two)

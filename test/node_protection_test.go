@@ -96,7 +96,7 @@ func TestVirtual_CreateCutInFlight_KeepsItsPlace(t *testing.T) {
 		w := &wire{dial: v.net.Dial}
 		s := v.connect(w.dialer())
 		m := newMutex(t, s, "/job")
-		release(t, acquire(t, m)) // the root is known: create and list go out together
+		release(t, acquire(t, m)) // the root has been used: create and list are sent together
 		w.reset()
 		w.failWrite(t, opCreate, "/job")
 		// One list at a time: while this one has no response, the next waits.
@@ -125,13 +125,13 @@ func TestVirtual_RootComesBackBehindTheList_KeepsItsPlace(t *testing.T) {
 		v.net.SetLatency(time.Millisecond)
 		w := &wire{dial: v.net.Dial}
 		m := newMutex(t, v.connect(w.dialer()), "/job")
-		release(t, acquire(t, m)) // the root is known: create and list go out together
+		release(t, acquire(t, m)) // the root has been used: create and list are sent together
 		require.NoError(t, v.srv.Delete("/job"))
 		w.reset()
 		busy := v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(zktest.Throttled).Once())
 		q := v.queueUp(m)
 		require.NoError(t, busy.Wait(t.Context()))
-		time.Sleep(50 * time.Millisecond) // the list is answered, and the create is not tried again yet
+		time.Sleep(50 * time.Millisecond) // the list has a response, and the create is not tried again yet
 		_, by := w.sent()
 		require.Equal(t, 1, by[opGetChildren2])
 		require.Equal(t, 1, by[opCreate])
@@ -184,7 +184,7 @@ func TestVirtual_CreateKeptFromAnotherSession_IsNotSent(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		until := make(chan struct{})
 		line.until.Store(&until)
-		time.Sleep(2 * time.Second) // a read or a ping is stuck in Write, and what comes now waits behind it
+		time.Sleep(2 * time.Second) // a read or a ping is blocked in Write, and later requests wait behind it
 		// The client drops or sends the kept creates at random, by a select: of so many it sends
 		// some.
 		var queue []*waiting
@@ -273,7 +273,7 @@ func TestVirtual_EveryNode_HasAnIDOfItsOwn(t *testing.T) {
 // reports that. The node cannot be found and blocks every client until READ is given again. Then it
 // is deleted, even if no client acquires there any more.
 func TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes(t *testing.T) {
-	for _, again := range []bool{false, true} { // somebody else acquires there before
+	for _, again := range []bool{false, true} { // another client acquires there before
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()
 			_, err := s.Conn().Create("/closed", nil, 0, unreadable)
@@ -416,7 +416,7 @@ func TestVirtual_CreateHeldUp_ClientMoves_LateCreateLeavesNothing(t *testing.T) 
 			require.Equal(t, []string{base(h.Node())}, c.ens.Children("/job"))
 			require.NoError(t, h.Err())
 			release(t, h)
-			time.Sleep(10 * time.Second) // the other server hears of it
+			time.Sleep(10 * time.Second) // the other server receives the create
 			require.Empty(t, c.ens.Children("/job"))
 		})
 	}

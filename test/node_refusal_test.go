@@ -51,7 +51,7 @@ var unclear = []zktest.Code{
 	-1, // system error
 	-3, // data inconsistency
 	-4, // connection loss
-	-5, // marshalling: also of what was done and could not be answered
+	-5, // marshalling: also for a request that was executed without a response
 	zktest.OperationTimeout,
 	-100, // API error
 	-116, // closing
@@ -64,7 +64,7 @@ var unclear = []zktest.Code{
 // and leaves no node; the same applies if the lock root is rejected.
 func TestVirtual_CreateRefused_ErrorSaysWhich(t *testing.T) {
 	for _, r := range refusals {
-		for _, used := range []bool{false, true} { // whether the list goes out in the create's flight
+		for _, used := range []bool{false, true} { // whether the list is sent together with the create
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				v.net.SetLatency(time.Millisecond)
 				s := v.connect()
@@ -112,7 +112,7 @@ func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
 				switch {
 				case !done:
 					v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(code).Times(3))
-				case code != zktest.Throttled: // what is throttled is surely not done
+				case code != zktest.Throttled: // a throttled request is certainly not executed
 					v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").Fail(code).Once())
 				}
 				start := time.Now()

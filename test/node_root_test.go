@@ -28,9 +28,9 @@ func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		lock   string
-		top    string // what is deleted
-		used   bool   // the lock root is there and known, so that create and list go out together
-		queued bool   // somebody else holds
+		top    string // the node that is deleted
+		used   bool   // the lock root exists and has been used, so create and list are sent together
+		queued bool   // another client holds
 	}{
 		{"never used", "/new/a/lock", "/new", false, false},
 		{"free", "/job", "/job", true, false},
@@ -66,7 +66,7 @@ func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 					time.Sleep(2500 * time.Millisecond) // requests of a hold, too
 					again = gone.Fired() > 0
 					gone.Remove()
-					time.Sleep(1500 * time.Millisecond) // a heartbeat tells
+					time.Sleep(1500 * time.Millisecond) // a heartbeat detects it
 					require.Greater(t, h.Token(), last, "%s, %v: I1", c.name, gone)
 					st, there := v.srv.Stat(h.Node())
 					require.Equal(t, there, h.Err() == nil, "%s, %v: %v", c.name, gone, h.Err())

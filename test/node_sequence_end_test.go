@@ -58,7 +58,7 @@ func TestVirtual_SequenceEnd_RootStays_ErrorSaysWhy(t *testing.T) {
 		name  string
 		acl   []zk.ACL
 		spoil func(v *virtual, c *zk.Conn) error
-		says  string // "" if it is made anew
+		says  string // "" if it is recreated
 	}{
 		{"its data is somebody else's", zk.WorldACL(zk.PermAll), func(v *virtual, _ *zk.Conn) error { return v.srv.SetData("/spoilt", []byte("mine")) }, "has data of somebody else"},
 		{"its ACL is another", zk.WorldACL(zk.PermAll), func(_ *virtual, c *zk.Conn) error {
@@ -152,7 +152,7 @@ func TestVirtual_SequenceEnd_NegativeNumber_NobodyIsGranted(t *testing.T) {
 func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const near, nearEnd = 1<<31 - 1<<27, "near its end"
-		keep := acquire(t, newMutex(t, v.connect(), "/job")) // or the emptied root would be made again
+		keep := acquire(t, newMutex(t, v.connect(), "/job")) // or the emptied root would be recreated
 		acquire(t, newMutex(t, v.connect(), "/other"))
 		var w warnings
 		s := v.connect(w.option())

@@ -23,7 +23,7 @@ import (
 func TestVirtual_EventLost_IsGrantedByTheRecheck(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m, other := newMutex(t, v.connect(), "/job"), newMutex(t, v.connect(), "/job")
-		for range 2 { // also after a time in which nobody waited
+		for range 2 { // also after a time without waiters
 			h := acquire(t, m)
 			w := v.queueUp(other)
 			v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Node()).Drop().Once())
@@ -239,10 +239,10 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		goes   func(t *testing.T, v *virtual, own string, h *zklock.Hold, middle *waiting)
-		lists  int32 // of the waiter, with the one that goes out with its create; 0: as many as it likes
+		lists  int32 // of the waiter, including the one sent with its create; 0: any number
 		grants bool
 
-		userWatches bool // the node ahead, over Conn: its event comes before the answer
+		userWatches bool // the node ahead, over Conn: its event arrives before the response
 	}{
 		{"it was the holder: no other list", func(t *testing.T, _ *virtual, _ string, h *zklock.Hold, _ *waiting) { release(t, h) }, 1, true, false},
 		{"and the user watched it", func(t *testing.T, _ *virtual, _ string, h *zklock.Hold, _ *waiting) { release(t, h) }, 1, true, true},
@@ -250,7 +250,7 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 		{"our own node went too, in one transaction", func(t *testing.T, v *virtual, own string, h *zklock.Hold, _ *waiting) {
 			_, err := v.connect().Conn().Multi(&zk.DeleteRequest{Path: h.Node(), Version: -1}, &zk.DeleteRequest{Path: own, Version: -1})
 			require.NoError(t, err)
-		}, 0, true, false}, // it queues again, and nobody holds any more
+		}, 0, true, false}, // it queues again, and no client holds any more
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -273,7 +273,7 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 				own := slices.DeleteFunc(v.srv.Children("/job"), func(n string) bool { return slices.Contains(before, n) })
 				require.Len(t, own, 1)
 				tt.goes(t, v, "/job/"+own[0], h, middle)
-				time.Sleep(2 * time.Second) // the read is answered after one
+				time.Sleep(2 * time.Second) // the response to the read arrives after one
 				synctest.Wait()
 				if tt.lists > 0 {
 					require.Equal(t, tt.lists, lists.Load())

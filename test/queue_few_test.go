@@ -202,7 +202,7 @@ func TestVirtual_Few_GivesUp_LeavesNothing(t *testing.T) {
 		require.Equal(t, before, footprint(s))
 		w := v.queueUp(m.WriteLock())
 		v.srv.ResetRequests()
-		time.Sleep(30 * time.Second) // the Session looks after those that wait
+		time.Sleep(30 * time.Second) // the Session rechecks its watches for waiters
 		require.Less(t, v.srv.Requests().Total(), 200)
 		for _, h := range readers {
 			release(t, h)

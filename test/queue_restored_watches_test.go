@@ -194,7 +194,7 @@ func TestVirtual_PredecessorsWatchRestored_IsGrantedByAList(t *testing.T) {
 		f := v.standoff(false)
 		f.a.leave(t)()
 		time.Sleep(2 * time.Second)
-		require.NoError(t, v.srv.SetData(f.own, []byte("somebody writes"))) // the watch on it is set anew
+		require.NoError(t, v.srv.SetData(f.own, []byte("somebody writes"))) // the watch on it is set again
 		synctest.Wait()
 		require.Equal(t, []string{f.own}, f.a.watched(), "set on this connection")
 		release(t, f.h)

@@ -143,7 +143,7 @@ func TestVirtual_Revocation_AsksOnce_AlsoOfReadsUnderOneWriteHold(t *testing.T) 
 		revoke(w)
 		was(w)
 		release(t, r)
-		require.NoError(t, v.srv.Delete(r.Node())) // the next read makes it anew
+		require.NoError(t, v.srv.Delete(r.Node())) // the next read recreates it
 		r = acquireIn(t, w.Context(), m.ReadLock())
 		was()
 		revoke(r)

@@ -133,7 +133,7 @@ func TestVirtual_Turn_RetryChecksToo(t *testing.T) {
 func TestVirtual_Turn_SessionOver_IsNotPassed(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.standoff(true)
-		held := v.srv.Inject(f.onTurn(zktest.After).Hold().Once()) // done, and its answer is kept back
+		held := v.srv.Inject(f.onTurn(zktest.After).Hold().Once()) // executed, and its response is held back
 		f.release2(t)
 		require.NoError(t, held.Wait(t.Context()))
 		v.srv.ExpireSession(f.a.s.SessionID())
@@ -159,7 +159,7 @@ func TestVirtual_Turn_WaiterGivesUp_PassesNothing(t *testing.T) {
 		quits.stop()
 		_, err := quits.get(t)
 		require.ErrorIs(t, err, context.Canceled)
-		time.Sleep(20 * time.Second) // longer than anything looks again
+		time.Sleep(20 * time.Second) // longer than every recheck interval
 		require.False(t, stays.isGranted(), "I1")
 		require.Len(t, v.srv.Children("/job"), 2)
 		release(t, first)
@@ -186,7 +186,7 @@ func TestVirtual_Turn_GivenUp_IsNotAsked(t *testing.T) {
 // I1, F33: the next waiter gives up during the handoff. No client is granted on its node, and the
 // lock continues to work.
 func TestVirtual_Turn_NextGivesUpMeanwhile(t *testing.T) {
-	for _, behindIt := range []bool{false, true} { // another owner of the Session waits for a turn of the one that gives up
+	for _, behindIt := range []bool{false, true} { // another owner of the Session waits behind the one that gives up
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			f := v.standoff(true)
 			held := v.srv.Inject(f.onTurn(zktest.Before).Hold().Once())

@@ -43,7 +43,7 @@ func TestVirtual_Release_WakesOneWaiter(t *testing.T) {
 			}
 			require.LessOrEqual(t, n.Events, 1+behind, "I8: the holder's own watch and those of the next two")
 			looks := 0
-			if i > 0 { // the first of them knows both who were ahead of it
+			if i > 0 { // the first of them has the data of both nodes ahead of it
 				looks = behind - 1
 			}
 			require.Equal(t, looks, n.Total(zktest.GetChildren), "I8: the one after it looks, and nobody else")

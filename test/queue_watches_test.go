@@ -74,7 +74,7 @@ func (v *virtual) waitInVain(s *zklock.Session, acquire func(*zklock.Session) fu
 	waits := func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 3)
-		for range cap(ended) { // the second may stand behind the first, of another owner
+		for range cap(ended) { // the second may be behind the first, of another owner
 			go func() { ended <- acquire(s)(ctx) }()
 			synctest.Wait()
 		}

@@ -51,7 +51,7 @@ func TestVirtual_Changes_ContextAsksTheSession(t *testing.T) {
 // R51: a change of the state is visible before any reader is notified of it.
 func TestVirtual_Changes_StateIsVisibleFirst(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		v.net.SetLatency(time.Millisecond) // or the next step is there at the same instant
+		v.net.SetLatency(time.Millisecond) // or the next change arrives at the same instant
 		s := v.connect()
 		changes := s.Changes(within(t, time.Hour))
 		step := func(want zklock.State) {
@@ -75,7 +75,7 @@ func TestChanges_SlowReader_LosesTheOldest(t *testing.T) {
 	srv := target(t)
 	w := &wire{}
 	s := connect(t, srv, w.dialer())
-	changes := s.Changes(context.Background()) // nobody reads
+	changes := s.Changes(context.Background()) // no reader
 	ctx, cancel := context.WithCancel(context.Background())
 	gone := s.Changes(ctx)
 	cancel()

@@ -144,7 +144,7 @@ func TestConnect_CreateChroot(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got, name)
 	}
-	connect(t, srv+p+"/ours/app") // a stranger, who may not look below
+	connect(t, srv+p+"/ours/app") // another user, which may not read below
 	_, err := zklock.Connect(within(t, soon), srv+p+"/ours/other", quiet(t), zklock.WithCreateChroot())
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 	require.ErrorContains(t, err, "no CREATE permission on "+p+"/ours")
@@ -252,6 +252,6 @@ func TestVirtual_ServersWiped_SaysThatTheyHaveLostTheChroot(t *testing.T) {
 
 		again := v.stand(newElection(t, connect(t, servers, opts...), "/leader", "ben"), untilItEnds)
 		require.EqualValues(t, 1, again.leads.Load())
-		release(t, acquire(t, newMutex(t, s, "/job"))) // the first Session goes on, too
+		release(t, acquire(t, newMutex(t, s, "/job"))) // the first Session also continues
 	})
 }

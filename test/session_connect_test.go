@@ -126,7 +126,7 @@ func TestConnect_SilentServer_NextIsTried(t *testing.T) {
 func TestClose_EndsEverything(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	require.Empty(t, children(t, a, p)) // the other client's goroutines are there from here on
+	require.Empty(t, children(t, a, p)) // the other client's goroutines exist from here on
 	before := goleak.IgnoreCurrent()
 	s := connect(t, srv)
 	m := newMutex(t, s, p)
@@ -320,7 +320,7 @@ func TestVirtual_Connect_ReturnsWithItsContext(t *testing.T) {
 					require.LessOrEqual(t, time.Since(end), 500*time.Millisecond, "I6")
 					cancel()
 				}
-				time.Sleep(10 * time.Second) // what is left ends by itself, or the bubble says so
+				time.Sleep(10 * time.Second) // the rest ends by itself, or the bubble fails
 			})
 		})
 	}
@@ -392,7 +392,7 @@ func TestConnect_SlowNameServer(t *testing.T) {
 		case "nowhere.test":
 			return nil, errors.New("no such host")
 		case "silent.test":
-			close(silent) // asked once: a name that waits for its answer is not asked again
+			close(silent) // asked once: a name that waits for its response is not asked again
 		case "later.test": // is no use before silent.test has been tried
 			select {
 			case <-silent:
@@ -445,7 +445,7 @@ func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
 		dial := func(network, _ string, d time.Duration) (net.Conn, error) { return v.net.Dial(network, target, d) }
 		s := v.connect(zklock.WithDialer(dial))
 		release(t, acquire(t, newMutex(t, s, "/job")))
-		target = strict.Addr() // which does not know the session
+		target = strict.Addr() // a server without the session
 		v.srv.DropConnection(s.SessionID())
 		time.Sleep(5 * time.Second)
 		_, err := newMutex(t, s, "/job").Acquire(within(t, time.Minute))

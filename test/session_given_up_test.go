@@ -84,10 +84,10 @@ func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
 func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const host = "10.9.9.9"
-		var away atomic.Bool // no new connection comes through: a server drops what the old one still brings when the new one is there
+		var away atomic.Bool // no new connection: a server drops the rest of the old one when the new one exists
 		dial := func(network, addr string, d time.Duration) (net.Conn, error) {
 			if away.Load() {
-				time.Sleep(d) // virtual: nobody answers the dial
+				time.Sleep(d) // virtual: the dial gets no response
 				return nil, os.ErrDeadlineExceeded
 			}
 			return v.net.DialFrom(host)(network, addr, d)
@@ -102,11 +102,11 @@ func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 		v.net.Partition(host)
 		<-h.Lost()
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-		synctest.Wait() // the holder is told first, then the connection is cut
+		synctest.Wait() // the holder is notified first, then the connection is closed
 		late.Store(0)
 		v.srv.Inject(zktest.Before(zktest.CloseSession).Session(old).Fail(zktest.Code(-124)))
 		v.net.Heal(host)
-		synctest.Wait() // what the old connection still brings has come
+		synctest.Wait() // the rest of the old connection has arrived
 		away.Store(false)
 		time.Sleep(20 * time.Second)
 		require.Zero(t, late.Load(), "a heartbeat of the old connection came")

@@ -21,7 +21,7 @@ var heartbeats = []struct {
 	T, d    time.Duration // d = 0: the default
 	room    time.Duration
 	asks    float64
-	waiting float64 // a thousand that wait ask so often
+	waiting float64 // requests a second of a thousand that wait
 }{
 	{T: 30 * time.Second, d: time.Second, room: 14500 * time.Millisecond, asks: 1100, waiting: 500},
 	{T: 30 * time.Second, room: 12500 * time.Millisecond, asks: 433, waiting: 500},
@@ -69,7 +69,7 @@ func TestVirtual_Heartbeat_RequestsAndRoom(t *testing.T) {
 						asked[who[id]] += float64(n)
 					}
 				}
-				pings := 1000 * 3 / row.T.Seconds() // each third of T, whatever else is asked
+				pings := 1000 * 3 / row.T.Seconds() // each third of T, regardless of other requests
 				require.InDelta(t, 20*watched.Seconds()*pings/1000, counts.Pings, 40)
 				for holding, want := range map[bool]float64{true: row.asks, false: row.waiting} {
 					require.InEpsilon(t, want, asked[holding]*100/watched.Seconds()+pings, 0.03, "a thousand Sessions, holding %v", holding)

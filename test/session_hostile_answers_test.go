@@ -49,7 +49,7 @@ type hostileConn struct {
 	in   []byte // read from the server, and not handed out
 
 	mu    sync.Mutex
-	asked map[int32]bool // by xid: answers to these have another body
+	asked map[int32]bool // by xid: responses to these have another body
 }
 
 func (c *hostileConn) Write(p []byte) (int, error) {

@@ -71,7 +71,7 @@ func TestVirtual_AnotherSessionIsGranted_ReasonSaysSo(t *testing.T) {
 		}
 		require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
 		release(t, other)
-		time.Sleep(20 * time.Second) // the waiter's first node goes with its session
+		time.Sleep(20 * time.Second) // the waiter's first node is deleted with its session
 		release(t, w.granted(t))
 	})
 }

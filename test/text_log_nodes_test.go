@@ -72,7 +72,7 @@ func TestVirtual_LogOnce_CannotFindOut(t *testing.T) {
 			path := fmt.Sprintf("/closed%d", i)
 			want = append(want, "path="+path)
 			v.refusing(t, path, zk.PermAll&^zk.PermRead)
-			v.srv.Inject(zktest.After(zktest.Create).Path(path + "/*").DropReply().Close().Once().Optional()) // the end of one connection is that of all answers
+			v.srv.Inject(zktest.After(zktest.Create).Path(path + "/*").DropReply().Close().Once().Optional()) // the end of one connection ends all its responses
 		}
 		var calls sync.WaitGroup
 		for i := range 10 {

@@ -231,7 +231,7 @@ func TestVirtual_LogOnce_EachLongWait(t *testing.T) {
 				nodes = append(nodes, "node="+path+"/"+lastOf(v.srv.Children(path)))
 			}
 			log.once(t, "zklock: queued", nodes...)
-			for range 10 { // looks, again and again
+			for range 10 { // repeated checks
 				v.srv.Stop()
 				require.NoError(t, v.srv.Start())
 				time.Sleep(25 * time.Second)

@@ -194,7 +194,7 @@ func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 		said := 0
 		ends := func(what string, err error) {
 			require.ErrorIs(t, err, zklock.ErrLost, what)
-			time.Sleep(5 * time.Minute) // nothing comes when it has returned
+			time.Sleep(5 * time.Minute) // no line is logged when it has returned
 			require.Equal(t, want, log.of(line)[said:], what)
 			said += len(want)
 		}
@@ -219,7 +219,7 @@ func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 		require.ErrorIs(t, m.Do(context.Background(), worksOn(5*time.Minute, 4*time.Second)), zklock.ErrLost)
 		require.ErrorIs(t, m.Do(context.Background(), func(_ context.Context, h *zklock.Hold) error {
 			require.NoError(t, h.Release(context.Background()))
-			time.Sleep(5 * time.Minute) // without a lock, and knows
+			time.Sleep(5 * time.Minute) // without a lock: it has released it
 			return nil
 		}), zklock.ErrNotHeld)
 		require.Error(t, m.Do(context.Background(), func(context.Context, *zklock.Hold) error {

@@ -37,7 +37,7 @@ const (
 type printable struct {
 	s      *zklock.Session
 	key    func() sessionkey.Key
-	log    *bytes.Buffer // what the Session logs, at all levels; to be read when it is closed
+	log    *bytes.Buffer // the Session's log, at all levels; to be read when it is closed
 	values map[string]any
 }
 
@@ -134,7 +134,7 @@ func noSecret(t *testing.T, v *virtual) {
 	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial), printedSASL())
 	secrets := p.secrets()
 	require.NoError(t, p.s.Close())
-	time.Sleep(time.Minute) // the client closes its connection after it has said that it ended; and a Connect in vain closes what it had
+	time.Sleep(time.Minute) // the client closes its connection after it has logged its end; and a failed Connect closes its connections
 	synctest.Wait()
 	for name, v := range p.values {
 		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
@@ -228,7 +228,7 @@ func nothingToFind(t *testing.T, v *virtual) {
 	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial), printedSASL())
 	secrets := p.secrets()
 	require.NoError(t, p.s.Close())
-	time.Sleep(time.Minute) // or what is looked at changes
+	time.Sleep(time.Minute) // or the printed value changes
 	synctest.Wait()
 	for name, v := range p.values {
 		walkValue(reflect.ValueOf(v), "", map[visit]bool{}, func(path string, b []byte) {

@@ -38,7 +38,7 @@ const (
 // message.
 type reports struct {
 	got   []string
-	pause func() // in the middle of what takes long
+	pause func() // in the middle of a long operation
 }
 
 func (r *reports) call(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
@@ -240,7 +240,7 @@ func open(t *testing.T, conn *grpc.ClientConn, ctx context.Context, method strin
 }
 
 func send(s grpc.ClientStream, report string) error {
-	if err := s.SendMsg(wrapperspb.String(report)); err != nil && !errors.Is(err, io.EOF) { // then RecvMsg says why
+	if err := s.SendMsg(wrapperspb.String(report)); err != nil && !errors.Is(err, io.EOF) { // then RecvMsg returns the reason
 		return err
 	}
 	return s.RecvMsg(new(wrapperspb.StringValue))

@@ -149,7 +149,7 @@ func TestAuthenticate_NextKDC(t *testing.T) {
 // Connect: it counts if no other KDC accepts us.
 func TestAuthenticate_OneKDCRefuses(t *testing.T) {
 	t.Parallel()
-	k, stale := sharedKDC(t), ownKDC(t) // whose keys are others
+	k, stale := sharedKDC(t), ownKDC(t) // with other keys
 	for _, principal := range []string{"preauth", "wrongpre"} {
 		m := k.keytabOf(t, principal, k.withKDCs(t, stale.addr, "127.0.0.1:1", k.addr))
 		err := authenticates(t, m, "localhost:2181", patience)
@@ -200,8 +200,8 @@ func TestAuthenticate_AnswersAreMangled(t *testing.T) {
 	failed := 0
 	for i := range int64(100) {
 		at.Store(4 + 9*i)
-		m := k.keytabOf(t, "locker", conf) // asks for a ticket-granting ticket
-		if i%2 == 0 {                      // asks for another
+		m := k.keytabOf(t, "locker", conf) // gets a ticket-granting ticket
+		if i%2 == 0 {                      // gets a service ticket
 			var err error
 			m, err = TicketCache(cache, conf)
 			require.NoError(t, err)

@@ -172,7 +172,7 @@ func (l *login) follow(ctx context.Context, conf *config.Config, server types.Pr
 		case !isTGT:
 			return ticket{}, fmt.Errorf("the KDC of %s answered with a ticket for %.64q", at, got.SName.PrincipalNameString())
 		case want.Equal(server):
-			realm = "" // as the KDC says
+			realm = "" // the KDC's referral decides
 		}
 		t = got
 	}

@@ -142,7 +142,7 @@ func TestMany_EverySpanEnds_NothingIsRemembered(t *testing.T) {
 			sc.numbers()
 		}
 		wg.Wait()
-		n := sc.numbers() // waits for losses that are still told
+		n := sc.numbers() // waits for losses that are still being reported
 		require.Zero(t, zklockotel.Remembered(tel))
 		require.Len(t, sc.spans.Ended(), len(sc.spans.Started()))
 		var want, got float64

@@ -92,7 +92,7 @@ func TestVirtual_LeaseLeft_TheShortest(t *testing.T) {
 		time.Sleep(time.Minute + 100*time.Millisecond) // between two heartbeats
 		cut(way)
 		time.Sleep(3 * time.Second)
-		for range 20 { // in whatever order they are asked
+		for range 20 { // in any order of the Sessions
 			require.InDelta(t, time.Until(first.Deadline()).Seconds(), v.shown()["zklock_lease_left_seconds"], 0.001)
 		}
 		require.Equal(t, 3.0, v.shown()["zklock_holds"])

@@ -137,10 +137,10 @@ var superDigest = zktest.Digest("root:secret")
 type run struct {
 	t          *testing.T
 	ours       ours
-	real       *side      // nil if it is only known from a transcript
+	real       *side      // nil if there is only a transcript
 	fake       *side      // ours
-	said       []saidThat // what the real one said up to now, or
-	script     []saidThat // what it is known to have said, from here on
+	said       []saidThat // the real one's replies so far, or
+	script     []saidThat // its recorded replies from here on
 	leaveOut   wire.Op    // is done and not compared
 	leftOut    bool       // the present one is
 	gen        generator
@@ -305,12 +305,12 @@ func (d *run) reattach(i int) {
 func (d *run) disturb(i int) {
 	d.t.Helper()
 	switch d.gen.IntN(6) {
-	case 0: // the connection is lost, the session goes on
+	case 0: // the connection is lost, the session continues
 		d.reattach(i)
 	case 1: // the session is closed; a new one takes its place
 		d.request(fmt.Sprintf("close session %d", i), i, request{op: wire.OpClose, closes: true, unordered: true})
-		d.reattach(i) // says that it is gone
-	case 2: // a wrong password: the old connection goes all the same
+		d.reattach(i) // reports that it has ended
+	case 2: // a wrong password: the old connection is still closed
 		old := make(map[*side]*rawzk.Conn)
 		d.each(func(s *side) { old[s], s.conns[i] = s.conns[i], nil })
 		d.generation++
@@ -324,7 +324,7 @@ func (d *run) disturb(i int) {
 	case 3: // a client that has seen the future
 		d.connect("from the future", i, wire.ConnectRequest{Timeout: 30_000, LastZxidSeen: d.gen.zxid() + 1000})
 		d.reattach(i)
-	case 4: // one with odd wishes for its timeout, that asks for the readOnly byte
+	case 4: // a request with an odd timeout and the readOnly byte
 		timeout := pick(d.gen, int32(1), 10_000, 30_000, 1_000_000)
 		d.each(func(s *side) { s.keys[i].Timeout, s.keys[i].HasReadOnly = timeout, true })
 		d.reattach(i)

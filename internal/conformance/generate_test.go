@@ -22,10 +22,10 @@ func (r request) String() string { return fmt.Sprintf("%v %+v", r.op, r.body) }
 
 type generator struct {
 	*rand.Rand
-	is39   bool // has types of watches that 3.8 does not know
+	is39   bool // has types of watches that 3.8 does not support
 	zxid   func() int64
-	recent *[]string // paths that creates have answered with
-	last   *written  // the last write that was answered with success
+	recent *[]string // paths that creates have returned
+	last   *written  // the last successful write
 }
 
 // written is the effect of an earlier write, for requests that compare zxids with it.
@@ -157,7 +157,7 @@ func (g generator) paths() (all []string) {
 }
 
 func (g generator) setWatches() wire.SetWatchesRequest {
-	if g.last.path != "" && g.IntN(3) == 0 { // at the edge of what the client has seen
+	if g.last.path != "" && g.IntN(3) == 0 { // at the limit of the zxids that the client has seen
 		parent := g.last.path[:max(1, strings.LastIndexByte(g.last.path, '/'))]
 		return wire.SetWatchesRequest{
 			RelativeZxid: g.last.zxid + pick[int64](g, -1, 0, 1),
@@ -204,7 +204,7 @@ func (g generator) next() request {
 	case n < 670:
 		ask := wire.SetACLRequest{Path: g.path(), ACL: g.acl(), Version: g.version()}
 		if ask.Path == "/" {
-			ask.Path = "/a" // a root that nobody may write ends the variety
+			ask.Path = "/a" // a root that no client may write ends the variety
 		}
 		return request{op: wire.OpSetACL, body: ask}
 	case n < 680:

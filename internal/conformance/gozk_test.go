@@ -139,7 +139,7 @@ func runGozk(t *testing.T, h, slow *host, binary, dir string, names []string) (p
 			defer give(n)
 			start := time.Now()
 			out, err := gozkTest(h, binary, dir, name)
-			for range 2 { // its ports are random, and somebody may have them
+			for range 2 { // its ports are random, and may be in use
 				if err != nil && bytes.Contains(out, []byte("address already in use")) {
 					out, err = gozkTest(h, binary, dir, name)
 				}

@@ -51,8 +51,8 @@ type host struct {
 
 	wg sync.WaitGroup
 	mu struct {
-		sync.Mutex                          // held while a server starts or stops, so that a start comes after the stop before it
-		servers    map[string]machine       // by what the marker in their data directory says
+		sync.Mutex                          // held while a server starts or stops, so that a start follows the previous stop
+		servers    map[string]machine       // by the marker in their data directory
 		ensembles  map[string]*shimEnsemble // by the lines that name their members
 	}
 }

@@ -38,7 +38,7 @@ type interop struct {
 	t               *testing.T
 	addr            string
 	lock, busy, log string
-	node            string // what comes before the number in its name
+	node            string // the prefix of its name, before the number
 	admin           *zk.Conn
 	options         []zklock.Option // of our Sessions
 	java            []string        // properties of Curator's
@@ -102,7 +102,7 @@ func (i *interop) goZookeeper() error {
 			if err := l.Lock(); err != nil {
 				return err
 			}
-			node := reflect.ValueOf(l).Elem().FieldByName("lockPath").String() // it does not tell
+			node := reflect.ValueOf(l).Elem().FieldByName("lockPath").String() // it has no getter
 			if err := i.inside(c, node, "go-zookeeper"); err != nil {
 				return err
 			}

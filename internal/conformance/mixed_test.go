@@ -233,7 +233,7 @@ func (m *mixed) verify(all []string) {
 		served[who]++
 		if kind == "w" {
 			alone++
-			if m.recipe != "readwrite" { // where a writer may be in beside readers that are ahead of it in the log
+			if m.recipe != "readwrite" { // a writer may be in before readers that precede it in the log
 				require.Greater(t, number, last, "I1: %s", g)
 			}
 			last = number

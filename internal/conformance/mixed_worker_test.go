@@ -165,7 +165,7 @@ func contendGoZookeeper(addr, dir, _ string) error {
 		if err := l.Lock(); err != nil {
 			return err
 		}
-		in.node = reflect.ValueOf(l).Elem().FieldByName("lockPath").String() // it does not tell
+		in.node = reflect.ValueOf(l).Elem().FieldByName("lockPath").String() // it has no getter
 		if err := errors.Join(in.writes(), l.Unlock()); err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func (in mixedIn) round(ctx context.Context, s *zklock.Session, recipe string) e
 		if worked != nil || rand.IntN(2) == 0 {
 			return errors.Join(worked, w.Release(ctx))
 		}
-		r, err := m.ReadLock().Acquire(w.Context()) // it goes on as a reader
+		r, err := m.ReadLock().Acquire(w.Context()) // it continues as a reader
 		if err != nil {
 			return errors.Join(err, w.Release(ctx))
 		}

@@ -16,7 +16,7 @@ import (
 type mutant struct {
 	name     string
 	in       string // a declaration of zktest
-	old, new string // old stands there exactly once
+	old, new string // old occurs exactly once
 }
 
 // planted has a mutant for each part that decides: transaction numbers, node numbers, failed

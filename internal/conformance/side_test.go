@@ -19,8 +19,8 @@ type side struct {
 	addrs []string              // where each session connects to
 	base  int64                 // what zxids begin at: an ensemble begins in epoch 1
 	conns []*rawzk.Conn         // by session
-	keys  []wire.ConnectRequest // what takes each session up again
-	names map[int64]string      // session ids, as they are called in what is compared
+	keys  []wire.ConnectRequest // the keys to attach to each session again
+	names map[int64]string      // session ids, by their names in the comparison
 }
 
 // outcome is the result of an operation: its own reply, and the events of all sessions up to the

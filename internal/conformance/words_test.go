@@ -62,7 +62,7 @@ var gauges = strings.Fields(`zk_version zk_server_state zk_ephemerals_count zk_n
 func askWords(t *testing.T, addr string) string {
 	t.Helper()
 	open := []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
-	_, err := rawzk.Word(addr, "srst") // others may have asked it whether it is there
+	_, err := rawzk.Word(addr, "srst") // the check whether it serves may have counted
 	require.NoError(t, err)
 	c, err := rawzk.Dial(addr)
 	require.NoError(t, err)

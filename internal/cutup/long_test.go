@@ -137,7 +137,7 @@ func (c *crew) hold(by *client, m *zklock.Mutex, h *zklock.Hold, quick bool) {
 		if h.Err() != nil || !by.frozen.Load() {
 			break
 		}
-		work = 10 * time.Millisecond // until it is told of the loss: the next one is about to be granted
+		work = 10 * time.Millisecond // until it is notified of the loss: the next grant is near
 	}
 	c.Ended(m.Path(), h)
 	lost := false
@@ -340,7 +340,7 @@ func TestLongRun(t *testing.T) {
 	begun := time.Now()
 	var changes, made int
 	var longest time.Duration
-	var order []fault // every kind once, in a random order, before any comes again
+	var order []fault // every kind once, in a random order, before any is repeated
 	for ; (made < *cuts || time.Since(begun) < *long) && !t.Failed(); made++ {
 		if len(order) == 0 {
 			order = append(order, faultKinds...)

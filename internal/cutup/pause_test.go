@@ -170,7 +170,7 @@ func TestF18_HolderPaused_FirstLookIsRight(t *testing.T) {
 		time.Sleep(3 * time.Second) // from now on it is not the connecting that proves the most
 		require.NoError(t, p.Signal(syscall.SIGSTOP))
 		time.Sleep(c.pause)
-		others := func() { // somebody else has the lock, and gives it back
+		others := func() { // another client takes the lock, and releases it
 			h, err := next.Acquire(within(t, late))
 			require.NoError(t, err)
 			require.Greater(t, h.Token(), token)

@@ -25,7 +25,7 @@ var pictures = flag.String("chaos.pictures", "", "a directory to draw f12.svg an
 // did.
 type track struct {
 	name    string
-	by      string // what told the holder, if that needs saying
+	by      string // how the holder was notified, if that is not obvious
 	told    time.Duration
 	granted time.Duration
 }
@@ -95,7 +95,7 @@ func draw(title string, silent time.Duration, tracks []track) string {
 			class, says = "over late", fmt.Sprintf("granted at %.1f s, told%s at %.1f s: %.1f s too late", granted, tr.by, told, told-granted)
 		}
 		const perLetter = 6.6                              // more than a letter takes, on average
-		half := perLetter * float64(len([]rune(says))) / 2 // below what it is about, and within the picture
+		half := perLetter * float64(len([]rune(says))) / 2 // below its mark, and within the picture
 		text(min(max(x((told+granted)/2), left+half), width-right-half), y+30, "middle", class, "%s", says)
 	}
 	text(left, bottom+36, "start", "s", "three ZooKeeper 3.8.0 servers, tickTime 2 s, syncLimit 5; each line is a lock, with its session timeout")

@@ -34,7 +34,7 @@ const (
 	syncLimit = 5
 
 	soon = 30 * time.Second // bounds what should happen at once; costs nothing when all is well
-	late = 2 * time.Minute  // bounds what takes elections and expiries
+	late = 2 * time.Minute  // the limit for elections and expiries
 
 	// By how much a holder must be notified before the servers grant the lock to the next. If the
 	// servers keep the session, the holder's own Session ends it, after the notification.
@@ -195,7 +195,7 @@ type lane struct {
 	next    *zklock.Session // the waiter's
 	hold    *zklock.Hold
 
-	told    chan time.Time // the holder was told of its end
+	told    chan time.Time // the holder was notified of its end
 	granted chan grant
 }
 

@@ -103,7 +103,7 @@ type frameFault struct {
 	do    func(r *frameRun, f zktest.Fault) zktest.Fault
 	loses bool // it may cost the client under test its hold, or the confirmation of its end
 	long  bool // it outlasts the session: for virtual time
-	deaf  bool // from here on answers are lost, and requests are not
+	deaf  bool // from here on responses are lost, and requests are not
 }
 
 func isRequest(f recordedFrame) bool { return f.kind == zktest.RequestFrame }

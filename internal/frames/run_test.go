@@ -33,12 +33,12 @@ type frameWorld struct {
 	opts     []zklock.Option // of every Session
 	timeout  time.Duration   // of every Session
 	tick     time.Duration
-	root     string // the lock root; its parent is there
+	root     string // the lock root; its parent exists
 	children func(root string) []string
 	watches  func() int                                  // at the server; nil where they cannot be counted
 	data     func(root string) (data []byte, there bool) // nil likewise
 	kill     func(session int64) (there bool)
-	sasl     bool // the server answers nothing without
+	sasl     bool // the server requires SASL
 }
 
 // frameRun is one run of a scenario, with its faults. It checks the promises during the run.
@@ -46,10 +46,10 @@ type frameRun struct {
 	*frameWorld
 	cases  []frameCase
 	repeat string         // the command that runs this again
-	ledger *ledger.Ledger // who believes; its clients are ZooKeeper sessions
-	way    *oneway.Way    // that of the client under test, in a run in which it goes deaf
+	ledger *ledger.Ledger // the clients that believe, by ZooKeeper session
+	way    *oneway.Way    // the network of the client under test, in a run in which it receives nothing
 
-	u, o, third *frameClient // the client under test, behind the proxy, and others
+	u, o, third *frameClient // the client under test, behind the proxy, and other clients
 	more        int          // other owners of the client under test, or nodes of its one
 	subs        []string     // the roots below the lock path, of a recipe that has its nodes there
 	lockOf      func(s *zklock.Session, path string) (zklock.Lock, error)
@@ -95,7 +95,7 @@ type frameClient struct {
 type frameHold struct {
 	*zklock.Hold
 	c    *frameClient
-	over bool // released, or told of the loss
+	over bool // released, or notified of the loss
 	done chan struct{}
 }
 
@@ -460,7 +460,7 @@ func (r *frameRun) granted(c *frameClient, h *zklock.Hold) *frameHold {
 	b := &frameHold{Hold: h, c: c, done: make(chan struct{})}
 	session := c.s.SessionID()
 	if session == 0 {
-		r.excuse(session) // it is over already, and we know no more of it
+		r.excuse(session) // it has ended already, with an unknown cause
 	}
 	r.ledger.Granted(h.Path(), fmt.Sprint(session), b)
 	go func() {
@@ -710,7 +710,7 @@ func (r *frameRun) finish(holds ...*frameHold) {
 	// The client under test works as before, and any client can get the lock (R41).
 	r.mu.Lock()
 	usable := r.u.s != nil && r.closedAt.IsZero()
-	r.loses = false // what faults could cost is over
+	r.loses = false // the faults' effects have ended
 	r.cancel()
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.mu.Unlock()

@@ -20,7 +20,7 @@ type frameScenario struct {
 	name string
 	run  func(r *frameRun)
 	real bool // acquire, queue, hand-over, release: also on a real server
-	sasl bool // the server answers nothing without SASL
+	sasl bool // the server requires SASL
 }
 
 // ready connects the clients; the one under test has used the lock before.

@@ -59,7 +59,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 		case <-time.After(20 * r.patience()):
 			r.failf("I6: %q hangs", sc.name)
 		}
-		time.Sleep(time.Minute) // what a Connect in vain left ends by itself; the bubble tells if it does not
+		time.Sleep(time.Minute) // the rest of a failed Connect ends by itself; otherwise the bubble fails
 		r.checkHistory(srv.History())
 		r.checkDeaf(srv.History())
 		if r.failures > 0 {

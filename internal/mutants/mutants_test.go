@@ -113,7 +113,7 @@ func TestMutants_AllCaught(t *testing.T) {
 			overlay := Overlay(t, m.plant(t))
 			for dir, tests := range m.where(packages) {
 				mutated := compile(t, dir, "-overlay", overlay)
-				failed := run(t, mutated, dir, tests, "GOFLAGS=-overlay="+overlay) // for what the tests build
+				failed := run(t, mutated, dir, tests, "GOFLAGS=-overlay="+overlay) // for the builds of the tests
 				for _, name := range tests {
 					require.Contains(t, failed, "--- FAIL: "+name+" ", "%s did not find the mutant, which breaks %s:\n%s", name, m.promise, failed)
 				}

@@ -70,7 +70,7 @@ var banned = map[string]string{
 // waits for it.
 var goroutines = map[string]int{
 	"internal/eventlog/eventlog.go": 1, // writes to the user's log handler, which may block; Close waits for it a little
-	"internal/link/link.go":         3, // spawn, which all others use; the loop; the watch over the client's own end
+	"internal/link/link.go":         3, // spawn, which all other goroutines use; the loop; the wait for the client's own end
 	"session.go":                    1, // the Close of a Connect in vain
 	"attempt.go":                    1, // the user's callback, for which Close does not wait
 	"trace.go":                      1, // the user's HoldLost, for which Close does not wait

@@ -98,7 +98,7 @@ func (s *story) appliedTo(i int, k zktest.Kind) *zktest.Applied {
 func TestSimulation_ChecksRefuseBadHistories(t *testing.T) {
 	for _, c := range []struct {
 		what string
-		want string // in what is said; "" if the history is good
+		want string // a part of the violation; "" if the history is good
 		bad  func(s *story)
 	}{
 		{"as it should be", "", func(*story) {}},

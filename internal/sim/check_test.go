@@ -22,8 +22,8 @@ type record struct {
 	last    int64 // the order handed out last
 	ops     []*op
 	applied []zktest.Applied
-	killed  []int64        // sessions that somebody ended
-	left    map[int64]bool // sessions that zklock says it has left to expire
+	killed  []int64        // sessions that an admin ended
+	left    map[int64]bool // sessions that zklock has left to expire, by its log
 	pauses  []lapse
 }
 
@@ -49,14 +49,14 @@ type op struct {
 	grant     *op // that a re-entry, a release or a write is about
 
 	// Of a grant.
-	session int64 // 0 if the hold was lost before anybody could ask
-	until   int64 // believed in until it was told, or released
+	session int64 // 0 if the hold was lost before it could be read
+	until   int64 // believed in until the notification or the release
 	untilAt time.Time
-	lost    bool // told
+	lost    bool // notified
 
 	// Of the register.
 	value    int
-	point    int64 // when a write took effect, or was refused
+	point    int64 // when a write took effect, or was rejected
 	believed bool  // then
 	accepted bool
 }
@@ -96,10 +96,10 @@ type lockNode struct {
 	owner   string
 	session int64
 	czxid   int64
-	dzxid   int64 // 0 while it is there
+	dzxid   int64 // 0 while it exists
 	made    time.Time
 	deleted time.Time
-	touched bool // deleted by somebody, or with a session that somebody killed: nobody can be told of that in time (F24)
+	touched bool // deleted by an admin, or with a session that an admin killed: its client cannot be notified in time (F24)
 }
 
 func (n *lockNode) there() bool { return n.dzxid == 0 }
@@ -218,7 +218,7 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 			}
 		}
 		var e *zklock.Error
-		if !made && errors.As(o.err, &e) { // it looked first, and made no node
+		if !made && errors.As(o.err, &e) { // it checked first, and created no node
 			ahead = slices.ContainsFunc(queue[e.Path], func(m *lockNode) bool {
 				return !m.made.After(o.end) && (m.there() || !m.deleted.Before(o.at))
 			})
@@ -234,7 +234,7 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []*lockNode, checked map[string]int, failf func(*op, string, ...any)) {
 	slices.SortFunc(grants, func(a, b *op) int { return cmp.Compare(a.ret, b.ret) })
 	place := map[string]int{}
-	latest := make([]*lockNode, len(queue)+1) // of all ahead of a place, the one that went last, or that is there
+	latest := make([]*lockNode, len(queue)+1) // of all nodes ahead of a position, the one that was deleted last, or that exists
 	for i, n := range queue {
 		place[n.path] = i
 		last := latest[i]
@@ -251,7 +251,7 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 			continue
 		}
 		if _, yes := r.paused(g.client, g.ret); yes && g.lost {
-			continue // by a timer that a real pause stops; the first look saw the loss
+			continue // by a timer that a real pause stops; the first check saw the loss
 		}
 		checked[sawGrants]++
 		switch {
@@ -271,7 +271,7 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 			failf(g, "I1: the token is not the czxid %#x", n.czxid)
 		}
 		if !n.there() && n.deleted.Before(g.end) {
-			continue // the node was deleted under the grant: nobody waits for the end of this hold
+			continue // the node was deleted under the grant: no client waits for the end of this hold
 		}
 		if before != nil {
 			old := byPath[before.node]
@@ -281,7 +281,7 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 			checked[sawBeliefs]++
 			if before.until == 0 || before.until > g.ret {
 				to, paused := r.paused(before.client, g.ret)
-				told := paused && before.until != 0 && before.until <= to // at the first look after the pause (F18)
+				told := paused && before.until != 0 && before.until <= to // at the first check after the pause (F18)
 				if told {
 					checked[sawFirstLooks]++
 				}

@@ -56,7 +56,7 @@ func (f *simFaults) atServers(ctx context.Context, r *rand.Rand) {
 			member.Isolate()
 			pause(ctx, d)
 			ens.Heal()
-		case 2: // the deposed leader goes on believing
+		case 2: // the deposed leader still believes that it leads
 			if leader := ens.Leader(); leader != nil {
 				f.did("leader cut off")
 				leader.Isolate()
@@ -228,7 +228,7 @@ func (c *client) pauseFor(ctx context.Context, d time.Duration) {
 		holds = append(holds, g)
 	}
 	c.mu.Unlock()
-	for _, g := range holds { // the first look, before anything is heard
+	for _, g := range holds { // the first check, before any frame arrives
 		if h := c.holdOf(g); h != nil && h.Err() != nil {
 			w.told(g)
 		}

@@ -193,7 +193,7 @@ func (r *record) mutexOperations(o *op, out map[*op]bool) (ops []porcupine.Opera
 	case o.did == released && o.grant.lost && o.grant.until < o.ret:
 		add("release lost", max(o.call, o.grant.until), o.ret)
 	case o.did == released && errors.Is(o.err, zklock.ErrLost):
-		if o.call == o.grant.until { // nobody was told before
+		if o.call == o.grant.until { // the holder was not notified before
 			add("lose", o.call, o.ret)
 		}
 	case o.did == released && errors.Is(o.err, zklock.ErrNotConfirmed):

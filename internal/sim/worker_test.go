@@ -142,7 +142,7 @@ func (k *worker) hold(h *zklock.Hold, g *op) {
 		pause(h.Context(), k.upTo(kind.hold/3))
 		k.c.awake()
 		late := k.upTo(50 * time.Millisecond)
-		if k.rnd.IntN(8) == 0 { // written without a look at the hold: what the token is for (F19)
+		if k.rnd.IntN(8) == 0 { // written without a check of the hold: the case for the token (F19)
 			late = k.upTo(2 * kind.hold)
 		} else if h.Err() != nil {
 			break
@@ -151,7 +151,7 @@ func (k *worker) hold(h *zklock.Hold, g *op) {
 	}
 	work := k.upTo(kind.hold)
 	if k.rnd.IntN(4) == 0 {
-		work *= 6 // longer than a session timeout: of a belief that lasts too long, somebody can see it
+		work *= 6 // longer than a session timeout: a belief that lasts too long is visible to another client
 	}
 	pause(h.Context(), work)
 	k.c.awake()
@@ -199,7 +199,7 @@ func (k *worker) release(h *zklock.Hold, g *op, bound time.Duration) {
 	select {
 	case <-h.Lost():
 		lost = true
-		w.told(g) // the context may have said so before the listener came to run
+		w.told(g) // the context may have ended before the listener ran
 	default:
 	}
 	last := h == k.c.holdOf(g)

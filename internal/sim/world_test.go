@@ -37,7 +37,7 @@ type world struct {
 	reg    []*register // what each lock protects
 	client []*client
 
-	watching sync.WaitGroup // those who listen to a Session's changes
+	watching sync.WaitGroup // the readers of a Session's changes
 	traces   []*tracecheck.Check
 
 	mu         sync.Mutex // guards all below; a leaf
@@ -209,7 +209,7 @@ func (w *world) settle() {
 			w.failf("I8: %d events for %d deletions", events, deletions)
 		}
 	}
-	time.Sleep(slices.Max(w.kind.timeouts) + 90*time.Second) // sessions that nobody could close are over, too
+	time.Sleep(slices.Max(w.kind.timeouts) + 90*time.Second) // sessions that could not be closed have expired, too
 	for _, lock := range w.locks {
 		if left := w.ens.Children(lock); len(left) > 0 {
 			w.failf("I4: left in %s: %v", lock, left)

@@ -27,7 +27,7 @@ func BenchmarkCycle(b *testing.B) {
 		b.Fatalf("scripts/setup zookeeper: %v", err)
 	}
 	b.Cleanup(func() { _ = srv.Close() })
-	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter())) // what is exported, and how, is not ours
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter())) // the cost of the export is not ours
 	b.Cleanup(func() { _ = tracers.Shutdown(context.Background()) })
 	spans, err := zklockotel.New(zklockotel.WithTracerProvider(tracers))
 	if err != nil {

@@ -37,7 +37,7 @@ type process struct {
 	s       *zklock.Session
 
 	scrapes int
-	samples map[string][]string // by series; "_" where it was not there
+	samples map[string][]string // by series; "_" if it was missing
 }
 
 func (p *process) connect(opts ...zklock.Option) *zklock.Session {
