@@ -14,7 +14,8 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// child is a rival in another language: a process that is told a workload in a line, and answers with its result in one.
+// child is a rival in another language: a process that reads a workload in one line and replies
+// with its result in one.
 type child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser

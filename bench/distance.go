@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// away puts a proxy in front of each of the servers at addrs, with commas, from which each byte takes half of a round trip longer, both
-// ways. It returns the proxies' addresses.
+// away puts a proxy before each of the servers at addrs, which are separated by commas. A proxy
+// delays each byte by half of roundTrip, in both directions. away returns the proxies' addresses.
 func away(addrs string, roundTrip time.Duration) (proxies string, stop func() error, err error) {
 	stop = func() error { return nil }
 	if roundTrip == 0 {
@@ -57,7 +57,8 @@ func bridge(client net.Conn, addr string, way time.Duration) {
 	both.Wait()
 }
 
-// carry writes what it reads, each piece later by d. What is on its way does not hold up what comes after it.
+// carry copies from one connection to the other, each piece delayed by d. A delayed piece does not
+// delay the next one any further.
 func carry(to, from net.Conn, d time.Duration) {
 	type piece struct {
 		bytes []byte

@@ -14,7 +14,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// startEtcd starts one server below dir. It waits for the disk at each write: so dir is in memory, unless ZooKeeper waits, too.
+// startEtcd starts one server below dir. The server syncs each write to disk, so dir is in memory
+// unless ZooKeeper syncs, too.
 func startEtcd(dir string) (addr string, stop func() error, err error) {
 	bin, err := exec.LookPath("etcd")
 	if err != nil {
@@ -40,7 +41,8 @@ func startEtcd(dir string) (addr string, stop func() error, err error) {
 		}
 	}
 	client, peer := "http://"+at[0], "http://"+at[1]
-	// The shell ends it and removes its data when its input ends: with us, at the latest.
+	// When its input ends, at the latest with this process, the shell stops the server and removes
+	// its data.
 	c, err := startChild("sh", "-c", `"$@" & cat >/dev/null; kill $!; wait; rm -rf "$0"`, dir, bin, "--data-dir", dir, "--name", "bench",
 		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", "bench="+peer, "--logger", "zap", "--log-level", "fatal")
@@ -85,7 +87,7 @@ func (s etcd) close() {
 	_ = s.c.Close()
 }
 
-// lock is for an owner that has its session to itself.
+// lock is for an owner with a session of its own.
 func (s etcd) lock(path string) lock {
 	m := concurrency.NewMutex(s.s, path)
 	return calls{func() error { return m.Lock(context.Background()) }, func() error { return m.Unlock(context.Background()) }}
@@ -100,7 +102,7 @@ func (s etcd) recipe(w workload, path string) (l, reader lock) {
 	return calls{rw.Lock, rw.Unlock}, calls{rw.RLock, rw.RUnlock}
 }
 
-// calls is a lock of two functions.
+// calls is a lock that consists of two functions.
 type calls struct{ take, leave func() error }
 
 func (l calls) acquire() error { return l.take() }

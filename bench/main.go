@@ -1,11 +1,12 @@
-// The command bench puts zklock and other locks on ZooKeeper to the same work, on a server that it starts, or on an ensemble, and prints
-// what each took; beside the recipes of read/write locks and elections also etcd's, on its own server. Rivals take turns within each
-// round, so that what slows the machine down for a while slows all of them.
+// The command bench runs the same workloads with zklock and with other locks on ZooKeeper, on a
+// server that it starts or on an ensemble, and prints how long each took. For read/write locks and
+// elections it also runs etcd's recipes, on etcd's own server. Within each round the rivals
+// alternate, so that a temporary slowdown of the machine affects all of them.
 //
-//	go run .                        # the whole, some twenty minutes; the table goes to standard output
-//	go run . -quick                 # each once and shortly: for its checks, not for its times
+//	go run .                        # everything, in some twenty minutes; prints the table
+//	go run . -quick                 # each once and shortly: to check it, not for its times
 //	go run . -only 'contend|cycle' -rivals 'floor|zk.Lock|zklock' -out results/single.md
-//	go run . -distance 2ms          # as in a cluster, where a round trip costs
+//	go run . -distance 2ms          # as in a cluster, where a round trip takes time
 package main
 
 import (
@@ -55,7 +56,6 @@ var workloads = []workload{
 	{Name: "election, each leads for 1 ms", Sessions: 8, Threads: 1, Locks: 1, Hold: time.Millisecond, Election: true},
 }
 
-// rival is a lock that takes part.
 type rival struct {
 	name    string
 	fits    func(w workload) bool
@@ -74,7 +74,7 @@ func main() {
 	servers := flag.Int("servers", 1, "how many servers: an ensemble of so many")
 	distance := flag.Duration("distance", 0, "a round trip to the servers takes so much longer, for all rivals: 2ms")
 	flag.Parse()
-	if flag.Arg(0) == "hold" { // for the take-over
+	if flag.Arg(0) == "hold" { // the holder of a take-over
 		if err := holdOn(flag.Args()[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
@@ -100,7 +100,8 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	if data != "" {
 		opts = append(opts, zkserver.DataDir(data), zkserver.Property("zookeeper.forceSync", "yes"))
 	}
-	// The short form is one of the tests: what this machine lacks is said, and is a failure only where all is required.
+	// The short form is one of the tests. If this machine lacks a program, it is reported, and is a
+	// failure only if everything is required.
 	lacks := func(what string, err error) error {
 		if !quick || os.Getenv("ZKLOCK_REQUIRE") == "1" {
 			return fmt.Errorf("%s: %w; scripts/setup installs it", what, err)
@@ -192,7 +193,8 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	kazoo, err := startKazoo(addr)
 	if err == nil {
 		defer kazoo.close()
-		// A reader of kazoo 2.8 waits for the last writer in the queue, and so may each for the other, for ever.
+		// A reader of kazoo 2.8 waits for the last writer in the queue, so two of them may wait for
+		// each other indefinitely.
 		rivals = append(rivals, rival{"kazoo", func(w workload) bool { return here(w) && w.Drain <= 100 && w.Reads%100 == 0 }, kazoo.measure})
 	} else if err := lacks("kazoo", err); err != nil {
 		return err
@@ -237,7 +239,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 
 	results := map[string]map[string][]result{}
 	overlaps := 0
-	for round := range rounds + 1 { // the first warms up, and does not count
+	for round := range rounds + 1 { // the first round warms up, and does not count
 		for _, w := range chosen {
 			for i := range rivals {
 				r := rivals[(i+round)%len(rivals)]
@@ -288,7 +290,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	return nil
 }
 
-// startServers starts a server, or an ensemble, and returns the addresses with commas.
+// startServers starts a server, or an ensemble, and returns the addresses, separated by commas.
 func startServers(n int, cfg zkserver.Config) (addrs, version string, stop func() error, err error) {
 	if n == 1 {
 		srv, err := zkserver.Start(cfg)
@@ -312,7 +314,7 @@ func startServers(n int, cfg zkserver.Config) (addrs, version string, stop func(
 	return all.ConnectString(), version, all.Close, nil
 }
 
-// startProfile writes what this process does from now on, and what it has allocated, until stop is called.
+// startProfile records a CPU profile until stop is called. stop also writes the allocations.
 func startProfile(dir string) (stop func() error, err error) {
 	if dir == "" {
 		return func() error { return nil }, nil
@@ -342,7 +344,7 @@ func letter(r rune) rune {
 	return '-'
 }
 
-// spread is the median of some figures, and the least and the greatest.
+// spread returns the median of some figures, the least and the greatest.
 func spread(rs []result, of func(result) float64) (median, least, most float64) {
 	var fs []float64
 	for _, r := range rs {
@@ -354,7 +356,7 @@ func spread(rs []result, of func(result) float64) (median, least, most float64) 
 
 func micros(r result) float64 { return float64(r.P50.Nanoseconds()) / 1000 }
 
-// figure is what is told of a workload, with its unit; of a time less is better.
+// figure returns the figure that is shown for a workload, and its unit. Of a time, less is better.
 func figure(w workload) (unit string, of func(result) float64, isTime bool) {
 	switch {
 	case w.Waiters > 0:
@@ -371,7 +373,7 @@ func figure(w workload) (unit string, of func(result) float64, isTime bool) {
 	return "/s", result.perSecond, false
 }
 
-// table prints medians with their spread, and zklock's as a ratio to each rival's.
+// table prints medians with their spread, and the ratio of zklock's to each rival's.
 func table(ws []workload, rivals []rival, results map[string]map[string][]result, about string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. Medians, with the least and the most; below each, how often zklock's is that of the rival (for a time less is better, for a rate more).\n\n| workload |", about)
@@ -391,7 +393,7 @@ func table(ws []workload, rivals []rival, results map[string]map[string][]result
 			}
 			median, least, most := spread(got, of)
 			row += fmt.Sprintf(" %.0f%s (%.0f–%.0f) |", median, unit, least, most)
-			if ratios += " |"; r.name != "zklock" && len(mine) > 0 && !w.TakeOver { // its time is the server's, more than the lock's
+			if ratios += " |"; r.name != "zklock" && len(mine) > 0 && !w.TakeOver { // its time depends on the server more than on the lock
 				own, _, _ := spread(mine, of)
 				ratios = fmt.Sprintf("%s %.2f |", strings.TrimSuffix(ratios, "|"), own/median)
 			}

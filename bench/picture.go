@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// picture draws how fast each rival is in each workload, as a ratio to zk.Lock: the longer the bar the better.
+// picture draws the speed of each rival in each workload, as a ratio to zk.Lock: a longer bar is
+// better.
 func picture(ws []workload, rivals []rival, results map[string]map[string][]result) string {
 	const (
 		left, width, row, gap = 190, 420, 13, 14

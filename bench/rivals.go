@@ -14,7 +14,8 @@ import (
 // timeout is the session timeout. The holder of a take-over has a shorter one.
 var timeout = 30 * time.Second
 
-// The locks that are written in Go, and the floor: a node made and deleted again, over the client that two of them use.
+// The locks that are written in Go, and the floor: a node that is created and deleted, over the
+// client that two of the locks use.
 
 func openClient(addr string) (*zk.Conn, error) {
 	c, events, err := zk.Connect(strings.Split(addr, ","), timeout, zk.WithLogger(quiet{}))
@@ -37,7 +38,7 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// floor excludes nobody.
+// floor excludes no other client.
 type floor struct{ c *zk.Conn }
 
 func openFloor(addr string) (session, error) {
@@ -62,7 +63,6 @@ func (l *bareNode) acquire() (err error) {
 }
 func (l *bareNode) release() error { return l.c.Delete(l.node, -1) }
 
-// goZookeeper is go-zookeeper's own lock.
 type goZookeeper struct{ c *zk.Conn }
 
 func openGoZookeeper(addr string) (session, error) {
@@ -80,7 +80,6 @@ type zkLock struct{ *zk.Lock }
 func (l zkLock) acquire() error { return l.Lock.Lock() }
 func (l zkLock) release() error { return l.Lock.Unlock() }
 
-// ours is the library.
 type ours struct{ s *zklock.Session }
 
 func openOurs(addr string) (session, error) {
@@ -122,7 +121,7 @@ func (s ours) recipe(w workload, path string) (l, reader lock) {
 	return &mutex{m: rw.WriteLock()}, &mutex{m: rw.ReadLock()}
 }
 
-// mutex is one, or a side of a read/write lock, or a permit.
+// mutex is a mutex, a side of a read/write lock, or a permit.
 type mutex struct {
 	m zklock.Lock
 	h *zklock.Hold
@@ -134,11 +133,11 @@ func (l *mutex) acquire() (err error) {
 }
 func (l *mutex) release() error { return l.h.Release(context.Background()) }
 
-// election is a candidate: acquire stands until it leads, and release has it give way.
+// election is a candidate: acquire campaigns until it leads, and release ends its leadership.
 type election struct {
 	e          *zklock.Election
 	over, gone chan struct{}
-	err        error // of the campaign, once it is gone
+	err        error // of the campaign, once it has ended
 }
 
 func (l *election) acquire() error {

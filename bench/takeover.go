@@ -10,11 +10,13 @@ import (
 	"time"
 )
 
-// dying is the session timeout of a holder that is killed: short, and with room for zklock's lease.
+// dying is the session timeout of a holder that is killed: short, but with a margin for zklock's
+// lease.
 const dying = 10 * time.Second
 
-// takeOver kills a process that holds the lock, and returns how long after a session timeout the next has it. A server counts that
-// time from what it heard last, and ends sessions at its ticks, here of two seconds.
+// takeOver kills a process that holds the lock, and returns how long after one session timeout the
+// next client has the lock. A server counts that timeout from the last request that it received,
+// and expires sessions at its ticks, which are two seconds here.
 func takeOver(open func(string) (session, error), addr, path string) (r result, err error) {
 	path += "-0"
 	s, err := open(addr)
@@ -32,7 +34,7 @@ func takeOver(open func(string) (session, error), addr, path string) (r result, 
 	}
 	holder := exec.Command(self, "hold", rival, addr, path)
 	holder.Stderr = os.Stderr
-	if _, err := holder.StdinPipe(); err != nil { // it ends with us
+	if _, err := holder.StdinPipe(); err != nil { // the holder ends with this process
 		return r, err
 	}
 	out, err := holder.StdoutPipe()
@@ -67,7 +69,6 @@ func takeOver(open func(string) (session, error), addr, path string) (r result, 
 	return result{Ops: 1, Took: took, P50: took - dying}, l.release()
 }
 
-// holdOn takes a lock and keeps it until the process ends.
 func holdOn(args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("hold RIVAL ADDRESS PATH, not %q", args)

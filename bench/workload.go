@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-// session is one client of a rival's, connected.
+// session is one connected client of a rival.
 type session interface {
 	lock(path string) lock
 	close()
 }
 
-// family is a session that has more recipes than a mutex.
+// family is a session with more recipes than a mutex.
 type family interface {
-	// recipe returns the lock that the workload is about, and if that is a read/write lock, its reader's side.
+	// recipe returns the lock that the workload needs. For a read/write lock it also returns the
+	// reader's side.
 	recipe(w workload, path string) (l, reader lock)
 }
 
@@ -28,32 +29,33 @@ type lock interface {
 	release() error
 }
 
-// workload is what every rival is put to.
+// workload is the task that every rival performs.
 type workload struct {
 	Name     string
-	Sessions int           // clients
-	Threads  int           // owners in each
-	Locks    int           // that each owner takes in turn
+	Sessions int           // the number of clients
+	Threads  int           // the number of owners in each
+	Locks    int           // the number of locks that each owner takes in turn
 	Hold     time.Duration // how long each hold lasts
-	Drain    int           // if set: so many wait over the sessions, and the queue is let go
-	Burst    int           // so many of one session stand in it one behind the other
-	Waiters  int           // if set: so many wait, over the sessions and locks, and what that takes is measured
-	Holding  bool          // if set: each session holds a lock of its own, and what that asks of the server is counted
-	Connect  bool          // if set: from nothing to the first grant, and back
+	Drain    int           // if set: so many wait, over the sessions, and the time until the queue is empty is measured
+	Burst    int           // so many of one session queue one after the other
+	Waiters  int           // if set: so many wait, over the sessions and locks, and their cost is measured
+	Holding  bool          // if set: each session holds a lock of its own, and the server's requests are counted
+	Connect  bool          // if set: from no connection to the first grant, and back
 	Batch    int           // if set: the threads are jobs, and one owner does up to so many of them under one hold
-	TakeOver bool          // if set: the holder's process is killed, and what passes after the end of its session is measured
-	Reads    int           // if set: a read/write lock, and so many acquisitions in 100 are a reader's
-	Permits  int           // if set: a semaphore of so many
-	Election bool          // if set: who holds leads, and hands over in order
+	TakeOver bool          // if set: the holder's process is killed, and the time after the end of its session is measured
+	Reads    int           // if set: a read/write lock, and so many of 100 acquisitions are a reader's
+	Permits  int           // if set: a semaphore of so many permits
+	Election bool          // if set: the holder leads, and hands over in order
 }
 
-// isRecipe says that the workload is not about a mutex.
+// isRecipe reports whether the workload needs a recipe other than a mutex.
 func (w workload) isRecipe() bool { return w.Reads+w.Permits > 0 || w.Election }
 
-// reads says whether the i-th acquisition of an owner is a reader's. Each owner's come in an order of its own, the same for every rival.
+// reads reports whether the i-th acquisition of an owner is a reader's. Each owner has an order of
+// its own, the same for every rival.
 func (w workload) reads(owner, i int) bool { return (61*i+37*owner)%100 < w.Reads }
 
-// room is how many may be in at a time, readers or permits.
+// room is how many readers or permits may be in at a time.
 func (w workload) room() int32 {
 	if w.Reads > 0 {
 		return 1 << 20
@@ -61,28 +63,28 @@ func (w workload) room() int32 {
 	return int32(max(1, w.Permits))
 }
 
-// result is what came of it.
+// result has the figures of a workload.
 type result struct {
 	Ops      int           // acquisitions, each with its release
 	Took     time.Duration // all of them
 	P50      time.Duration // of an acquire with its release, less the hold
-	Between  time.Duration // from the end of a hold to the beginning of the next, if there is one lock and each holds for a while
-	Overlaps int           // how often more were in than may
-	CPU      time.Duration // of the client's process, for each
-	Mallocs  float64       // for each; 0 where it is not known
-	Bytes    float64       // that each waiter takes, of heap and stacks
-	Requests float64       // that the server gets in a second
-	Routines float64       // goroutines for each waiter, its caller's included
+	Between  time.Duration // from the end of a hold to the beginning of the next, if there is one lock and each hold lasts for a while
+	Overlaps int           // how often more were in than allowed
+	CPU      time.Duration // of the client's process, for each acquisition
+	Mallocs  float64       // for each acquisition; 0 if unknown
+	Bytes    float64       // for each waiter, of heap and stacks
+	Requests float64       // that the server receives in a second
+	Routines float64       // goroutines for each waiter, including its caller's
 }
 
-// perSecond is the acquisitions a second.
 func (r result) perSecond() float64 { return float64(r.Ops) / r.Took.Seconds() }
 
-// inside counts who holds, for each lock of a workload: what each takes of the room. A writer takes it all.
+// inside counts the holders of each lock of a workload, by the room that each takes. A writer takes
+// all of it.
 type inside struct {
 	in       []atomic.Int32
 	overlaps atomic.Int32
-	held     atomic.Int64 // how long, all together
+	held     atomic.Int64 // how long, in total
 }
 
 func (i *inside) visit(k int, takes, room int32, hold time.Duration) {
@@ -97,7 +99,7 @@ func (i *inside) visit(k int, takes, room int32, hold time.Duration) {
 	i.in[k].Add(-takes)
 }
 
-// measure runs a workload for so long, in this process.
+// measure runs a workload in this process for the duration d.
 func measure(open func() (session, error), w workload, path string, d time.Duration) (r result, err error) {
 	if w.Connect {
 		return connect(open, path, d)
@@ -184,10 +186,10 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	return r, nil
 }
 
-// queued tells how many nodes are in the queue.
+// queued returns the number of nodes in the queue.
 var queued func(path string) int
 
-// drain queues everybody behind one hold, and then lets go.
+// drain queues all clients behind one hold, and then releases it.
 func drain(sessions []session, w workload, path string) (r result, err error) {
 	path += "-0"
 	seen := inside{in: make([]atomic.Int32, 1)}
@@ -210,7 +212,7 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	time.Sleep(time.Second) // until the last watches are set, most likely: it touches what is measured, and no check
+	time.Sleep(time.Second) // most likely until the last watches are set; only the figures depend on it, no check does
 	cpu, start := cpuTime(), time.Now()
 	if err := first.release(); err != nil {
 		return r, err
@@ -225,10 +227,10 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 	return r, err
 }
 
-// received tells how many requests the server has got.
+// received returns the number of requests that the server has received.
 var received func() (int, error)
 
-// holding counts what comes in while every session holds.
+// holding counts the server's requests while every session holds.
 func holding(sessions []session, path string) (r result, err error) {
 	for i, s := range sessions {
 		if err := s.lock(fmt.Sprintf("%s-%d", path, i)).acquire(); err != nil {
@@ -248,7 +250,7 @@ func holding(sessions []session, path string) (r result, err error) {
 	return r, err
 }
 
-// waiters has many wait, and tells what each takes.
+// waiters has many clients wait, and measures the cost of each.
 func waiters(sessions []session, w workload, path string) (r result, err error) {
 	var all sync.WaitGroup
 	var failed atomic.Pointer[error]
@@ -285,7 +287,7 @@ func waiters(sessions []session, w workload, path string) (r result, err error) 
 		}
 	}
 	r.Took = time.Since(start)
-	time.Sleep(time.Second) // until the last watches are set, most likely
+	time.Sleep(time.Second) // most likely until the last watches are set
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	n := float64(w.Waiters)
@@ -304,7 +306,8 @@ func waiters(sessions []session, w workload, path string) (r result, err error) 
 	return r, err
 }
 
-// batches has one owner do the jobs of many goroutines, as batches of example_test.go does. A job is to be done once, and does nothing.
+// batches has one owner do the jobs of many goroutines, as batches of example_test.go does. A job
+// must be done once, and does nothing.
 func batches(l lock, w workload, d time.Duration) (r result, err error) {
 	jobs := make(chan chan struct{})
 	var all sync.WaitGroup
@@ -320,7 +323,7 @@ func batches(l lock, w workload, d time.Duration) (r result, err error) {
 	}
 	go func() { all.Wait(); close(jobs) }()
 	for job := range jobs {
-		if err != nil { // the rest is let go
+		if err != nil { // the rest is dropped
 			close(job)
 			continue
 		}
@@ -346,7 +349,7 @@ func batches(l lock, w workload, d time.Duration) (r result, err error) {
 	return r, err
 }
 
-// connect is what each run of a command pays.
+// connect measures the time that each run of a command needs until its first grant.
 func connect(open func() (session, error), path string, d time.Duration) (r result, err error) {
 	var times []time.Duration
 	start := time.Now()

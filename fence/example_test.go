@@ -1,6 +1,6 @@
 package fence_test
 
-// The examples of each call, which are also the documentation's.
+// An example of each call, for the documentation.
 
 import (
 	"context"
@@ -17,7 +17,8 @@ import (
 	"github.com/zklock/zklock/fence"
 )
 
-// A holds with token 17 and is paused. B takes the lock with token 23, and comes first.
+// A holds with token 17 and is paused. B takes the lock with token 23, and is first at the
+// resource.
 func ExampleGuard_Admit() {
 	ctx := context.Background()
 	g := fence.NewGuard(fence.NewMemory(1000))
@@ -35,7 +36,7 @@ func ExampleGuard_Admit() {
 	// true true
 }
 
-// Readers come in any order, but not after a later writer; a writer not after a later reader.
+// Readers may arrive in any order, but not after a later writer; a writer not after a later reader.
 func ExampleClaim() {
 	g := fence.NewGuard(fence.NewMemory(1000))
 	for _, c := range []fence.Claim{
@@ -68,7 +69,7 @@ func ExampleNewMemory() {
 	// <nil> false
 }
 
-// table stands for one of a database, as a Store of one's own.
+// table represents a database table, as a custom Store.
 type table struct {
 	mu   sync.Mutex
 	rows map[string]fence.Marks
@@ -90,7 +91,7 @@ func (t *table) Swap(_ context.Context, resource string, had, next fence.Marks) 
 	return true, nil
 }
 
-// What a store keeps, a restart does not forget.
+// The marks of a persistent store survive a restart.
 func ExampleStore() {
 	store := &table{rows: map[string]fence.Marks{}}
 	for _, token := range []int64{23, 17} {
@@ -105,7 +106,7 @@ func ExampleStore() {
 	// map[/locks/report:{23 0}]
 }
 
-// guarded refuses the report of a client that is late.
+// guarded rejects the report of a client that is late.
 func guarded(reports http.Handler) http.Handler {
 	gate := &fence.Gate{Guard: fence.NewGuard(fence.NewMemory(1000)), Parse: parse}
 	return gate.Handler(reports, func(r *http.Request) (lock string, guarded bool) {
@@ -113,7 +114,8 @@ func guarded(reports http.Handler) http.Handler {
 	})
 }
 
-// A client sends the sequencer that is in the context, and a server refuses it if a later one was there.
+// A client sends the sequencer from the context, and a server rejects it if it has seen a later
+// one.
 func ExampleGate_Handler() {
 	srv := httptest.NewServer(guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "saved")
@@ -150,7 +152,7 @@ func ExampleRefuse() {
 		}
 		fmt.Fprintf(w, "saved %s", body)
 	}
-	_ = gate.Admit(context.Background(), "/locks/report", []string{"exclusive 23 /locks/report"}) // B comes meanwhile
+	_ = gate.Admit(context.Background(), "/locks/report", []string{"exclusive 23 /locks/report"}) // B is admitted meanwhile
 	r, answer := httptest.NewRequest("POST", "/", strings.NewReader("A's report")), httptest.NewRecorder()
 	r.Header.Set(fence.Header, "exclusive 17 /locks/report")
 	save(answer, r)

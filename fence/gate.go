@@ -1,6 +1,7 @@
 package fence
 
-// What the HTTP middleware and the gRPC interceptors share: from the text of a sequencer to an admission.
+// Gate: the path from the text of a sequencer to an admission, which the HTTP middleware and the
+// gRPC interceptors share.
 
 import (
 	"context"
@@ -12,24 +13,29 @@ import (
 type Gate struct {
 	// Guard compares and records the tokens. Its resources are the paths of locks.
 	Guard *Guard
-	// Parse returns what a sequencer says: the lock's path as the resource, the mode, the token. A hold of a semaphore's permits
-	// is Shared, and no token of another makes it stale: give a Check. For requests that write, return an error if it is Shared.
-	// Package zkfence has this function, and the next, for zklock's sequencers.
+	// Parse returns the contents of a sequencer: the lock's path as the resource, the mode and the
+	// token. A hold of a semaphore's permits is Shared, and no token of another hold makes it
+	// stale, so a semaphore needs a Check. For requests that write, return an error if the claim is
+	// Shared. Package zkfence provides Parse and Check functions for zklock's sequencers.
 	Parse func(text string) (Claim, error)
-	// Check, if it is not nil, asks the ensemble whether the hold still stands, before its token is recorded. So no mark rises by a lie,
-	// which would refuse the holder from then on. Without a Check, one may: the gate believes each token.
+	// Check, if it is not nil, asks the ensemble whether the hold is still valid, before the Guard
+	// records its token. A forged token then raises no mark. Without a Check the gate trusts each
+	// token, and a forged one that raises a mark locks the holder out from then on.
 	//
-	// It runs for each request that the Guard does not refuse. If known is true, the Guard had a mark to compare with, and the token
-	// is not larger: it raises none. Then Check may return nil without asking, if all requests for the resource go through the Guard's
-	// Store. Check must return in bounded time, also in an outage: a request's context may have no deadline. An [ErrStale] or
-	// [ErrInvalid] in its error refuses the request for that reason; with another error nobody knows whether the request is late, so it
-	// is refused, too.
+	// Check runs for each request that the Guard does not reject. If known is true, the Guard had a
+	// mark to compare with and the token is not larger, so it raises no mark. In that case Check
+	// may return nil without asking, if all requests for the resource pass through the Guard's
+	// Store. Check must return in bounded time, also during an outage, because a request's context
+	// may have no deadline. An error that wraps [ErrStale] or [ErrInvalid] rejects the request for
+	// that reason. Any other error means that the state of the hold is unknown, and the request is
+	// rejected as well.
 	Check func(ctx context.Context, lock, text string, known bool) error
 }
 
-// Admit decides on a request to what the lock guards: a path, spelled as Parse returns it. Sequencers are the values of the request's
-// header: exactly one, or it is an [ErrMissing] or an [ErrInvalid], as one of another lock or without sense is. The other errors are
-// those of [Guard.Admit] and of Check.
+// Admit decides on a request to the resource that the lock guards. The lock is its path, spelled as
+// Parse returns it. Sequencers are the values of the request's header, and there must be exactly
+// one: none is an [ErrMissing]. Several, one of another lock, or one that does not parse is an
+// [ErrInvalid]. All other errors come from [Guard.Admit] and from Check.
 func (g *Gate) Admit(ctx context.Context, lock string, sequencers []string) error {
 	switch len(sequencers) {
 	case 0:
@@ -47,7 +53,7 @@ func (g *Gate) Admit(ctx context.Context, lock string, sequencers []string) erro
 		return fmt.Errorf("%w: it is of %s, and %s is the lock to hold", ErrInvalid, c.Resource, lock)
 	}
 	if g.Check != nil {
-		had, known, err := g.Guard.look(ctx, c) // who is stale by the marks costs no request
+		had, known, err := g.Guard.look(ctx, c) // a claim that is stale by the marks costs no request
 		if err != nil {
 			return err
 		}
@@ -59,8 +65,9 @@ func (g *Gate) Admit(ctx context.Context, lock string, sequencers []string) erro
 	return err
 }
 
-// HeaderValue returns what to send of a text: itself, or an [ErrInvalid] if a header would not carry it as it is: it is empty, has
-// a byte that is not printable ASCII, or begins or ends with a space.
+// HeaderValue returns the value to send for a text: the text itself, or an [ErrInvalid] if a header
+// would not carry it unchanged, because it is empty, has a byte that is not printable ASCII, or
+// begins or ends with a space.
 func HeaderValue(text string) (string, error) {
 	unprintable := func(r rune) bool { return r < ' ' || r > '~' }
 	if text == "" || strings.ContainsFunc(text, unprintable) || strings.TrimSpace(text) != text {

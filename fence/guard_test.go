@@ -1,6 +1,7 @@
 package fence_test
 
-// What Guard admits: the rule, against a model of it, by many goroutines, over stores that fail or are shared.
+// These tests attack the admissions of a Guard: the rule, against a model of it, by many
+// goroutines, over stores that fail or are shared.
 
 import (
 	"context"
@@ -22,7 +23,7 @@ func shared(token int64) fence.Claim {
 	return fence.Claim{Resource: "/locks/a", Shared: true, Token: token}
 }
 
-// stale says whether err refuses a claim as stale, and fails the test if it is another error.
+// stale reports whether err rejects a claim as stale, and fails the test if it is another error.
 func stale(t testing.TB, err error) bool {
 	t.Helper()
 	if err != nil {
@@ -31,13 +32,13 @@ func stale(t testing.TB, err error) bool {
 	return err != nil
 }
 
-// A token is compared with those that its hold cannot stand beside, and no others.
+// A token is compared only with the tokens of holds that exclude its own.
 func TestGuard_ComparesByMode(t *testing.T) {
 	for name, row := range map[string]struct {
 		before []fence.Claim
 		claim  fence.Claim
 		known  bool
-		seen   int64 // by which it is refused, 0 if it is admitted
+		seen   int64 // the token by which it is rejected, 0 if it is admitted
 	}{
 		"the first":                               {nil, exclusive(17), false, 0},
 		"the first, shared":                       {nil, shared(17), false, 0},
@@ -85,7 +86,7 @@ func TestGuard_NoToken_IsInvalid(t *testing.T) {
 	}
 }
 
-// model keeps all that was admitted, and judges by the definition.
+// model keeps all admitted claims, and judges by the definition.
 type model []fence.Claim
 
 func (m *model) stale(c fence.Claim) bool {
@@ -98,8 +99,9 @@ func (m *model) stale(c fence.Claim) bool {
 	return false
 }
 
-// Whatever comes in whatever order, a claim is refused if and only if one was admitted whose hold came later and was not
-// beside its own. What does not fit into the memory is refused, and changes nothing.
+// In any order of claims, a claim is rejected if and only if a claim was admitted whose hold was
+// granted later and excludes its own. A claim that does not fit into the memory is rejected, and
+// changes nothing.
 func FuzzGuard(f *testing.F) {
 	f.Add([]byte{17, 23, 16, 145, 151, 144, 200})
 	for seed := range uint64(50) {
@@ -125,7 +127,7 @@ func FuzzGuard(f *testing.F) {
 	})
 }
 
-// yielding lets others run between what a Guard loads and what it swaps.
+// yielding lets other goroutines run between the Load and the Swap of a Guard.
 type yielding struct{ fence.Store }
 
 func (y yielding) Load(ctx context.Context, resource string) (fence.Marks, error) {
@@ -134,7 +136,8 @@ func (y yielding) Load(ctx context.Context, resource string) (fence.Marks, error
 	return m, err
 }
 
-// What was admitted is compared with all that is admitted afterwards, by many goroutines and by two Guards over one store.
+// Admitted claims are compared with all that are admitted afterwards, by many goroutines and by two
+// Guards over one store.
 func TestGuard_ManyGoroutines_NoStaleOneIsAdmitted(t *testing.T) {
 	for round := range uint64(20) {
 		crowd(t, round)
@@ -194,7 +197,7 @@ func crowd(t *testing.T, round uint64) {
 	require.Equal(t, want, marks, "a mark was lowered")
 }
 
-// between runs a function once, after the next Load has answered.
+// between runs a function once, after the next Load has returned.
 type between struct {
 	fence.Store
 	do func()
@@ -209,7 +212,8 @@ func (b *between) Load(ctx context.Context, resource string) (fence.Marks, error
 	return m, err
 }
 
-// A claim that read the marks before another raised them writes nothing back, and is judged by what is there.
+// A claim that read the marks before another raised them writes nothing back, and is judged by the
+// present marks.
 func TestGuard_AnotherIsFaster_NoMarkIsLowered(t *testing.T) {
 	memory := fence.NewMemory(1)
 	for _, row := range []struct {
@@ -234,7 +238,8 @@ func TestGuard_AnotherIsFaster_NoMarkIsLowered(t *testing.T) {
 	}
 }
 
-// In memory, the first claim after a restart says that there was nothing to compare with. Over a store, nothing is forgotten.
+// In memory, the first claim after a restart reports that there was nothing to compare with. Over a
+// store, no mark is lost.
 func TestGuard_Restart_SaysWhatItCannotKnow(t *testing.T) {
 	store := fence.NewMemory(1)
 	_, err := fence.NewGuard(store).Admit(t.Context(), exclusive(23))
@@ -248,7 +253,7 @@ func TestGuard_Restart_SaysWhatItCannotKnow(t *testing.T) {
 	require.True(t, stale(t, err))
 }
 
-// A full memory refuses new resources, and goes on with those that it has. It forgets none.
+// A full memory rejects new resources, and continues with the known ones. It loses no mark.
 func TestMemory_Full_ForgetsNothing(t *testing.T) {
 	g := fence.NewGuard(fence.NewMemory(2))
 	claim := func(resource string, token int64) error {
@@ -281,7 +286,8 @@ func (b broken) Swap(context.Context, string, fence.Marks, fence.Marks) (bool, e
 	return false, b.swap
 }
 
-// Nothing is admitted that is not recorded: not with a store that cannot be asked, and not with one that cannot write.
+// Nothing is admitted without being recorded: neither with a store that cannot be read, nor with
+// one that cannot be written.
 func TestGuard_StoreFails_NothingIsAdmitted(t *testing.T) {
 	down := errors.New("the store is down")
 	for _, store := range []broken{{fence.NewMemory(1), down, nil}, {fence.NewMemory(1), nil, down}} {
@@ -292,7 +298,7 @@ func TestGuard_StoreFails_NothingIsAdmitted(t *testing.T) {
 	}
 }
 
-// A claim that others overtake again and again ends with its context.
+// A claim that other claims overtake repeatedly ends with its context.
 func TestGuard_NeverItsTurn_EndsWithTheContext(t *testing.T) {
 	gone := errors.New("the client has gone")
 	ctx, cancel := context.WithCancelCause(t.Context())

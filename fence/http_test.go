@@ -1,6 +1,7 @@
 package fence_test
 
-// The gate, and HTTP around it: what goes out, what is let in, and what a refusal says.
+// These tests attack the gate and its HTTP middleware: sent headers, admitted requests, and the
+// text of a rejection.
 
 import (
 	"context"
@@ -19,7 +20,7 @@ import (
 	"github.com/zklock/zklock/fence"
 )
 
-// parse reads what the tests write: "exclusive 17 /locks/a".
+// parse parses the tests' sequencers: "exclusive 17 /locks/a".
 func parse(text string) (c fence.Claim, err error) {
 	var mode string
 	if _, err = fmt.Sscanf(text, "%s %d %s", &mode, &c.Token, &c.Resource); err != nil {
@@ -40,7 +41,7 @@ func sequencer(ctx context.Context) (string, bool) {
 	return text, ok
 }
 
-// service counts what reaches it, behind a gate.
+// service counts the requests that reach it, behind a gate.
 type service struct {
 	*httptest.Server
 	worked int
@@ -101,7 +102,7 @@ func TestHTTP_LateOnesAreRefused(t *testing.T) {
 	}
 }
 
-// Of two sequencers none is chosen.
+// Two sequencers are rejected: neither is chosen.
 func TestHTTP_TwoSequencers_AreRefused(t *testing.T) {
 	s := serve(t, &fence.Gate{Guard: fence.NewGuard(fence.NewMemory(1)), Parse: parse})
 	r, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/a", nil)
@@ -114,7 +115,7 @@ func TestHTTP_TwoSequencers_AreRefused(t *testing.T) {
 	require.Zero(t, s.worked)
 }
 
-// What the store says goes to nobody; a full memory says that it is full.
+// An error of the store is not shown to clients; a full memory reports that it is full.
 func TestHTTP_NobodyKnows_503(t *testing.T) {
 	down := errors.New("password=secret: no route to host")
 	for says, store := range map[string]fence.Store{
@@ -129,7 +130,8 @@ func TestHTTP_NobodyKnows_503(t *testing.T) {
 	}
 }
 
-// The check runs before a token is recorded, is told whether the guard has a mark that the token would not raise, and decides.
+// The check runs before a token is recorded, receives whether the guard has a mark that the token
+// would not raise, and decides.
 func TestGate_Check(t *testing.T) {
 	var asked []string
 	var answer error
@@ -176,7 +178,7 @@ func TestGate_Check(t *testing.T) {
 	}
 }
 
-// A uploads, B comes and is done, and A's upload ends: its handler asks again before it writes.
+// A uploads, B arrives and finishes, and A's upload ends: its handler asks again before it writes.
 func TestHTTP_LaterHolderDuringAnUpload_HandlerAsksAgain(t *testing.T) {
 	store := fence.NewMemory(1)
 	gate := &fence.Gate{Guard: fence.NewGuard(store), Parse: parse}
@@ -227,7 +229,7 @@ type closing struct {
 
 func (c *closing) Close() error { c.closed = true; return nil }
 
-// What a header does not carry as it is goes out as nothing else.
+// A text that a header does not carry unchanged is not sent at all.
 func TestTransport_NoHeaderCarriesIt_NothingIsSent(t *testing.T) {
 	s := serve(t, &fence.Gate{Guard: fence.NewGuard(fence.NewMemory(1)), Parse: parse})
 	for _, text := range []string{"", " exclusive 17 /locks/a", "exclusive 17 /locks/a ", "exclusive 17\r\n/locks/a", "exclusive 17 /locks/ä", "exclusive 17 /locks/\xff"} {
@@ -244,7 +246,7 @@ func TestTransport_NoHeaderCarriesIt_NothingIsSent(t *testing.T) {
 	require.Zero(t, s.worked)
 }
 
-// A transport of one's own sends the request.
+// A custom transport sends the request.
 func TestTransport_Base(t *testing.T) {
 	var sent []string
 	tr := &fence.Transport{Sequencer: sequencer, Base: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -271,7 +273,8 @@ func (nowhere) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
-// A Transport that is the base of another RoundTripper can get a request without a map for its headers.
+// A Transport that is the base of another RoundTripper can get a request without a map for its
+// headers.
 func TestTransport_RequestWithoutHeaders(t *testing.T) {
 	tr := &fence.Transport{Base: nowhere{}, Sequencer: func(context.Context) (string, bool) { return "x", true }}
 	_, err := tr.RoundTrip((&http.Request{Method: http.MethodGet}).WithContext(t.Context()))

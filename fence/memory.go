@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Memory is a [Store] in memory. It knows nothing of what was before it was made.
+// Memory is a [Store] in memory. It starts without marks.
 type Memory struct {
 	limit int
 	mu    struct {
@@ -16,10 +16,13 @@ type Memory struct {
 	}
 }
 
-// NewMemory returns a Store for as many resources as limit says, some 100 bytes each. The first claim to one more is refused with
-// [ErrFull], and those to the others go on. No mark makes room for another: after that a stale claim would look like a first one.
-// Nor does one mark stand for all that were dropped: it would refuse a hold that has lasted for long, and tokens of two ensembles
-// do not compare. Where resources come without an end, keep the marks beside them, in a Store of yours.
+// NewMemory returns a Store for at most limit resources, some 100 bytes each. The first claim to
+// one more resource is rejected with [ErrFull]; claims to the known resources are still admitted.
+//
+// No mark is evicted for a new one, because a stale claim would then look like a first one. Nor
+// does one mark represent all evicted ones: it would reject a long-lived hold, and tokens of two
+// ensembles do not compare. If the number of resources has no bound, keep the marks beside the
+// resources, in a Store of your own.
 func NewMemory(limit int) *Memory {
 	m := &Memory{limit: limit}
 	m.mu.marks = map[string]Marks{}
@@ -33,7 +36,7 @@ func (m *Memory) Load(_ context.Context, resource string) (Marks, error) {
 	return m.mu.marks[resource], nil
 }
 
-// Swap puts next in the place of had, or returns false if had is not there.
+// Swap replaces had by next, or returns false if the marks are not had.
 func (m *Memory) Swap(_ context.Context, resource string, had, next Marks) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

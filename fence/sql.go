@@ -9,42 +9,44 @@ import (
 	"fmt"
 )
 
-// Dialect is how a database spells what [Table.Raise] sends.
+// Dialect selects the SQL that [Table.Raise] sends.
 type Dialect int
 
-// The dialects.
 const (
 	PostgreSQL Dialect = iota + 1 // of PostgreSQL
 	MySQL                         // of MySQL and MariaDB, with InnoDB; tested on MariaDB
 	SQLite                        // of SQLite
 )
 
-// Table is where a database keeps tokens: one row for each resource, with a token that is not NULL, 0 at first. It may be the table
-// that is written, or one for tokens alone. The names stand in the statements as they are given: they must be constants of the
-// program.
+// Table is a database table with tokens: one row for each resource, with a token that is not NULL
+// and starts at 0. It may be the table that is written, or a table for tokens alone. The names are
+// used in the statements unchanged, so they must be constants of the program.
 type Table struct {
 	Dialect Dialect
 	Name    string // the table
-	Key     string // the column that says which row
+	Key     string // the column that identifies the row
 	Token   string // the column with the token: bigint
 }
 
-// Raise writes the token into the row of the key, unless a larger one is there: then it returns a [StaleError]. It locks the row until
-// the transaction ends. So what else the transaction writes is written before a later holder raises its token, or not at all. Call it
-// first; after an error, roll back.
+// Raise writes the token into the row of the key. If the row has a larger token, Raise returns a
+// [StaleError] instead. It locks the row until the transaction ends, so all other writes of the
+// transaction are done before a later holder raises its token, or not at all. Call it first; after
+// an error, roll back.
 //
-// A row that is missing is a sql.ErrNoRows. Other errors are the database's; under an isolation stricter than READ COMMITTED
-// they include that another transaction was faster. The token was not accepted then.
+// A missing row is a sql.ErrNoRows. Other errors come from the database; under an isolation
+// stricter than READ COMMITTED they include a conflict with a faster transaction. After any of
+// these errors the token was not accepted.
 //
-// MySQL and MariaDB count the rows that a statement changed, unless the connection has CLIENT_FOUND_ROWS: they count none
-// where the token is there already, as where it is stale. Raise looks again then.
+// MySQL and MariaDB count the rows that a statement changed, unless the connection has
+// CLIENT_FOUND_ROWS. They count none if the row already has the token, as if the token were stale,
+// so Raise then reads the row again.
 func (t Table) Raise(ctx context.Context, tx *sql.Tx, key any, token int64) error {
 	arg, lock := "?", " FOR UPDATE"
 	switch t.Dialect {
 	case PostgreSQL:
 		arg = "$"
 	case MySQL:
-	case SQLite: // has one writer at a time, which we are since the UPDATE, and no FOR UPDATE
+	case SQLite: // SQLite has one writer at a time, and since the UPDATE we are it; it has no FOR UPDATE
 		lock = ""
 	default:
 		return fmt.Errorf("fence: %s: no such dialect: %d", t.Name, t.Dialect)
@@ -67,8 +69,9 @@ func (t Table) Raise(ctx context.Context, tx *sql.Tx, key any, token int64) erro
 	if n, err := res.RowsAffected(); err != nil || n > 0 {
 		return err
 	}
-	// Stale, or not changed, or not there. A plain SELECT may show what the row was when the transaction began, and the UPDATE saw
-	// what it is. FOR UPDATE sees what it is, too.
+	// The token is stale, or the row has it already, or the row is missing. A plain SELECT may show
+	// the row as it was when the transaction began, whereas the UPDATE saw the current row. FOR
+	// UPDATE sees the current row, too.
 	var seen sql.NullInt64
 	err = tx.QueryRowContext(ctx, "SELECT "+t.Token+" FROM "+t.Name+" WHERE "+t.Key+" = "+at(1)+lock, key).Scan(&seen)
 	switch {
@@ -80,7 +83,7 @@ func (t Table) Raise(ctx context.Context, tx *sql.Tx, key any, token int64) erro
 		return fmt.Errorf("fence: %s: its %s is NULL, and must be 0 at first", claim.Resource, t.Token)
 	case seen.Int64 > token:
 		return &StaleError{Claim: claim, Seen: seen.Int64}
-	case seen.Int64 < token: // it was inserted since, or a trigger keeps it
+	case seen.Int64 < token: // the row was inserted since, or a trigger keeps the token
 		return fmt.Errorf("fence: %s: its %s is %d and did not change: try again", claim.Resource, t.Token, seen.Int64)
 	}
 	return nil

@@ -1,7 +1,7 @@
 package fence_test
 
-// What Table sends in each dialect, and what it makes of the answers. The databases themselves answer in lab/ (PostgreSQL, MariaDB)
-// and in examples/fencing (SQLite).
+// These tests check the statements of Table in each dialect, and its results for their outcomes.
+// The tests with real databases are in lab/ (PostgreSQL, MariaDB) and in examples/fencing (SQLite).
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/zklock/zklock/fence"
 )
 
-// script is a database that answers as it is told and notes what it was asked.
+// script is a database that replies as scripted and records the statements.
 type script struct {
 	changed int64        // rows that the UPDATE counts
 	row     driver.Value // the token that the SELECT finds, as int64, nil for NULL

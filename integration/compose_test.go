@@ -20,7 +20,7 @@ import (
 
 const composeFile = "../docker-compose.yml"
 
-// composeTools are the two that the file is written for. Both are tried where both are there.
+// composeTools are the two tools that the file supports. If both are installed, both are tried.
 func composeTools() [][]string {
 	var there [][]string
 	for _, tool := range [][]string{{"docker", "compose"}, {"docker-compose"}} {
@@ -58,7 +58,7 @@ func TestCompose_ComesUpHealthy_HoldsALock_GoesAway(t *testing.T) {
 	}
 }
 
-// useOnce takes a lock with the defaults and gives it back.
+// useOnce takes a lock with the defaults and releases it.
 func useOnce(t *testing.T, servers string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -123,7 +123,7 @@ func (c *composition) run(t *testing.T, args ...string) {
 	require.NoError(t, cmd.Run(), "%s %v:\n%s", strings.Join(c.tool, " "), args, &out)
 }
 
-// containers returns what Docker knows of the project's containers.
+// containers returns the project's containers.
 func (c *composition) containers(t *testing.T) []container.Summary {
 	t.Helper()
 	list, err := c.docker.ContainerList(t.Context(), client.ContainerListOptions{
@@ -134,7 +134,7 @@ func (c *composition) containers(t *testing.T) []container.Summary {
 	return list.Items
 }
 
-// awaitHealthy returns when the file's own health check is content with all three.
+// awaitHealthy returns when the file's own health check passes for all three.
 func (c *composition) awaitHealthy(t *testing.T) {
 	t.Helper()
 	within(t, startLimit, "three healthy containers", func() bool {

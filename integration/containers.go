@@ -1,10 +1,10 @@
 // Package integration runs zklock against ZooKeeper in containers: a single server, and an ensemble
 // whose members are paused, stopped and started again as containers are.
 //
-// It is a module of its own, so that nobody who imports zklock has to download testcontainers and
-// what that needs. The image is ZOOKEEPER_IMAGE, or the official zookeeper:3.9; scripts/zookeeper-image builds
-// one where no registry can be reached. Without Docker or without the image the tests skip and say why, or fail
-// when ZKLOCK_REQUIRE is 1.
+// It is a module of its own, so that an importer of zklock does not download testcontainers and its
+// dependencies. The image is ZOOKEEPER_IMAGE, or the official zookeeper:3.9;
+// scripts/zookeeper-image builds an image where no registry is reachable. Without Docker or the
+// image, the tests skip with the reason, or fail if ZKLOCK_REQUIRE is 1.
 package integration
 
 import (
@@ -36,7 +36,7 @@ const (
 	clientPort = "2181/tcp"
 	startLimit = 60 * time.Second       // until a server serves, on a busy machine
 	stopGrace  = 10 * time.Second       // between SIGTERM and SIGKILL
-	pollEvery  = 20 * time.Millisecond  // how often a condition is looked at while waiting for it
+	pollEvery  = 20 * time.Millisecond  // how often a condition is checked while waiting for it
 	tick       = 500 * time.Millisecond // of every server here
 )
 
@@ -62,9 +62,9 @@ func image() string {
 	return "zookeeper:3.9"
 }
 
-// docker is what the tests know about Docker: a client, or why there is none. Asked once.
+// docker returns a client for Docker, or the reason why Docker is missing. It asks once.
 var docker = sync.OnceValues(func() (client.APIClient, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the pull of the image included
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // includes the pull of the image
 	defer cancel()
 	provider, err := testcontainers.NewDockerProvider()
 	if err != nil {
@@ -112,7 +112,7 @@ type Server struct {
 	container *testcontainers.DockerContainer
 	docker    client.APIClient
 	mu        sync.Mutex
-	silent    bool // paused or stopped: not worth asking
+	silent    bool // paused or stopped, so it is not asked
 }
 
 // StartSingle returns a single server that serves, and is removed with the test.
@@ -123,7 +123,7 @@ func StartSingle(t *testing.T) *Server {
 }
 
 // runServer creates and starts a container with its client port bound to a port of 127.0.0.1 that
-// is ours to choose: Docker would choose another one at each start.
+// we choose: Docker would choose another one at each start.
 func runServer(t *testing.T, env map[string]string, opts ...testcontainers.ContainerCustomizer) *Server {
 	t.Helper()
 	docker := needDocker(t)
@@ -154,7 +154,6 @@ func runServer(t *testing.T, env map[string]string, opts ...testcontainers.Conta
 	return &Server{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), container: c, docker: docker}
 }
 
-// logTail returns the end of a container's log.
 func logTail(c testcontainers.Container) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -170,8 +169,8 @@ func logTail(c testcontainers.Container) string {
 	return string(all[max(0, len(all)-16<<10):])
 }
 
-// serving is the wait strategy: a server is up when srvr answers with a mode. That its port accepts
-// connections, which is what wait.ForListeningPort looks at, comes earlier.
+// serving is the wait strategy: a server is up when it replies to srvr with a mode. Its port
+// accepts connections earlier, so wait.ForListeningPort is not enough.
 type serving struct{}
 
 var _ wait.Strategy = (*serving)(nil)
@@ -216,7 +215,7 @@ func (s *Server) Pause(t *testing.T) {
 	s.setSilent(true)
 }
 
-// Unpause lets a paused container go on. It does not wait for an answer: see Ready.
+// Unpause resumes a paused container. It does not wait for a response: see Ready.
 func (s *Server) Unpause(t *testing.T) {
 	t.Helper()
 	_, err := s.docker.ContainerUnpause(t.Context(), s.container.GetContainerID(), client.ContainerUnpauseOptions{})
@@ -265,15 +264,16 @@ type Ensemble struct {
 
 // StartEnsemble returns an ensemble of three whose members all serve. It is removed with the test.
 //
-// The members know each other by address and not by name: the name of a stopped container is
-// unknown to Docker's name server, which asks the machine's, and an election waits for that answer.
+// The members have each other's addresses instead of names. Docker's name server does not have the
+// name of a stopped container, so it asks the machine's name server, and an election waits for that
+// reply.
 func StartEnsemble(t *testing.T) *Ensemble {
 	t.Helper()
 	docker := needDocker(t)
 	subnet, net := privateNetwork(t, docker)
 
 	const members = 3
-	ip := subnet.Addr().Next() // the gateway's
+	ip := subnet.Addr().Next() // the gateway's address
 	var ips []netip.Addr
 	var list []string
 	for id := 1; id <= members; id++ {
@@ -299,12 +299,13 @@ func StartEnsemble(t *testing.T) *Ensemble {
 	return e
 }
 
-// privateNetwork returns a network in which addresses can be given out, and its subnet. Docker allows that
-// only where the subnet was asked for. So Docker picks one that is free, and we ask for that.
+// privateNetwork returns a network in which addresses can be assigned, and its subnet. Docker
+// allows that only if the subnet was requested. So Docker picks a free one, and we then request
+// that one.
 func privateNetwork(t *testing.T, docker client.APIClient) (netip.Prefix, *testcontainers.DockerNetwork) {
 	t.Helper()
 	ctx := t.Context()
-	const tries = 5 // somebody else may take the subnet between our two steps
+	const tries = 5 // another program may take the subnet between our two steps
 	for try := 1; ; try++ {
 		probe, err := tcnetwork.New(ctx)
 		require.NoError(t, err)

@@ -21,14 +21,14 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// The connections that the Docker client keeps for later.
+		// The idle connections of the Docker client.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
 const lockPath = "/locks/job"
 
-// longer than anything here takes; a test that waits so long has failed
+// longer than every step here; a test that waits so long has failed
 const patience = 90 * time.Second
 
 // lease fits the tick of the servers here: the leader pings within two of them.
@@ -48,7 +48,7 @@ func connect(t *testing.T, servers string, timeout time.Duration) *zk.Conn {
 	return conn
 }
 
-// within fails the test when the condition does not come true in time.
+// within fails the test if the condition is not true in time.
 func within(t *testing.T, d time.Duration, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(d); !condition(); time.Sleep(pollEvery) {
@@ -103,12 +103,12 @@ func release(t *testing.T, hold *zklock.Hold) {
 	require.NoError(t, hold.Release(ctx))
 }
 
-// grant is what came of an Acquire on another goroutine.
+// grant is the result of an Acquire on another goroutine.
 type grant struct {
 	hold *zklock.Hold
 	err  error
-	// before is what the earlier hold said of itself when Acquire had just returned. The promise I5
-	// is that it was an error by then: told before the next one holds.
+	// before is the state of the earlier hold when Acquire had just returned. By promise I5 it was
+	// an error by then: its holder is notified before the next grant.
 	before error
 }
 
@@ -131,7 +131,7 @@ func waiter(t *testing.T, s *zklock.Session, ahead *zklock.Hold) <-chan grant {
 	return granted
 }
 
-// next returns the grant, and checks that the hold before it knew it had ended.
+// next returns the grant, and checks that the hold before it had ended.
 func next(t *testing.T, granted <-chan grant) *zklock.Hold {
 	t.Helper()
 	select {
@@ -166,7 +166,7 @@ func notGranted(t *testing.T, granted <-chan grant) {
 	}
 }
 
-// nothingLeft checks at every server that the sessions' nodes and watches have gone.
+// nothingLeft checks on every server that the sessions' nodes and watches are deleted.
 func nothingLeft(t *testing.T, servers []*Server, sessions ...*zklock.Session) {
 	t.Helper()
 	for _, s := range sessions {
@@ -201,7 +201,8 @@ func (e *Ensemble) home(t *testing.T, s *zklock.Session) *Server {
 	return nil
 }
 
-// contend has every session take the lock, several goroutines at once: no two believe at a time, and tokens increase.
+// contend has every session take the lock, several goroutines at once: no two hold at a time, and
+// tokens increase.
 func contend(t *testing.T, sessions []*zklock.Session) {
 	t.Helper()
 	const goroutines, rounds = 3, 5
@@ -291,9 +292,9 @@ func TestMutex_Ensemble_OneAtATime_NothingLeft(t *testing.T) {
 	nothingLeft(t, e.Servers(), sessions...)
 }
 
-// The holder can reach one member only, and that member freezes: nobody will tell the holder
-// anything. It has to find out by its own clock, before the ensemble ends its session and the
-// next in the queue is granted the lock.
+// The holder can reach one member only, and that member freezes: the holder receives no
+// notification. It has to detect the end by its own clock, before the ensemble ends its session and
+// the next in the queue is granted the lock.
 func TestMutex_Ensemble_HoldersOnlyMemberPaused_ToldBeforeTheNextHolds(t *testing.T) {
 	for _, role := range []string{"follower", "leader"} {
 		t.Run(role, func(t *testing.T) {
@@ -320,7 +321,7 @@ func TestMutex_Ensemble_HoldersOnlyMemberPaused_ToldBeforeTheNextHolds(t *testin
 			require.ErrorIs(t, hold.Err(), zklock.ErrLost)
 			told := (<-lost).Sub(start)
 			t.Logf("paused; told after %v, the next granted after %v", told.Round(time.Millisecond), took.Round(time.Millisecond))
-			// next has checked that the hold, asked at that moment, knew. The channel may be a
+			// next has checked the state of the hold at that moment. The channel may be closed a
 			// moment later, on a machine so busy that neither goroutine could run in time.
 			require.Less(t, told, took+time.Second)
 			require.Greater(t, second.Token(), hold.Token())
@@ -338,8 +339,8 @@ func TestMutex_Ensemble_HoldersOnlyMemberPaused_ToldBeforeTheNextHolds(t *testin
 	}
 }
 
-// The holder may use every member, and the one it is attached to freezes: the Session moves
-// to another after two heartbeats without a byte, and the lease has room for that.
+// The holder may use every member, and the one it is attached to freezes: the Session moves to
+// another after two heartbeats without a byte, and the margin of the lease is large enough.
 func TestMutex_Ensemble_MemberPaused_HolderMoves_HoldSurvives(t *testing.T) {
 	t.Parallel()
 	e := StartEnsemble(t)
@@ -370,8 +371,8 @@ func TestMutex_Ensemble_LeaderStoppedAndStarted_HoldSurvives_TokensIncrease(t *t
 	t.Parallel()
 	e := StartEnsemble(t)
 	leader, followers := e.Roles(t)
-	// One on the leader, whose connection is cut; one on a follower, whose connection
-	// is cut too, when it goes looking for a leader.
+	// One holder is on the leader, whose connection is cut; one is on a follower, whose connection
+	// is cut too, when it looks for a leader.
 	holder := session(t, leader.Addr()+","+followers[0].Addr(), 20*time.Second)
 	other := session(t, followers[1].Addr()+","+followers[0].Addr(), 20*time.Second)
 	hold := acquire(t, holder)
@@ -401,7 +402,7 @@ func TestMutex_Ensemble_LeaderStoppedAndStarted_HoldSurvives_TokensIncrease(t *t
 	nothingLeft(t, e.Servers(), holder, other)
 }
 
-// The holder reaches the stopped leader only, and is told; the next is granted the lock.
+// The holder reaches only the stopped leader, and is notified; the next one is granted the lock.
 func TestMutex_Ensemble_HoldersOnlyMemberStopped_ToldBeforeTheNextHolds(t *testing.T) {
 	t.Parallel()
 	e := StartEnsemble(t)

@@ -1,7 +1,7 @@
 package main
 
-// An agent is the lab's end of a client's process: it tells it what to do, hears what it says, and does to it what the
-// experiment wants.
+// An agent is the lab's end of a client's process. It sends commands to the process, reads its
+// lines, and injects the faults of the experiment.
 
 import (
 	"bufio"
@@ -19,7 +19,6 @@ import (
 	"time"
 )
 
-// said is a line of a client's.
 type said struct {
 	At   time.Time
 	Word string
@@ -40,11 +39,10 @@ func parseSaid(line string) (s said, err error) {
 
 func (s said) text() string { return strings.Join(s.Args, " ") }
 
-// entries are what the ledger gets of a line.
 func (s said) entries(who string) []entry {
 	tok := func(i int) (t int64) {
 		if i < len(s.Args) {
-			t, _ = strconv.ParseInt(s.Args[i], 10, 64) // - is none
+			t, _ = strconv.ParseInt(s.Args[i], 10, 64) // - means none
 		}
 		return t
 	}
@@ -75,7 +73,7 @@ func (s said) entries(who string) []entry {
 type agent struct {
 	name    string
 	ledger  *ledger
-	arrive  func(entry) // what is written at the resource
+	arrive  func(entry) // called for what is written at the resource
 	relays  []*relay
 	traffic traffic
 	cmd     *exec.Cmd
@@ -89,10 +87,11 @@ type agent struct {
 		more  chan struct{} // closed when there is more
 		ended error
 	}
-	next int // the first of said that await has not returned or passed
+	next int // the first line that await has not returned or skipped
 }
 
-// startAgent starts a client's process over relays of its own, and waits until it is ready. What it writes goes to arrive.
+// startAgent starts a client's process over relays of its own, and waits until it is ready. arrive
+// is called for each of its writes.
 func startAgent(ctx context.Context, command []string, a arguments, l *ledger, arrive func(entry)) (*agent, error) {
 	ag := &agent{name: a.Options.Client, ledger: l, arrive: arrive}
 	ag.mu.more = make(chan struct{})
@@ -164,17 +163,16 @@ func (ag *agent) read(out io.ReadCloser) {
 	ag.mu.more = make(chan struct{})
 }
 
-// tell gives it a line.
 func (ag *agent) tell(format string, args ...any) error {
 	_, err := fmt.Fprintf(ag.in, format+"\n", args...)
 	return err
 }
 
-// errQuiet is what await returns when nothing of the kind was said in time.
+// errQuiet is the error of await if no such line arrived in time.
 var errQuiet = errors.New("nothing was said")
 
-// await returns the next line with one of the words, and passes over others. It returns errQuiet after d, and then has passed over
-// nothing.
+// await returns the next line with one of the words, and skips all other lines. After d it returns
+// errQuiet, and then has skipped nothing.
 func (ag *agent) await(d time.Duration, words ...string) (said, error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -202,7 +200,7 @@ func (ag *agent) await(d time.Duration, words ...string) (said, error) {
 	}
 }
 
-// heard returns the last line with the word, wherever await is.
+// heard returns the last line with the word, regardless of the position of await.
 func (ag *agent) heard(word string) (said, bool) {
 	ag.mu.Lock()
 	defer ag.mu.Unlock()
@@ -220,27 +218,25 @@ func (ag *agent) note(w what, text string) time.Time {
 	return now
 }
 
-// kill ends the process as a crash does. It returns when.
+// kill ends the process as a crash does, and returns the time.
 func (ag *agent) kill() (time.Time, error) {
-	at := ag.note(killed, "killed") // before it is, so that nobody is granted before the ledger knows
+	at := ag.note(killed, "killed") // before the kill, so that no client is granted before the ledger has the kill
 	err := ag.cmd.Process.Signal(syscall.SIGKILL)
 	ag.reading.Wait()
 	return at, err
 }
 
-// stop stops the process where it is.
+// stop stops the process where it is, with SIGSTOP.
 func (ag *agent) stop() (time.Time, error) {
 	at := ag.note(stop, "stopped")
 	return at, ag.cmd.Process.Signal(syscall.SIGSTOP)
 }
 
-// cont lets it go on.
 func (ag *agent) cont() (time.Time, error) {
 	at := ag.note(cont, "goes on")
 	return at, ag.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// cut cuts it off from the lock's servers.
 func (ag *agent) cut() time.Time {
 	for _, r := range ag.relays {
 		r.cut()
@@ -248,7 +244,6 @@ func (ag *agent) cut() time.Time {
 	return ag.note(fault, "cut off")
 }
 
-// cutServers cuts it off from some of the servers.
 func (ag *agent) cutServers(which ...int) {
 	for _, i := range which {
 		ag.relays[i].cut()
@@ -263,14 +258,15 @@ func (ag *agent) heal() time.Time {
 	return ag.note(fault, "back")
 }
 
-// letPass lets n requests more pass to each server, and none after them; or cuts it off after them.
+// letPass lets n more requests pass to each server. After them it drops all requests, or cuts the
+// process off.
 func (ag *agent) letPass(n int, cut bool) {
 	for _, r := range ag.relays {
 		r.letPass(n, cut)
 	}
 }
 
-// loseAnswers throws away what the servers say to it, until hangUp.
+// loseAnswers drops the servers' responses until hangUp.
 func (ag *agent) loseAnswers() time.Time {
 	for _, r := range ag.relays {
 		r.muted(true)
@@ -278,7 +274,7 @@ func (ag *agent) loseAnswers() time.Time {
 	return ag.note(fault, "answers are lost")
 }
 
-// hangUp ends its connections; new ones work.
+// hangUp closes the connections; new ones work.
 func (ag *agent) hangUp() time.Time {
 	for _, r := range ag.relays {
 		r.muted(false)
@@ -287,13 +283,13 @@ func (ag *agent) hangUp() time.Time {
 	return ag.note(fault, "connections end")
 }
 
-// close ends the process, whatever state it is in, and the relays.
+// close ends the process, in any state, and the relays.
 func (ag *agent) close() error {
 	if ag.in != nil {
 		ag.in.Close()
 	}
 	if ag.cmd != nil && ag.cmd.Process != nil {
-		_ = ag.cmd.Process.Signal(syscall.SIGKILL) // of one that has ended, nothing
+		_ = ag.cmd.Process.Signal(syscall.SIGKILL) // has no effect if it has ended
 	}
 	ag.reading.Wait()
 	for _, r := range ag.relays {

@@ -1,23 +1,33 @@
 package main
 
-// The client's process: one client of one lock, told what to do by lines on standard input, and saying what happens by lines on
-// standard output, each with the time in microseconds since 1970. The Java and the Python client speak the same.
+// The client's process: one client of one lock. It reads commands, one per line, from standard
+// input, and prints events, one per line, each with the time in microseconds since 1970. The Java
+// and the Python client use the same protocol.
 //
-//	acquire MILLIS   → acquired TOKEN | busy | failed TEXT     TOKEN is a number, or - if the system has none
-//	                   and then +SEQUENCER, as with a write, if the hold is Sequenced
-//	acquire MILLIS shared → acquired TOKEN shared | …          the same as a reader
-//	downgrade        → downgrading, then downgraded | failed TEXT     a writer becomes a reader
+//	acquire MILLIS   → acquired TOKEN | busy | failed TEXT
+//	                   TOKEN is a number, or - if the system has none; +SEQUENCER follows, as after
+//	                   a write, if the hold is Sequenced
+//	acquire MILLIS shared → acquired TOKEN shared | …
+//	                   the same as a reader
+//	downgrade        → downgrading, then downgraded | failed TEXT
+//	                   a writer becomes a reader
 //	release          → releasing, then released | unreleased TEXT
-//	write            → write TOKEN looked | refrained          it writes if it believes that it holds
-//	blind            → write TOKEN blind                       it writes and does not look: it has looked before
+//	write            → write TOKEN looked | refrained
+//	                   writes if it believes that it holds
+//	blind            → write TOKEN blind
+//	                   writes without looking: it has looked before
 //	crowd N GAP HOLD → waiting, then for each I of N: grant I TOKEN and left I, and done
-//	                   N clients more of the lock, which ask one after the other, GAP ms apart; each holds for HOLD ms
-//	cycle MILLIS     → cycled COUNT                            it acquires and releases for so long
-//	clock SECONDS    → clocked MICROS                         its wall clock, ahead by so much from now on, but not in the times of
-//	                   what it says; a client of clockClient's only
+//	                   N more clients of the lock, which ask one after the other, GAP ms apart;
+//	                   each holds for HOLD ms
+//	cycle MILLIS     → cycled COUNT
+//	                   acquires and releases for so long
+//	clock SECONDS    → clocked MICROS
+//	                   sets its wall clock ahead by so much from now on, except in the times that it
+//	                   prints; only for a client of clockClient
 //	quit             → (the process ends)
 //
-// At any time: lost TEXT, when the client learns that it holds no more. The first line is ready.
+// It prints lost TEXT at any time, when it is notified that its hold has ended. The first line is
+// ready.
 
 import (
 	"bufio"
@@ -33,7 +43,6 @@ import (
 	"time"
 )
 
-// arguments are those of a client's process.
 type arguments struct {
 	System  string
 	Servers []string
@@ -41,14 +50,13 @@ type arguments struct {
 	Options Options
 }
 
-// words spells them, as every client takes them.
+// words returns the arguments as every client takes them.
 func (a arguments) words() []string {
 	return []string{"-system", a.System, "-servers", strings.Join(a.Servers, ","), "-lock", a.Lock, "-name", a.Options.Client,
 		"-ttl", fmt.Sprint(a.Options.TTL.Milliseconds()), "-size", fmt.Sprint(a.Options.Size),
 		"-tick", fmt.Sprint(a.Options.Tick.Milliseconds())}
 }
 
-// clientMain is the process.
 func clientMain(words []string) error {
 	var a arguments
 	flags := flag.NewFlagSet("lab client", flag.ContinueOnError)
@@ -71,17 +79,16 @@ func clientMain(words []string) error {
 	return c.run(os.Stdin)
 }
 
-// clientProcess is what runs in it.
 type clientProcess struct {
 	sys  *System
 	args arguments
 
 	mu struct {
-		sync.Mutex // held across the writing of a line: a line's time is that of its place
+		sync.Mutex // held across the writing of a line, so that lines are in the order of their times
 		hold       Hold
 		token      string
 		believes   bool
-		ahead      time.Duration // its clock
+		ahead      time.Duration // how far its clock is ahead
 	}
 	out io.Writer
 }
@@ -116,7 +123,7 @@ func (c *clientProcess) run(in io.Reader) error {
 		defer close(told)
 		for lines.Scan() {
 			if seconds, ok := strings.CutPrefix(lines.Text(), "clock "); ok {
-				c.clock(seconds) // at once, also while it waits
+				c.clock(seconds) // at once, even while it waits
 				continue
 			}
 			told <- lines.Text()
@@ -152,7 +159,7 @@ func (c *clientProcess) run(in io.Reader) error {
 	return lines.Err()
 }
 
-// clock sets this process's clock, and nothing that it says.
+// clock sets this process's clock, but not the times that it prints.
 func (c *clientProcess) clock(seconds string) {
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil || setClock == nil {
@@ -199,7 +206,8 @@ func (c *clientProcess) acquire(lock Lock, d time.Duration, shared bool) {
 	c.listens(h)
 }
 
-// downgrade believes in a reader's hold from its beginning: others may read before it ends.
+// downgrade counts the reader's hold from its beginning, because other readers may hold before it
+// ends.
 func (c *clientProcess) downgrade() {
 	c.mu.Lock()
 	writer := c.mu.hold
@@ -231,8 +239,8 @@ func (c *clientProcess) listens(h Hold) {
 	}
 }
 
-// listen says when a hold is none any more: at once if the system tells, and otherwise, where a look at the hold tells, as a user
-// who looks every few milliseconds would find it.
+// listen prints that a hold has ended: at once if the system notifies the client, and otherwise
+// when a look at the hold shows it, as for a user that looks every few milliseconds.
 func (c *clientProcess) listen(h Hold) {
 	var tick <-chan time.Time
 	if h.Lost() == nil {
@@ -280,7 +288,7 @@ func (c *clientProcess) release() {
 	c.say("released")
 }
 
-// write looks, and writes if it believes.
+// write looks at the hold, and writes if it is still believed.
 func (c *clientProcess) write() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,13 +305,13 @@ func (c *clientProcess) write() {
 	c.sayLocked("write %s looked", c.mu.token)
 }
 
-// look says why a hold is none any more, as far as the client knows.
+// look returns the reason why a hold has ended, as far as the client can detect it.
 func look(h Hold) error {
 	if l, ok := h.(Looker); ok {
 		return l.Look()
 	}
 	select {
-	case <-h.Lost(): // nil for a system that never tells
+	case <-h.Lost(): // nil for a system without notification
 		return errors.New("lost")
 	default:
 		return nil
@@ -345,8 +353,8 @@ func (c *clientProcess) crowd(n int, gap, hold time.Duration) {
 }
 
 func (c *clientProcess) cycle(lock Lock, d time.Duration) {
-	// Some wait for long for no reason: Consul's api.Lock takes a lock that another got, and has released at once, for one in its
-	// lock-delay, and asks again 5 s later.
+	// Some systems wait long for no reason. If another client gets the lock and releases it at
+	// once, Consul's api.Lock takes the lock to be in its lock-delay, and tries again 5 s later.
 	ctx, cancel := context.WithTimeout(context.Background(), d+30*time.Second)
 	defer cancel()
 	count := 0

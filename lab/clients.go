@@ -1,6 +1,6 @@
 package main
 
-// What several systems' files share, so that each shows its own recipe only.
+// Code that several systems share, so that each of their files shows only its own recipe.
 
 import (
 	"context"
@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// pollEvery is how long a client waits that asks again and again.
+// pollEvery is the pause of a client that polls.
 const pollEvery = 50 * time.Millisecond
 
-// poll calls try until it says true. When ctx ends it returns errBusy if somebody held at the last answer. An error of try ends it.
+// poll calls try until it returns true. If ctx ends, poll returns errBusy if the last response was
+// that another client holds. An error of try ends poll.
 func poll(ctx context.Context, try func(context.Context) (bool, error)) error {
 	for busy := false; ; busy = true {
 		ok, err := try(ctx)
@@ -21,7 +22,7 @@ func poll(ctx context.Context, try func(context.Context) (bool, error)) error {
 		case ok && err == nil:
 			return nil
 		case err != nil && busy && ctx.Err() != nil:
-			return errBusy // the answer before this one was that somebody holds
+			return errBusy // the response before this one was that another client holds
 		case err != nil:
 			return err
 		}
@@ -38,7 +39,7 @@ func library(module string) string {
 	return path.Base(regexp.MustCompile(`/v\d+$`).ReplaceAllString(module, "")) + " " + libraryVersion(module)
 }
 
-// libraryVersion returns a module's version in this build. A build without modules does not know.
+// libraryVersion returns a module's version in this build, if the build has modules.
 func libraryVersion(module string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {

@@ -4,5 +4,6 @@ package main
 
 import "time"
 
-// A client of a jumping clock's is built with the tag, on a standard library that has this function (see clockClient).
+// A client with a jumping clock is built with this tag, on a standard library that has this
+// function (see clockClient).
 func init() { setClock = time.LabSetClock }

@@ -1,7 +1,7 @@
 package main
 
-// Clocks that jump. For servers written in C: a small library that is preloaded. Programs in Go ask the kernel themselves, and for
-// them it does nothing. For clients in Go: a standard library with an offset in it.
+// Clocks that jump. Servers in C get a small preloaded library. It has no effect on programs in Go,
+// which ask the kernel directly. Clients in Go get a standard library with an offset.
 
 import (
 	"cmp"
@@ -28,7 +28,8 @@ type clocks struct {
 	files   []string
 }
 
-// newClocks compiles the library in dir, and makes n clocks that are right so far. Their env is a Plan's Env.
+// newClocks compiles the library in dir, and creates n clocks that are correct so far. Their env is
+// for a Plan's Env.
 func newClocks(ctx context.Context, dir string, n int) (*clocks, error) {
 	cc, err := program("cc", "gcc libc6-dev")
 	if err != nil {
@@ -56,10 +57,11 @@ func (c *clocks) env(i int) []string {
 	return []string{"LD_PRELOAD=" + c.library, "LAB_CLOCK=" + c.files[i]}
 }
 
-// jump sets clock i ahead of the true time by d, or behind it if d is negative. It stays so.
+// jump sets clock i ahead of the true time by d, or behind it if d is negative, until the next
+// jump.
 func (c *clocks) jump(i int, d time.Duration) error { return c.set(i, d, 0) }
 
-// set writes in place: the server has the file mapped.
+// set overwrites the file without replacing it, because the server has it mapped.
 func (c *clocks) set(i int, d time.Duration, flag int) error {
 	f, err := os.OpenFile(c.files[i], os.O_WRONLY|flag, 0o644)
 	if err != nil {
@@ -69,11 +71,12 @@ func (c *clocks) set(i int, d time.Duration, flag int) error {
 	return binary.Write(f, binary.NativeEndian, d.Microseconds())
 }
 
-// setClock sets this process's wall clock ahead of the true time, by seconds. It is nil but in a clockClient.
+// setClock sets this process's wall clock ahead of the true time, by seconds. It is nil except in a
+// clockClient.
 var setClock func(seconds int64)
 
-// clockClient builds the lab once more in dir, on a copy of package time whose wall clock can be set, and returns the command of its
-// clients. It needs the lab's source, as `go run .` has it.
+// clockClient builds the lab once more in dir, on a copy of package time whose wall clock can be
+// set, and returns the command of its clients. It needs the lab's source, as `go run .` has it.
 func clockClient(ctx context.Context, dir string) ([]string, error) {
 	tool := cmp.Or(os.Getenv("GO"), "go")
 	root, err := exec.CommandContext(ctx, tool, "env", "GOROOT").Output()

@@ -1,10 +1,10 @@
 package main
 
-// Consul's own lock, api.Lock: a key that a session holds. A session ends some two of its times after it was last renewed, and what it
-// held stays with nobody for the lock-delay.
+// Consul's own lock, api.Lock: a key that a session holds. A session ends after about twice its TTL
+// without a renewal. For the lock-delay after that, no client gets the keys that it held.
 //
-// A lock-delay of 0 cannot be asked of api.Lock, for which it is "as it comes", 15 s. So the session is made here, and is then what
-// api.Lock would have made: one for each acquire, renewed for as long as it is held.
+// api.Lock takes a lock-delay of 0 as the default, 15 s. So this file creates the session itself,
+// as api.Lock would: one for each acquire, renewed as long as it is held.
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type consulLock struct {
 	delay  time.Duration
 }
 
-// consulClient reaches the first of the servers that can be connected to.
+// consulClient connects to the first server that accepts a connection.
 func consulClient(addrs []string) (*consul.Client, error) {
 	config := consul.DefaultConfig()
 	config.Address = addrs[0]
@@ -63,13 +63,13 @@ func (l *consulLock) Acquire(ctx context.Context) (Hold, error) {
 	var a answer
 	select {
 	case a = <-got:
-	case <-ctx.Done(): // it may look for 15 s more; what it takes then goes with the session
+	case <-ctx.Done(): // it may look for 15 s more; what it takes then ends with the session
 		close(end)
 		return nil, errBusy
 	}
 	h := &consulHold{lock: lock, end: end, lost: a.lost}
 	if a.err == nil && a.lost == nil {
-		a.err = errBusy // it was told to stop
+		a.err = errBusy // it was asked to stop
 	}
 	if a.err == nil {
 		h.index, a.err = l.index(ctx, session)
@@ -88,7 +88,7 @@ func (l *consulLock) session(ctx context.Context) (string, error) {
 	return made.ID, err
 }
 
-// index is the LockIndex of Consul's sequencer: it counts who got the key.
+// index returns the LockIndex of Consul's sequencer, which counts the holders of the key.
 func (l *consulLock) index(ctx context.Context, session string) (int64, error) {
 	pair, _, err := l.client.KV().Get(l.key, (&consul.QueryOptions{}).WithContext(ctx))
 	switch {
@@ -100,7 +100,7 @@ func (l *consulLock) index(ctx context.Context, session string) (int64, error) {
 	return int64(pair.LockIndex), nil
 }
 
-// Close leaves the session to its end.
+// Close does not destroy the session, which expires.
 func (l *consulLock) Close() error { return nil }
 
 type consulHold struct {
@@ -125,7 +125,7 @@ func (h *consulHold) Release(ctx context.Context) error {
 	}
 }
 
-// withDelay are the experiments in which a lock-delay makes a difference, or might.
+// withDelay lists the experiments in which a lock-delay makes or might make a difference.
 var withDelay = []string{"crash", "cut", "blink", "stop", "delay", "flight", "restart", "server-crash", "server-stop", "late", "late-step", "stranger"}
 
 func init() {

@@ -1,6 +1,7 @@
 package main
 
-// A row that a transaction selects FOR UPDATE: the client that has selected it holds until the transaction ends.
+// A row that a transaction selects FOR UPDATE: the client that selected it holds until the
+// transaction ends.
 
 func init() {
 	postgresTables = append(postgresTables, `CREATE TABLE lock_select (name text PRIMARY KEY, unindexed text NOT NULL)`)

@@ -1,7 +1,7 @@
 package main
 
-// A row with a unique key in PostgreSQL: who inserts it holds, who deletes it releases. Without an expiry the row of a holder that
-// crashed stays; with one, the row of a holder that is slow goes.
+// A row with a unique key in PostgreSQL: inserting it acquires, deleting it releases. Without an
+// expiry, the row of a crashed holder remains. With an expiry, the row of a slow holder is deleted.
 
 import (
 	"context"
@@ -15,7 +15,8 @@ func init() {
 		`CREATE TABLE lock_row_expiry (name text PRIMARY KEY, owner text NOT NULL, expires timestamptz NOT NULL)`)
 }
 
-// rowSQL is a recipe: $1 is the name, $2 the owner, $3 the lock's time in seconds. One row touched means yes.
+// rowSQL is a recipe: $1 is the name, $2 the owner, $3 the lock's time in seconds. One affected row
+// means success.
 type rowSQL struct{ take, free, left string }
 
 var (
@@ -36,7 +37,7 @@ type rowLock struct {
 	db    *sql.DB
 	sql   rowSQL
 	name  string
-	owner string // the client's name: the row tells who holds
+	owner string // the client's name: the row shows the holder
 	args  []any  // of take, after name and owner
 }
 
@@ -50,7 +51,6 @@ func (l *rowLock) Acquire(ctx context.Context) (Hold, error) {
 	return rowHold{l}, nil
 }
 
-// touched says whether a statement touched a row.
 func touched(r sql.Result, err error) (bool, error) {
 	if err != nil {
 		return false, err
@@ -103,7 +103,7 @@ func init() {
 	row("postgres-row-expiry", "PostgreSQL, a row with an expiry", "One holder while its time lasts. The holder must be done by then: nobody tells it.", rowWithExpiry, true)
 }
 
-// countRows returns a Left that asks one question about the lock's name.
+// countRows returns a Left that runs one query for the lock's name.
 func countRows(open func(addr string) (*sql.DB, error), question string) func(context.Context, []string, string) (int, error) {
 	return func(ctx context.Context, addrs []string, lock string) (n int, err error) {
 		db, err := open(addrs[0])

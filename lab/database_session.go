@@ -1,8 +1,8 @@
 package main
 
-// What locks share that end with the connection; their recipes stand in database_advisory.go and database_for_update.go. The server
-// lets waiters in by itself, and no time ends them: a holder that is cut off holds for as long as its connection looks alive to the
-// server.
+// The common part of locks that end with the connection. Their recipes are in database_advisory.go
+// and database_for_update.go. The server admits waiters by itself, and no timeout ends them: a
+// holder that is cut off holds as long as its connection looks alive to the server.
 
 import (
 	"context"
@@ -13,15 +13,16 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// sessionSQL is a recipe: look, row, begin, take and commit for a lock that is a transaction, take and free for one that is not. All but
-// begin and commit get the lock's name; look, take and free answer 1 for yes.
+// sessionSQL is a recipe. A lock that is a transaction has look, row, begin, take and commit; any
+// other lock has take and free. All but begin and commit get the lock's name. look, take and free
+// return 1 for success.
 type sessionSQL struct {
 	open           func(addr string) (*sql.DB, error)
-	look, row      string // run once, before the first take: whether there is what take selects, and what makes it
+	look, row      string // run once, before the first take: look checks for the row that take selects, and row creates it
 	begin          string
 	take           string
 	free, commit   string
-	share, unshare string // take and free of a reader; "" where there are none
+	share, unshare string // take and free of a reader; "" if there are no readers
 	left           string // for System.Left
 	client         string // the module
 }
@@ -30,7 +31,7 @@ type sessionLock struct {
 	db   *sql.DB
 	sql  sessionSQL
 	name string
-	made bool      // the row is there
+	made bool      // the row exists
 	held *sql.Conn // of the last hold
 }
 
@@ -42,7 +43,8 @@ func (l *sessionLock) AcquireShared(ctx context.Context) (Hold, error) {
 	return l.acquire(ctx, l.sql.share, l.sql.unshare)
 }
 
-// acquire keeps a connection of its own for the hold. If ctx ends while it waits, the connection goes, and with it the wait.
+// acquire uses a separate connection for the hold. If ctx ends while it waits, it closes the
+// connection, which ends the wait.
 func (l *sessionLock) acquire(ctx context.Context, take, free string) (Hold, error) {
 	if err := l.makeRow(ctx); err != nil {
 		return nil, err
@@ -59,7 +61,8 @@ func (l *sessionLock) acquire(ctx context.Context, take, free string) (Hold, err
 	return &sessionHold{sessionLock: l, conn: conn, free: free}, nil
 }
 
-// makeRow looks first: in MariaDB an INSERT of a row that is there waits for the transaction that has it locked.
+// makeRow looks first: in MariaDB an INSERT of an existing row waits for the transaction that has
+// locked it.
 func (l *sessionLock) makeRow(ctx context.Context) error {
 	if l.made || l.sql.row == "" {
 		return nil
@@ -69,7 +72,7 @@ func (l *sessionLock) makeRow(ctx context.Context) error {
 	}
 	_, err := l.db.ExecContext(ctx, l.sql.row, l.name)
 	if err != nil && ctx.Err() != nil {
-		return errBusy // another was faster, and holds
+		return errBusy // another client was faster, and holds
 	}
 	l.made = err == nil
 	return err
@@ -92,26 +95,26 @@ func (l *sessionLock) take(ctx context.Context, conn *sql.Conn, take string) err
 		case err == nil:
 			return errors.New("the server says no")
 		case ctx.Err() != nil:
-			return errBusy // it answered just now, and then had us wait
+			return errBusy // it responded just now, and then had us wait
 		case !lockWaitTimeout(err):
 			return err
 		}
 	}
 }
 
-// lockWaitTimeout says whether MariaDB had us wait for 50 s and gave up. The transaction goes on.
+// lockWaitTimeout reports whether MariaDB has ended the wait after 50 s. The transaction continues.
 func lockWaitTimeout(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && e.Number == 1205
 }
 
-// discard closes a connection, which would otherwise go back to the pool with what it holds.
+// discard closes a connection, so that it does not return to the pool with its locks.
 func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = conn.Close()
 }
 
-// Close ends the connection of a hold too, and with it the hold.
+// Close also closes the connection of a hold, which ends the hold.
 func (l *sessionLock) Close() error {
 	if l.held != nil {
 		discard(l.held)
@@ -123,11 +126,11 @@ type sessionHold struct {
 	*sessionLock
 	conn   *sql.Conn
 	free   string
-	shares bool // a reader's hold goes on over conn
+	shares bool // a reader's hold continues on conn
 }
 
 func (*sessionHold) Token() (int64, bool)  { return 0, false }
-func (*sessionHold) Lost() <-chan struct{} { return nil } // a connection that ended is noticed at the next statement
+func (*sessionHold) Lost() <-chan struct{} { return nil } // a closed connection is noticed at the next statement
 
 func (h *sessionHold) Share(ctx context.Context) (Hold, error) {
 	if err := h.take(ctx, h.conn, h.sql.share); err != nil {
@@ -159,7 +162,6 @@ func (h *sessionHold) Release(ctx context.Context) error {
 	return h.conn.Close()
 }
 
-// registerSession adds a system whose recipe is s.
 func registerSession(name, title, promises string, kind *ServerKind, s sessionSQL) {
 	sys := System{
 		Name: name, Title: title, Client: "written here, on " + library(s.client), Promises: promises,

@@ -1,7 +1,8 @@
 package main
 
-// A version column in PostgreSQL, the optimistic way: read the row, and write it if its version is still what was read. The version
-// is a token: a write elsewhere that checks it is safe from a holder whose time is over.
+// A version column in PostgreSQL, the optimistic way: read the row, and write it if its version is
+// still the same. The version is a token: a resource elsewhere that checks it rejects a late
+// holder.
 
 import (
 	"context"
@@ -37,7 +38,7 @@ func (l *versionLock) Acquire(ctx context.Context) (Hold, error) {
 		err := l.db.QueryRowContext(ctx, versionRead, l.name).Scan(&version, &free)
 		if errors.Is(err, sql.ErrNoRows) {
 			free = true
-			_, err = l.db.ExecContext(ctx, versionRow, l.name) // version is 0 then; if it is not any more, the write says so
+			_, err = l.db.ExecContext(ctx, versionRow, l.name) // version is 0 then; if it has changed, the write fails
 		}
 		if err != nil || !free {
 			return false, err

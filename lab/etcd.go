@@ -1,6 +1,7 @@
 package main
 
-// etcd's own lock: concurrency.Mutex. A key under a lease for each who wants it; the oldest holds, and each waits for those before it.
+// etcd's own lock: concurrency.Mutex. Each client has a key under a lease. The oldest key holds,
+// and each client waits for all older keys.
 
 import (
 	"context"
@@ -27,14 +28,14 @@ func openEtcd(_ context.Context, addrs []string, lock string, o Options) (Lock, 
 	return &etcdLock{client: client, name: lock, ttl: max(1, int(o.TTL.Seconds()))}, nil
 }
 
-// Acquire opens a session at the first time, and when the last one is over.
+// Acquire opens a session the first time, and again when the last one has ended.
 func (l *etcdLock) Acquire(ctx context.Context) (Hold, error) {
 	if err := l.open(ctx); err != nil {
 		return nil, err
 	}
 	m := concurrency.NewMutex(l.session, l.name)
 	if err := m.Lock(ctx); err != nil {
-		if ctx.Err() != nil && m.Key() == "\x00" { // it had waited for another, and has deleted its own key
+		if ctx.Err() != nil && m.Key() == "\x00" { // it waited for another client, and has deleted its own key
 			return nil, errBusy
 		}
 		return nil, err
@@ -59,7 +60,7 @@ func (l *etcdLock) open(ctx context.Context) error {
 	return err
 }
 
-// Close leaves the lease to its end: the server frees the lock then.
+// Close does not revoke the lease. The server frees the lock when the lease expires.
 func (l *etcdLock) Close() error { return l.client.Close() }
 
 type etcdHold struct {
@@ -67,7 +68,8 @@ type etcdHold struct {
 	session *concurrency.Session
 }
 
-// Token is the revision at which the key was created. The oldest key holds, so it grows with each grant.
+// Token is the revision that created the key. The oldest key holds, so it grows with each
+// grant.
 func (h *etcdHold) Token() (int64, bool) {
 	cmp := pb.Compare(h.IsOwner())
 	return cmp.GetCreateRevision(), true
@@ -75,7 +77,7 @@ func (h *etcdHold) Token() (int64, bool) {
 
 func (h *etcdHold) Lost() <-chan struct{} { return h.session.Done() }
 
-// Release deletes the key. It does not say whether the key was there.
+// Release deletes the key. It does not report whether the key existed.
 func (h *etcdHold) Release(ctx context.Context) error { return h.Unlock(ctx) }
 
 func init() {

@@ -1,6 +1,7 @@
 package main
 
-// etcd's recipe of a lock for readers and writers: experimental/recipes.RWMutex. Its calls take no context, and it has no token.
+// etcd's recipe of a lock for readers and writers: experimental/recipes.RWMutex. Its calls take no
+// context, and it has no token.
 
 import (
 	"context"
@@ -30,7 +31,7 @@ func (l etcdReaders) take(ctx context.Context, lock, unlock func(*recipe.RWMutex
 	case err := <-got:
 		return &etcdReadersHold{func() error { return unlock(m) }, l.session}, err
 	case <-ctx.Done():
-		return nil, errBusy // it waits on: it cannot be told not to
+		return nil, errBusy // it still waits: it cannot be canceled
 	}
 }
 

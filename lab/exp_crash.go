@@ -24,7 +24,7 @@ func init() {
 		Says: "A, which has held before, asks for the free lock, and its process is killed when it has sent 0, 1, … 6 requests of it, in a trial each; what it sends then does not arrive. B asks 100 ms later. How long until B has the lock?",
 		Steps: func(t *trial) {
 			a := t.client("A")
-			a.acquire() // its connections are there
+			a.acquire() // its connections exist
 			a.release()
 			a.agent.letPass(t.number, false)
 			a.asks(t.limit())

@@ -75,8 +75,8 @@ func init() {
 	})
 }
 
-// atSlowTicks is the same at ZooKeeper's usual tick, with a session of four ticks in place of six: a server that is cut off serves its
-// clients for about five.
+// atSlowTicks is the same experiment at ZooKeeper's usual tick, with a session of four ticks
+// instead of six: a server that is cut off serves its clients for about five.
 func atSlowTicks(e Experiment) Experiment {
 	e.Name += "-2s"
 	e.Title += ", at ticks of 2 s"
@@ -94,7 +94,7 @@ func (t *trial) writesLate(a *player, cut, granted time.Time) {
 	a.wrote()
 }
 
-// toldAfter notes when A was told, and how long before B was granted, if it was.
+// toldAfter notes when A was notified of the loss, and how long before B's grant, if B was granted.
 func (t *trial) toldAfter(a *player, cut, granted time.Time, given bool) {
 	if lost, told := a.told(t.ttl + 2*time.Second); told {
 		t.took("told", lost.Sub(cut))
@@ -107,7 +107,7 @@ func (t *trial) toldAfter(a *player, cut, granted time.Time, given bool) {
 var cutColumns = []column{{"granted", "B has it after", seconds}, {"told", "A is told after", seconds}, {"ahead", "that is before B is granted by", lasted},
 	{"doubles", "two held at once", inCases}, {"both", "for", lasted}, {"unfenced", "stale writes taken", total}, {"fenced", "with a fence", total}}
 
-// cutCell says who believed what, in a word.
+// cutCell summarizes which clients believed that they held.
 func cutCell(r *Result) string {
 	switch n := r.in("doubles"); {
 	case n > 0 && r.in("told") == 0:

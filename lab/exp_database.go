@@ -1,6 +1,7 @@
 package main
 
-// What SELECT … FOR UPDATE locks beside what it was asked for, and what it does not lock.
+// The rows that SELECT … FOR UPDATE locks in addition to its own, and the rows that it does not
+// lock.
 
 import (
 	"context"
@@ -87,8 +88,8 @@ func transaction(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 	return conn, nil
 }
 
-// missingRow has two transactions select a row that is missing for update, and then both insert it and commit. It returns how many
-// passed the select, and how the inserts failed that did.
+// missingRow has two transactions select a missing row for update, insert it and commit. It returns
+// how many selects succeeded, and the errors of the inserts that failed.
 func missingRow(ctx context.Context, db *sql.DB, s sessionSQL, name string) (in int, failed []error, err error) {
 	var both []*sql.Conn
 	for range 2 {
@@ -122,13 +123,14 @@ func missingRow(ctx context.Context, db *sql.DB, s sessionSQL, name string) (in 
 	return in, failed, nil
 }
 
-// isDeadlock says whether MariaDB has ended a transaction because two wait for each other.
+// isDeadlock reports whether MariaDB has ended a transaction because two wait for each other.
 func isDeadlock(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && e.Number == 1213
 }
 
-// otherRow has one transaction select a row for update, by a column, and says whether another has to wait for another row.
+// otherRow has one transaction select a row for update, by a column, and reports whether another
+// transaction has to wait for another row.
 func otherRow(ctx context.Context, db *sql.DB, column string) (waits bool, err error) {
 	for _, name := range []string{"one", "two"} {
 		if _, err := db.ExecContext(ctx, fmt.Sprintf("DELETE FROM lock_select WHERE name = '%s'", name)); err != nil {
@@ -153,7 +155,7 @@ func otherRow(ctx context.Context, db *sql.DB, column string) (waits bool, err e
 	return waits, nil
 }
 
-// wouldWait says whether NOWAIT found the row locked.
+// wouldWait reports whether NOWAIT found the row locked.
 func wouldWait(err error) bool {
 	var e interface{ SQLState() string } // PostgreSQL's
 	return lockWaitTimeout(err) || errors.As(err, &e) && e.SQLState() == "55P03"

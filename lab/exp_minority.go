@@ -34,12 +34,12 @@ func init() {
 			cut := t.zero(time.Now())
 			t.ledger.say(entry{At: cut, What: fault})
 			t.must(c.Isolate(i))
-			at, given := b.granted(2 * t.limit()) // an election may come first, and sessions begin anew at the new leader
+			at, given := b.granted(2 * t.limit()) // an election may come first, and sessions begin again at the new leader
 			if given {
 				t.writesLate(a, cut, at)
 			}
-			// A ZooKeeper server alone has noticed by then: it serves for syncLimit (5) ticks after it last heard of the others,
-			// a deposed leader for one more.
+			// By now an isolated ZooKeeper server has noticed: it serves for syncLimit (5) ticks
+			// after the last message from another server, and a deposed leader for one more.
 			a.told(time.Until(cut.Add(7 * t.tick)))
 			t.must(c.Heal())
 			t.toldAfter(a, cut, at, given)

@@ -92,7 +92,7 @@ func init() {
 			broke, err := t.sys.Break(ctx, t.cluster.Addrs(), t.lock)
 			t.must(err)
 			t.was("broken", broke)
-			at, ok := b.granted(t.ttl / 3) // and not because A's time is over
+			at, ok := b.granted(t.ttl / 3) // and not because A's time has expired
 			if ok {
 				t.took("granted", at.Sub(began))
 			}
@@ -156,9 +156,9 @@ func init() {
 	})
 }
 
-// third notes whether a release that came late has let the third in beside the second.
+// third notes whether a late release has admitted the third client while the second one holds.
 func (t *trial) third(second, third *player) {
-	// Well under the lock's time, so that what is given away is by the release and not by an expiry.
+	// Well below the lock's time, so that a grant results from the release and not from an expiry.
 	_, broken := third.granted(t.ttl / 3)
 	t.was("broken", broken)
 	if broken {
@@ -167,7 +167,7 @@ func (t *trial) third(second, third *player) {
 	second.release()
 }
 
-// either returns who of two is granted first, and who is not.
+// either returns the one of two clients that is granted first, and the other one.
 func either(b, c *player, d time.Duration) (second, third *player, at time.Time, ok bool) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		if at, ok = b.granted(20 * time.Millisecond); ok {

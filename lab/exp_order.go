@@ -9,7 +9,7 @@ import (
 
 const (
 	inLine     = 20
-	longEnough = 30 * time.Second // the lock's time where nobody fails: it must not run out while many wait
+	longEnough = 30 * time.Second // the lock's time if no client fails: it must not expire while many wait
 )
 
 func init() {
@@ -30,7 +30,7 @@ func init() {
 				t.failf("a waiter: %s", s.text())
 			case err == nil:
 				t.took("took", s.At.Sub(began))
-			case !errors.Is(err, errQuiet): // if it is, somebody was passed over
+			case !errors.Is(err, errQuiet): // errQuiet means that a client was skipped
 				t.must(err)
 			}
 			var order []int

@@ -15,7 +15,7 @@ func init() {
 	}
 	isRedis := func(s *System) bool { return strings.HasPrefix(s.Server.Name, "redis") }
 	restart := func(t *trial) {
-		if t.sys.Expires && !t.sys.Renews { // a database that starts beside others takes some seconds
+		if t.sys.Expires && !t.sys.Renews { // a database that starts together with others takes some seconds
 			t.ttl *= 4
 		}
 		meanwhile(t, func(_, _ *player) {
@@ -159,8 +159,9 @@ func init() {
 	}
 }
 
-// meanwhile has A hold and B wait while something happens, and counts whether B is granted within twice the lock's time. Of a lock
-// that nothing extends it asks less: whether B is granted before the lock's time is over.
+// meanwhile has A hold and B wait while happens runs, and counts whether B is granted within twice
+// the lock's time. For a lock that is not extended it checks less: whether B is granted before the
+// lock's time has expired.
 func meanwhile(t *trial, happens func(a, b *player)) {
 	a, b := t.client("A"), t.client("B")
 	acquired := a.acquire().At
@@ -174,7 +175,7 @@ func meanwhile(t *trial, happens func(a, b *player)) {
 	t.ledger.say(entry{At: began, What: fault})
 	happens(a, b)
 	if runsOut {
-		// A quarter of a second is for what the clients and the servers round.
+		// A quarter of a second allows for rounding by the clients and the servers.
 		if window = time.Until(acquired.Add(t.ttl - 250*time.Millisecond)); window <= 0 {
 			t.failf("the lock's time is over before the servers are back")
 		}

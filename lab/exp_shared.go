@@ -1,7 +1,7 @@
 package main
 
-// Locks that several may hold at a time: a reader beside a writer, and more than there are permits, under the faults of the other
-// experiments.
+// Locks that several may hold at a time: a reader together with a writer, and more holders than
+// permits, under the faults of the other experiments.
 
 import (
 	"fmt"
@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// ofReaders is the same with a lock for readers and writers, in which A and B exclude each other.
+// ofReaders is the same experiment with a lock for readers and writers, in which A and B exclude
+// each other.
 func ofReaders(e Experiment) Experiment {
 	e.Name += "-readers"
 	e.Says = "The same as [there](#" + anchor(e.Title) + "), with a lock for readers and writers. In every second trial A reads and B waits to write, in the others A writes and B waits to read. A reader's write is a read."
@@ -25,7 +26,7 @@ func ofReaders(e Experiment) Experiment {
 	return e
 }
 
-// ofPermits is the same with two permits: C has the other one.
+// ofPermits is the same experiment with two permits: C has the second one.
 func ofPermits(e Experiment) Experiment {
 	e.Name += "-permits"
 	e.Says = "The same as [there](#" + anchor(e.Title) + "), with a semaphore of two permits, so that two may hold. C has one of them all the time. Do three hold?"
@@ -52,7 +53,7 @@ func ofPermits(e Experiment) Experiment {
 
 func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
-// without is a copy without some columns.
+// without returns a copy without some columns.
 func without(columns []column, keys ...string) (cs []column) {
 	for _, c := range columns {
 		if !slices.Contains(keys, c.Key) {

@@ -106,7 +106,7 @@ func init() {
 	})
 }
 
-// fence says what a resource that looks at tokens takes of stale writes.
+// fence describes how many stale writes a resource that checks tokens accepts.
 func fence(r *Result) string {
 	if r.in("tokens") == 0 {
 		return "no token"

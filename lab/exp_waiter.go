@@ -20,7 +20,7 @@ func init() {
 		Says: "Nobody holds; A has held before. A asks, and what the servers answer is lost; after 300 ms A's connections end, and new ones work. Does A find out that it holds? If it reports an error instead, how long is the lock blocked for B?",
 		Steps: func(t *trial) {
 			a, b := t.client("A"), t.client("B")
-			a.acquire() // its connections are there
+			a.acquire() // its connections exist
 			a.release()
 			t.zero(a.agent.loseAnswers())
 			asked := time.Now()
@@ -162,7 +162,7 @@ func waiter(t *trial, crash bool) {
 	if !crash {
 		b.kill()
 		b.agent.heal()
-		t.pause(t.ttl + time.Second) // its session or its key may last so long
+		t.pause(t.ttl + time.Second) // its session or its key may last this long
 	}
 	t.left()
 }

@@ -1,6 +1,6 @@
 package main
 
-// What an experiment is, and what its result is.
+// An experiment, and its result.
 
 import (
 	"fmt"
@@ -12,33 +12,32 @@ import (
 
 // An Experiment is a column of the page's summary, and a section of its own. Each is a file.
 type Experiment struct {
-	Name  string // as -only has it
+	Name  string // as in -only
 	Title string
-	Says  string // what is done and what is counted, for the page
+	Says  string // what is done and counted, for the page
 
-	Kind        kind                        // of the systems that have a part in it
-	Raced       bool                        // its outcome depends on who is first: it is run often, and otherwise a few times
-	Alone       bool                        // it measures time or load: nothing runs beside it
-	Own         bool                        // it does something to the servers: each trial has its own
-	Server      func(s *System) *ServerKind // with Own: in place of the system's
-	Split       bool                        // with Own: the servers can be cut off from each other; it is run with three and more only
+	Kind        kind                        // of the systems that take part
+	Raced       bool                        // its outcome depends on which client is first: it runs often, and otherwise a few times
+	Alone       bool                        // it measures time or load: nothing else runs at the same time
+	Own         bool                        // it injects faults into the servers: each trial has its own
+	Server      func(s *System) *ServerKind // with Own: instead of the system's
+	Split       bool                        // with Own: the servers can be cut off from each other; it runs only with three or more
 	Clocks      bool                        // with Own: the servers' clocks can be set
 	ClientClock bool                        // the clients' clocks can be set
-	Long        bool                        // it is run only when it is named, and by -quick
-	Sizes       bool                        // it is run with every number of servers that a system has, and not with the first alone
-	Skip        func(s *System) string      // why a system has no part in it; nil and "" if it has
-	TTL         time.Duration               // the lock's time, where it is not the run's
-	Tick        time.Duration               // ZooKeeper's, where it is not zkTick; no other servers have a part in it then
-	Runs        int                         // how often, where Raced does not say it
+	Long        bool                        // it runs only if it is named, and with -quick
+	Sizes       bool                        // it runs with every number of servers that a system has, not only with the first
+	Skip        func(s *System) string      // the reason why a system does not take part; nil and "" if it does
+	TTL         time.Duration               // the lock's time, if it differs from the run's
+	Tick        time.Duration               // ZooKeeper's, if it differs from zkTick; then no other servers take part
+	Runs        int                         // how often, if Raced does not decide it
 
 	Steps   func(t *trial)
 	Columns []column
-	Cell    func(r *Result) string // the summary's cell: a word and a number; nil for how long it took until the grant, with its Bad
-	Bad     func(r *Result) bool   // what the summary marks; nil for none
+	Cell    func(r *Result) string // the summary's cell: a word and a number; nil for the time until the grant, with its Bad
+	Bad     func(r *Result) bool   // marks a result in the summary; nil for none
 	Picture bool                   // its timeline is drawn
 }
 
-// A column is one figure in an experiment's table.
 type column struct {
 	Key  string
 	Head string
@@ -49,13 +48,12 @@ type unit int
 
 const (
 	inCases unit = iota // in how many of the trials
-	seconds             // when it came to pass: the median, with the least and the most
-	lasted              // the same of what need not come to pass
-	number              // the same
+	seconds             // the time of an event: the median, with the least and the most
+	lasted              // the same, for an event that need not occur
+	number              // the same, for a number
 	total               // the sum over all trials
 )
 
-// group is a table of the page's summary.
 type group struct {
 	Title string
 	Names []string
@@ -72,7 +70,7 @@ var groups = []group{
 
 var experiments []*Experiment
 
-// inOrder returns the experiments as the page has them.
+// inOrder returns the experiments in the order of the page.
 func inOrder() (es []*Experiment) {
 	for _, g := range groups {
 		for _, name := range g.Names {
@@ -86,7 +84,6 @@ func inOrder() (es []*Experiment) {
 	return es
 }
 
-// experiment adds one.
 func experiment(e Experiment) {
 	if slices.ContainsFunc(experiments, func(o *Experiment) bool { return o.Name == e.Name }) {
 		panic("two experiments are called " + e.Name)
@@ -97,22 +94,22 @@ func experiment(e Experiment) {
 	experiments = append(experiments, &e)
 }
 
-// Result is what came of an experiment with a system.
+// Result is the result of an experiment with a system.
 type Result struct {
 	System     string
 	Size       int
 	Experiment string
-	Outcomes   []outcome // of the trials that could be made
-	Failed     []string  // why others could not
-	Missing    bool      // because something is not installed
-	Skipped    string    // why it has no part in the experiment
+	Outcomes   []outcome // of the trials that ran
+	Failed     []string  // the reasons why other trials did not
+	Missing    bool      // because a program is not installed
+	Skipped    string    // why the system does not take part
 	Spans      []span    // of the first trial, for the picture
 }
 
-// n is how many trials count.
+// n is the number of trials that count.
 func (r *Result) n() int { return len(r.Outcomes) }
 
-// values returns a figure of all the trials that have it, by size.
+// values returns a figure from all trials that have it, sorted.
 func (r *Result) values(key string) (vs []float64) {
 	for _, o := range r.Outcomes {
 		if v, ok := o[key]; ok {
@@ -130,7 +127,7 @@ func (r *Result) sum(key string) (sum float64) {
 	return sum
 }
 
-// in is in how many trials a figure is there and not zero.
+// in is the number of trials in which a figure exists and is not zero.
 func (r *Result) in(key string) (n int) {
 	for _, v := range r.values(key) {
 		if v != 0 {
@@ -149,7 +146,6 @@ func median(sorted []float64) float64 {
 
 func (r *Result) median(key string) float64 { return median(r.values(key)) }
 
-// show prints a column's figure.
 func (r *Result) show(c column) string {
 	vs := r.values(c.Key)
 	if c.Unit == inCases {
@@ -185,7 +181,7 @@ func (r *Result) show(c column) string {
 	return text
 }
 
-// timeOf spells seconds; a negative time is one that was before.
+// timeOf formats seconds; a negative time is one before.
 func timeOf(s float64) string {
 	switch a := math.Abs(s); {
 	case a < 0.0995:
@@ -218,7 +214,7 @@ func thousands(digits string) string {
 	return strings.Join(append([]string{digits}, parts...), ",")
 }
 
-// granted spells how long a grant took, or that it never came.
+// granted formats the time of a grant, or that there was no grant.
 func granted(r *Result) string {
 	switch got := r.values("granted"); {
 	case len(got) == 0:
@@ -234,7 +230,8 @@ func twoHeld(r *Result) bool { return r.in("doubles") > 0 }
 
 func twoHeldOrNever(r *Result) bool { return twoHeld(r) || r.in("granted") < r.n() }
 
-// cell is the summary's, or why there is none. It says its number of trials if that is not n.
+// cell returns the summary's cell, or why it has none. It states its number of trials if that is
+// not n.
 func (e *Experiment) cell(r *Result, n int) string {
 	switch {
 	case r.Skipped != "":

@@ -1,6 +1,6 @@
 package main
 
-// Attacks fence.Table on the servers of the lab.
+// This test attacks fence.Table on the servers of the lab.
 
 import (
 	"database/sql"

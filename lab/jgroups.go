@@ -1,7 +1,8 @@
 package main
 
-// JGroups' CENTRAL_LOCK, in Java, with Debian's package. The clients are the members of a group, and the oldest of them keeps the
-// locks. The lab's server is only the router through which they reach each other.
+// JGroups' CENTRAL_LOCK, in Java, with Debian's package. The clients are the members of a group,
+// and the oldest of them keeps the locks. The lab's server is only the router through which they
+// reach each other.
 
 import (
 	"context"
@@ -20,7 +21,7 @@ func init() {
 	})
 }
 
-// jgroupsPackage is Debian's, and has this file.
+// jgroupsPackage is Debian's package with this file.
 const (
 	jgroupsPackage = "libjgroups-java"
 	jgroupsJar     = "/usr/share/java/jgroups.jar"

@@ -1,10 +1,11 @@
 package main
 
-// Two locks that check the lab: one that is right, and one that lets everybody in. An experiment that finds the right one wrong, or
-// the wrong one right, is itself wrong.
+// Two locks that check the lab: a correct one, and one that admits every client. If an experiment
+// finds the correct one wrong, or the wrong one correct, the experiment itself is wrong.
 //
-// The right one is a queue in a server of a few lines. A holder's connection is its hold: it is never given to another while that
-// connection is there, so a holder that is cut off or stopped keeps the lock for as long as that lasts.
+// The correct one is a queue in a server of a few lines. A holder's connection is its hold: no
+// other client is granted while that connection is open, so a holder that is cut off or stopped
+// keeps the lock as long as that lasts.
 
 import (
 	"bufio"
@@ -57,7 +58,8 @@ type known struct {
 	tokens int64
 }
 
-// knownQueue is a lock: the first in it holds, or as many as there is room for, or all readers that no writer is ahead of.
+// knownQueue is a lock. The first client in it holds, or the first room clients, or all readers up
+// to the first writer.
 type knownQueue struct{ turns []*knownTurn }
 
 type knownTurn struct {
@@ -66,9 +68,9 @@ type knownTurn struct {
 	shared bool
 }
 
-// wake lets in who may hold.
+// wake admits the clients that may hold.
 func (k *known) wake(q *knownQueue) {
-	shared := true // all so far
+	shared := true // all clients so far
 	for i, t := range q.turns {
 		shared = shared && t.shared
 		if !t.holds && (!k.right || i < k.room || shared) {
@@ -110,7 +112,8 @@ func (k *known) accept() {
 	}
 }
 
-// serve takes lines "acquire LOCK", "share LOCK", "downgrade" and "release", and answers with a token or "ok".
+// serve reads lines "acquire LOCK", "share LOCK", "downgrade" and "release", and replies with a
+// token or "ok".
 func (k *known) serve(c net.Conn) {
 	defer c.Close()
 	asked := make(chan string)
@@ -122,7 +125,7 @@ func (k *known) serve(c net.Conn) {
 			asked <- lines.Text()
 		}
 	}()
-	defer func() { // what is left to read is thrown away, and the reader ends
+	defer func() { // the unread rest is dropped, and the reader ends
 		c.Close()
 		for range asked {
 		}
@@ -222,7 +225,7 @@ func (l *knownLock) Close() error { return l.c.Close() }
 type knownHold struct {
 	*knownLock
 	token int64
-	over  bool // a reader's hold has taken its place
+	over  bool // a reader's hold has replaced it
 }
 
 func (h *knownHold) Token() (int64, bool)  { return h.token, true }

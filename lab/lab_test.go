@@ -1,6 +1,6 @@
 package main
 
-// The harness is held against a lock that is right and one that lets everybody in.
+// These tests check the harness with a correct lock and one that admits every client.
 
 import (
 	"io"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests' own binary is the clients' process too.
+// The tests' own binary is also the clients' process.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "client" {
 		if err := clientMain(os.Args[2:]); err != nil {
@@ -116,7 +116,7 @@ func TestShow(t *testing.T) {
 	require.Equal(t, "1,234,567", amount(1234567))
 }
 
-// Every cell of the page is drawn from what was counted, and what was not run says why.
+// Every cell of the page is derived from the counts, and every missing result has a reason.
 func TestPage(t *testing.T) {
 	s := settings{Staged: 1, Raced: 1, Seed: 1, TTL: time.Second, Jobs: 20, Log: io.Discard}
 	require.NoError(t, s.choose("known-.*/(crash|server-crash)", false))
@@ -131,7 +131,7 @@ func TestPage(t *testing.T) {
 	require.Regexp(t, `(?s)<svg .*a queue in one process.*</svg>`, l.pictures()["crash"])
 }
 
-// The picture shows two at once where the judge counts them, and for as long.
+// The picture shows two holders at the same time where the judge counts them, and for as long.
 func TestSpans_AgreeWithTheJudge(t *testing.T) {
 	zero := time.Now()
 	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }

@@ -1,8 +1,9 @@
 package main
 
-// The witness: what each client said, in the order of its time stamps, and what follows from it. The clients run on one
-// machine and read one clock, and each says that it holds after it was granted and that it holds no more before it releases:
-// what the ledger knows of is within the real belief.
+// The witness: the events that each client printed, in the order of their timestamps, and the
+// conclusions. The clients run on one machine and read one clock. Each prints that it holds after
+// the grant, and that it holds no more before it releases, so the recorded hold is within the real
+// one.
 
 import (
 	"slices"
@@ -10,34 +11,33 @@ import (
 	"time"
 )
 
-// what is a word of the ledger.
 type what string
 
 const (
 	enter  what = "enter"  // it believes that it holds, from now on
-	leave  what = "leave"  // it believes so no more: it releases, or it was told
+	leave  what = "leave"  // it no longer believes so: it releases, or it was notified
 	write  what = "write"  // it writes to the resource
 	killed what = "killed" // the lab killed it
-	stop   what = "stop"   // the lab stopped it: it cannot act, and cannot be told
-	cont   what = "cont"   // and let it go on
+	stop   what = "stop"   // the lab stopped it: it can neither act nor be notified
+	cont   what = "cont"   // the lab continued it
 	fault  what = "fault"  // the lab did something else, which the picture shows
 )
 
-// entry is one line of the ledger.
 type entry struct {
 	At     time.Time
 	Who    string
 	What   what
 	Token  int64 // of an enter or a write; 0 if the system has none
-	Looked bool  // the writer looked at its belief first
-	Shared bool  // of an enter: it shares with others who do
-	// Sequencer is what a resource can ask the lock's servers about, if there is one; Refused says that it did, and refused the write.
+	Looked bool  // the writer checked its belief first
+	Shared bool  // of an enter: other clients may share the hold
+	// Sequencer is for a resource that asks the lock's servers, if there is one. Refused means that
+	// it asked, and rejected the write.
 	Sequencer string
 	Refused   bool
 	Text      string
 }
 
-// ledger collects what is said of one lock. It is safe for use by several goroutines.
+// ledger collects the events of one lock. It is safe for use by several goroutines.
 type ledger struct {
 	mu struct {
 		sync.Mutex
@@ -51,7 +51,7 @@ func (l *ledger) say(e entry) {
 	l.mu.entries = append(l.mu.entries, e)
 }
 
-// read returns the entries by time.
+// read returns the entries, sorted by time.
 func (l *ledger) read() []entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,32 +60,34 @@ func (l *ledger) read() []entry {
 	return es
 }
 
-// verdict is what a ledger shows.
 type verdict struct {
 	Enters    int
-	Doubles   int           // pairs of holds that were believed in at one time, by clients that ran
-	Both      time.Duration // how long at least one such pair was
+	Doubles   int           // pairs of holds that clients that ran believed in at the same time
+	Both      time.Duration // for how long at least one pair existed
 	Writes    int
-	Unfenced  int  // writes that came after the next one had entered: a resource that looks at nothing takes them
-	Fenced    int  // those of them that a resource takes which refuses a smaller token than it has seen
-	Refused   int  // writes that such a resource refuses
-	Tokens    bool // there are such tokens, or sequencers
-	Backwards int  // grants whose token was not larger than that of the one before
+	Unfenced  int  // writes after the next holder had entered: a resource without checks accepts them
+	Fenced    int  // the unfenced writes that a resource accepts if it rejects a smaller token than it has seen
+	Refused   int  // the writes that such a resource rejects
+	Tokens    bool // the system has tokens or sequencers
+	Backwards int  // grants whose token was not larger than the previous grant's
 }
 
-// judge reads the entries of one lock, in their order, in which there is room for so many who do not share.
+// judge reads the entries of one lock, in their order. At most room exclusive holds are allowed at
+// a time.
 //
-// Two believe at one time when one enters while the other is in and runs. A client that is stopped believes nothing: if it
-// still says that it believes when it goes on, by a write before which it looked, that is when the two do. The resource sees
-// the token of each enter, because a holder that begins its work tells it.
+// Two clients believe at the same time if one enters while the other is in and runs. A stopped
+// client believes nothing. If it still shows belief after it continues, by a write before which it
+// looked, the overlap begins then. The resource sees the token of each enter, because a holder
+// presents it when it begins its work.
 //
-// A write by one who shares is a read: it is stale once a writer has entered, and a resource compares its token with writers' only.
+// A write by a shared hold is a read: it is stale once a writer has entered, and a resource
+// compares its token only with writers' tokens.
 func judge(entries []entry, room int) (v verdict) {
-	in := map[string]bool{}  // who believes
-	last := map[string]int{} // the order of each one's last enter
+	in := map[string]bool{}  // clients that believe
+	last := map[string]int{} // the order of each client's last enter
 	shared := map[string]bool{}
 	stopped := map[string]bool{}
-	twice := map[[2]string]bool{} // the pairs of those that are in that were counted
+	twice := map[[2]string]bool{} // the counted pairs of clients that are in
 	pair := func(a, b string) {
 		key := [2]string{min(a, b), max(a, b)}
 		if !twice[key] {
@@ -104,7 +106,7 @@ func judge(entries []entry, room int) (v verdict) {
 			clear(twice)
 		}
 	}
-	clash := func(who string) { // with those who are in and run
+	clash := func(who string) { // with the clients that are in and run
 		var others []string
 		for other := range in {
 			if other != who && !stopped[other] && !(shared[who] && shared[other]) {
@@ -118,15 +120,15 @@ func judge(entries []entry, room int) (v verdict) {
 		}
 	}
 	type mark struct {
-		latest           string // who entered last
-		largest, granted int64  // tokens: seen, and given out
+		latest           string // the client that entered last
+		largest, granted int64  // tokens: seen, and granted
 	}
 	var (
 		order      int
-		all, alone mark      // of all, and of those who do not share
-		since      time.Time // since when two are in
+		all, alone mark      // of all holds, and of exclusive ones
+		since      time.Time // the time since which two are in
 	)
-	before := func(who string) *mark { // what may exclude it
+	before := func(who string) *mark { // the marks that may exclude it
 		if shared[who] {
 			return &alone
 		}

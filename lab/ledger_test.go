@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A witness earns its place by what it sees. Each entry comes a second after the one before.
+// A witness earns its place by the violations that it detects. Each entry is a second after the
+// previous one.
 func TestJudge(t *testing.T) {
 	in := func(who string, token int64) entry { return entry{Who: who, What: enter, Token: token} }
 	out := func(who string) entry { return entry{Who: who, What: leave} }
@@ -21,7 +22,7 @@ func TestJudge(t *testing.T) {
 		name    string
 		entries []entry
 		want    verdict
-		room    int // 1 if it does not say
+		room    int // 1 by default
 	}{
 		{name: "one after the other", entries: []entry{in("a", 1), out("a"), in("b", 2), out("b")}, want: verdict{Tokens: true, Enters: 2}},
 		{name: "two at once, for two seconds", entries: []entry{in("a", 0), in("b", 0), is("", fault), out("a"), out("b")}, want: verdict{Enters: 2, Doubles: 1, Both: 2 * time.Second}},
@@ -70,7 +71,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Lines come over as many pipes as there are clients: the time stamps say in which order they were said.
+// Lines arrive over as many pipes as there are clients: the timestamps determine their order.
 func TestLedger_ReadsByTime(t *testing.T) {
 	var l ledger
 	at := time.Now()

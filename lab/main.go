@@ -1,11 +1,11 @@
-// The command lab puts the locks that people compare to the same faults, on real servers that it starts, and counts what came of
-// it.
+// The command lab exposes well-known locks to the same faults, on real servers that it starts, and
+// counts the outcomes.
 //
 //	go run .                             # all of it; the page goes to standard output
 //	go run . -list                       # the systems and the experiments
 //	go run . -only 'redlock/.*'          # SYSTEM/EXPERIMENT, two regular expressions
 //	go run . -quick                      # three systems, four experiments: for its checks
-//	go run . -out results.md             # the page that is committed; pictures go beside it, to results/
+//	go run . -out results.md             # the page that is committed; pictures go to results/
 package main
 
 import (
@@ -88,7 +88,6 @@ func labMain(args []string, out, progress io.Writer) error {
 	return errors.Join(err, l.complaints())
 }
 
-// choose picks systems and experiments.
 func (s *settings) choose(only string, quick bool) error {
 	system, exp, ok := strings.Cut(only, "/")
 	if !ok {
@@ -126,14 +125,14 @@ var (
 	quickExperiments = []string{"crash", "cut", "stop", "herd-10"}
 )
 
-// place is where a system stands on the page: by its servers, and within them as its files do.
+// place returns the position of a system on the page: ordered by its servers, and then by its file.
 func place(s *System) int {
 	return slices.IndexFunc([]string{"zookeeper", "redis", "postgres", "mariadb", "etcd", "consul", ""}, func(kind string) bool {
 		return strings.HasPrefix(s.Server.Name, kind)
 	})
 }
 
-// command spells the run as it can be repeated; where the page went is nobody's concern.
+// command formats the command that repeats the run, without the path of the page.
 func command(flags *flag.FlagSet) string {
 	text := "go run ."
 	flags.Visit(func(f *flag.Flag) {
@@ -148,7 +147,8 @@ func command(flags *flag.FlagSet) string {
 	return text
 }
 
-// complaints are what makes the run a failure: trials that could not be made and, where all is required, what is not installed.
+// complaints returns what makes the run a failure: trials that could not run and, if everything is
+// required, missing programs.
 func (l *lab) complaints() error {
 	var errs []error
 	said := map[string]bool{}
@@ -168,7 +168,6 @@ func (l *lab) complaints() error {
 	return errors.Join(errs...)
 }
 
-// sorted returns the results in the order of the page.
 func (l *lab) sorted() (rs []*Result) {
 	for _, e := range l.Experiments {
 		for _, s := range l.Systems {

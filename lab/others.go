@@ -15,7 +15,6 @@ import (
 //go:embed others
 var others embed.FS
 
-// unpack writes a source of others/ to dir.
 func unpack(dir, name string) (string, error) {
 	source, err := others.ReadFile("others/" + name)
 	if err != nil {
@@ -25,13 +24,13 @@ func unpack(dir, name string) (string, error) {
 	return path, os.WriteFile(path, source, 0o644)
 }
 
-// java is the command of a Java program. Many short processes run on few processors: no time is spent on making them fast.
+// java returns the command of a Java program. Many short processes run on few processors, so no
+// time is spent on optimizing them.
 func java(classPath []string, words ...string) []string {
 	return append([]string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
 		"-cp", strings.Join(classPath, ":")}, words...)
 }
 
-// javaClient compiles a client in Java, and returns its command.
 func javaClient(ctx context.Context, dir, class string, jars []string, options ...string) ([]string, error) {
 	if _, err := exec.LookPath("javac"); err != nil {
 		return nil, &Missing{Program: "javac", Package: "default-jdk-headless"}

@@ -1,6 +1,6 @@
 package main
 
-// The page: what was measured, as Markdown.
+// The page: the results, as Markdown.
 
 import (
 	"fmt"
@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// title is a row's name on the page.
 func (r row) title() string {
 	if len(r.System.Sizes) > 1 && r.Size > 1 {
 		return fmt.Sprintf("%s, %d servers", r.System.Title, r.Size)
@@ -21,7 +20,7 @@ func (r row) title() string {
 	return r.System.Title
 }
 
-// short is its name in an experiment's table.
+// short is the row's name in an experiment's table.
 func (r row) short() string {
 	if len(r.System.Sizes) > 1 && r.Size > 1 {
 		return fmt.Sprintf("%s × %d", r.System.Name, r.Size)
@@ -29,7 +28,6 @@ func (r row) short() string {
 	return r.System.Name
 }
 
-// rows are all that have a result.
 func (l *lab) rows() (rs []row) {
 	for _, s := range l.Systems {
 		for _, size := range s.Sizes {
@@ -84,7 +82,8 @@ func (l *lab) page(began time.Time, command string) string {
 	return b.String()
 }
 
-// trials is how many an experiment has with most systems: a row says so if it has another number.
+// trials returns the number of trials that an experiment has with most systems. A row with another
+// number states its own.
 func (l *lab) trials(e *Experiment) (n int) {
 	for _, r := range l.rows() {
 		if res := l.results[job{e: e, row: r}.key()]; res != nil {
@@ -94,15 +93,15 @@ func (l *lab) trials(e *Experiment) (n int) {
 	return n
 }
 
-// details are an experiment's table, without the columns that say the same in each row, and with what is to be said of them and of the
-// systems that are not there.
+// details returns an experiment's table without the columns that are the same in each row, and
+// notes about these columns and about the missing systems.
 func (l *lab) details(e *Experiment) string {
 	table := [][]string{{""}}
 	for _, c := range e.Columns {
 		table[0] = append(table[0], c.Head)
 	}
 	var notes, reasons []string
-	without := map[string][]string{} // rows by the reason why they are not there
+	without := map[string][]string{} // rows by the reason for which they are missing
 	n := l.trials(e)
 	for _, r := range l.rows() {
 		res := l.results[job{e: e, row: r}.key()]
@@ -170,9 +169,9 @@ func (l *lab) details(e *Experiment) string {
 	return text
 }
 
-// merged has rows that say the same in one.
+// merged combines rows with the same cells into one.
 func merged(table [][]string) (rows [][]string) {
-	at := map[string]int{} // where a row is that says so
+	at := map[string]int{} // the index of the row with these cells
 	for _, row := range table {
 		says := strings.Join(row[1:], "|")
 		if i, ok := at[says]; ok {
@@ -185,7 +184,7 @@ func merged(table [][]string) (rows [][]string) {
 	return rows
 }
 
-// summary is a table of systems and experiments, with the rows that have something to say.
+// summary returns a table of systems and experiments, without empty rows.
 func (l *lab) summary(es []*Experiment) string {
 	text, line := "| |", "|---|"
 	for _, e := range es {
@@ -210,7 +209,7 @@ func (l *lab) summary(es []*Experiment) string {
 	return text
 }
 
-// anchor is what the place of a heading is called.
+// anchor returns the anchor of a heading.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -223,7 +222,6 @@ func anchor(heading string) string {
 	}, strings.ToLower(heading))
 }
 
-// pictures are the timelines, by experiment.
 func (l *lab) pictures() map[string]string {
 	all := map[string]string{}
 	for _, e := range l.Experiments {
@@ -240,7 +238,7 @@ func (l *lab) pictures() map[string]string {
 	return all
 }
 
-// debianVersion is a package's, with a comma before it; "" where there is none.
+// debianVersion returns the version of a package after a comma, or "" without the package.
 func debianVersion(name string) string {
 	if name == "" {
 		return ""
@@ -253,7 +251,6 @@ func debianVersion(name string) string {
 	return ", " + version
 }
 
-// machine says what the figures come from.
 func machine() string {
 	text := fmt.Sprintf("%d processors, %s, %s", runtime.NumCPU(), runtime.Version(), runtime.GOOS)
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {

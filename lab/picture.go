@@ -1,6 +1,7 @@
 package main
 
-// The timeline of an experiment: for each system, who believed that it held, around the fault.
+// The timeline of an experiment: for each system, which client believed that it held, before and
+// after the fault.
 
 import (
 	"fmt"
@@ -11,19 +12,19 @@ import (
 	"time"
 )
 
-// span is a time, in seconds from the fault, during which something was so.
+// span is a period, in seconds from the fault, in which a state lasted.
 type span struct {
-	Who      string // "A"; "both" for two who ran and believed at once
-	Kind     string // holds, stopped, both; a mark if From is To
+	Who      string // "A"; "both" for two clients that ran and believed at the same time
+	Kind     string // holds, stopped, both; a mark if From equals To
 	From, To float64
 	Text     string
 }
 
-// spans reads a ledger. What has not ended ends with the last entry.
+// spans reads a ledger. A span that has not ended ends with the last entry.
 func spans(entries []entry, zero time.Time) (all []span) {
 	type state struct {
 		in, stopped bool
-		silent      bool // it went on after it was stopped, and has not acted since: as in judge, it believes nothing yet
+		silent      bool // it was continued after a stop, and has not acted since: as in judge, it believes nothing yet
 		since       time.Time
 	}
 	now := map[string]*state{}
@@ -106,13 +107,12 @@ func spans(entries []entry, zero time.Time) (all []span) {
 	return all
 }
 
-// lane is a system's part of a picture.
 type lane struct {
 	Title string
 	Spans []span
 }
 
-// timeline draws lanes as SVG, in the reader's light or dark.
+// timeline draws lanes as SVG, in the reader's light or dark theme.
 func timeline(title string, lanes []lane) string {
 	const margin, left, width, top, height, bar = 50.0, 330.0, 1000.0, 74.0, 34.0, 9.0 // margin: for the longest of the names
 	from, to := -1.0, 2.0

@@ -1,8 +1,9 @@
 package main
 
-// Ports for servers that bind them later, or again. The kernel gives outgoing connections ports of a range of its own, 32768 and up
-// unless told otherwise: a port of that range that is free now may be taken when a slow server binds it, or while a server is down
-// that will come back. So servers get theirs from below it.
+// Ports for servers that bind them later, or again. The kernel takes the ports of outgoing
+// connections from a range of its own, by default 32768 and up. A port of that range that is free
+// now may be taken when a slow server binds it, or while a server restarts. So servers get ports
+// below that range.
 
 import (
 	"fmt"
@@ -23,8 +24,8 @@ type ports struct {
 
 func newPorts(from, to int) *ports { return &ports{from: from, n: to - from, given: map[int]bool{}} }
 
-// addr returns an address of the loopback that nobody listens on and that it has not returned before. It begins anywhere, so that
-// two labs on one machine rarely meet.
+// addr returns a loopback address with a free port that it has not returned before. It begins at a
+// random port, so that two labs on one machine rarely collide.
 func (p *ports) addr() (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,7 +37,7 @@ func (p *ports) addr() (string, error) {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		ln, err := net.Listen("tcp", addr)
 		if err != nil {
-			continue // somebody else's
+			continue // taken by another program
 		}
 		p.given[port] = true
 		return addr, ln.Close()

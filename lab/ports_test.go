@@ -29,7 +29,7 @@ func TestPorts_EachOnce_AndNoneThatIsTaken(t *testing.T) {
 	require.ErrorContains(t, err, "no port is free", "it was given")
 }
 
-// What the cure rests on: the kernel gives none of these to outgoing connections.
+// The basis of the range: the kernel assigns none of these ports to outgoing connections.
 func TestPorts_BelowThoseOfOutgoingConnections(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if os.IsNotExist(err) {

@@ -6,13 +6,13 @@ import (
 	"syscall"
 )
 
-// endWithParent has the kernel end the child when the thread ends that started it.
+// endWithParent has the kernel kill the child when the thread that started it ends.
 func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
 var starts = func() chan func() {
 	c := make(chan func())
 	go func() {
-		runtime.LockOSThread() // for ever: a child ends with the thread that started it
+		runtime.LockOSThread() // permanently: a child ends with the thread that started it
 		for f := range c {
 			f()
 		}

@@ -1,6 +1,7 @@
 package main
 
-// Redis as countless notes tell it: four locks, and each has one mistake, on purpose. What the mistake costs stands at its line.
+// Redis as in many tutorials: four locks, each with one mistake, on purpose. The comment at the
+// line describes the result of the mistake.
 
 import (
 	"context"
@@ -20,7 +21,8 @@ type naiveLock struct {
 	free       func(context.Context, *naiveLock) error
 }
 
-// setnxExpire sets the key, then its time. A client that crashes between the two leaves a key that no time ends.
+// setnxExpire sets the key, then its time. A client that crashes between the two leaves a key that
+// never expires.
 func setnxExpire(ctx context.Context, l *naiveLock) (bool, error) {
 	l.value = rand.Text()
 	ok, err := l.client.SetNX(ctx, l.key, l.value, 0).Result()
@@ -30,8 +32,9 @@ func setnxExpire(ctx context.Context, l *naiveLock) (bool, error) {
 	return true, l.client.PExpire(ctx, l.key, l.ttl).Err()
 }
 
-// setnxTime has the end of the lock's time as the value, by the client's own clock. All who find it over set theirs: the first wins,
-// and the others have moved the winner's end. A client whose clock is ahead takes what is held.
+// setnxTime stores the end of the lock's time as the value, by the client's own clock. All clients
+// that find it expired set their own end: the first one wins, and the other ones have moved the
+// winner's end. A client whose clock is ahead takes a lock that is held.
 func setnxTime(ctx context.Context, l *naiveLock) (bool, error) {
 	l.value = strconv.FormatInt(time.Now().Add(l.ttl).UnixMilli(), 10)
 	ok, err := l.client.SetNX(ctx, l.key, l.value, 0).Result()
@@ -52,22 +55,24 @@ func setnxTime(ctx context.Context, l *naiveLock) (bool, error) {
 	return over(old), nil
 }
 
-// over says whether a time has passed by this client's clock. What is no time has passed.
+// over reports whether a time has passed by this client's clock. A value that is not a time has
+// passed.
 func over(ms string) bool {
 	t, err := strconv.ParseInt(ms, 10, 64)
 	return err != nil || time.Now().UnixMilli() > t
 }
 
-// setPX is the one right step: the key, its value and its time at once.
+// setPX is the correct step: the key, its value and its time at once.
 func setPX(ctx context.Context, l *naiveLock) (bool, error) {
 	l.value = rand.Text()
 	return l.client.SetNX(ctx, l.key, l.value, l.ttl).Result()
 }
 
-// del does not look: after its own time it deletes the key of the next holder.
+// del does not check the key: after its own time it deletes the key of the next holder.
 func del(ctx context.Context, l *naiveLock) error { return l.client.Del(ctx, l.key).Err() }
 
-// delInTime looks at its own clock instead of the key: a pause before the DEL makes it del.
+// delInTime checks its own clock instead of the key: after a pause before the DEL it behaves like
+// del.
 func delInTime(ctx context.Context, l *naiveLock) error {
 	if over(l.value) {
 		return errNotOurs
@@ -75,7 +80,7 @@ func delInTime(ctx context.Context, l *naiveLock) error {
 	return del(ctx, l)
 }
 
-// lookThenDel looks first, in a step of its own: the lock's time may end between the two.
+// lookThenDel checks the key first, in a separate step: the lock's time may end between the two.
 func lookThenDel(ctx context.Context, l *naiveLock) error {
 	value, err := l.client.Get(ctx, l.key).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -87,7 +92,7 @@ func lookThenDel(ctx context.Context, l *naiveLock) error {
 	return del(ctx, l)
 }
 
-// compareAndDel is the one right step: the server looks and deletes at once.
+// compareAndDel is the correct step: the server compares and deletes at once.
 func compareAndDel(ctx context.Context, l *naiveLock) error {
 	n, err := compareAndDelScript.Run(ctx, l.client, []string{l.key}, l.value).Int()
 	if err == nil && n == 0 {
@@ -139,7 +144,7 @@ func init() {
 	naive("redis-look-del", "Redis, SET NX PX, look and DEL", "A release deletes one's own key only. Not so if the time ends between the steps.", setPX, lookThenDel)
 }
 
-// ignore returns nil for the error that is the answer, and any other.
+// ignore returns nil if err is answer, and err otherwise.
 func ignore(err, answer error) error {
 	if errors.Is(err, answer) {
 		return nil

@@ -1,7 +1,8 @@
 package main
 
-// Redis as its documentation has it: SET NX PX with a random value, and a script that compares and deletes; by bsm/redislock. With
-// a watchdog, which that library leaves to its users, the lock is refreshed while the holder lives.
+// Redis as documented: SET NX PX with a random value, and a script that compares and deletes; by
+// bsm/redislock. With a watchdog, which that library leaves to its users, the lock is refreshed
+// while the holder lives.
 
 import (
 	"context"
@@ -55,8 +56,8 @@ type pxHold struct {
 	lost chan struct{} // nil without a watchdog
 }
 
-// watch refreshes the lock each third of its time. It ends when the lock is lost: Redis says so, or no refresh succeeded for the
-// lock's time by this process's clock.
+// watch refreshes the lock each third of its time. It ends when the lock is lost: Redis reports the
+// loss, or no refresh has succeeded for the lock's time by this process's clock.
 func (h *pxHold) watch(ttl time.Duration) {
 	every := time.NewTicker(ttl / 3)
 	defer every.Stop()
@@ -102,7 +103,7 @@ func init() {
 				l.ctx, l.close = context.WithCancel(context.Background())
 				return l, nil
 			},
-			Left: leftInRedis(""), // no Break: the library has no release for who did not obtain
+			Left: leftInRedis(""), // no Break: the library has no release for a client that did not obtain
 		})
 	}
 	px("redis-px", "Redis, SET NX PX and a script", "One holder while its time lasts. The holder must be done by then: nobody tells it.",

@@ -1,8 +1,9 @@
 package main
 
-// Redisson's way, from its documented behaviour, with scripts written here: a hash with a count for each owner, a watchdog that
-// extends it each third of its time, and a channel that wakes waiters when it is released. A message that is lost costs the rest
-// of the lock's time. A watchdog that finds the lock gone stops and tells nobody.
+// Redisson's recipe, from its documented behaviour, with scripts written here: a hash with a count
+// for each owner, a watchdog that extends it each third of its time, and a channel that notifies
+// waiters of a release. A lost message costs the rest of the lock's time. A watchdog that finds the
+// lock deleted stops without notifying its client.
 
 import (
 	"context"
@@ -13,22 +14,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redissonScripts are run with the lock's keys and the owner, its time and, of a lock for readers and writers, the mode.
+// redissonScripts are run with the lock's keys, the owner, its time and, for a lock for readers and
+// writers, the mode.
 type redissonScripts struct {
-	take   *redis.Script // answers how long to wait, in ms, or -1 if the caller has it now
-	free   *redis.Script // answers -1 if the caller did not have it
-	extend *redis.Script // answers 1, or 0 if the caller does not have it; nil if there is no watchdog
+	take   *redis.Script // returns how long to wait, in ms, or -1 if the caller has it now
+	free   *redis.Script // returns -1 if the caller did not have it
+	extend *redis.Script // returns 1, or 0 if the caller does not have it; nil without a watchdog
 }
 
 var (
-	// Answers how long the holder still has, in ms, or -1 if the lock is the caller's now.
+	// Returns how long the holder still has, in ms, or -1 if the caller has the lock now.
 	redissonTake = redis.NewScript(`
 		local mine = redis.call("HEXISTS", KEYS[1], ARGV[1]) == 1
 		if not mine and redis.call("EXISTS", KEYS[1]) == 1 then return math.max(redis.call("PTTL", KEYS[1]), 0) end
 		redis.call("HINCRBY", KEYS[1], ARGV[1], 1)
 		redis.call("PEXPIRE", KEYS[1], ARGV[2])
 		return -1`)
-	// Answers how often the caller still holds, or -1 if it did not.
+	// Returns how often the caller still holds, or -1 if it did not hold.
 	redissonFree = redis.NewScript(`
 		if redis.call("HEXISTS", KEYS[1], ARGV[1]) == 0 then return -1 end
 		local left = redis.call("HINCRBY", KEYS[1], ARGV[1], -1)
@@ -36,7 +38,7 @@ var (
 		redis.call("DEL", KEYS[1])
 		redis.call("PUBLISH", KEYS[2], "free")
 		return 0`)
-	// Answers 1, or 0 if the caller does not hold.
+	// Returns 1, or 0 if the caller does not hold.
 	redissonExtend = redis.NewScript(`
 		if redis.call("HEXISTS", KEYS[1], ARGV[1]) == 0 then return 0 end
 		return redis.call("PEXPIRE", KEYS[1], ARGV[2])`)
@@ -77,7 +79,8 @@ func (l *redissonLock) take(ctx context.Context) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, err
 }
 
-// wait subscribes, asks again, and then asks at each message and when the holder's time should be over.
+// wait subscribes and tries, and then tries again at each message and when the holder's time should
+// have expired.
 func (l *redissonLock) wait(ctx context.Context) error {
 	sub := l.client.Subscribe(ctx, l.keys[1])
 	defer sub.Close()

@@ -1,9 +1,11 @@
 package main
 
-// Redisson's locks that several hold, from their documented behaviour (https://redisson.pro/docs/data-and-services/locks-and-synchronizers/),
-// with scripts written here. RReadWriteLock: a field for each reader and for the writer, with the time until which it holds; the watchdog
-// extends its own. RSemaphore: a number of free permits, which no one has a name in: a permit whose holder dies is gone.
-// RPermitExpirableSemaphore: a permit is a lease of a time that nothing extends.
+// Redisson's locks that several clients hold, from their documented behaviour
+// (https://redisson.pro/docs/data-and-services/locks-and-synchronizers/), with scripts written
+// here. RReadWriteLock: a field for each reader and for the writer, with the time until which it
+// holds; the watchdog extends its own field. RSemaphore: a number of free permits, without names:
+// the permit of a crashed holder is lost. RPermitExpirableSemaphore: a permit is a lease that is
+// not extended.
 
 import (
 	"context"

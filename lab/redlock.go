@@ -1,6 +1,6 @@
 package main
 
-// Redlock: a majority of Redis servers that do not know each other, by go-redsync/redsync.
+// Redlock: a majority of independent Redis servers, by go-redsync/redsync.
 
 import (
 	"context"
@@ -25,8 +25,9 @@ func openRedlock(_ context.Context, addrs []string, lock string, o Options) (Loc
 	l := &redlock{name: lock, ttl: o.TTL}
 	var pools []redsyncredis.Pool
 	for _, addr := range addrs {
-		// redsync bounds each request by a context, which this client heeds only if it is told to. Else one server
-		// that does not answer holds up each call by the client's own time-outs.
+		// redsync limits each request by a context, but the client observes it only with this
+		// setting. Without it, an unresponsive server delays each call by the client's own
+		// timeouts.
 		client := redisClient(addr)
 		l.clients, pools = append(l.clients, client), append(pools, goredis.NewPool(client))
 	}
@@ -38,7 +39,8 @@ func (l *redlock) mutex() *redsync.Mutex {
 	return l.sync.NewMutex(l.name, redsync.WithExpiry(l.ttl))
 }
 
-// Acquire tries as Lock of the library does, with the library's pauses, but until ctx ends and not 32 times.
+// Acquire tries as the library's Lock does, with the library's pauses, but until ctx ends and not
+// 32 times.
 func (l *redlock) Acquire(ctx context.Context) (Hold, error) {
 	m := l.mutex()
 	for busy := false; ; {
@@ -49,7 +51,7 @@ func (l *redlock) Acquire(ctx context.Context) (Hold, error) {
 		if ctx.Err() == nil {
 			busy = taken(err)
 		} else if busy {
-			return nil, errBusy // the answer before this one was that somebody holds
+			return nil, errBusy // the response before this one was that another client holds
 		} else {
 			return nil, err
 		}
@@ -64,7 +66,8 @@ func (l *redlock) Acquire(ctx context.Context) (Hold, error) {
 	}
 }
 
-// taken says whether a server answered that somebody else holds: one does, or several share the servers and none has a majority.
+// taken reports whether a server responded that another client holds: one client does, or several
+// share the servers and none has a majority.
 func taken(err error) bool {
 	var all *redsync.ErrTaken
 	var one *redsync.ErrNodeTaken
@@ -84,7 +87,7 @@ type redlockHold struct{ m *redsync.Mutex }
 func (redlockHold) Token() (int64, bool)  { return 0, false }
 func (redlockHold) Lost() <-chan struct{} { return nil }
 
-// Look goes by the end of the lock's time that the library computes.
+// Look compares the clock with the end of the lock's time, as the library computes it.
 func (h redlockHold) Look() error {
 	if time.Now().Before(h.m.Until()) {
 		return nil
@@ -113,7 +116,7 @@ func init() {
 			defer l.Close()
 			ok, err := l.(*redlock).sync.NewMutex(lock, redsync.WithValue("a stranger")).UnlockContext(ctx)
 			if taken(err) {
-				err = nil // that is the refusal
+				err = nil // the release was rejected
 			}
 			return ok, err
 		},

@@ -1,12 +1,14 @@
 package main
 
-// A relay stands between one client and one server, so that this client alone can be cut off.
+// A relay is between one client and one server, so that this client alone can be cut off.
 //
-// toxiproxy would be the tool to take, and does not fit (2.5.0, by its source). Its timeout toxic throws bytes away in the middle of a
-// stream and closes the connection when it is removed; its latency toxic keeps bytes, and both tell the server at once that a client
-// has closed. A network that is cut does neither: TCP sends again what was lost when the network is whole, and until then the server
-// hears nothing, of a close no more than of a request. That is what decides about locks that end with their connection. One thing is
-// not as in a network: a connection that is made while the relay is cut is accepted at once, and silent from then on.
+// toxiproxy would be the usual tool, but it does not fit (2.5.0, by its source). Its timeout toxic
+// drops bytes in the middle of a stream and closes the connection when it is removed. Its latency
+// toxic keeps bytes. Both notify the server at once when a client has closed. A partitioned network
+// does neither: TCP retransmits the lost bytes when the network is whole again, and until then the
+// server receives nothing, neither a close nor a request. This decides about locks that end with
+// their connection. The relay differs from a network in one respect: while it is cut, it accepts a
+// new connection at once, which is then silent.
 
 import (
 	"io"
@@ -16,19 +18,19 @@ import (
 	"time"
 )
 
-// traffic counts what passed through relays. A chunk is what one read returned: with clients that send a request in one piece and
-// wait for its answer, a request or an answer.
+// traffic counts the chunks and bytes that passed through relays. A chunk is the result of one
+// read: if a client sends a request in one piece and waits for its response, it is a request or a
+// response.
 type traffic struct {
 	Up, Down           atomic.Int64 // chunks from the client, and to it
 	UpBytes, DownBytes atomic.Int64
-	Conns              atomic.Int64 // that are there now
+	Conns              atomic.Int64 // open connections
 }
 
-// relay passes TCP on, both ways.
 type relay struct {
 	ln      net.Listener
 	traffic *traffic
-	hello   func(io.Reader) ([]byte, error) // what passes first, in place of what the client says first; nil for that itself
+	hello   func(io.Reader) ([]byte, error) // returns the first bytes to send, which replace the client's first bytes; nil for no replacement
 	patient bool                            // a connection waits for a server that does not listen yet, 5 s at the most
 	done    chan struct{}
 	wg      sync.WaitGroup
@@ -37,9 +39,9 @@ type relay struct {
 		sync.Mutex
 		backend string
 		healed  chan struct{} // not nil while cut
-		mute    bool          // answers are thrown away
-		left    int           // how many chunks of the client's pass yet; -1 for all
-		cutNext bool          // when they have passed, the relay is cut; otherwise what follows is thrown away
+		mute    bool          // responses are dropped
+		left    int           // how many of the client's chunks still pass; -1 for all
+		cutNext bool          // after these chunks, the relay is cut; otherwise later chunks are dropped
 		conns   map[net.Conn]struct{}
 		closed  bool
 	}
@@ -62,7 +64,7 @@ func startRelay(backend string, tr *traffic, options ...func(*relay)) (*relay, e
 
 func (r *relay) addr() string { return r.ln.Addr().String() }
 
-// point sends connections to another server from now on. Those there are end.
+// point forwards new connections to another server from now on, and closes the existing ones.
 func (r *relay) point(backend string) {
 	r.mu.Lock()
 	r.mu.backend = backend
@@ -70,7 +72,7 @@ func (r *relay) point(backend string) {
 	r.sever()
 }
 
-// cut stops all that passes, in both directions, the ends of connections too, and keeps it.
+// cut holds back all data in both directions from now on, including the ends of connections.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +81,7 @@ func (r *relay) cut() {
 	}
 }
 
-// heal lets what was kept pass, and all that follows.
+// heal forwards the held data, and all later data.
 func (r *relay) heal() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,21 +91,22 @@ func (r *relay) heal() {
 	}
 }
 
-// muted throws away what the server sends. Requests still reach it. sever and muted(false) follow, so that no connection has a hole.
+// muted drops the server's responses. Requests still reach the server. The caller then calls sever
+// and muted(false), so that no connection misses bytes.
 func (r *relay) muted(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.mute = on
 }
 
-// letPass lets n chunks more of the client's pass. Those that follow are thrown away, or kept as after a cut, until heal.
+// letPass lets n more of the client's chunks pass. Later chunks are dropped, or held as after a
+// cut, until heal.
 func (r *relay) letPass(n int, cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.left, r.mu.cutNext = n, cut
 }
 
-// mayPass says whether a chunk of the client's passes.
 func (r *relay) mayPass() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +124,7 @@ func (r *relay) mayPass() bool {
 	return r.mu.left < 0
 }
 
-// sever ends the connections there are; both sides hear of it.
+// sever closes the existing connections; both sides notice it.
 func (r *relay) sever() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +143,8 @@ func (r *relay) close() {
 	r.wg.Wait()
 }
 
-// pass waits while the relay is cut, and says whether there is anything left to pass to. It returns what is done with answers.
+// pass waits while the relay is cut, and reports whether it is still open. mute means that
+// responses are dropped.
 func (r *relay) pass() (mute, ok bool) {
 	for {
 		r.mu.Lock()
@@ -191,7 +195,7 @@ func (r *relay) serve(client net.Conn) {
 		if _, ok := r.pass(); err != nil || !ok {
 			client.Close()
 		} else {
-			_, _ = server.Write(first) // if that fails, so does what follows
+			_, _ = server.Write(first) // if it fails, so do the next writes
 		}
 	}
 	r.traffic.Conns.Add(1)
@@ -220,7 +224,7 @@ func (r *relay) dial(backend string) (net.Conn, error) {
 	}
 }
 
-// pump copies until the end of from, which it passes on, and counts.
+// pump copies and counts until from ends, and passes the end on.
 func (r *relay) pump(to, from net.Conn, chunks, bytes *atomic.Int64, answers bool) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -242,7 +246,7 @@ func (r *relay) pump(to, from net.Conn, chunks, bytes *atomic.Int64, answers boo
 			break
 		}
 	}
-	// The other direction may not go on alone: of the clients here none closes one side only.
+	// The other direction may not continue alone: none of the clients here closes only one side.
 	to.Close()
 	from.Close()
 }

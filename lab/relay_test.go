@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo answers all that it gets, and tells of each connection's end.
+// echo returns all received bytes, and reports each connection's end.
 func echo(t *testing.T) (addr string, ends chan struct{}) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

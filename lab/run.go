@@ -1,6 +1,6 @@
 package main
 
-// The runner: which trials there are, on which servers, how many at a time.
+// The runner: the trials, their servers, and how many run at a time.
 
 import (
 	"cmp"
@@ -17,26 +17,23 @@ import (
 	"time"
 )
 
-// settings are what a run is told.
 type settings struct {
 	Systems     []*System
 	Experiments []*Experiment
-	Staged      int // how often what is staged is run
-	Raced       int // how often what is raced is run
+	Staged      int // how often a staged experiment runs
+	Raced       int // how often a raced experiment runs
 	Seed        uint64
 	TTL         time.Duration
-	Jobs        int  // how much runs at a time: a trial in Go counts 1, one in Python 2, one in Java 3
-	Require     bool // what is not installed is an error
+	Jobs        int  // the load at a time: a trial in Go counts 1, one in Python 2, one in Java 3
+	Require     bool // a missing program is an error
 	Log         io.Writer
 }
 
-// row is a system on so many servers.
 type row struct {
 	System *System
 	Size   int
 }
 
-// rows are a system's, as an experiment takes them.
 func (e *Experiment) rows(s *System) (rs []row) {
 	if e.Kind != s.Kind || s.Only != nil && !slices.Contains(s.Only, e.Name) {
 		return nil
@@ -52,14 +49,15 @@ func (e *Experiment) rows(s *System) (rs []row) {
 	return rs
 }
 
-// lab runs settings. Servers are started when the first trial needs them, shared, and ended by close.
+// lab runs settings. Servers are started when the first trial needs them, shared, and ended by
+// close.
 type lab struct {
 	settings
 	dir     string
 	command map[string]func() ([]string, error) // by system: the client's process
 	clocked func() ([]string, error)            // the process of a client in Go whose clock can be set
-	server  map[string]func() (Cluster, error)  // those that are shared, by kind, size and tick; guarded by mu
-	mu      sync.Mutex                          // of what follows
+	server  map[string]func() (Cluster, error)  // the shared ones, by kind, size and tick; guarded by mu
+	mu      sync.Mutex                          // guards the fields below
 	open    []Cluster
 	dirs    int
 	results map[string]*Result
@@ -103,7 +101,7 @@ func newLab(s settings) (*lab, error) {
 	return l, nil
 }
 
-// shared returns servers that several trials use at a time.
+// shared returns servers that several trials use at the same time.
 func (l *lab) shared(kind *ServerKind, p Plan) (Cluster, error) {
 	key := fmt.Sprint(kind.Name, p.Size, p.Tick)
 	l.mu.Lock()
@@ -140,7 +138,7 @@ func (l *lab) start(kind *ServerKind, p Plan) (Cluster, error) {
 	return c, nil
 }
 
-// close ends the servers and removes what they wrote.
+// close ends the servers and removes their files.
 func (l *lab) close() error {
 	var errs []error
 	for _, c := range l.open {
@@ -149,7 +147,6 @@ func (l *lab) close() error {
 	return errors.Join(append(errs, os.RemoveAll(l.dir))...)
 }
 
-// job is a trial that is to be run.
 type job struct {
 	e      *Experiment
 	row    row
@@ -169,7 +166,8 @@ func (j job) weight() int {
 	return 3
 }
 
-// run runs all trials: those that may run side by side first, then those that measure, one after the other, the systems in turn.
+// run runs all trials: first those that may run in parallel, then those that measure, one after the
+// other, alternating between the systems.
 func (l *lab) run(ctx context.Context) error {
 	var together, alone []job
 	for _, e := range l.Experiments {
@@ -205,7 +203,7 @@ func (l *lab) run(ctx context.Context) error {
 		}
 	}
 	if slices.ContainsFunc(together, func(j job) bool { return j.e.ClientClock }) {
-		_, _ = l.clocked() // compiles while nothing is timed; the trials say why it failed
+		_, _ = l.clocked() // compiles while nothing is timed; the trials report why it failed
 	}
 	total, done := len(together)+len(alone), 0
 	began := time.Now()
@@ -223,7 +221,7 @@ func (l *lab) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, j := range together {
 		w := min(j.weight(), l.Jobs)
-		for range w { // nobody else takes
+		for range w { // no other job acquires now
 			all <- struct{}{}
 		}
 		if ctx.Err() != nil {
@@ -246,7 +244,7 @@ func (l *lab) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// trial runs one trial, and returns why it failed, which is noted.
+// trial runs one trial, and returns the reason why it failed, which it also records.
 func (l *lab) trial(ctx context.Context, j job) (err error) {
 	s := j.row.System
 	res := l.results[j.key()]

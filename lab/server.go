@@ -1,6 +1,7 @@
 package main
 
-// Real servers, started by the lab: what an experiment may do to them, and the process under each.
+// Real servers, started by the lab: the faults that an experiment may inject, and the process of
+// each.
 
 import (
 	"context"
@@ -22,43 +23,45 @@ type ServerKind struct {
 
 // Plan says which servers to start.
 type Plan struct {
-	Dir   string               // an empty directory for what they write; it is removed after Close
+	Dir   string               // an empty directory for their files; it is removed after Close
 	Size  int                  // how many
-	TTL   time.Duration        // the lock's time that clients will ask for: servers that bound it must allow it
-	Env   func(i int) []string // more of the environment for server i; nil for none
-	Split bool                 // the Cluster must be a Splitter, if it can
+	TTL   time.Duration        // the lock's time that clients will request: servers that limit it must allow it
+	Env   func(i int) []string // additional environment for server i; nil for none
+	Split bool                 // the Cluster must be a Splitter, if possible
 	Tick  time.Duration        // ZooKeeper's
 }
 
-// Cluster is servers that run. Its methods are called by one goroutine at a time, but for Addrs.
+// Cluster is a set of running servers. Only one goroutine at a time calls its methods, except
+// Addrs.
 type Cluster interface {
 	Addrs() []string     // one for each server, as host:port
 	Version() string     // "Redis 7.0.15"
 	Pids() []int         // one for each server; 0 where it does not run
-	Kill(i int) error    // SIGKILL, and waits for its end
+	Kill(i int) error    // SIGKILL; waits for its end
 	Stop(i int) error    // SIGSTOP
 	Cont(i int) error    // SIGCONT
-	Restart(i int) error // starts it again after Kill, with its address and what it has on disk, and waits until it serves
-	Close() error        // ends all, and returns after the last
+	Restart(i int) error // starts it again after Kill, with its address and its data on disk, and waits until it serves
+	Close() error        // ends all, and returns after the last has ended
 }
 
-// Replica is implemented by clusters of which server 0 writes and server 1 copies it, asynchronously.
+// Replica is implemented by clusters in which server 1 is an asynchronous copy of server 0.
 type Replica interface {
-	CutReplication() error // the replica gets nothing any more
-	Promote() error        // the replica becomes the one that writes. Clients are sent to it by their proxies.
+	CutReplication() error // the replica receives nothing any more
+	Promote() error        // the replica becomes the primary. The proxies redirect clients to it.
 }
 
-// Splitter is implemented by clusters whose servers can be cut off from each other, clients aside.
+// Splitter is implemented by clusters whose servers can be cut off from each other, but not from
+// clients.
 type Splitter interface {
 	Leads(i int) (bool, error) // whether server i is the leader
-	Isolate(i int) error       // server i and the others do not hear each other
+	Isolate(i int) error       // server i and the other servers cannot reach each other
 	Heal() error
 }
 
-// Missing says that a program is not installed.
+// Missing is the error for a program that is not installed.
 type Missing struct {
 	Program string
-	Package string // Debian's
+	Package string // Debian's package
 }
 
 func (m *Missing) Error() string {
@@ -68,7 +71,8 @@ func (m *Missing) Error() string {
 	return fmt.Sprintf("%s is not installed; `scripts/setup lab` or `apt-get install %s` gets it", m.Program, m.Package)
 }
 
-// program finds a program in the path, or in one of the directories, whose names may be patterns. It fails with a *Missing.
+// program finds a program in the path, or in one of the directories, which may be patterns. It
+// fails with a *Missing.
 func program(name, debian string, dirs ...string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -82,24 +86,24 @@ func program(name, debian string, dirs ...string) (string, error) {
 	return "", &Missing{Program: name, Package: debian}
 }
 
-// process is a server's process. It is started again as it was first started.
+// process is a server's process. A restart uses its first command.
 type process struct {
 	Path string
 	Args []string
-	Env  []string // beside the lab's own
-	Dir  string   // where it runs
-	Log  string   // the file that has what it prints
+	Env  []string // in addition to the lab's own
+	Dir  string   // its working directory
+	Log  string   // the file with its output
 	Cred *syscall.Credential
 
 	mu struct {
 		sync.Mutex
 		cmd  *exec.Cmd
 		done chan struct{} // closed when it has ended
-		err  error         // how
+		err  error         // its exit error
 	}
 }
 
-// start starts it. It does not outlive the lab.
+// start starts the process. It does not outlive the lab.
 func (p *process) start() error {
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -127,7 +131,7 @@ func (p *process) start() error {
 	return nil
 }
 
-// pid returns 0 if it does not run.
+// pid returns 0 if the process does not run.
 func (p *process) pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +146,7 @@ func (p *process) pid() int {
 	}
 }
 
-// ended says whether it has ended by itself, with the end of its log.
+// ended returns an error with the end of the log, if the process has ended by itself.
 func (p *process) ended() error {
 	if p.pid() != 0 {
 		return nil
@@ -159,7 +163,7 @@ func (p *process) signal(s syscall.Signal) error {
 	return syscall.Kill(pid, s)
 }
 
-// end signals it, and waits until it has ended; after ten seconds it is killed.
+// end signals the process and waits until it has ended; after ten seconds it kills the process.
 func (p *process) end(s syscall.Signal) error {
 	pid := p.pid()
 	if pid == 0 {
@@ -181,12 +185,12 @@ func (p *process) end(s syscall.Signal) error {
 	}
 }
 
-// processes is the part of a Cluster that is the same for all: server i is process i.
+// processes is the common part of every Cluster: server i is process i.
 type processes struct {
 	procs []*process
 	addrs []string
-	ready func(ctx context.Context, i int) error // one try whether server i serves
-	last  syscall.Signal                         // what ends them well; SIGTERM if zero
+	ready func(ctx context.Context, i int) error // checks once whether server i serves
+	last  syscall.Signal                         // the signal for a clean end; SIGTERM if zero
 }
 
 func (c *processes) Addrs() []string  { return c.addrs }
@@ -208,7 +212,7 @@ func (c *processes) Restart(i int) error {
 	return c.await(i)
 }
 
-// startAll starts all, and waits until each serves. What has started is ended if one does not.
+// startAll starts all servers, and waits until each serves. If one does not, it ends the others.
 func (c *processes) startAll() error {
 	for _, p := range c.procs {
 		if err := p.start(); err != nil {
@@ -223,7 +227,7 @@ func (c *processes) startAll() error {
 	return nil
 }
 
-// await waits until server i serves: 60 s at the most.
+// await waits at most 60 s until server i serves.
 func (c *processes) await(i int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()

@@ -1,7 +1,8 @@
 package main
 
-// Consul servers: one, or several on one machine. The program is built from its module: consul/go.mod. The
-// servers cannot be cut off from each other: they find each other by gossip over UDP, which no relay of the lab carries.
+// Consul servers: one, or several on one machine. The program is built from its module:
+// consul/go.mod. The servers cannot be cut off from each other: they find each other by gossip over
+// UDP, which no relay of the lab carries.
 
 import (
 	"context"
@@ -34,7 +35,7 @@ func startConsul(p Plan) (*consulCluster, error) {
 	}
 	c := &consulCluster{size: p.Size}
 	c.ready = c.serves
-	c.last = syscall.SIGKILL // they need not leave each other in good order
+	c.last = syscall.SIGKILL // they need no graceful leave
 	var all []map[string]int // the ports of each
 	var gossip []string
 	for range p.Size {
@@ -56,12 +57,12 @@ func startConsul(p Plan) (*consulCluster, error) {
 		all = append(all, ports)
 	}
 	for i, ports := range all {
-		others := slices.Delete(slices.Clone(gossip), i, i+1) // a server that may join itself is content with that
+		others := slices.Delete(slices.Clone(gossip), i, i+1) // a server that may join itself stops looking for others
 		dir := filepath.Join(p.Dir, fmt.Sprintf("consul%d", i))
 		config, err := json.Marshal(map[string]any{
 			"server": true, "bootstrap_expect": p.Size, "node_name": fmt.Sprintf("consul%d", i), "data_dir": filepath.Join(dir, "data"),
 			"bind_addr": "127.0.0.1", "ports": ports, "retry_join": others, "retry_interval": "200ms",
-			"session_ttl_min": "1s", // 10 s as it comes
+			"session_ttl_min": "1s", // 10 s by default
 			"performance":     map[string]int{"raft_multiplier": 1},
 			"limits":          map[string]int{"http_max_conns_per_client": 10_000}, // all clients are on one machine
 			"connect":         map[string]bool{"enabled": false}, "disable_update_check": true, "log_level": "warn",
@@ -83,7 +84,8 @@ func startConsul(p Plan) (*consulCluster, error) {
 
 func (c *consulCluster) Version() string { return c.version }
 
-// serves asks whether server i serves: it has all the others as peers, and a leader answers through it.
+// serves returns nil if server i serves: it has all other servers as peers, and a leader responds
+// through it.
 func (c *consulCluster) serves(ctx context.Context, i int) error {
 	var self struct{ Config struct{ Version string } }
 	if err := getJSON(ctx, "http://"+c.addrs[i]+"/v1/agent/self", &self); err != nil {

@@ -1,6 +1,6 @@
 package main
 
-// PostgreSQL and MariaDB servers, with their settings as they come but for the number of connections.
+// PostgreSQL and MariaDB servers, with their default settings except for the number of connections.
 
 import (
 	"context"
@@ -25,13 +25,13 @@ var (
 	postgresServers = &ServerKind{Name: "postgresql", Start: func(ctx context.Context, p Plan) (Cluster, error) { return startPostgres(ctx, p) }}
 	mariadbServers  = &ServerKind{Name: "mariadb", Start: func(ctx context.Context, p Plan) (Cluster, error) { return startMariaDB(ctx, p) }}
 
-	// The tables that the locks want, made when a server starts first.
+	// The tables of the locks, created at a server's first start.
 	postgresTables, mariadbTables []string
 )
 
 type dbCluster struct {
 	processes
-	name    string // PostgreSQL
+	name    string // for example PostgreSQL
 	version string
 	open    func(addr string) (*sql.DB, error)
 }
@@ -54,7 +54,7 @@ func startPostgres(ctx context.Context, p Plan) (Cluster, error) {
 	}
 	d := &dbCluster{name: "PostgreSQL", open: openPostgres}
 	c := &postgresCluster{d}
-	d.ready, d.last = d.ping, syscall.SIGINT // which ends sessions and does not wait for them
+	d.ready, d.last = d.ping, syscall.SIGINT // it ends sessions instead of waiting for them
 	if err := d.prepare(p, bin, "postgres", func(data, port string) []string {
 		return []string{"-D", data, "-h", "127.0.0.1", "-p", port, "-k", "", "-c", "max_connections=1000"}
 	}); err != nil {
@@ -77,7 +77,7 @@ func startMariaDB(ctx context.Context, p Plan) (Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := program("my_print_defaults", "mariadb-client-core"); err != nil { // which mariadb-install-db calls
+	if _, err := program("my_print_defaults", "mariadb-client-core"); err != nil { // mariadb-install-db calls it
 		return nil, err
 	}
 	c := &dbCluster{name: "MariaDB", open: openMariaDB}
@@ -93,7 +93,8 @@ func startMariaDB(ctx context.Context, p Plan) (Cluster, error) {
 			"--skip-test-db", "--skip-name-resolve"); err != nil {
 			return nil, err
 		}
-		// The statements of this file run before it serves; they make the database that its clients name.
+		// The server runs the statements of this file before it serves; they create the database
+		// that its clients use.
 		first := filepath.Join(proc.Dir, "first.sql")
 		if err := os.WriteFile(first, []byte("CREATE DATABASE IF NOT EXISTS lab;\n"), 0o644); err != nil {
 			return nil, err
@@ -103,7 +104,8 @@ func startMariaDB(ctx context.Context, p Plan) (Cluster, error) {
 	return c, c.startWith(ctx, mariadbTables)
 }
 
-// prepare makes a process for each server of the plan: its program run by another user if we are root, which both refuse to serve.
+// prepare creates a process for each server of the plan. If we are root, the program runs as
+// another user, because both databases refuse to run as root.
 func (c *dbCluster) prepare(p Plan, bin, owner string, args func(data, port string) []string) error {
 	cred, err := servant(owner)
 	if err != nil {
@@ -134,7 +136,6 @@ func (c *dbCluster) prepare(p Plan, bin, owner string, args func(data, port stri
 
 func dataOf(p *process) string { return filepath.Join(p.Dir, "data") }
 
-// startWith starts all servers, and makes their tables.
 func (c *dbCluster) startWith(ctx context.Context, tables []string) error {
 	if err := c.startAll(); err != nil {
 		return err
@@ -157,7 +158,7 @@ func (c *dbCluster) startWith(ctx context.Context, tables []string) error {
 
 func (c *dbCluster) Version() string { return c.version }
 
-// ping asks whether server i serves, and which version it is.
+// ping returns nil if server i serves, and reads its version.
 func (c *dbCluster) ping(ctx context.Context, i int) error {
 	db, err := c.open(c.addrs[i])
 	if err != nil {
@@ -172,28 +173,30 @@ func (c *dbCluster) ping(ctx context.Context, i int) error {
 	if err := db.QueryRowContext(ctx, ask).Scan(&v); err != nil {
 		return err
 	}
-	v, _, _ = strings.Cut(v, " ") // what follows is the package's version
+	v, _, _ = strings.Cut(v, " ") // the package's version follows
 	v, _, _ = strings.Cut(v, "-")
 	c.version = c.name + " " + v
 	return nil
 }
 
-// postgresCluster knows that a PostgreSQL server has a process for each session beside its first.
+// postgresCluster handles the processes of PostgreSQL: one for each session in addition to the
+// first.
 type postgresCluster struct{ *dbCluster }
 
-// Pids has the sessions after the first processes: their processor time is the server's.
+// Pids returns the first processes, then the sessions: their processor time counts as the server's.
 func (c *postgresCluster) Pids() []int {
 	pids := c.dbCluster.Pids()
 	for _, p := range c.procs {
 		sessions, err := children(p.pid())
-		if err == nil { // else it has ended just now
+		if err == nil { // otherwise it has just ended
 			pids = append(pids, sessions...)
 		}
 	}
 	return pids
 }
 
-// Kill ends all of them, as a machine that fails does: a server does not start again while one of them lives.
+// Kill ends all processes, as a failing machine does: a server does not start again while one of
+// them lives.
 func (c *postgresCluster) Kill(i int) error {
 	if c.procs[i].pid() == 0 {
 		return nil
@@ -224,7 +227,7 @@ func (c *postgresCluster) Kill(i int) error {
 func (c *postgresCluster) Stop(i int) error { return c.all(i, syscall.SIGSTOP) }
 func (c *postgresCluster) Cont(i int) error { return c.all(i, syscall.SIGCONT) }
 
-// all signals the first process, which then starts no more, and all that it has started.
+// all signals the first process, which then starts no more, and all processes that it has started.
 func (c *postgresCluster) all(i int, s syscall.Signal) error {
 	if err := c.procs[i].signal(s); err != nil {
 		return err
@@ -238,7 +241,7 @@ func (c *postgresCluster) all(i int, s syscall.Signal) error {
 	return err
 }
 
-// Close lets sessions go on first, if they are stopped.
+// Close continues stopped sessions first.
 func (c *postgresCluster) Close() error {
 	for i, p := range c.procs {
 		if p.pid() != 0 {
@@ -248,7 +251,7 @@ func (c *postgresCluster) Close() error {
 	return c.dbCluster.Close()
 }
 
-// children returns the processes that a process has started and that live, as /proc has them.
+// children returns the live processes that a process has started, from /proc.
 func children(pid int) ([]int, error) {
 	if pid == 0 {
 		return nil, nil
@@ -266,7 +269,7 @@ func children(pid int) ([]int, error) {
 	return all, err
 }
 
-// zombie says whether a process has ended and waits for its parent to notice.
+// zombie reports whether a process has ended and waits for its parent to notice.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -276,7 +279,8 @@ func zombie(pid int) bool {
 	return strings.HasPrefix(rest, "Z")
 }
 
-// servant returns the user who runs a server: nobody else unless we are root; then the server's own, or nobody.
+// servant returns the user that runs a server: the current one unless we are root; then the
+// server's own user, or nobody.
 func servant(name string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -295,7 +299,8 @@ func servant(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, err
 }
 
-// handOver gives a directory to a user, and lets all pass through those above it that are in the directory for temporary files.
+// handOver gives a directory to a user, and makes its parents in the directory for temporary files
+// accessible to all.
 func handOver(dir string, to *syscall.Credential) error {
 	if to == nil {
 		return nil
@@ -316,8 +321,9 @@ func handOver(dir string, to *syscall.Credential) error {
 	return nil
 }
 
-// run runs a program to its end where the server will run, as the user who will run it. Its temporary files are there too: two
-// MariaDB servers that make them in one directory at a time delete each other's.
+// run runs a program to its end in the server's directory, as the server's user. Its temporary
+// files are there too: two MariaDB servers that use one directory at the same time delete each
+// other's.
 func run(ctx context.Context, p *process, bin string, args ...string) error {
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+p.Dir)
@@ -328,7 +334,8 @@ func run(ctx context.Context, p *process, bin string, args ...string) error {
 	return nil
 }
 
-// real follows links: /usr/local/bin/postgres may be one, and its neighbours are where it leads.
+// real resolves links: /usr/local/bin/postgres may be one, and the other programs are next to its
+// target.
 func real(path string) string {
 	if p, err := filepath.EvalSymlinks(path); err == nil {
 		return p

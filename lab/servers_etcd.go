@@ -17,7 +17,7 @@ import (
 
 var etcdServers = &ServerKind{Name: "etcd", Start: func(_ context.Context, p Plan) (Cluster, error) { return startEtcd(p) }}
 
-// etcdCluster is a Splitter if its Plan says so.
+// etcdCluster is a Splitter if its Plan requests it.
 type etcdCluster struct {
 	processes
 	version string
@@ -31,9 +31,10 @@ func startEtcd(p Plan) (*etcdCluster, error) {
 	}
 	c := &etcdCluster{}
 	c.ready, c.gates = c.healthy, newGates(c.Pids)
-	c.last = syscall.SIGKILL // the leader that is told to end first waits for seconds to hand over to others that end too
-	// The shortest lease that a server grants is one and a half election time-outs, rounded up to seconds.
-	heartbeat, election := "100", "1000" // as they come
+	c.last = syscall.SIGKILL // a leader that gets a graceful signal first waits for seconds to hand over to members that also end
+	// The shortest lease that a server grants is one and a half election timeouts, rounded up to
+	// seconds.
+	heartbeat, election := "100", "1000" // the defaults
 	if p.TTL > 0 && p.TTL < 2*time.Second {
 		heartbeat, election = "50", "500"
 	}
@@ -97,7 +98,8 @@ func (c *etcdCluster) Leads(i int) (bool, error) {
 	return status.Leader == status.Header.MemberId, nil
 }
 
-// Isolate ends the connections between server i and the others. What it is asked to change it cannot, from then on.
+// Isolate closes the connections between server i and the other servers. From then on it cannot
+// apply any change.
 func (c *etcdCluster) Isolate(i int) error {
 	if len(c.gates.lns) == 0 {
 		return errors.New("there is nothing between these servers: Plan.Split")
@@ -119,7 +121,7 @@ func (c *etcdCluster) Close() error {
 
 func (c *etcdCluster) Version() string { return c.version }
 
-// healthy asks whether server i serves: it knows a leader, and a request went through.
+// healthy returns nil if server i serves: it has a leader, and a request succeeded through it.
 func (c *etcdCluster) healthy(ctx context.Context, i int) error {
 	var health struct{ Health string }
 	if err := getJSON(ctx, "http://"+c.addrs[i]+"/health", &health); err != nil {
@@ -139,7 +141,7 @@ func getJSON(ctx context.Context, url string, into any) error {
 	if err != nil {
 		return err
 	}
-	req.Close = true // a connection that is kept would go to a server that is restarted
+	req.Close = true // a kept connection would go to a restarted server
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err

@@ -1,7 +1,8 @@
 package main
 
-// Gates stand before the ports on which etcd servers hear each other, so that one can be cut off from the others. All servers must
-// name a server's port alike, so a gate cannot be one for each pair: it asks the kernel which server has opened a connection.
+// Gates are proxies before the peer ports of etcd servers, so that one server can be cut off from
+// the others. All servers must use the same address for a server, so there cannot be a gate for
+// each pair. Instead, a gate asks the kernel which server has opened a connection.
 
 import (
 	"encoding/binary"
@@ -21,20 +22,20 @@ type gates struct {
 	lns      []net.Listener
 	backends []string
 
-	mu    sync.Mutex // of what follows
+	mu    sync.Mutex // guards the fields below
 	alone map[int]bool
 	pairs map[net.Conn]pair
 	done  bool
 }
 
-// pair is who has opened a connection, and to whom. -1 is somebody that is not known.
+// pair has the servers that opened and accepted a connection. -1 is an unknown client.
 type pair struct{ from, to int }
 
 func newGates(pids func() []int) *gates {
 	return &gates{pids: pids, alone: map[int]bool{}, pairs: map[net.Conn]pair{}}
 }
 
-// add makes a gate before the next server, and returns its address.
+// add creates a gate before the next server, and returns its address.
 func (g *gates) add(backend string) (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -44,7 +45,7 @@ func (g *gates) add(backend string) (string, error) {
 	return ln.Addr().String(), nil
 }
 
-// open opens all gates, when it is known which servers there are.
+// open opens all gates, once all servers are added.
 func (g *gates) open() {
 	for to, ln := range g.lns {
 		g.wg.Go(func() {
@@ -77,7 +78,7 @@ func (g *gates) serve(c net.Conn, to int, backend string) {
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{c, server}, {server, c}} {
 		both.Go(func() {
-			_, _ = io.Copy(way[0], way[1]) // whichever way it ends, the connection is over
+			_, _ = io.Copy(way[0], way[1]) // when either direction ends, so does the connection
 			c.Close()
 			server.Close()
 		})
@@ -89,7 +90,7 @@ func (g *gates) serve(c net.Conn, to int, backend string) {
 	delete(g.pairs, server)
 }
 
-// enter says whether the two may hear each other, and notes their connections.
+// enter reports whether the two may communicate, and notes their connections.
 func (g *gates) enter(p pair, conns ...net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,12 +103,13 @@ func (g *gates) enter(p pair, conns ...net.Conn) bool {
 	return true
 }
 
-// partedLocked says whether one of the two is cut off from the other. Who is not known is cut off from all while anybody is.
+// partedLocked reports whether one of the two is cut off from the other. While any server is cut
+// off, an unknown client is cut off from all.
 func (g *gates) partedLocked(p pair) bool {
 	return p.from != p.to && (g.alone[p.from] || g.alone[p.to] || p.from < 0 && len(g.alone) > 0)
 }
 
-// isolate ends the connections between a server and the others, and lets no new ones through.
+// isolate closes the connections between a server and the other servers, and rejects new ones.
 func (g *gates) isolate(i int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -138,7 +140,7 @@ func (g *gates) close() {
 	g.wg.Wait()
 }
 
-// opener returns which server has opened a connection: the one that has its socket.
+// opener returns the server that has opened a connection, by the owner of its socket.
 func (g *gates) opener(c net.Conn) (int, error) {
 	inode, err := socketOf(c.RemoteAddr().(*net.TCPAddr), c.LocalAddr().(*net.TCPAddr))
 	if err != nil {
@@ -150,7 +152,7 @@ func (g *gates) opener(c net.Conn) (int, error) {
 			return -1, err
 		}
 		for _, f := range files {
-			if at, err := os.Readlink(f); err == nil && at == "socket:["+inode+"]" { // an error: it has closed the file
+			if at, err := os.Readlink(f); err == nil && at == "socket:["+inode+"]" { // an error means that the process has closed the file
 				return i, nil
 			}
 		}
@@ -158,7 +160,7 @@ func (g *gates) opener(c net.Conn) (int, error) {
 	return -1, nil
 }
 
-// socketOf returns the number of the socket with these two ends, as /proc has it.
+// socketOf returns the number of the socket with these two ends, from /proc.
 func socketOf(local, remote *net.TCPAddr) (string, error) {
 	table, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
@@ -173,7 +175,8 @@ func socketOf(local, remote *net.TCPAddr) (string, error) {
 	return "", errors.New("no socket has " + ends)
 }
 
-// procAddr spells an address as /proc does: the address in the machine's order, the port in the network's.
+// procAddr formats an address as /proc does: the address in host byte order, the port in network
+// byte order.
 func procAddr(a *net.TCPAddr) string {
 	return fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(a.IP.To4()), a.Port)
 }

@@ -1,6 +1,7 @@
 package main
 
-// Redis servers: alone, several that do not know each other, one with a replica, and one that writes to disk before it answers.
+// Redis servers: one alone, several independent ones, one with a replica, and one that syncs to
+// disk before it replies.
 
 import (
 	"context"
@@ -17,15 +18,16 @@ import (
 )
 
 var (
-	// redisServers forget everything when they are killed.
+	// redisServers lose all data when they are killed.
 	redisServers = &ServerKind{Name: "redis", Start: func(_ context.Context, p Plan) (Cluster, error) {
 		return startRedis(p, "--appendonly", "no")
 	}}
-	// redisOnDisk answers a write when it is on the disk, and reads it back when it starts again.
+	// redisOnDisk replies to a write when it is on disk, and reads it back when it starts again.
 	redisOnDisk = &ServerKind{Name: "redis-fsync", Start: func(_ context.Context, p Plan) (Cluster, error) {
 		return startRedis(p, "--appendonly", "yes", "--appendfsync", "always")
 	}}
-	// redisWithReplica is two servers: server 1 copies server 0, and can be promoted. It is a Replica.
+	// redisWithReplica has two servers: server 1 copies server 0, and can be promoted. It is a
+	// Replica.
 	redisWithReplica = &ServerKind{Name: "redis-replica", Start: func(_ context.Context, p Plan) (Cluster, error) {
 		if p.Size != 2 {
 			return nil, fmt.Errorf("a server and its replica are 2, not %d", p.Size)
@@ -75,25 +77,24 @@ func startRedis(p Plan, args ...string) (*redisCluster, error) {
 
 func (c *redisCluster) Version() string { return c.version }
 
-// ping asks whether server i serves, and which version it is.
+// ping returns nil if server i serves, and reads its version.
 func (c *redisCluster) ping(ctx context.Context, i int) error {
 	info, err := c.ask(ctx, i, "INFO", "server")
 	if err != nil {
 		return err
 	}
 	c.version = "Redis " + infoField(info, "redis_version")
-	_, err = c.ask(ctx, i, "EXISTS", "ready") // a server that still reads its file refuses this
+	_, err = c.ask(ctx, i, "EXISTS", "ready") // a server that still reads its file returns an error
 	return err
 }
 
-// ask sends server i one command over a connection of its own.
+// ask sends one command to server i over a separate connection.
 func (c *redisCluster) ask(ctx context.Context, i int, command ...any) (any, error) {
 	client := redisClient(c.addrs[i])
 	defer client.Close()
 	return client.Do(ctx, command...).Result()
 }
 
-// infoField finds a field in what INFO answers.
 func infoField(info any, name string) string {
 	for line := range strings.Lines(fmt.Sprint(info)) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -103,7 +104,7 @@ func infoField(info any, name string) string {
 	return ""
 }
 
-// replicate makes server 1 the replica of server 0, and waits until it has what server 0 has.
+// replicate makes server 1 the replica of server 0, and waits until it has server 0's data.
 func (c *redisCluster) replicate() error {
 	host, port, _ := net.SplitHostPort(c.addrs[0])
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -127,7 +128,7 @@ func (c *redisCluster) replicate() error {
 	}
 }
 
-// CutReplication sends the replica to a server that does not exist. It keeps what it has.
+// CutReplication points the replica at a server that does not exist. The replica keeps its data.
 func (c *redisCluster) CutReplication() error {
 	nobody, err := serverPorts.addr()
 	if err != nil {
@@ -147,7 +148,8 @@ func (c *redisCluster) Promote() error {
 	return err
 }
 
-// redisClient returns a client as it comes, with one setting: its calls end with their context, which they do not by default.
+// redisClient returns a client with one setting that is not the default: calls end with their
+// context.
 func redisClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 }

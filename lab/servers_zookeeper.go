@@ -1,6 +1,6 @@
 package main
 
-// ZooKeeper, one server or an ensemble.
+// ZooKeeper: one server or an ensemble.
 
 import (
 	"context"
@@ -20,8 +20,9 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// zkTick is the servers' tick, unless an experiment has its own: sessions end on its multiples, the leader pings its followers every half
-// of it, and a server serves its clients for some five of it (syncLimit) after it last heard of the others.
+// zkTick is the servers' tick, unless an experiment has its own. Sessions expire at its multiples,
+// the leader pings its followers every half tick, and a server serves its clients for some five
+// ticks (syncLimit) after the last message from another server.
 const zkTick = 500 * time.Millisecond
 
 var zooKeeper = &ServerKind{Name: "zookeeper", Start: func(_ context.Context, p Plan) (Cluster, error) {
@@ -64,12 +65,12 @@ type zkCluster struct {
 	servers []*zkserver.Server
 	end     io.Closer
 	version string
-	relays  map[[2]int]*relay // by who connects, and to whom; two for each pair: to follow, and to elect
+	relays  map[[2]int]*relay // by the connecting and the called server; two for each pair: for following and for elections
 	elect   map[[2]int]*relay
 }
 
-// between puts relays between the servers: each has addresses of its own for the others. Every server is on a loopback address of its
-// own, with ZooKeeper's usual ports.
+// between puts relays between the servers: each server has its own addresses for the other servers.
+// Every server is on a loopback address of its own, with ZooKeeper's usual ports.
 func (c *zkCluster) between(n int, cfg *zkserver.Config) error {
 	c.relays, c.elect = map[[2]int]*relay{}, map[[2]int]*relay{}
 	a, b := 64+rand.IntN(128), rand.IntN(256)
@@ -90,7 +91,7 @@ func (c *zkCluster) between(n int, cfg *zkserver.Config) error {
 				delete(c.elect, pair)
 				return err
 			}
-			// A later line wins over the one that all have.
+			// A later line overrides the common one.
 			_, follow, _ := net.SplitHostPort(c.relays[pair].addr())
 			_, elect, _ := net.SplitHostPort(c.elect[pair].addr())
 			host.Lines = append(host.Lines, fmt.Sprintf("server.%d=127.0.0.1:%s:%s", j+1, follow, elect))
@@ -100,10 +101,12 @@ func (c *zkCluster) between(n int, cfg *zkserver.Config) error {
 	return nil
 }
 
-// anonymously takes the sender's address out of the first message of an election's connection. A ZooKeeper server keeps connections
-// to servers with smaller ids only. When a server with a smaller id calls, the called server hangs up, and calls back at the address in
-// the caller's message: past our relays. If the message has no usable address, it calls back at the address in its own configuration:
-// through a relay. (QuorumCnxManager's InitialMessage and handleConnection, ZooKeeper 3.8.)
+// anonymously removes the sender's address from the first message of an election's connection. A
+// ZooKeeper server keeps connections only to servers with smaller ids. When a server with a smaller
+// id calls, the called server closes the connection, and calls back at the address in the caller's
+// message, which bypasses our relays. If the message has no usable address, it calls back at the
+// address in its own configuration, through a relay. (QuorumCnxManager's InitialMessage and
+// handleConnection, ZooKeeper 3.8.)
 func anonymously(r *relay) { r.hello = withoutAddress }
 
 func withoutAddress(r io.Reader) ([]byte, error) {
@@ -120,8 +123,9 @@ func withoutAddress(r io.Reader) ([]byte, error) {
 	return append(head, none...), nil
 }
 
-// patiently is for a follower that connects before its leader listens. Refused, it tries again a second later. Taken and hung up on, as a
-// relay would do, it looks for another leader, and the first waits for it in vain: 10 s.
+// patiently is for a follower that connects before its leader listens. If the connection is
+// refused, the follower tries again a second later. If a relay accepts and then closes it, the
+// follower looks for another leader, and the first one waits in vain for 10 s.
 func patiently(r *relay) { r.patient = true }
 
 func (c *zkCluster) Leads(i int) (bool, error) {
@@ -129,7 +133,7 @@ func (c *zkCluster) Leads(i int) (bool, error) {
 	return mode == "leader", err
 }
 
-// Isolate cuts what passes between a server and the others, in both directions.
+// Isolate cuts the traffic between a server and the other servers, in both directions.
 func (c *zkCluster) Isolate(i int) error {
 	for _, all := range []map[[2]int]*relay{c.relays, c.elect} {
 		for pair, r := range all {
@@ -182,13 +186,13 @@ func (c *zkCluster) Close() (err error) {
 	return err
 }
 
-// What the ZooKeeper systems share.
+// The common part of the ZooKeeper systems.
 
 type zkQuiet struct{}
 
 func (zkQuiet) Printf(string, ...any) {}
 
-// zkSession is a connection of go-zookeeper's, with what its events say.
+// zkSession is a connection of go-zookeeper, with the state that its events report.
 type zkSession struct {
 	*zk.Conn
 	mu struct {
@@ -197,7 +201,6 @@ type zkSession struct {
 	}
 }
 
-// zkConnect returns a connection that has a session.
 func zkConnect(ctx context.Context, addrs []string, timeout time.Duration) (*zkSession, error) {
 	conn, events, err := zk.Connect(addrs, timeout, zk.WithLogger(zkQuiet{}))
 	if err != nil {
@@ -230,7 +233,7 @@ func zkConnect(ctx context.Context, addrs []string, timeout time.Duration) (*zkS
 	}
 }
 
-// expired is closed when the session that is the present one now is known to have ended.
+// expired returns a channel that is closed when the present session is known to have ended.
 func (s *zkSession) expired() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +254,8 @@ func zkLeft(ctx context.Context, addrs []string, lock string) (int, error) {
 	return int(stat.NumChildren), nil
 }
 
-// zkBreak deletes the first node below a lock's path, as anybody may who may delete.
+// zkBreak deletes the first node below a lock's path, as any client with the permission to delete
+// may.
 func zkBreak(ctx context.Context, addrs []string, lock string) (bool, error) {
 	conn, err := zkConnect(ctx, addrs, 10*time.Second)
 	if err != nil {
@@ -266,7 +270,7 @@ func zkBreak(ctx context.Context, addrs []string, lock string) (bool, error) {
 	for _, c := range children {
 		n, err := strconv.ParseInt(c[max(0, len(c)-10):], 10, 64)
 		if err != nil {
-			n = 0 // the naive lock's node has no number, and is alone
+			n = 0 // the naive lock has a single node without a number
 		}
 		if first == "" || n < least {
 			first, least = c, n

@@ -1,6 +1,6 @@
 package main
 
-// A service against a server of its own, as the documentation shows it: this compiles and runs.
+// A service with a server of its own, as in the documentation: this compiles and runs.
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func realServer(t *testing.T) string {
 
 func TestService_CutOffFromARealServer_StopsBeforeTheNextBegins(t *testing.T) {
 	addr := realServer(t)               // yours: a container, an ensemble for tests
-	proxy := zktest.StartProxy(t, addr) // in front of it, for one of two clients
+	proxy := zktest.StartProxy(t, addr) // before it, for one of two clients
 	lock := func(addr string) *zklock.Hold {
 		s, err := zklock.Connect(t.Context(), addr, zklock.WithSessionTimeout(2*time.Second), zklock.WithLease(zklock.SingleServerLease()))
 		if err != nil {
@@ -36,9 +36,9 @@ func TestService_CutOffFromARealServer_StopsBeforeTheNextBegins(t *testing.T) {
 		return hold
 	}
 	first := lock(proxy.Addr())
-	proxy.Freeze() // what is sent is kept: neither side hears of the other
+	proxy.Freeze() // it holds all data back: neither side receives from the other
 	second := lock(addr)
-	if err := first.Err(); err == nil { // here your service says whether it still works
+	if err := first.Err(); err == nil { // here your service checks whether it still works
 		t.Error("two hold at once")
 	}
 	if second.Token() <= first.Token() {

@@ -1,6 +1,7 @@
 package main
 
-// Every lock that several hold, on its real server: who shares and who does not, and what becomes of a writer that becomes a reader.
+// These tests check every lock that several clients hold, on its real server: which clients share,
+// and the result of a downgrade.
 
 import (
 	"context"
@@ -20,7 +21,7 @@ func share(t *testing.T, l Lock) Hold {
 	return h
 }
 
-// kept says that the lock is not granted, by whatever error, for as long as this asks.
+// kept requires that the lock is not granted, whatever the error, for as long as this asks.
 func kept(t *testing.T, acquire func(context.Context) (Hold, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -57,7 +58,7 @@ func TestShared_ReadersTogether_AWriterAlone(t *testing.T) {
 		r, err := w.(Downgrader).Share(t.Context())
 		require.NoError(t, err)
 		release(t, w)
-		b = share(t, two) // beside it
+		b = share(t, two) // shared with it
 		kept(t, writer.Acquire)
 		release(t, b, r)
 		release(t, acquire(t, writer))
@@ -92,7 +93,7 @@ func shared(t *testing.T, k kind, test func(t *testing.T, s *System, open func(w
 	}
 }
 
-// Those that are not in Go are clients' processes: what they say is held against the same.
+// The locks that are not in Go are clients' processes: their output is checked in the same way.
 func TestShared_OtherLanguages_ShareAsTheySay(t *testing.T) {
 	for _, name := range []string{"curator", "curator-new", "kazoo"} {
 		t.Run(name, func(t *testing.T) {

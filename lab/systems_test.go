@@ -1,7 +1,8 @@
 package main
 
-// Every system in Go but ZooKeeper's on its real server: what one holds the other does not get, and what Hold and System promise. What
-// each does under a fault is what the experiments count.
+// These tests check every system in Go except ZooKeeper's on its real server: a held lock is not
+// granted to another client, and the promises of Hold and System. The experiments count its
+// behaviour under a fault.
 
 import (
 	"context"
@@ -25,7 +26,8 @@ func serve(t *testing.T, kind *ServerKind, p Plan) Cluster {
 	return c
 }
 
-// installed ends the test if there is an error: as skipped if it is that a program is not installed, unless ZKLOCK_REQUIRE=1.
+// installed ends the test if there is an error: it skips if the error is a missing program, unless
+// ZKLOCK_REQUIRE=1.
 func installed(t *testing.T, err error) {
 	t.Helper()
 	var missing *Missing
@@ -56,7 +58,7 @@ func acquire(t *testing.T, l Lock) Hold {
 	return h
 }
 
-// excluded says that somebody else holds, for as long as this asks.
+// excluded requires that another client holds, for as long as this asks.
 func excluded(t *testing.T, l Lock) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
@@ -109,7 +111,7 @@ func TestSystems_OneHolds(t *testing.T) {
 	}
 }
 
-// broken is what System.Break says.
+// broken is the expected result of System.Break.
 type broken string
 
 const (
@@ -133,7 +135,7 @@ func oneHolds(t *testing.T, s *System, addrs []string, ttl time.Duration, b brok
 	if s.Server == redisServers || s.Server == redisWithReplica {
 		copies = len(addrs) // each server has the key
 	}
-	require.Eventually(t, func() bool { return copies == left() }, 10*time.Second, 10*time.Millisecond) // a replica comes after
+	require.Eventually(t, func() bool { return copies == left() }, 10*time.Second, 10*time.Millisecond) // a replica follows later
 	token, hasToken := h.Token()
 	select {
 	case <-h.Lost():
@@ -180,7 +182,7 @@ func TestServers_StopAndCont(t *testing.T) {
 				}
 			}
 			l := client(t, s.Name, c.Addrs(), Options{Client: "one", TTL: time.Minute})
-			require.NoError(t, acquire(t, l).Release(t.Context())) // its connection is there
+			require.NoError(t, acquire(t, l).Release(t.Context())) // its connection exists
 			require.NoError(t, c.Stop(0))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()

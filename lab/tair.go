@@ -1,9 +1,11 @@
 package main
 
-// Tair's put with a version. There is nothing to install, so this is a stand-in: scripts on Redis with the rules of TairString's EXSET,
-// EXGET and EXCAD (https://www.alibabacloud.com/help/en/tair/developer-reference/exstring, https://github.com/tair-opensource/TairString).
-// A put names the version that it replaces and is refused if that is not the present one; the version counts up; a key expires with its
-// version, and the next one begins at 1.
+// Tair's put with a version. Tair cannot be installed, so this is a stand-in: scripts on Redis with
+// the rules of TairString's EXSET, EXGET and EXCAD
+// (https://www.alibabacloud.com/help/en/tair/developer-reference/exstring,
+// https://github.com/tair-opensource/TairString). A put names the version that it replaces, and is
+// rejected if that is not the present one. The version counts up. A key expires with its version,
+// and the next key begins at 1.
 
 import (
 	"context"
@@ -16,20 +18,22 @@ import (
 )
 
 var (
-	// Answers the new version, or -1 if the present one is another; 0 is that of no key. A time of 0 is none.
+	// Returns the new version, or -1 if the present one differs. Version 0 means no key. A time of
+	// 0 means none.
 	tairPut = redis.NewScript(`
 		local version = tonumber(redis.call("HGET", KEYS[1], "version") or 0)
 		if version ~= tonumber(ARGV[1]) then return -1 end
 		redis.call("HSET", KEYS[1], "version", version + 1, "value", ARGV[2])
 		if tonumber(ARGV[3]) > 0 then redis.call("PEXPIRE", KEYS[1], ARGV[3]) end
 		return version + 1`)
-	// Answers 1, or -1 if the present version is another.
+	// Returns 1, or -1 if the present version differs.
 	tairDelete = redis.NewScript(`
 		if redis.call("HGET", KEYS[1], "version") ~= ARGV[1] then return -1 end
 		return redis.call("DEL", KEYS[1])`)
 )
 
-// tairLock is two recipes: the key expires, or stays and has in its value until when its lock is held, by the clients' clocks.
+// tairLock has two recipes: the key expires, or it remains and its value has the end of the lock's
+// time, by the clients' clocks.
 type tairLock struct {
 	client    *redis.Client
 	key, name string

@@ -1,7 +1,8 @@
 package main
 
-// A trial is one run of an experiment with one system, on a lock of its own. The experiment reads as a list of steps: a step that
-// cannot be made ends the trial, and the trial is counted as failed and said so.
+// A trial is one run of an experiment with one system, on a lock of its own. The experiment reads
+// as a list of steps. A step that fails ends the trial, which is then counted and reported as
+// failed.
 
 import (
 	"context"
@@ -17,8 +18,8 @@ import (
 	"time"
 )
 
-// outcome is what came of a trial: figures by name. A time is in seconds, what was or was not the case is 1 or 0, and what did not
-// come to pass is not there.
+// outcome has the figures of a trial by name. A time is in seconds. A condition is 1 or 0. An event
+// that did not occur has no figure.
 type outcome map[string]float64
 
 type trial struct {
@@ -32,25 +33,25 @@ type trial struct {
 	ttl     time.Duration
 	tick    time.Duration   // ZooKeeper's
 	number  int             // of the trial: 0, 1, …
-	shared  map[string]bool // the clients who are readers
+	shared  map[string]bool // the clients that are readers
 	ledger  ledger
 	players []*player
 
 	stands        func(sequencer string) (bool, error) // of System.Resource
 	closeResource func() error
-	unknown       atomic.Value // an error of stands: there is no verdict on a write
+	unknown       atomic.Value // an error of stands: a write has no verdict
 	out           outcome
-	began         time.Time // of the fault: the zero of the picture
+	began         time.Time // the time of the fault: the zero of the picture
 	ended         time.Time
 	random        *rand.Rand
 }
 
-// entries are those of the ledger, until the trial's steps were done.
+// entries returns the ledger's entries up to the end of the trial's steps.
 func (t *trial) entries() []entry {
 	return slices.DeleteFunc(t.ledger.read(), func(e entry) bool { return e.At.After(t.ended) })
 }
 
-// giveUp is what ends a trial.
+// giveUp is the panic that ends a trial.
 type giveUp struct{ err error }
 
 func (t *trial) must(err error) {
@@ -61,14 +62,14 @@ func (t *trial) must(err error) {
 
 func (t *trial) failf(format string, args ...any) { t.must(fmt.Errorf(format, args...)) }
 
-// play runs an experiment's steps, ends all clients and adds what the ledger shows.
+// play runs an experiment's steps, ends all clients and adds the verdict on the ledger.
 func (t *trial) play(steps func(*trial)) (err error) {
 	defer func() {
 		r := recover()
 		if g, ok := r.(giveUp); ok {
 			err, r = g.err, nil
 		}
-		t.ended = time.Now() // what follows is no part of the trial
+		t.ended = time.Now() // later entries are not part of the trial
 		for _, p := range t.players {
 			err = errors.Join(err, p.agent.close())
 		}
@@ -86,7 +87,7 @@ func (t *trial) play(steps func(*trial)) (err error) {
 		if v.Tokens {
 			t.out["tokens"] = 1
 		}
-		if _, told := t.out["told"]; told && v.Doubles > 0 { // of one that is never told the trial sees no end
+		if _, told := t.out["told"]; told && v.Doubles > 0 { // if no client was notified, the trial does not see the end of a hold
 			t.out["both"] = v.Both.Seconds()
 		}
 	}()
@@ -104,10 +105,10 @@ func (t *trial) was(name string, yes bool) {
 	}
 }
 
-// limit is how long the lab waits for a grant that does not come: what is "never" on the page.
+// limit is how long the lab waits before a grant counts as "never" on the page.
 func (t *trial) limit() time.Duration { return 2*t.ttl + 3*time.Second + t.sys.Delay }
 
-// pause lets time pass, as part of what is staged.
+// pause lets time pass, as one of the steps.
 func (t *trial) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -116,21 +117,22 @@ func (t *trial) pause(d time.Duration) {
 	}
 }
 
-// settle lets a random time pass, up to a third of the lock's time, so that faults do not fall into step with renewals.
+// settle lets a random time pass, up to a third of the lock's time, so that faults do not
+// synchronize with renewals.
 func (t *trial) settle() {
 	t.pause(200*time.Millisecond + time.Duration(t.random.Int64N(int64(t.ttl/3))))
 }
 
-// zero says that the fault happens at this time.
+// zero sets the time of the fault.
 func (t *trial) zero(at time.Time) time.Time {
 	t.began = at
 	return at
 }
 
-// client starts a client. One of that name that was killed before is started again.
+// client starts a client. A killed client of that name is started again.
 func (t *trial) client(name string) *player { return t.clientOf(name, t.cluster.Addrs()...) }
 
-// clientOf starts a client that knows of some servers only.
+// clientOf starts a client that has the addresses of some servers only.
 func (t *trial) clientOf(name string, addrs ...string) *player {
 	a := arguments{System: t.sys.Name, Servers: addrs, Lock: t.lock, Options: Options{Client: name, TTL: t.ttl, Size: t.size, Tick: t.tick}}
 	if t.sys.Resource != nil && t.stands == nil {
@@ -156,7 +158,8 @@ func (t *trial) arrive(e entry) {
 	t.ledger.say(e)
 }
 
-// left notes what the servers have of the lock when all that used it have ended well.
+// left records the nodes, keys or rows of the lock that remain on the servers when all its clients
+// have ended cleanly.
 func (t *trial) left() {
 	if t.sys.Left == nil {
 		return
@@ -172,12 +175,12 @@ func (t *trial) left() {
 type player struct {
 	t      *trial
 	agent  *agent
-	asking bool // it was told to acquire, and has not said what came of it
+	asking bool // it has an acquire command without a result
 }
 
 func (p *player) tell(format string, args ...any) { p.t.must(p.agent.tell(format, args...)) }
 
-// acquire takes the lock, which nobody else has.
+// acquire takes the lock, which must be free.
 func (p *player) acquire() said {
 	p.asks(20 * time.Second)
 	s, err := p.agent.await(25*time.Second, "acquired", "busy", "failed")
@@ -189,7 +192,7 @@ func (p *player) acquire() said {
 	return s
 }
 
-// asks begins to ask for the lock, for so long.
+// asks sends an acquire command with the time limit d.
 func (p *player) asks(d time.Duration) {
 	how := ""
 	if p.t.shared[p.agent.name] {
@@ -199,14 +202,15 @@ func (p *player) asks(d time.Duration) {
 	p.asking = true
 }
 
-// waits begins to ask for a lock that somebody else holds, and returns when the question has surely arrived.
+// waits sends an acquire command for a lock that another client holds. It returns when the request
+// has almost certainly arrived.
 func (p *player) waits() {
 	p.asks(10 * time.Minute)
 	p.t.pause(400 * time.Millisecond)
 }
 
-// granted returns when the lock was granted to one who waits, or false if it is not within d. An acquire that fails is tried again,
-// as a user would.
+// granted waits for the grant of a pending acquire and returns its time, or false if there is none
+// within d. A failed acquire is tried again, as a user would.
 func (p *player) granted(d time.Duration) (time.Time, bool) {
 	for end := time.Now().Add(d); ; {
 		s, err := p.agent.await(time.Until(end), "acquired", "failed", "busy")
@@ -224,7 +228,7 @@ func (p *player) granted(d time.Duration) (time.Time, bool) {
 	}
 }
 
-// turn waits until the lock is granted, notes how long after a time that was, and releases.
+// turn waits until the lock is granted, records how long after since that was, and releases.
 func (p *player) turn(since time.Time) {
 	if at, ok := p.granted(p.t.limit()); ok {
 		p.t.took("granted", at.Sub(since))
@@ -232,7 +236,6 @@ func (p *player) turn(since time.Time) {
 	}
 }
 
-// release gives the lock up, and says whether the client was told that all was well.
 func (p *player) release() bool {
 	p.tell("release")
 	s, err := p.agent.await(20*time.Second, "released", "unreleased")
@@ -240,20 +243,21 @@ func (p *player) release() bool {
 	return s.Word == "released"
 }
 
-// write has it write to the resource if it believes that it holds, and returns whether it did.
+// write has the client write to the resource if it believes that it holds, and reports whether it
+// did.
 func (p *player) write() bool {
 	p.tell("write")
 	return p.wrote()
 }
 
-// wrote returns what came of a write that it was told before.
 func (p *player) wrote() bool {
 	s, err := p.agent.await(20*time.Second, "write", "refrained")
 	p.t.must(err)
 	return s.Word == "write"
 }
 
-// told returns when it first learnt that it holds no more, and waits for that so long.
+// told returns when the client was first notified of the loss of its hold, and waits at most d for
+// it.
 func (p *player) told(d time.Duration) (time.Time, bool) {
 	for end := time.Now().Add(d); ; time.Sleep(10 * time.Millisecond) {
 		if s, ok := p.agent.heard("lost"); ok {
@@ -283,7 +287,7 @@ func (p *player) cont() time.Time {
 	return at
 }
 
-// quit ends it well; one that still waits for the lock is killed.
+// quit ends the client cleanly; a client that still waits for the lock is killed.
 func (p *player) quit() {
 	if p.asking {
 		p.kill()
@@ -302,14 +306,14 @@ func (p *player) quit() {
 	}
 }
 
-// cpu returns the processor time that processes have used, of those that run.
+// cpu returns the processor time that the processes have used, as far as they still run.
 func cpu(pids []int) (d time.Duration) {
 	for _, pid := range pids {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			continue
 		}
-		_, rest, _ := strings.Cut(string(stat), ") ") // the name may have spaces
+		_, rest, _ := strings.Cut(string(stat), ") ") // the name may contain spaces
 		f := strings.Fields(rest)
 		if len(f) < 13 {
 			continue
@@ -321,7 +325,7 @@ func cpu(pids []int) (d time.Duration) {
 	return d
 }
 
-// hash makes a seed of words.
+// hash returns a seed from words.
 func hash(words ...string) uint64 {
 	h := fnv.New64a()
 	for _, w := range words {

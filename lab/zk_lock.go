@@ -38,7 +38,7 @@ func (l *zkLock) Acquire(ctx context.Context) (Hold, error) {
 	case err := <-got:
 		return zkLockHold{l, inner, expired}, err
 	case <-ctx.Done():
-		return nil, errBusy // inner waits on: it cannot be told not to
+		return nil, errBusy // inner still waits: it cannot be canceled
 	}
 }
 
@@ -52,6 +52,7 @@ type zkLockHold struct {
 
 func (zkLockHold) Token() (int64, bool) { return 0, false }
 
-// Lost is the connection's event, to which a careful user listens: the lock itself tells nothing.
+// Lost is the connection's event, which a careful user observes: the lock itself does not report a
+// loss.
 func (h zkLockHold) Lost() <-chan struct{}         { return h.expired }
 func (h zkLockHold) Release(context.Context) error { return h.inner.Unlock() }

@@ -1,6 +1,6 @@
 package main
 
-// The lock that everybody writes first: one ephemeral node, which all who wait watch.
+// The usual first attempt: one ephemeral node, which all waiters watch.
 
 import (
 	"context"

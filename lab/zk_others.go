@@ -1,6 +1,7 @@
 package main
 
-// The clients in other languages: Curator's InterProcessMutex in Java and kazoo's Lock in Python, with Debian's packages.
+// The clients in other languages: Curator's InterProcessMutex in Java and kazoo's Lock in Python,
+// with Debian's packages.
 
 import (
 	"context"
@@ -41,7 +42,7 @@ func init() {
 	})
 }
 
-// curatorShared adds a Curator's locks that several hold.
+// curatorShared adds Curator's locks that several clients hold.
 func curatorShared(name, title, client, debian string, external func(context.Context, string) ([]string, error)) {
 	register(System{
 		Name: name + "-readers", Title: title + " `InterProcessReadWriteLock`", Client: client, Package: debian, Kind: readers,
@@ -55,10 +56,10 @@ func curatorShared(name, title, client, debian string, external func(context.Con
 	})
 }
 
-// curator is one of those that scripts/zookeeper-home has got.
+// curator is a version of Curator that scripts/zookeeper-home has downloaded.
 type curator struct{ home, version string }
 
-// newestCurator is the newest; an empty one if there is none.
+// newestCurator returns the newest version, or an empty one if there is no Curator.
 func newestCurator() (c curator) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -77,7 +78,7 @@ func newestCurator() (c curator) {
 func newer(a, b string) bool {
 	var x, y [3]int
 	_, _ = fmt.Sscanf(a, "%d.%d.%d", &x[0], &x[1], &x[2])
-	_, _ = fmt.Sscanf(b, "%d.%d.%d", &y[0], &y[1], &y[2]) // zero of none
+	_, _ = fmt.Sscanf(b, "%d.%d.%d", &y[0], &y[1], &y[2]) // zero if it has no version
 	return slices.Compare(x[:], y[:]) > 0
 }
 
@@ -92,7 +93,6 @@ func (c curator) client(ctx context.Context, dir string) ([]string, error) {
 	return javaClient(ctx, dir, "Curator", jars, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
 }
 
-// curatorClient compiles the Java client.
 func curatorClient(ctx context.Context, dir string) ([]string, error) {
 	jars, err := zkserver.ClassPath("curator-recipes", "curator-framework", "curator-client", "guava")
 	if err != nil {
@@ -101,7 +101,6 @@ func curatorClient(ctx context.Context, dir string) ([]string, error) {
 	return javaClient(ctx, dir, "Curator", jars, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
 }
 
-// kazooClient finds the Python client.
 func kazooClient(ctx context.Context, dir string) ([]string, error) {
 	const python = "/usr/bin/python3"
 	if err := exec.CommandContext(ctx, python, "-c", "import kazoo.recipe.lock").Run(); err != nil {

@@ -1,7 +1,8 @@
 package main
 
-// Chubby's two remedies against a write that comes late, on zklock: the lock stays with nobody for a while when its holder has failed, or
-// the resource asks about each write. Neither shows its token, so that it is seen what the remedy alone does.
+// Chubby's two remedies against a late write, on zklock: the lock has no holder for a while after a
+// holder has failed, or the resource asks about each write. Neither system shows its token, so the
+// results show the effect of the remedy alone.
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 package main
 
-// This repository's locks that several hold.
+// This repository's locks that several clients hold.
 
 import (
 	"context"
@@ -84,7 +84,8 @@ func (l zklockPermits) Acquire(ctx context.Context) (Hold, error) {
 	return zklockPermit{zklockHold{h}}, nil
 }
 
-// zklockPermit has no token that a resource could compare: an older permit may be as good as a newer one.
+// zklockPermit has no token that a resource could compare: an older permit may be as valid as a
+// newer one.
 type zklockPermit struct{ zklockHold }
 
 func (zklockPermit) Token() (int64, bool) { return 0, false }

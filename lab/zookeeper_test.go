@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A leader that is cut off is cut off from elections too: the others choose one of themselves.
+// A leader that is cut off is also cut off from elections: the remaining servers elect one of
+// themselves.
 func TestZooKeeper_LeaderIsolated_TheOthersElectAnother(t *testing.T) {
 	c := serve(t, zooKeeper, Plan{Size: 3, TTL: 3 * time.Second, Split: true}).(*zkCluster)
 	leader := func() int {

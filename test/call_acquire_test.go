@@ -17,7 +17,8 @@ import (
 	"github.com/zklock/zklock/internal/ledger"
 )
 
-// I2, I3: one node, ephemeral, of the current session, under Curator's name. I1: its czxid is the token.
+// I2, I3: one node, ephemeral, of the current session, under Curator's name. I1: its czxid is the
+// token.
 func TestAcquire_Free_HoldsOneNode(t *testing.T) {
 	srv := target(t)
 	s, a, p := connect(t, srv), admin(t, srv), lockPath(t, srv)
@@ -41,7 +42,8 @@ func TestAcquire_Free_HoldsOneNode(t *testing.T) {
 	}
 }
 
-// I1, I8, R6: many goroutines of several sessions; nobody overlaps, tokens increase, everybody gets in.
+// I1, I8, R6: many goroutines of several sessions: no two overlap, tokens increase, and all are
+// granted.
 func TestAcquire_Contended_OneAtATime(t *testing.T) {
 	srv := target(t)
 	p := lockPath(t, srv)
@@ -119,7 +121,7 @@ func TestDo(t *testing.T) {
 	mine := errors.New("the job failed")
 	require.ErrorIs(t, m.Do(within(t, soon), func(context.Context, *zklock.Hold) error { return mine }), mine)
 
-	// The end of the caller's context reaches the function, and the release happens all the same (R63).
+	// The end of the caller's context reaches the function, and the release still happens (R63).
 	ctx, cancel := context.WithCancel(context.Background())
 	err := m.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
 		cancel()
@@ -129,7 +131,7 @@ func TestDo(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, children(t, a, p))
 
-	// A lost lock is an error although the function saw none.
+	// A lost lock is an error even if the function did not notice it.
 	err = m.Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
 		require.NoError(t, a.Delete(p+"/"+children(t, a, p)[0], -1))
 		<-ctx.Done()

@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests end a wait at every moment: the call returns in time, it leaves nothing, and other calls of its owner go
-// on (I4, I6).
+// These tests end a wait at every moment: the call returns in time, leaves no node, and does not
+// affect other calls of its owner (I4, I6).
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// callersContext is a context that only the call itself may ask when it ends.
+// callersContext is a context that only the call itself may ask for its end.
 type callersContext struct {
 	context.Context
 	t *testing.T
@@ -44,7 +44,8 @@ func (c callersContext) asked() {
 	}
 }
 
-// R75, R76: no request, pause or wait below Mutex.enter is given a caller's context, whatever fails on the way to the grant.
+// R75, R76: no request, pause or wait below Mutex.enter receives a caller's context, whatever fails
+// on the way to the grant.
 func TestVirtual_Call_ItsContextGoesNoFurther(t *testing.T) {
 	for _, queued := range []bool{false, true} {
 		for _, fault := range []zktest.Fault{
@@ -78,8 +79,9 @@ func TestVirtual_Call_ItsContextGoesNoFurther(t *testing.T) {
 	}
 }
 
-// I2, I6, F27, F33: a call leaves, at each request on its way and in the pause after one that failed, while another of its owner waits for its
-// turn or nobody does. It leaves nothing, and the other queues and is granted.
+// I2, I6, F27, F33: a call gives up at each request on its way, and in the pause after a failed
+// one, with and without another waiting call of its owner. It leaves no node, and the other call
+// queues and is granted.
 func TestVirtual_Call_Leaves(t *testing.T) {
 	for _, at := range []zktest.Fault{
 		zktest.Before(zktest.Create).Path("/job/*"), zktest.After(zktest.Create).Path("/job/*"),
@@ -138,7 +140,8 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 	}
 }
 
-// I6: a try is under way, and a call of its owner waits for it to end. The try is sent away at once, and the other is granted in its turn.
+// I6: a try is under way, and a call of its owner waits for it to end. The try leaves the queue at
+// once, and the other call is granted in its turn.
 func TestVirtual_Call_TryBegins(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		other, s := v.connect(), v.connect()
@@ -172,7 +175,8 @@ func TestVirtual_Call_TryBegins(t *testing.T) {
 	})
 }
 
-// lateContext closes Done a moment before it says so in Err, as contexts do that join two others by hand.
+// lateContext closes Done a moment before Err returns an error, like a context that joins two
+// contexts by hand.
 type lateContext struct {
 	context.Context
 	done chan struct{}
@@ -180,8 +184,8 @@ type lateContext struct {
 
 func (c lateContext) Done() <-chan struct{} { return c.done }
 
-// I2, I4, I6: the user's context says that it has ended before it says why, while an answer is waited for. Nothing is taken for an
-// answer that is none: there is one node, and it goes.
+// I2, I4, I6: the user's context closes Done before Err has the reason, while a response is
+// awaited. Nothing else is taken for a response: there is one node, and it is deleted.
 func TestVirtual_Call_ContextThatSaysSoLate(t *testing.T) {
 	for _, at := range []zktest.Op{zktest.GetChildren, zktest.GetData} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -209,7 +213,8 @@ func TestVirtual_Call_ContextThatSaysSoLate(t *testing.T) {
 	}
 }
 
-// R24, R52, F33: ctx ends while the create is in flight. The call returns, and the node is deleted once it is known.
+// R24, R52, F33: ctx ends while the create is in flight. The call returns, and the node is deleted
+// once it is known.
 func TestAcquire_ContextEndsDuringCreate_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -228,7 +233,7 @@ func TestAcquire_ContextEndsDuringCreate_LeavesNothing(t *testing.T) {
 	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p)) == 0 })
 }
 
-// I6: Do does not outstay its context by more than the grace, although no server answers.
+// I6: Do outlasts its context by the grace at most, even if no server responds.
 func TestVirtual_Do_ContextEnds_ReturnsWithinTheGrace(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -249,7 +254,7 @@ func TestVirtual_Do_ContextEnds_ReturnsWithinTheGrace(t *testing.T) {
 	})
 }
 
-// I4, I6, R44: a wait that ends leaves nothing, and says why it ended.
+// I4, I6, R44: a wait that ends leaves no node, and returns the reason.
 func TestAcquire_ContextEnds_LeavesNothing(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -282,8 +287,8 @@ func TestAcquire_ContextEnds_LeavesNothing(t *testing.T) {
 	release(t, h)
 }
 
-// R62, R44: the wait is cancelled at every moment of it. The call returns, and the same owner's next attempt knows nothing
-// of that.
+// R62, R44: the wait is cancelled at every moment. The call returns, and the cancellation does not
+// affect the same owner's next attempt.
 func TestVirtual_CancelledWait_DoesNotReachTheNext(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -313,8 +318,8 @@ func TestVirtual_CancelledWait_DoesNotReachTheNext(t *testing.T) {
 	})
 }
 
-// I6: the servers answer nothing. A call whose context has ended, and that has something to clean up, returns a tenth of a second before
-// the promised half second is over: on a busy machine its timer comes late.
+// I6: no server responds. A call whose context has ended and that has nodes to clean up returns a
+// tenth of a second before the promised half second, because its timer is late on a busy machine.
 func TestVirtual_ServersFrozen_CallsEndBeforeTheirBound(t *testing.T) {
 	const most = 400 * time.Millisecond
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

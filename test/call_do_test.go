@@ -17,7 +17,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// The function's context has the caller's deadline and values, and ends with the caller's by the same Err and cause.
+// The function's context has the caller's deadline and values. It ends with the caller's context,
+// by the same Err and cause.
 func TestVirtual_Do_ContextIsTheCallers(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")
@@ -55,7 +56,7 @@ func TestVirtual_Do_ContextIsTheCallers(t *testing.T) {
 	})
 }
 
-// After a loss, Do's error is ErrLost whatever the function returns, and says so once.
+// After a loss, Do's error is ErrLost once, whatever the function returns.
 func TestVirtual_Do_LossIsReportedOnce(t *testing.T) {
 	own := errors.New("the work failed")
 	for name, c := range map[string]struct {
@@ -92,7 +93,7 @@ func TestVirtual_Do_LossIsReportedOnce(t *testing.T) {
 	}
 }
 
-// The loss of another lock is another loss: both are told.
+// The loss of another lock is another loss: the error has both.
 func TestVirtual_Do_TwoLocksLost_BothAreReported(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -109,10 +110,10 @@ func TestVirtual_Do_TwoLocksLost_BothAreReported(t *testing.T) {
 	})
 }
 
-// ErrNotAcquired reports that a client is ahead. When the last report of a server is another one, a
-// call whose time is over returns ErrNotConnected: the client ahead has released, or the lock-delay
-// is over, and no server responds to the requests before the grant; or our node is gone, and no
-// server responds to the next create (R108).
+// ErrNotAcquired reports that a client is ahead. If the last report of a server is different, a
+// call whose time has expired returns ErrNotConnected: the client ahead has released, or the
+// lock-delay has ended, and no server responds to the requests before the grant; or our node was
+// deleted, and no server responds to the next create (R108).
 func TestVirtual_Do_WaitAtMost_NotKnownIsNotNotAcquired(t *testing.T) {
 	hold := func(v *virtual, at zktest.Fault) { v.srv.Inject(at.Hold()) }
 	test := func(name string, change func(v *virtual, s, holders *zklock.Session, holder *zklock.Hold), opts ...zklock.MutexOption) {
@@ -156,7 +157,8 @@ func TestVirtual_Do_WaitAtMost_NotKnownIsNotNotAcquired(t *testing.T) {
 	}, zklock.WithLockDelay(time.Second))
 }
 
-// WaitAtMost bounds the wait, to the moment, and not the work. Its error says whether somebody was ahead or no server answered.
+// WaitAtMost limits the wait exactly, and not the work. Its error shows whether another client was
+// ahead or no server responded.
 func TestVirtual_Do_WaitAtMost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -203,8 +205,9 @@ func TestVirtual_Do_WaitAtMost(t *testing.T) {
 	})
 }
 
-// Somebody else releases the hold while the function works, such as a timer. Its context ends, and Do says that the work did not have the
-// lock to its end: whatever the function returns, and once.
+// Another goroutine, such as a timer, releases the hold while the function works. The function's
+// context ends, and Do reports once that the work did not have the lock to its end, whatever the
+// function returns.
 func TestVirtual_Do_ReleasedUnderIt_SaysSo(t *testing.T) {
 	own := errors.New("the work failed")
 	for name, c := range map[string]struct {

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack the downgrade: a writer reads, and keeps the queue out until it has released both locks (I1, I4, I5).
+// These tests attack the downgrade: a writer reads, and blocks the queue until it has released both
+// locks (I1, I4, I5).
 
 import (
 	"context"
@@ -18,7 +19,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// writerAndReader is an owner that has both locks, a queue behind it, and somebody else's hands.
+// writerAndReader is an owner that has both locks, with a queue behind it and an admin client.
 type writerAndReader struct {
 	*virtual
 	m        *zklock.RWMutex
@@ -27,7 +28,8 @@ type writerAndReader struct {
 	somebody *zk.Conn
 }
 
-// downgraded has the owner take the write lock, the queue stand behind it, and the owner take the read lock; or that before the queue.
+// downgraded has the owner take the write lock, then the read lock, with a queue that forms in
+// between or, if queueFirst is false, afterwards.
 func (v *virtual) downgraded(t *testing.T, ownSession, queueFirst bool) *writerAndReader {
 	t.Helper()
 	d := &writerAndReader{virtual: v, somebody: v.connect().Conn()}
@@ -59,7 +61,7 @@ func (v *virtual) downgraded(t *testing.T, ownSession, queueFirst bool) *writerA
 	return d
 }
 
-// goesOn lets the queue through, and checks that nothing is left.
+// goesOn lets the queue proceed, and checks that no node is left.
 func (d *writerAndReader) goesOn(t *testing.T) {
 	t.Helper()
 	token := d.w.Token()
@@ -84,8 +86,9 @@ func forEachQueue(t *testing.T, f func(t *testing.T, d *writerAndReader)) {
 	}
 }
 
-// R73, I1: the read node has the writer's number, the read hold the writer's token. Whichever lock is released first, nobody gets in
-// beside the other; then the queue goes on. The writer's node goes before the reader's.
+// R73, I1: the read node has the writer's number, the read hold the writer's token. Whichever lock
+// is released first, no other client is granted while the other one is held; then the queue
+// proceeds. The writer's node is deleted before the reader's.
 func TestVirtual_Downgrade_KeepsTheQueueOut(t *testing.T) {
 	for _, writerFirst := range []bool{true, false} {
 		forEachQueue(t, func(t *testing.T, d *writerAndReader) {
@@ -98,7 +101,7 @@ func TestVirtual_Downgrade_KeepsTheQueueOut(t *testing.T) {
 				first, second = d.r, d.w
 			}
 			release(t, first)
-			time.Sleep(20 * time.Second) // longer than anything looks again
+			time.Sleep(20 * time.Second) // longer than every recheck interval
 			require.Equal(t, "000", grantedOf(d.queue...), "I1")
 			require.NoError(t, second.Err())
 			release(t, second)
@@ -114,8 +117,8 @@ func TestVirtual_Downgrade_KeepsTheQueueOut(t *testing.T) {
 	}
 }
 
-// I4: both locks are released, and the servers do not do the first deletion at once. The reader's node waits for the writer's: until that
-// is gone, a transaction that was lost could make it again.
+// I4: both locks are released, and the servers delay the first deletion. The reader's node waits
+// for the writer's deletion: until then, a late copy of a lost transaction could recreate it.
 func TestVirtual_Downgrade_WritersNodeGoesFirst(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		d := v.downgraded(t, false, true)
@@ -134,7 +137,8 @@ func TestVirtual_Downgrade_WritersNodeGoesFirst(t *testing.T) {
 	})
 }
 
-// I8: readers that stand directly behind a writer that reads come in when it releases the write lock; the writer behind them does not.
+// I8: readers directly behind a writer that reads are granted when it releases the write lock; the
+// writer behind them is not.
 func TestVirtual_Downgrade_OtherReadersComeIn(t *testing.T) {
 	forEachHouse(t, func(t *testing.T, v *virtual, client func() *zklock.Session) {
 		m := newRWMutex(t, client(), "/job")
@@ -155,8 +159,9 @@ func TestVirtual_Downgrade_OtherReadersComeIn(t *testing.T) {
 	})
 }
 
-// I2: the owner reads again and again: one read node, and it goes with the writer's. The read hold's own context goes on when the write
-// lock is released; the writer's does not, and a reader may then not write.
+// I2: the owner reads several times: there is one read node, which is deleted with the writer's.
+// The read hold's own context continues when the write lock is released. The writer's context ends,
+// and from then on a reader may not write.
 func TestVirtual_Downgrade_ReadsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newRWMutex(t, v.connect(), "/job")
@@ -197,8 +202,8 @@ func TestVirtual_Downgrade_ReadsAgain(t *testing.T) {
 	})
 }
 
-// F3, F5, I2, I4: the transaction is lost on its way, before or after the servers did it, or its answer says nothing. The owner gets
-// the lock on the one node, and the queue stays out.
+// F3, F5, I2, I4: the transaction is lost before or after the servers execute it, or its response
+// is unclear. The owner gets the lock on the one node, and the queue stays blocked.
 func TestVirtual_Downgrade_AnswerLost(t *testing.T) {
 	faults := map[string]zktest.Fault{
 		"cut before":         zktest.Before(zktest.Multi).Close(),
@@ -229,8 +234,8 @@ func TestVirtual_Downgrade_AnswerLost(t *testing.T) {
 	}
 }
 
-// I4, I6: the call gives up while the transaction is on its way, done or not. Its node goes when the write lock is released, and not
-// before: the owner's next read lock rests on it.
+// I4, I6: the call gives up while the transaction is in flight, executed or not. Its node is
+// deleted when the write lock is released, and not before: the owner's next read lock rests on it.
 func TestVirtual_Downgrade_GivenUp(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -260,8 +265,9 @@ func TestVirtual_Downgrade_GivenUp(t *testing.T) {
 	}
 }
 
-// I1, I4: the write lock is released while the transaction is on its way, before or after the servers did it, answered or lost. The
-// owner gets the read lock, on a node that the queue respects, and nothing is left.
+// I1, I4: the write lock is released while the transaction is in flight, before or after the
+// servers execute it, with a response or without. The owner gets the read lock, on a node that the
+// queue respects, and no node is left.
 func TestVirtual_Downgrade_WriterReleasesMeanwhile(t *testing.T) {
 	for _, ownSession := range []bool{false, true} {
 		for _, c := range []struct {
@@ -321,7 +327,8 @@ func TestVirtual_Downgrade_WriterReleasesMeanwhile(t *testing.T) {
 	}
 }
 
-// F34: near the end of the counter, a reader's node would keep the lock root from being made anew.
+// F34: near the end of the counter, a reader's node would prevent the lock root from being
+// recreated.
 func TestVirtual_Downgrade_NearTheCountersEnd_IsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newRWMutex(t, v.connect(), "/job")
@@ -337,7 +344,8 @@ func TestVirtual_Downgrade_NearTheCountersEnd_IsRefused(t *testing.T) {
 	}, zktest.WithCreates("/job", 1<<31-1<<27))
 }
 
-// R73: Curator's waiter behind the writer finds the reader's node in the writer's place, as its own downgrade leaves it.
+// R73: Curator's waiter behind the writer finds the reader's node at the writer's position, as
+// after Curator's own downgrade.
 func TestVirtual_Downgrade_OthersSeeTheReader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		d := v.downgraded(t, false, false)

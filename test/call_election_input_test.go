@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests give an election what it cannot take: names, paths and calls.
+// These tests give an election invalid names, paths and calls.
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// Bad input is refused with what to do, and leaves nothing behind.
+// Bad input is rejected with the remedy, and leaves nothing behind.
 func TestVirtual_Election_BadInput(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -44,7 +44,7 @@ func TestVirtual_Election_BadInput(t *testing.T) {
 	})
 }
 
-// An election on the path of another recipe says so, and leaves nothing behind.
+// An election on the path of another recipe reports that, and leaves nothing behind.
 func TestVirtual_Election_PathOfAnotherRecipe(t *testing.T) {
 	id := "_c_00000000-0000-0000-0000-000000000000-"
 	for _, c := range []struct {

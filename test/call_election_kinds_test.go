@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests put candidates of two kinds on one path, which do not wait for each other: two leaders.
+// These tests put candidates of two kinds on one path. They do not wait for each other, so there
+// would be two leaders.
 
 import (
 	"context"
@@ -19,7 +20,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// refused requires that a campaign has ended with a final error that names the other's node.
+// refused requires that a campaign has ended with a final error that names the other candidate's
+// node.
 func refused(t *testing.T, c, beside *candidate, says string) {
 	t.Helper()
 	err := c.returned(t)
@@ -29,8 +31,9 @@ func refused(t *testing.T, c, beside *candidate, says string) {
 	require.True(t, zklock.IsFinal(err))
 }
 
-// I1: two candidates of different kinds start at once, before either can see the other. The one whose node is the later is refused, and
-// its node is deleted; the other leads, and goes on.
+// I1: two candidates of different kinds start at once, before either can see the other. The one
+// with the later node is rejected, and its node is deleted; the other one leads, and continues to
+// lead.
 func TestVirtual_Election_TwoKindsStartAtOnce_OneLeads(t *testing.T) {
 	for _, latchIsFirst := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -53,8 +56,9 @@ func TestVirtual_Election_TwoKindsStartAtOnce_OneLeads(t *testing.T) {
 	}
 }
 
-// I1: a leader loses its session, and a candidate of the other kind leads before the first stands again. The first is refused, and its
-// observers do not say that nobody leads.
+// I1: a leader loses its session, and a candidate of the other kind leads before the first one
+// campaigns again. The first one is rejected, and its observers do not report that there is no
+// leader.
 func TestVirtual_Election_OtherKindLeadsMeanwhile_IsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, other := v.connect(), v.connect()
@@ -76,7 +80,8 @@ func TestVirtual_Election_OtherKindLeadsMeanwhile_IsRefused(t *testing.T) {
 	})
 }
 
-// A candidate of the leader's own kind, behind one of another that is being refused, stands again: that one's mistake is not its own.
+// A candidate of the leader's kind is behind a candidate of another kind that is being rejected. It
+// campaigns again, because the mistake is the other candidate's.
 func TestVirtual_Election_OtherKindBetween_StandsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -120,8 +125,8 @@ func TestVirtual_Election_OtherKindBetween_StandsAgain(t *testing.T) {
 	})
 }
 
-// I1: whatever the order in which the requests of many candidates of both kinds arrive, one leads at a time. None that is refused
-// leaves a node.
+// I1: in whatever order the requests of many candidates of both kinds arrive, one leads at a time.
+// No rejected candidate leaves a node.
 func TestVirtual_Election_TwoKindsAtRandom_OneLeads(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -1,6 +1,7 @@
 package zklock_test
 
-// This test has random faults strike an election. One leads at a time, and when the faults stop, one does.
+// This test injects random faults into an election. At most one candidate leads at a time, and when
+// the faults stop, one does.
 
 import (
 	"context"
@@ -16,8 +17,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I1, I5, I8: candidates are cut off for less and for longer than their sessions last, lose connections and answers, resign and come back. Nobody leads
-// beside another, tokens grow, and in the end all stand, one leads, and the observers agree who.
+// I1, I5, I8: candidates are cut off for less and for longer than their sessions last, lose
+// connections and responses, resign and return. No two lead at the same time, tokens grow, and in
+// the end all campaign, one leads, and the observers agree on the leader.
 func TestVirtual_Election_RandomFaults_OneLeader(t *testing.T) {
 	randomWorlds(t, 0, 5, func(t *testing.T, v *virtual, r *random) {
 		seed := r.seed
@@ -48,7 +50,7 @@ func TestVirtual_Election_RandomFaults_OneLeader(t *testing.T) {
 			e := newElection(t, s, "/job", fmt.Sprint("c", i))
 			sessions, all = append(sessions, s), append(all, e)
 			go func() {
-				for ctx.Err() == nil { // after a resignation it stands again
+				for ctx.Err() == nil { // after a resignation it campaigns again
 					_ = e.Campaign(ctx, lead)
 				}
 				ended <- struct{}{}

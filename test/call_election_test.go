@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack elections: two leaders, a leadership that nobody takes up, candidates that leave something behind, and
-// observers that cost too much or miss a leader.
+// These tests attack elections: two leaders, a leadership without a leader, candidates that leave
+// nodes behind, and observers that cost too much or miss a leader.
 
 import (
 	"context"
@@ -26,18 +26,19 @@ func newElection(t testing.TB, s *zklock.Session, p, name string, opts ...zklock
 	return e
 }
 
-// candidate is a campaign in the background, and what its leader does.
+// candidate is a campaign in the background, with its leader's function.
 type candidate struct {
 	e      *zklock.Election
 	stop   context.CancelFunc
 	done   chan struct{} // closed when Campaign has returned
-	err    error         // what it returned
+	err    error         // the result of Campaign
 	leads  atomic.Int32  // how many leaders run
 	reigns atomic.Int32  // how many have begun
 	hold   atomic.Pointer[zklock.Hold]
 }
 
-// stand has a candidate stand for election. Its leader works until its context ends, and then returns what after returns.
+// stand has a candidate campaign. Its leader works until its context ends, and then returns the
+// result of after.
 func (v *virtual) stand(e *zklock.Election, after func(ctx context.Context) error) *candidate {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &candidate{e: e, stop: stop, done: make(chan struct{})}
@@ -78,7 +79,8 @@ func (c *candidate) returned(t testing.TB) error {
 	return c.err
 }
 
-// Campaign returns what lead returns while it leads, and swallows no error. No node is left, and the candidate may stand again.
+// Campaign returns the result of lead as long as it leads, and drops no error. No node is left, and
+// the candidate may campaign again.
 func TestVirtual_Campaign_ReturnsWhatLeadReturns(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		e := newElection(t, v.connect(), "/job", "a")
@@ -95,7 +97,7 @@ func TestVirtual_Campaign_ReturnsWhatLeadReturns(t *testing.T) {
 			require.Equal(t, 1, calls)
 			require.Empty(t, v.srv.Children("/job"))
 		}
-		// The end of the caller's context is no error of the leader's.
+		// The end of the caller's context is not an error of the leader.
 		ctx, cancel := context.WithCancel(context.Background())
 		require.NoError(t, e.Campaign(ctx, func(ctx context.Context, _ *zklock.Hold) error {
 			cancel()
@@ -111,8 +113,8 @@ func TestVirtual_Campaign_ReturnsWhatLeadReturns(t *testing.T) {
 	})
 }
 
-// Hold answers from memory who leads: nobody before, the leader during lead, and nobody from the moment of the loss, by the clock, also
-// while lead still runs.
+// Hold returns the leader's hold from memory: nil before lead, the hold during lead, and nil from
+// the moment of the loss by the clock, even while lead still runs.
 func TestVirtual_ElectionHold_SaysWhetherItLeadsNow(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), func(context.Context) error { time.Sleep(time.Minute); return nil })
@@ -143,7 +145,8 @@ func TestVirtual_ElectionHold_SaysWhetherItLeadsNow(t *testing.T) {
 	})
 }
 
-// A release that no server confirms is in the error of Campaign and of Resign: the next leader may be late.
+// A release that no server confirms is in the error of Campaign and of Resign, because the next
+// leader may be late.
 func TestVirtual_Campaign_ReleaseNotConfirmed_IsAnError(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		failed := errors.New("the disk is full")
@@ -155,8 +158,9 @@ func TestVirtual_Campaign_ReleaseNotConfirmed_IsAnError(t *testing.T) {
 	})
 }
 
-// I5, and Curator's two leaders (620, 652, 653, 696): a leader that is cut off stops before the next begins. When it is back it stands
-// again, at the tail, and what its leader returned after the loss is in the log.
+// I5, and Curator's two leaders (620, 652, 653, 696): a leader that is cut off stops before the
+// next one begins. When it is connected again, it campaigns again, at the tail. The result of its
+// function after the loss is in the log.
 func TestVirtual_Campaign_CutOff_NeverTwoLeaders(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -191,7 +195,8 @@ func TestVirtual_Campaign_CutOff_NeverTwoLeaders(t *testing.T) {
 	})
 }
 
-// If the caller's context ends during the leader's last work, after a loss, nobody stands again: Campaign returns loss and error.
+// If the caller's context ends during the leader's last work, after a loss, the candidate does not
+// campaign again: Campaign returns the loss and the error.
 func TestVirtual_Campaign_LossAndEnd_BothAreTold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		c := v.stand(newElection(t, v.connect(), "/job", "a"), func(context.Context) error {
@@ -207,7 +212,8 @@ func TestVirtual_Campaign_LossAndEnd_BothAreTold(t *testing.T) {
 	})
 }
 
-// A loss that only the release shows is a loss: what the leader did may have overlapped with the next leader's work.
+// A loss that only the release shows is a loss: the leader's work may have overlapped with the next
+// leader's.
 func TestVirtual_Campaign_LossSeenByTheRelease_StandsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		e, calls := newElection(t, v.connect(), "/job", "a"), 0
@@ -221,8 +227,9 @@ func TestVirtual_Campaign_LossSeenByTheRelease_StandsAgain(t *testing.T) {
 	})
 }
 
-// Each loss takes the leader to the tail. So two candidates whose nodes somebody deletes do not chase each other (504, 644, 645):
-// they pause for longer each time, and go on when that stops.
+// Each loss moves the leader to the tail. So two candidates whose nodes another client deletes do
+// not chase each other (504, 644, 645): their pauses grow, and they continue when the deletions
+// stop.
 func TestVirtual_Campaign_LostAgainAndAgain_BacksOff(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
@@ -241,8 +248,9 @@ func TestVirtual_Campaign_LostAgainAndAgain_BacksOff(t *testing.T) {
 	})
 }
 
-// An interrupt leaves no node and breaks nothing (62, 202, 205, 337, 468, 518, 671): at each request of a campaign, the candidate's
-// context ends. Its node goes, and it can stand again.
+// An interrupt leaves no node and has no other effect (62, 202, 205, 337, 468, 518, 671): the
+// candidate's context ends at each request of a campaign. Its node is deleted, and it can campaign
+// again.
 func TestVirtual_Campaign_Interrupted_LeavesNoNode(t *testing.T) {
 	for _, queued := range []bool{false, true} {
 		for nth, again := 1, true; again; nth++ {
@@ -279,7 +287,8 @@ func TestVirtual_Campaign_Interrupted_LeavesNoNode(t *testing.T) {
 	}
 }
 
-// Curator's 724: the path goes, with all that is below it. Candidates and observers find to the next leader.
+// Curator's 724: the path is deleted with all its nodes. Candidates and observers find the next
+// leader.
 func TestVirtual_Election_PathGone_GoesOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.stand(newElection(t, v.connect(), "/job/x/y", "a"), untilItEnds)
@@ -299,7 +308,7 @@ func TestVirtual_Election_PathGone_GoesOn(t *testing.T) {
 	})
 }
 
-// A Campaign ends with an error that stays; one that may pass does not end it.
+// A permanent error ends Campaign; a temporary one does not.
 func TestVirtual_Campaign_EndsWithFinalErrors(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		_, err := v.srv.Create("/root", nil, 0)
@@ -323,8 +332,8 @@ func TestVirtual_Campaign_EndsWithFinalErrors(t *testing.T) {
 	})
 }
 
-// WithLatchNodes: the nodes are those of Curator's LeaderLatch, one leads at a time, and a hand-over is an event and no list, as a
-// mutex's is.
+// WithLatchNodes: the nodes are the same as in Curator's LeaderLatch, one candidate leads at a
+// time, and a handover takes an event and no list, as for a mutex.
 func TestVirtual_Election_LatchNodes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		latch := zklock.WithLatchNodes()
@@ -345,7 +354,8 @@ func TestVirtual_Election_LatchNodes(t *testing.T) {
 	})
 }
 
-// On a server of either kind: candidates and an observer of three Sessions, from the path that is not there to the last to go.
+// On either kind of server: candidates and an observer of three Sessions, from a missing path to
+// the last leader.
 func TestElection_FromFirstToLast(t *testing.T) {
 	srv := target(t)
 	p := lockPath(t, srv) + "/new"
@@ -426,7 +436,7 @@ func TestVirtual_Campaign_OwnersAreTheirOwn(t *testing.T) {
 	})
 }
 
-// I1, R67: who works under a leader's hold contends in other locks, as under any hold.
+// I1, R67: under a leader's hold, callers contend for other locks, as under any hold.
 func TestVirtual_Campaign_UnderItsHold_OtherLocksExclude(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -436,7 +446,7 @@ func TestVirtual_Campaign_UnderItsHold_OtherLocksExclude(t *testing.T) {
 			h1, err := m.Acquire(hold.Context())
 			require.NoError(t, err)
 			defer h1.Release(context.Background())
-			wait, cancel := context.WithTimeout(hold.Context(), time.Minute) // another goroutine's, say
+			wait, cancel := context.WithTimeout(hold.Context(), time.Minute) // for example another goroutine's
 			defer cancel()
 			h2, err := m.Acquire(wait)
 			if err == nil {
@@ -449,7 +459,7 @@ func TestVirtual_Campaign_UnderItsHold_OtherLocksExclude(t *testing.T) {
 	})
 }
 
-// The hold's context has the owner that Campaign's has.
+// The hold's context has the owner of Campaign's context.
 func TestVirtual_Campaign_KeepsTheCallersOwner(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

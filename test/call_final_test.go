@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests attack IsFinal: which errors are worth another try.
+// These tests attack IsFinal: the errors that are worth another try, and the errors that are not.
 
 import (
 	"context"

@@ -1,7 +1,8 @@
 package zklock_test
 
-// These tests have servers close the connection in place of a response to one kind of request, as servers do that do not know it. The
-// caller gets an error that names the request; an outage is not mistaken for that.
+// These tests have servers close the connection at one kind of request, as servers without that
+// request do. The caller gets an error that names the request, and an outage is not mistaken for
+// that.
 
 import (
 	"context"
@@ -19,7 +20,8 @@ import (
 
 const hangsUp = "zklock: the server closes the connection at each request of one kind; is it ZooKeeper 3.5 or later?"
 
-// R112, I4, I6: after three connections that the server has closed at one kind of request that ZooKeeper has since 3.5, the call returns an error that names it.
+// R112, I4, I6: after the server has closed three connections at one kind of request that ZooKeeper
+// has had since 3.5, the call returns an error that names it.
 func TestVirtual_HangUpAtOneKind_CallerHasTheError(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault   zktest.Fault
@@ -65,7 +67,8 @@ func TestVirtual_HangUpAtOneKind_CallerHasTheError(t *testing.T) {
 	}
 }
 
-// R112: the same from servers that give another session at each reconnect, as old ClickHouse Keepers do.
+// R112: the same from servers that give another session at each reconnect, as old ClickHouse
+// Keepers do.
 func TestVirtual_HangUpAtOneKind_InEachSession_CallerHasTheError(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault   zktest.Fault
@@ -121,7 +124,8 @@ func TestVirtual_HangUpAtOneKind_EachCallerHasTheError(t *testing.T) {
 	})
 }
 
-// R112: a hang-up counts only until the next response to such a request, or until its node is found.
+// R112: a hang-up counts only until the next response to such a request, or until its node is
+// found.
 func TestVirtual_HangUps_SuccessInBetween_CallsAreGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -139,7 +143,8 @@ func TestVirtual_HangUps_SuccessInBetween_CallsAreGranted(t *testing.T) {
 	})
 }
 
-// R112, I6: all servers know these requests. A connection that they close at one is an outage, however often: the calls keep trying.
+// R112, I6: all servers know these requests. A connection that they close at one is an outage,
+// however often: the calls keep trying.
 func TestVirtual_HangUps_AtKnownRequests_AreOutages(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -156,7 +161,8 @@ func TestVirtual_HangUps_AtKnownRequests_AreOutages(t *testing.T) {
 	})
 }
 
-// R112, I6: servers that are away, or close each connection before the handshake is over, are an outage: a waiter keeps waiting.
+// R112, I6: servers that are away, or that close each connection before the handshake ends, are an
+// outage: a waiter keeps waiting.
 func TestVirtual_Outages_AreNoHangUps(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -182,8 +188,8 @@ func TestVirtual_Outages_AreNoHangUps(t *testing.T) {
 	})
 }
 
-// R112: at the third connection that ends at a create, the server has executed it. The call goes on with that node, and queues again when
-// the session ends.
+// R112: at the third connection that ends at a create, the server has executed it. The call
+// continues with that node, and queues again when the session ends.
 func TestVirtual_HangUps_ThirdIsExecuted_CallQueuesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)

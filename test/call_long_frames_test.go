@@ -1,7 +1,8 @@
 package zklock_test
 
-// These tests attack what is too long for a reader: a list for us, a request for the servers. The caller gets an error that says so, and
-// the Session does not connect again and again.
+// These tests attack frames that are too long for their reader: a list for us, a request for the
+// servers. The caller gets an error that names the cause, and the Session does not reconnect again
+// and again.
 
 import (
 	"bytes"
@@ -19,7 +20,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I6: what the tap makes of a list that is longer than it reads. The caller has the error at once.
+// I6: a list is longer than the mux reads. The caller gets the error at once.
 func TestVirtual_ListTooLong_CallerHasTheError(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -39,7 +40,8 @@ func TestVirtual_ListTooLong_CallerHasTheError(t *testing.T) {
 	})
 }
 
-// narrow is the way to a server whose jute.maxbuffer is smaller than some requests: it closes the connection at each such one.
+// narrow is the connection to a server whose jute.maxbuffer is smaller than some requests: it
+// closes the connection at each of them.
 type narrow struct {
 	dial  zk.Dialer
 	most  int
@@ -62,15 +64,16 @@ type narrowConn struct {
 
 func (c *narrowConn) Write(p []byte) (int, error) {
 	if len(p) > c.n.most {
-		// Its reader hears of the end, as of a server's.
+		// Its reader receives an end as a server's reader does.
 		_, err := c.Conn.Write(append([]byte{0x7f, 0xff, 0xff, 0xff}, bytes.Repeat([]byte{0}, 8)...))
 		return len(p), err
 	}
 	return c.Conn.Write(p)
 }
 
-// I6: a server takes no create that is as long as ours. The log says what it may be, and the caller gets an error after three tries:
-// of a mutex, and of a semaphore whose leases are too long together.
+// I6: servers reject our create because of its length. The log names the likely cause, and the
+// caller gets an error after three tries: of a mutex, and of a semaphore whose leases are too long
+// together.
 func TestVirtual_RequestTooLongForTheServers_CallerHasTheError(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		way, logged := &narrow{dial: v.net.Dial, most: 30_000}, &warnings{}

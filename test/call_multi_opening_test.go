@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack the opening of a Multi, which makes its nodes in one transaction: what it costs, what it keeps, and what becomes of it
-// when answers get lost.
+// These tests attack a Multi's batch acquire, which creates its nodes in one transaction: its cost,
+// the positions that it keeps, and its nodes if responses are lost.
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ import (
 // fourPaths are the locks of a Multi, in their order.
 var fourPaths = []string{"/job/a", "/job/b", "/job/c", "/job/d"}
 
-// fourReady returns a Session's Multi of four mutexes whose roots are there.
+// fourReady returns a Session's Multi of four mutexes whose roots exist.
 func (v *virtual) fourReady(opts ...zklock.Option) (*zklock.Session, *zklock.Multi) {
 	v.t.Helper()
 	s := v.connect(opts...)
@@ -36,7 +36,7 @@ func (v *virtual) fourReady(opts ...zklock.Option) (*zklock.Session, *zklock.Mul
 	return s, m
 }
 
-// nodes says how many nodes each of the four queues has.
+// nodes returns the number of nodes in each of the four queues.
 func (v *virtual) nodes() (n [4]int) {
 	for i, p := range fourPaths {
 		n[i] = len(v.srv.Children(p))
@@ -56,7 +56,8 @@ func (v *virtual) nodeOf(root string, s *zklock.Session) string {
 	return ""
 }
 
-// writes are the lock roots in which a Session has made or deleted nodes since then, by transaction.
+// writes returns the lock roots in which a Session has created or deleted nodes since then, by
+// transaction.
 func (v *virtual) writes(since int, s *zklock.Session, kind zktest.Kind) (by [][]string) {
 	zxid := int64(0)
 	for _, a := range v.srv.History()[since:] {
@@ -80,7 +81,8 @@ func (v *virtual) areHeld(h *zklock.MultiHold) {
 	}
 }
 
-// I1: the tokens are the nodes' czxids, also on real servers, whose answers to transactions have no Stat, and while others write.
+// I1: the tokens are the nodes' czxids, also on real servers, whose responses to transactions have
+// no Stat, and while other clients write.
 func TestMulti_TokensAreTheNodesCzxids(t *testing.T) {
 	srv := target(t)
 	p := lockPath(t, srv)
@@ -113,7 +115,8 @@ func TestMulti_TokensAreTheNodesCzxids(t *testing.T) {
 	}
 }
 
-// I2, I8: nobody else wants the locks: one transaction and a list of each. Another kind of member is taken in its place in the order.
+// I2, I8: without contention, the locks take one transaction and a list of each. A member of
+// another kind is taken at its position in the order.
 func TestVirtual_Multi_OneTransaction(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, m := v.fourReady()
@@ -137,7 +140,8 @@ func TestVirtual_Multi_OneTransaction(t *testing.T) {
 		got = v.srv.Requests()
 		require.Equal(t, [2]int{3, 0}, [2]int{got.Total(zktest.Multi), got.Total(zktest.Create2)}, "two openings, and the leases")
 
-		// A context that names an owner may be that of another call, too: one lock after the other.
+		// Another call may use a context that names an owner, so the locks are taken one after the
+		// other.
 		v.srv.ResetRequests()
 		h, err = m.Acquire(zklock.WithOwner(within(t, time.Hour), zklock.NewOwner("me")))
 		require.NoError(t, err)
@@ -146,8 +150,9 @@ func TestVirtual_Multi_OneTransaction(t *testing.T) {
 	})
 }
 
-// R86, I6, I8: one lock is taken, at each place in the order. The Multi waits for that with what comes before it, and for nothing else: somebody
-// who holds that lock and takes the others one after the other gets them all. Then the rest comes in one flight.
+// R86, I6, I8: one lock is held, at each position in the order. The Multi waits for it with only
+// the locks before it: a client that holds that lock and takes the other locks one by one gets them
+// all. Then the rest is taken in one batch.
 func TestVirtual_Multi_OneIsTaken_WaitsInOneQueue(t *testing.T) {
 	for k := range fourPaths {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -193,8 +198,8 @@ func TestVirtual_Multi_OneIsTaken_WaitsInOneQueue(t *testing.T) {
 	}
 }
 
-// I8: a lock for which the call before had to wait is taken by itself: nobody finds nodes in the later queues that only come and go. When it was free
-// once, all are taken in one flight again.
+// I8: a lock for which the previous call had to wait is taken by itself, so the later queues get no
+// nodes that are deleted again. When it was free once, all locks are taken in one batch again.
 func TestVirtual_Multi_HadToWait_MakesNoNodesInVain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, m := v.fourReady()
@@ -222,8 +227,8 @@ func TestVirtual_Multi_HadToWait_MakesNoNodesInVain(t *testing.T) {
 	})
 }
 
-// I8: a wait that ends without the lock is a wait, too: the next call makes no nodes behind that
-// lock, which would be deleted again. When the lock was free once, all are taken in one flight
+// I8: a wait that ends without the lock counts, too: the next call creates no nodes behind that
+// lock, which would be deleted again. When the lock was free once, all locks are taken in one batch
 // again.
 func TestVirtual_Multi_WaitedInVain_MakesNoNodesInVain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -252,8 +257,8 @@ func TestVirtual_Multi_WaitedInVain_MakesNoNodesInVain(t *testing.T) {
 	})
 }
 
-// The response to the create arrives when the call has left. What it shows of the queue then is not
-// read without a lock, which the race detector checks: it depends on chance that there is anything
+// The response to the create arrives when the call has returned. Its view of the queue is then not
+// read without a lock, which the race detector checks. It depends on chance that there is anything
 // to read, so there are several rounds.
 func TestVirtual_Multi_ResponseAfterTheWait_NoRace(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -269,8 +274,8 @@ func TestVirtual_Multi_ResponseAfterTheWait_NoRace(t *testing.T) {
 	})
 }
 
-// I4, I8: a try takes all or none, in one flight and one deletion, and says which lock is taken. It is in nobody's way: who waits for that
-// lock gets it next. The next try looks first.
+// I4, I8: a try takes all locks or none, in one batch and one deletion, and names the lock that is
+// held. It blocks no client: the waiter for that lock is granted next. The next try checks first.
 func TestVirtual_Multi_Try_OneIsTaken_LeavesNothing(t *testing.T) {
 	for k := range fourPaths {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -312,7 +317,7 @@ func TestVirtual_Multi_Try_OneIsTaken_LeavesNothing(t *testing.T) {
 	}
 }
 
-// Two tries at one time, and nobody else: one of them has all.
+// Two tries at the same time, without other clients: one of them gets all locks.
 func TestVirtual_Multi_TwoTriesAtOnce_OneHasAll(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -337,7 +342,7 @@ func TestVirtual_Multi_TwoTriesAtOnce_OneHasAll(t *testing.T) {
 			require.ErrorIs(t, a.err, zklock.ErrNotAcquired)
 			require.NoError(t, b.err)
 			require.NoError(t, b.h.Release(within(t, soon)))
-			for range 2 { // what was found then is forgotten
+			for range 2 { // the result of the first try is not remembered
 				for _, m := range []*zklock.Multi{one, other} {
 					h, err := m.TryAcquire(context.Background())
 					require.NoError(t, err)
@@ -348,7 +353,8 @@ func TestVirtual_Multi_TwoTriesAtOnce_OneHasAll(t *testing.T) {
 	})
 }
 
-// F3, I2, I4: the transaction was done and its answer lost. Its nodes are found by their ids, and adopted: nothing is made again.
+// F3, I2, I4: the transaction was executed and its response lost. Its nodes are found by their ids
+// and adopted, and none is created again.
 func TestVirtual_Multi_AnswerLost_NodesAreAdopted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, m := v.fourReady()
@@ -370,7 +376,8 @@ func TestVirtual_Multi_AnswerLost_NodesAreAdopted(t *testing.T) {
 	})
 }
 
-// F2, I2, I4: the transaction did not arrive, and the locks are taken one after the other. A copy of it that arrives late is found, and goes.
+// F2, I2, I4: the transaction did not arrive, and the locks are taken one after the other. A copy
+// of it that arrives late is found and deleted.
 func TestVirtual_Multi_RequestLost_LateCopyGoes(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -409,7 +416,8 @@ func TestVirtual_Multi_RequestLost_LateCopyGoes(t *testing.T) {
 	}
 }
 
-// losesTransaction is a client's way to the server. It loses the first transaction that makes nodes, and with it the connection.
+// losesTransaction is a client's connection that loses the first transaction that creates nodes,
+// and then ends.
 type losesTransaction struct {
 	net.Conn
 	asked *[]byte
@@ -424,8 +432,9 @@ func (l losesTransaction) Write(p []byte) (int, error) {
 	return 0, net.ErrClosed
 }
 
-// F24, I6: a lock is not granted on the node that was in front, because that is gone. The nodes of the locks after it go at once: who has taken
-// its place would wait for them in vain, and the Multi for that one.
+// F24, I6: a lock is not granted because its first node was deleted. The nodes of the later locks
+// are deleted at once: the next holder of that lock would wait for them in vain, and the Multi for
+// that holder.
 func TestVirtual_Multi_NodeGoneBeforeTheGrant_TheLaterOnesGoToo(t *testing.T) {
 	for k := range 3 {
 		inVirtualTime(t, func(t *testing.T, v *virtual) { nodeGoneBeforeTheGrant(t, v, k) })
@@ -435,7 +444,8 @@ func TestVirtual_Multi_NodeGoneBeforeTheGrant_TheLaterOnesGoToo(t *testing.T) {
 func nodeGoneBeforeTheGrant(t *testing.T, v *virtual, k int) {
 	s, m := v.fourReady(zklock.WithSessionTimeout(30*time.Second), zklock.WithLease(zklock.QuorumLease(14*time.Second)))
 	time.Sleep(time.Minute)
-	// The answer is so late that the lease has no room, and the Session looks at the node before the grant.
+	// The response is so late that the lease has no margin, and the Session reads the node before
+	// the grant.
 	held := v.srv.Inject(zktest.After(zktest.GetChildren2).Session(s.SessionID()).Path(fourPaths[3]).Delay(10 * time.Second).Once())
 	c := startMulti(within(t, time.Hour), m)
 	require.Equal(t, [4]int{1, 1, 1, 1}, v.nodes())
@@ -458,7 +468,8 @@ func nodeGoneBeforeTheGrant(t *testing.T, v *virtual, k int) {
 	require.Equal(t, [4]int{}, v.nodes(), "I4")
 }
 
-// F27, I4: one lock root refuses to delete. The nodes in the others, which are not wanted, go all the same.
+// F27, I4: one lock root rejects deletions. The unwanted nodes in the other roots are still
+// deleted.
 func TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo(t *testing.T) {
 	for k := range 3 {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -483,7 +494,7 @@ func TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo(t *testing.T) {
 	}
 }
 
-// One lock root refuses to make nodes. The error is that of its lock, and nothing is left in the others.
+// One lock root rejects creates. The error names its lock, and no node is left in the other roots.
 func TestVirtual_Multi_OneRootRefusesCreation_SaysWhich(t *testing.T) {
 	for k := range fourPaths {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -500,7 +511,8 @@ func TestVirtual_Multi_OneRootRefusesCreation_SaysWhich(t *testing.T) {
 	}
 }
 
-// F29: the nodes of an opening count against the cap of the Session's. Where there is no room for all, those there is room for are not left.
+// F29: the nodes of a batch count against the cap of the Session. If the cap does not allow all of
+// them, none is left.
 func TestVirtual_Multi_MaxLockNodes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		_, m := v.fourReady(zklock.WithMaxLockNodes(4))
@@ -517,8 +529,8 @@ func TestVirtual_Multi_MaxLockNodes(t *testing.T) {
 	})
 }
 
-// I4, I6: the call's context ends before the transaction is answered. Its nodes go as soon as a server says that there are any, and a try that
-// comes meanwhile does not take them for somebody's.
+// I4, I6: the call's context ends before the response to the transaction. Its nodes are deleted as
+// soon as a server reports them, and a try in the meantime does not take them for another client's.
 func TestVirtual_Multi_LeftBeforeTheAnswer_NodesGo(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, m := v.fourReady()

@@ -33,8 +33,8 @@ func TestVirtual_Multi_SemaphoreAmongMutexes_OrderOfThePaths(t *testing.T) {
 	})
 }
 
-// R106: what a context carries is compared by the same paths: a hold of a mutex that comes after
-// the semaphore is in the way, and permits of the semaphore are not in the way of the mutex.
+// R106: the holds of a context are compared by the same paths: a hold of a mutex that sorts after
+// the semaphore blocks it, and permits of the semaphore do not block the mutex.
 func TestVirtual_Multi_SemaphoreAmongMutexes_ContextOutOfOrder(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack Multi: all locks or none, in one order, under one budget, until the first is lost.
+// These tests attack Multi: all locks or none, in one order, within one time limit, until the first
+// loss.
 
 import (
 	"context"
@@ -26,7 +27,7 @@ func newMulti(t testing.TB, locks ...zklock.Lock) *zklock.Multi {
 	return m
 }
 
-// mutexes are those on the paths, in this order.
+// mutexes returns the mutexes on the paths, in this order.
 func mutexes(t testing.TB, s *zklock.Session, paths ...string) (locks []zklock.Lock) {
 	t.Helper()
 	for _, p := range paths {
@@ -62,7 +63,8 @@ func (c *multiCall) granted(t testing.TB) *zklock.MultiHold {
 	return c.hold
 }
 
-// lockNodes are the lock roots in which the server's history has such a change of a lock node, in order.
+// lockNodes returns the lock roots in which the server's history has such a change of a lock node,
+// in order.
 func lockNodes(srv *zktest.Server, kind zktest.Kind) (roots []string) {
 	for _, a := range srv.History() {
 		if a.Kind == kind && strings.Contains(a.Path, "-lock-") {
@@ -79,7 +81,7 @@ func holdPaths(holds []*zklock.Hold) (paths []string) {
 	return paths
 }
 
-// foreignLock does not say what it wraps.
+// foreignLock does not reveal the lock that it wraps.
 type foreignLock struct{ zklock.Lock }
 
 // counted is a lock with a counter around it, as for metrics.
@@ -111,7 +113,7 @@ func (l countedMutex) Acquire(ctx context.Context) (*zklock.Hold, error) {
 	return l.Mutex.Acquire(ctx)
 }
 
-// astray returns what it is told to, and not a hold of the lock that it wraps.
+// astray returns the hold that it was given, instead of a hold of the lock that it wraps.
 type astray struct {
 	zklock.Lock
 	returns *zklock.Hold
@@ -164,8 +166,9 @@ func TestVirtual_NewMulti_BadInput(t *testing.T) {
 	})
 }
 
-// A type that wraps a lock is taken with its own methods, whether it embeds one of ours or says what it wraps: for a wait, for a try, and for
-// a wait of Do that is bounded, whose error is as it would be without.
+// For a type that wraps a lock, its own methods are called, whether it embeds one of our types or
+// reveals the lock that it wraps: for a wait, for a try, and for a limited wait of Do, whose error
+// is the same as without the wrapper.
 func TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -205,7 +208,7 @@ func TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled(t *testing.T) {
 		counts(0, 0, 1)
 		release(t, other)
 
-		// The bound of the wait is not that of what is done under the locks.
+		// The limit of the wait does not apply to the work under the locks.
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, h *zklock.MultiHold) error {
 			for _, ctx := range []context.Context{ctx, h.Context(), h.Holds()[3].Context()} {
 				other := acquire(t, newMutex(t, v.connect(), "/x"))
@@ -217,7 +220,8 @@ func TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled(t *testing.T) {
 	})
 }
 
-// What a wrapper returns in place of a hold of its lock is refused, and given back. So are the locks that were taken before.
+// If a wrapper returns a hold that is not of its lock, the hold is rejected and released, and so
+// are the locks that were taken before.
 func TestVirtual_Multi_WrapperReturnsAnotherHold_IsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -236,7 +240,8 @@ type panicky struct{ *zklock.Mutex }
 
 func (panicky) Acquire(context.Context) (*zklock.Hold, error) { panic("no metrics") }
 
-// A wrapper that panics does not keep the locks that were taken before it, in a program that recovers.
+// If a wrapper panics, the locks that were taken before it are released, in a program that
+// recovers.
 func TestVirtual_Multi_WrapperPanics_GivesTheOthersBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -246,8 +251,9 @@ func TestVirtual_Multi_WrapperPanics_GivesTheOthersBack(t *testing.T) {
 	})
 }
 
-// A call that has permits of a semaphore and waits for more of them could wait for another that does the same. A try does not wait, and
-// whoever asks for all at once has all or none.
+// A call that has permits of a semaphore and waits for more of them could wait for another call
+// that does the same. A try does not wait, and a caller that asks for all permits at once gets all
+// or none.
 func TestVirtual_Multi_MorePermitsOfOneSemaphore_AreRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -278,7 +284,8 @@ func hookedTo(v *virtual, chroot string) *zklock.Session {
 	return connect(v.t, v.srv.Addr()+chroot, zklock.WithDialer(v.net.Dial))
 }
 
-// The locks are taken by their absolute paths, whatever order NewMulti got. The context carries all holds.
+// The locks are taken in the order of their absolute paths, regardless of the order in NewMulti.
+// The context carries all holds.
 func TestVirtual_Multi_OneOrder(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		_, err := v.srv.Create("/b", nil, 0)
@@ -319,7 +326,7 @@ func TestVirtual_Multi_OneOrder(t *testing.T) {
 	})
 }
 
-// One Session's nodes are deleted in reverse.
+// One Session's nodes are deleted in reverse order.
 func TestVirtual_Multi_ReleasedInReverse(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMulti(t, mutexes(t, v.connect(), "/b", "/c", "/a")...)
@@ -330,7 +337,7 @@ func TestVirtual_Multi_ReleasedInReverse(t *testing.T) {
 	})
 }
 
-// R86: two callers give the same locks in opposite orders, and neither waits for the other's.
+// R86: two callers list the same locks in opposite orders, and neither waits for the other's hold.
 func TestVirtual_Multi_OppositeOrders_DoNotDeadlock(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		ab, ba := newMulti(t, mutexes(t, v.connect(), "/a", "/b")...), newMulti(t, mutexes(t, v.connect(), "/b", "/a")...)
@@ -367,7 +374,8 @@ func TestVirtual_Multi_OppositeOrders_DoNotDeadlock(t *testing.T) {
 	})
 }
 
-// A wait that is cancelled in the middle leaves nothing, and ends within half a second, also if no server answers.
+// A wait that is cancelled in the middle leaves no node, and ends within half a second, even if no
+// server responds.
 func TestVirtual_Multi_CancelInTheMiddle(t *testing.T) {
 	why := errors.New("the shop is closing")
 	for _, silent := range []bool{false, true} {
@@ -398,7 +406,8 @@ func TestVirtual_Multi_CancelInTheMiddle(t *testing.T) {
 	}
 }
 
-// R86: one budget bounds the waits for all locks together, and not the work. A try waits for none.
+// R86: one limit applies to the waits for all locks together, and not to the work. A try waits for
+// no lock.
 func TestVirtual_Multi_OneBudget(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		keep := v.connect()
@@ -427,7 +436,7 @@ func TestVirtual_Multi_OneBudget(t *testing.T) {
 	})
 }
 
-// A panic under the locks releases them, the last first, and goes on.
+// A panic under the locks releases them, the last one first, and continues.
 func TestVirtual_Multi_Do_Panic(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMulti(t, mutexes(t, v.connect(), "/a", "/b")...)
@@ -438,8 +447,9 @@ func TestVirtual_Multi_Do_Panic(t *testing.T) {
 	})
 }
 
-// A context that carries a hold which sorts after a lock that would be waited for is refused, and so is one of that path through another
-// Session. What can be re-entered, what was released, and what sorts before is in nobody's way; a try waits for nobody.
+// A context with a hold that sorts after a lock of the Multi, which would have to wait for it, is
+// rejected. So is a context with a hold of that path through another Session. Holds that can be
+// re-entered, that were released, or that sort before the lock do not matter; a try never waits.
 func TestVirtual_Multi_ContextOutOfOrder_IsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -492,7 +502,8 @@ func TestVirtual_Multi_ContextOutOfOrder_IsRefused(t *testing.T) {
 	})
 }
 
-// I6: the context carries a write hold, and sets another owner: a read lock would wait for that hold.
+// I6: the context carries a write hold, and sets another owner: a read lock would wait for that
+// hold.
 func TestVirtual_Multi_ReadUnderAnotherOwnersWrite_IsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

@@ -13,9 +13,10 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// I1, I3: the nodes of a Multi are listed together, and then a function of a trace blocks for longer
-// than a heartbeat. Meanwhile an operator deletes the node of a later lock, and another client gets
-// that lock. The Multi is not granted on the old list: it waits until the other client has released.
+// I1, I3: the nodes of a Multi are listed together, and then a function of a trace blocks for
+// longer than a heartbeat. Meanwhile an operator deletes the node of a later lock, and another
+// client gets that lock. The Multi is not granted on the old list: it waits until the other client
+// has released.
 func TestVirtual_Multi_TraceBlocks_NodeDeletedMeanwhile_IsNotGranted(t *testing.T) {
 	const blocks, at = 5 * time.Second, "/job/b"
 	for name, blocking := range map[string]func(block func()) *zklock.Trace{

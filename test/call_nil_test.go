@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests call everything on a nil or zero Session, lock, Semaphore, Election and hold, or with a nil context: each call says
-// what to do.
+// These tests call everything on a nil or zero Session, lock, Semaphore, Election and hold, or with
+// a nil context: the error of each call contains the remedy.
 
 import (
 	"context"
@@ -15,7 +15,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// A method that can return an error does; any other panics with the same text. None dereferences nil.
+// A method that can return an error does; any other method panics with the same text. None
+// dereferences nil.
 func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 	work := func(context.Context, *zklock.Hold) error { return nil }
 	workOnAll := func(context.Context, *zklock.MultiHold) error { return nil }
@@ -83,7 +84,7 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 	}
 }
 
-// A nil function, and a nil option of Do, are refused before anything is asked for.
+// A nil function, and a nil option of Do, are rejected before any request.
 func TestDo_NilFunction(t *testing.T) {
 	m := newMutex(t, connect(t, target(t)), "/job")
 	require.ErrorContains(t, m.Do(t.Context(), nil), "nil function")
@@ -92,7 +93,7 @@ func TestDo_NilFunction(t *testing.T) {
 	require.False(t, m.Held())
 }
 
-// So does a nil context.
+// So is a nil context.
 func TestNilContexts(t *testing.T) {
 	srv := target(t)
 	s := connect(t, srv)

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack the observers of an election: those that miss a leader, wake a candidate, or cost too much.
+// These tests attack the observers of an election: observers that miss a leader, wake a candidate,
+// or cost too much.
 
 import (
 	"context"
@@ -48,7 +49,7 @@ func (v *virtual) observe(e *zklock.Election) *observer {
 	return o
 }
 
-// names returns the leaders' names, "-" if nobody led, "?" if that was not known.
+// names returns the leaders' names, "-" if there was no leader, "?" if the leader was unknown.
 func (o *observer) names() (names []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,8 +72,9 @@ func (o *observer) last() zklock.Participant {
 	return o.all[len(o.all)-1]
 }
 
-// An observer sees each leader once, and that nobody leads: before the path is there, while nobody stands, and after the last. Those
-// who queue and those who go are no news, and neither is a leader that is asked to give way.
+// An observer sees each leader once, and also that there is none: before the path exists, while no
+// candidate campaigns, and after the last leader. Candidates that queue or leave cause no update,
+// and neither does a request to the leader to give way.
 func TestVirtual_Observe_EachLeaderOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const path = "/job/deep/down"
@@ -112,7 +114,7 @@ func TestVirtual_Observe_EachLeaderOnce(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, v.srv.Delete(path+"/config"))
 		synctest.Wait()
-		wipe(v.srv, "/job") // the path has no children, and goes
+		wipe(v.srv, "/job") // the path has no children, and is deleted
 		synctest.Wait()
 		v.stand(newElection(t, v.connect(), path, "e"), untilItEnds)
 		require.Equal(t, []string{"-", name, "c", "-", "d", "-", "e"}, o.names())
@@ -123,7 +125,8 @@ func TestVirtual_Observe_EachLeaderOnce(t *testing.T) {
 	})
 }
 
-// Curator's 358: the leader goes between the list and the look at its node. Leader and Observe return the next.
+// Curator's 358: the leader is deleted between the list and the read of its node. Leader and
+// Observe return the next one.
 func TestVirtual_Leader_GoesMeanwhile(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -159,14 +162,15 @@ func TestVirtual_Leader_GoesMeanwhile(t *testing.T) {
 	})
 }
 
-// The first leader comes between a list that shows nobody and the watch that is set then: on the path, or on its children.
+// The first leader arrives between a list that shows none and the watch that is then set: on the
+// path, or on its children.
 func TestVirtual_Observe_LeaderComesMeanwhile(t *testing.T) {
 	for path, watch := range map[string]zktest.Op{"/job/new": zktest.Exists, "/job": zktest.GetChildren} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()
-			nth := map[bool]int{true: 1, false: 2}[watch == zktest.Exists] // the first list has shown nobody
+			nth := map[bool]int{true: 1, false: 2}[watch == zktest.Exists] // the first list was empty
 			v.srv.Inject(zktest.Before(watch).Session(s.SessionID()).Path(path).Nth(nth).Once().Call(func() {
-				_, _ = v.srv.Create(path, nil, 0) // one of the two is there
+				_, _ = v.srv.Create(path, nil, 0) // one of the two exists
 				_, err := v.srv.Create(path+"/_c_00000000-0000-0000-0000-000000000000-lock-0000000000", []byte("a"), 0)
 				require.NoError(t, err)
 			}))
@@ -175,8 +179,10 @@ func TestVirtual_Observe_LeaderComesMeanwhile(t *testing.T) {
 	}
 }
 
-// A change of leader costs a Session one event, one look at the next leader and a list or two, however many observe it there: the list
-// of the first to wake, and the one that all others share; whatever the length of the leader's name. No candidate is woken. docs/performance.md has these numbers.
+// A change of leader costs a Session one event, one read of the next leader and one or two lists,
+// regardless of the number of its observers and of the length of the leader's name: one list is of
+// the first observer to wake, and all other observers share the second. No candidate is woken.
+// docs/performance.md has these numbers.
 func TestVirtual_Observe_Costs(t *testing.T) {
 	for _, c := range []struct{ observers, longName int }{{1, 0}, {10, 0}, {1000, 0}, {1, 1000}, {1000, 65}, {1000, 10_000}} {
 		observers, suffix := c.observers, strings.Repeat("x", c.longName)
@@ -214,13 +220,13 @@ func TestVirtual_Observe_Costs(t *testing.T) {
 					require.Equal(t, 1, by[opGetData])
 					require.LessOrEqual(t, by[opGetChildren2], min(observers, 2))
 					require.Equal(t, by[opGetData]+by[opGetChildren2], sent)
-					if i < 2 { // at the third, the last is second in line, and looks
+					if i < 2 { // at the third, the last is second in the queue, and checks
 						n, _ := last.sent()
 						require.Zero(t, n, "a candidate was woken")
 						require.Zero(t, last.received().events)
 					}
 				}
-				// Who queues or goes further back is no news.
+				// Candidates that queue or leave further back cause no update.
 				w.reset()
 				more := v.stand(newElection(t, v.connect(), "/job", "more"), untilItEnds)
 				more.stop()
@@ -228,7 +234,8 @@ func TestVirtual_Observe_Costs(t *testing.T) {
 				n, _ := w.sent()
 				require.Zero(t, n)
 				require.Zero(t, w.received().events)
-				// A change that leaves nobody: a list, a watch on the children, and a list after that.
+				// A change that leaves no leader costs a list, a watch on the children, and a list
+				// after that.
 				queue[4].stop()
 				time.Sleep(time.Second)
 				w.reset()
@@ -244,8 +251,9 @@ func TestVirtual_Observe_Costs(t *testing.T) {
 	}
 }
 
-// A leader that changes while the observer has no connection, or while its ZooKeeper session is lost, is seen afterwards. The same
-// leader is not news, unless the outage was so long that the observer was told that nobody knows.
+// A leader that changes while the observer has no connection, or while its ZooKeeper session is
+// lost, is seen afterwards. The same leader causes no update, unless the outage was so long that
+// the observer was notified of an unknown leader.
 func TestVirtual_Observe_CutOff(t *testing.T) {
 	for _, silence := range []time.Duration{3 * time.Second, time.Minute} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -263,7 +271,7 @@ func TestVirtual_Observe_CutOff(t *testing.T) {
 				meanwhile()
 				time.Sleep(silence / 2)
 				line.silent.Store(false)
-				time.Sleep(10 * time.Second) // less than the Session takes to look after its watches
+				time.Sleep(10 * time.Second) // less than the interval in which the Session rechecks its watches
 				if silence == time.Minute {
 					told = append(told, "?")
 				} else if len(told) > 0 && want[0] == told[len(told)-1] {
@@ -282,7 +290,7 @@ func TestVirtual_Observe_CutOff(t *testing.T) {
 	}
 }
 
-// The watch on a path that is not there yet, too, is set again on the next connection.
+// The watch on a path that does not exist yet is also set again on the next connection.
 func TestVirtual_Observe_CutOff_PathIsMade(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -298,13 +306,13 @@ func TestVirtual_Observe_CutOff_PathIsMade(t *testing.T) {
 	})
 }
 
-// F30: the event of each kind of watch is lost. The Session looks after its watches, so the observer is late, by a session timeout at most,
-// and misses nothing.
+// F30: the event of each kind of watch is lost. The Session rechecks its watches, so the observer
+// is late by a session timeout at most, and misses nothing.
 func TestVirtual_Observe_EventLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const path = "/job/e"
 		s := v.connect()
-		late := s.Timeout() + 3*time.Second // no change is at the instant of a look, each 10 s
+		late := s.Timeout() + 3*time.Second // no change coincides with a recheck, each 10 s
 		o := v.observe(newElection(t, s, path, "o"))
 		lost := func(event zktest.EventType, path string, change func(), want ...string) {
 			t.Helper()
@@ -323,7 +331,8 @@ func TestVirtual_Observe_EventLost(t *testing.T) {
 	})
 }
 
-// I6, I7: observers that end leave no goroutine and no watch; a slow one misses leaders, and not the last.
+// I6, I7: observers that end leave no goroutine and no watch; a slow one misses leaders, but not
+// the last.
 func TestVirtual_Observe_GrowsNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -371,7 +380,8 @@ func TestVirtual_Observe_GrowsNothing(t *testing.T) {
 	})
 }
 
-// An outage of all servers: the observer is told that it does not know who leads, once, and in bounded time; the next pair is the leader.
+// An outage of all servers: the observer is notified once, in bounded time, that the leader is
+// unknown; the next pair is the leader.
 func TestVirtual_Observe_Outage_SaysThatItDoesNotKnow(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
@@ -392,7 +402,8 @@ func TestVirtual_Observe_Outage_SaysThatItDoesNotKnow(t *testing.T) {
 	})
 }
 
-// So it is if the outage comes as the observer looks for the next leader: then, too, the one that it has named may have gone long ago.
+// The same applies if the outage begins while the observer looks for the next leader: the leader
+// that it has reported may also be long gone.
 func TestVirtual_Observe_Outage_InTheLook_SaysThatItDoesNotKnow(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -411,7 +422,8 @@ func TestVirtual_Observe_Outage_InTheLook_SaysThatItDoesNotKnow(t *testing.T) {
 	})
 }
 
-// A candidate whose node the observer may not read: a pair with an error names it, and the iterator goes on with the next leader.
+// The observer may not read a candidate's node: a pair with an error names it, and the iterator
+// continues with the next leader.
 func TestVirtual_Observe_LeaderMayNotBeRead_GoesOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -452,7 +464,8 @@ func TestVirtual_Observe_LeaderMayNotBeRead_GoesOn(t *testing.T) {
 	})
 }
 
-// During a lock-delay, who is in front does not lead: Leader, Front and Observe say so, and Observe tells when it does.
+// During a lock-delay, the first candidate does not lead: Leader, Front and Observe report that,
+// and Observe reports when it does.
 func TestVirtual_Observe_LockDelay_TellsWhenItLeads(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -501,8 +514,8 @@ func TestVirtual_Observe_LockDelay_TellsWhenItLeads(t *testing.T) {
 	})
 }
 
-// I7: observers of many paths, one after the other, leave no watch behind, at the server or here. If the user watches over Conn, or a
-// waiter of the Session needs the event, theirs stands.
+// I7: observers of many paths, one after the other, leave no watch behind, on the server or here.
+// If the user watches over Conn, or a waiter of the Session needs the event, that watch remains.
 func TestVirtual_Observe_ManyPaths_LeaveNoWatch(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -557,8 +570,8 @@ func TestVirtual_Observe_ManyPaths_LeaveNoWatch(t *testing.T) {
 	})
 }
 
-// R96: servers that say "not now" at once are asked less and less often, by all that reads a queue. Unpaced, each of these would ask 3,000
-// times a minute.
+// R96: servers that respond "not now" at once are asked less and less often, by all readers of a
+// queue. Without pacing, each reader would send 3,000 requests a minute.
 func TestVirtual_Reads_BackOff(t *testing.T) {
 	reads := map[string]func(ctx context.Context, e *zklock.Election, m *zklock.Mutex){
 		"Leader":       func(ctx context.Context, e *zklock.Election, _ *zklock.Mutex) { _, _ = e.Leader(ctx) },

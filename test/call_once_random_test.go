@@ -1,6 +1,7 @@
 package zklock_test
 
-// This test has random faults strike clients that do each work once, and looks whether any begins again after a call has said that it is done.
+// This test injects random faults into clients that do each work once, and checks that no work
+// begins again after a call has reported it as done.
 
 import (
 	"context"
@@ -16,8 +17,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I1, I4, I6: answers get lost, connections and sessions end, somebody deletes nodes, callers give up. Whoever holds does not begin work that a
-// call has said to be done, and when the faults are over nothing is left but the mark.
+// I1, I4, I6: responses are lost, connections and sessions end, nodes are deleted, callers give up.
+// No holder begins work that a call has reported as done, and after the faults only the mark is
+// left.
 func TestVirtual_Once_RandomFaults(t *testing.T) {
 	randomWorlds(t, 0, 6, func(t *testing.T, v *virtual, r *random) {
 		v.net.SetLatency(3 * time.Millisecond)

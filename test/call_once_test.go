@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack Once: work that is marked runs no more, whatever answer is lost, whoever dies and however old a server is; and work that is
-// not marked runs again.
+// These tests attack Once: marked work does not run again, whatever response is lost, whichever
+// process crashes and however far a server lags; and work that is not marked runs again.
 
 import (
 	"context"
@@ -47,11 +47,11 @@ func (c *counts) of(key string) int {
 	return c.runs[key]
 }
 
-// idle is work that does nothing.
+// idle is work with no effect.
 func idle(context.Context, *zklock.Hold) error { return nil }
 
-// Three Sessions, at a time and one after the other: each key runs once, and each says by whom. It stays so when the servers have removed the
-// lock root, which is a container.
+// Three Sessions, in parallel and one after the other: each key runs once, and each Session reports
+// who ran it. This remains true when the servers have removed the lock root, which is a container.
 func TestOnce_ThreeSessions_OneRunForEachKey(t *testing.T) {
 	srv := startOwn(t, serverConfig{containerCheck: 50 * time.Millisecond}).Addr()
 	if isBefore(t, srv, "3.5") {
@@ -98,7 +98,8 @@ func TestOnce_ThreeSessions_OneRunForEachKey(t *testing.T) {
 	}
 }
 
-// A done key costs a read. The first run of a key costs that, its proof with a second read, and the mark.
+// A done key costs one read. The first run of a key costs that read, a second one as a proof, and
+// the mark.
 func TestVirtual_Once_Cost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")
@@ -119,8 +120,8 @@ func TestVirtual_Once_Cost(t *testing.T) {
 	})
 }
 
-// The waiter is granted by an event, its connection drops, and the next server is behind the event: it shows no mark until it answers a
-// transaction. f is not called.
+// The waiter is granted by an event, its connection drops, and the next server lags behind the
+// event: it shows no mark until it responds to a transaction. f is not called.
 func TestVirtual_Once_GrantedThenConnectedToAServerThatLags_DoesNotRun(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		c, s := &counts{}, v.connect()
@@ -147,7 +148,8 @@ func TestVirtual_Once_GrantedThenConnectedToAServerThatLags_DoesNotRun(t *testin
 	})
 }
 
-// Whatever request or answer of the holder's is lost, or comes twice, with its connection: f runs once, is marked once, and Once says so.
+// Any request or response of the holder is lost with its connection, or arrives twice: f runs once,
+// is marked once, and Once reports that.
 func TestVirtual_Once_EachAnswerIsLost_RunsOnce(t *testing.T) {
 	for _, at := range []struct {
 		op   zktest.Op
@@ -179,7 +181,7 @@ func TestVirtual_Once_EachAnswerIsLost_RunsOnce(t *testing.T) {
 	}
 }
 
-// A mark that arrives late, when its holder has written again or is gone, changes nothing.
+// A mark that arrives late, after its holder has written again or has ended, changes nothing.
 func TestVirtual_Once_LateMark_ChangesNothing(t *testing.T) {
 	for name, isGone := range map[string]bool{"the holder has gone on": false, "the holder is gone": true} {
 		t.Run(name, func(t *testing.T) {
@@ -222,8 +224,9 @@ func TestVirtual_Once_LateMark_ChangesNothing(t *testing.T) {
 	}
 }
 
-// What is not marked runs again: f failed, its holder died or lost the lock, or the lock was given back under it. The context of f ends with
-// the lock, and the error says that f had succeeded, and why it is not marked.
+// Work that is not marked runs again: f failed, its holder crashed or lost the lock, or the lock
+// was released during f. The context of f ends with the lock. The error reports that f has
+// succeeded, and why it is not marked.
 func TestVirtual_Once_NotMarked_RunsAgain(t *testing.T) {
 	fails := errors.New("no disk")
 	for name, tt := range map[string]struct {
@@ -268,7 +271,8 @@ func TestVirtual_Once_NotMarked_RunsAgain(t *testing.T) {
 	}
 }
 
-// The caller's context ends just as f succeeds: it is marked. If it ends before, f is not called.
+// The caller's context ends just as f succeeds: the key is marked. If the context ends before, f is
+// not called.
 func TestVirtual_Once_ContextEnds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")
@@ -286,7 +290,7 @@ func TestVirtual_Once_ContextEnds(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, ran)
 
-		// No server answers any more: the mark is given up half a second after the context.
+		// No server responds any more: Once gives up on the mark half a second after the context.
 		ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		began := time.Now()
@@ -299,9 +303,9 @@ func TestVirtual_Once_ContextEnds(t *testing.T) {
 	})
 }
 
-// R115: the servers reject the mark: its ACL, a parent where the client may not create. f is not
-// called, and the error, which is final, names what is missing. What they reject only after f ran
-// is ErrNotMarked.
+// R115: the servers reject the mark: its ACL, or a parent where the client may not create. f is not
+// called. The error is final and names the missing permission. A mark that the servers reject only
+// after f ran is ErrNotMarked.
 func TestVirtual_Once_MarkIsRejected_DoesNotRun(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.connect(zklock.WithDigest("admin", "secret")).Conn()
@@ -376,7 +380,7 @@ func TestVirtual_Once_MarkIsRejected_NoHostRuns(t *testing.T) {
 	})
 }
 
-// R115: the mark has room for the runs before, and not for this one: a quota of bytes, or a
+// R115: the mark has room for the earlier runs but not for this one: a quota of bytes, or a
 // jute.maxbuffer, on which the servers close the connection. f is not called.
 func TestVirtual_Once_MarkIsTooLong_DoesNotRun(t *testing.T) {
 	grows := func(t *testing.T, v *virtual, m *zklock.Mutex) (runs int) {
@@ -420,8 +424,8 @@ func TestVirtual_Once_MarkIsTooLong_DoesNotRun(t *testing.T) {
 	})
 }
 
-// What somebody else keeps in PATH-done is not touched, and f is not called: other words, the root
-// of another lock, a newer form, a list with more behind it.
+// Foreign data in PATH-done is not changed, and f is not called: other text, the root of another
+// lock, a newer format, a list with additional data.
 func TestVirtual_Once_DataOfOthers_IsNotTouched(t *testing.T) {
 	for _, data := range []string{"done", "{}", `{"key":""}`, `[1]`, "held=_c_x-lock-0000000001", `{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1,"new":1}`, `{"key":"a"`,
 		`{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1}]`, `{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1}} theirs`} {
@@ -441,7 +445,7 @@ func TestVirtual_Once_DataOfOthers_IsNotTouched(t *testing.T) {
 			})
 		})
 	}
-	inVirtualTime(t, func(t *testing.T, v *virtual) { // it comes while f runs
+	inVirtualTime(t, func(t *testing.T, v *virtual) { // it is created while f runs
 		m := newMutex(t, v.connect(), "/job")
 		ran, err := m.Once(within(t, time.Minute), "a", func(context.Context, *zklock.Hold) error {
 			return v.srv.SetData("/job-done", []byte("theirs"))
@@ -453,7 +457,8 @@ func TestVirtual_Once_DataOfOthers_IsNotTouched(t *testing.T) {
 	})
 }
 
-// The last hundred are kept, one JSON object a line, and one that is evicted runs again. A key is compared as it is.
+// The last hundred runs are kept, one JSON object a line, and an evicted key runs again. Keys are
+// compared byte by byte.
 func TestVirtual_Once_Keys(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithData([]byte(strings.Repeat("ö\n", 1000))))
@@ -493,8 +498,8 @@ func TestVirtual_Once_Keys(t *testing.T) {
 	})
 }
 
-// With WithKeptRuns another number is kept. What is dropped is logged, once, with the last of the
-// keys that can run again; by a client that keeps fewer, too.
+// With WithKeptRuns another number is kept. Dropped runs are logged once, with the last key that
+// can run again; also by a client that keeps fewer.
 func TestVirtual_Once_KeptRuns(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -530,8 +535,8 @@ func TestVirtual_Once_KeptRuns(t *testing.T) {
 	})
 }
 
-// However long the keys and the data are, as many runs as can be kept fit into one node of a server
-// with the default jute.maxbuffer.
+// However long the keys and the data are, the highest number of kept runs fits into one node of a
+// server with the default jute.maxbuffer.
 func TestVirtual_Once_KeptRuns_TheMostFit(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithKeptRuns(1000), zklock.WithData([]byte(strings.Repeat("\"\\\u2028", 100))))
@@ -543,7 +548,8 @@ func TestVirtual_Once_KeptRuns_TheMostFit(t *testing.T) {
 	})
 }
 
-// One hold is enough for many keys, and a key inside itself ends all the same. A writer may, a reader may not; a try does not wait.
+// One hold is enough for many keys. A key inside itself still ends. A writer may call Once, a
+// reader may not; a try does not wait.
 func TestVirtual_Once_UnderAHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		c, s := &counts{}, v.connect()
@@ -584,7 +590,8 @@ func TestVirtual_Once_UnderAHold(t *testing.T) {
 	})
 }
 
-// With a minimum hold, a job that was done before leaves no node behind, and one that was not run neither.
+// With a minimum hold, a job that was done before leaves no node, and neither does one that did not
+// run.
 func TestVirtual_Once_MinHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m, other := newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold)), newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold))

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack the paths that are made of names: two names with one path, a name that leads elsewhere, a path that no server takes.
+// These tests attack paths that are made from names: two names with one path, a name that leads
+// elsewhere, a path that no server accepts.
 
 import (
 	"math/rand/v2"
@@ -23,8 +24,8 @@ var names = []string{
 	strings.Repeat("x", 200), strings.Repeat("x", 201), strings.Repeat("x", 1<<20), strings.Repeat("/", 66), strings.Repeat("/", 67), strings.Repeat("x", 198) + "/",
 }
 
-// pathOf returns PathOf, and fails the test unless that is one valid node below the root, from which the name can be read back if it is
-// not long.
+// pathOf returns PathOf, and fails the test unless it is one valid node below the root, from which
+// a name that is not long can be read.
 func pathOf(t testing.TB, root, name string) string {
 	p := zklock.PathOf(root, name)
 	last, ok := strings.CutPrefix(p, root+"/")
@@ -46,7 +47,7 @@ func pathOf(t testing.TB, root, name string) string {
 	return p
 }
 
-// Each name has a path of its own, which every server takes, and plain names can be read in it.
+// Each name has a path of its own, which every server accepts, and plain names are readable in it.
 func TestPathOf_EachNameHasAPathOfItsOwn(t *testing.T) {
 	srv := zktest.Start(t)
 	conn := connect(t, srv.Addr()).Conn()

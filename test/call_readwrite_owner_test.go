@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack an owner of a read/write lock: what it re-enters, what it is refused, and for what it waits (I2).
+// These tests attack an owner of a read/write lock: when it re-enters, when it is rejected, and
+// what it waits for (I2).
 
 import (
 	"context"
@@ -17,7 +18,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I2: each side re-enters by its own holds and by owners. An upgrade is refused at once; a try too.
+// I2: each side re-enters by its own holds and by owners. An upgrade is rejected at once, also by a
+// try.
 func TestVirtual_ReadWrite_Reentry(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newRWMutex(t, v.connect(), "/job")
@@ -61,8 +63,8 @@ func TestVirtual_ReadWrite_Reentry(t *testing.T) {
 	})
 }
 
-// R67: a Mutex's hold is nobody's permission on either side of the read/write lock of its path, and the other way round. Those who
-// wait are told by whom.
+// R67: a Mutex's hold does not admit its owner to either side of the read/write lock of its path,
+// and vice versa. The waiters' errors name the holder.
 func TestVirtual_ReadWrite_MutexOfThePathIsAnotherLock(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -83,8 +85,8 @@ func TestVirtual_ReadWrite_MutexOfThePathIsAnotherLock(t *testing.T) {
 	})
 }
 
-// R67, I1: two goroutines ask for the write lock with the context of a Mutex's hold of its path. They exclude each other when that is
-// released.
+// R67, I1: two goroutines request the write lock with the context of a Mutex's hold of its path.
+// They exclude each other when that hold is released.
 func TestVirtual_ReadWrite_FanOutUnderAMutexOfThePath(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -103,8 +105,9 @@ func TestVirtual_ReadWrite_FanOutUnderAMutexOfThePath(t *testing.T) {
 	})
 }
 
-// Two calls of one owner, one for each side: the second waits for its turn, and its context bounds that. It is refused, reads
-// beside the writer, or queues, as the first has ended.
+// Two calls of one owner, one for each side: the second waits for the first, and its context limits
+// that wait. Then it is rejected, reads together with the writer, or queues, depending on the
+// result of the first.
 func TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime(t *testing.T) {
 	for _, writerFirst := range []bool{false, true} {
 		for _, quits := range []bool{false, true} {

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack the read/write lock: who holds beside whom, in what order, and what an owner may do on both sides (I1, I2, I8).
+// These tests attack the read/write lock: which clients hold together, in what order, and what an
+// owner may do on both sides (I1, I2, I8).
 
 import (
 	"context"
@@ -30,7 +31,7 @@ func newRWMutex(t testing.TB, s *zklock.Session, p string, opts ...zklock.RWMute
 	return m
 }
 
-// granted says which of the waiters have the lock, in virtual time, when all has happened that will.
+// grantedOf returns the waiters that have the lock, in virtual time, when the system is idle.
 func grantedOf(ws ...*waiting) string {
 	synctest.Wait()
 	out := ""
@@ -63,7 +64,8 @@ func forEachHouse(t *testing.T, f func(t *testing.T, v *virtual, client func() *
 	}
 }
 
-// I1: of mutexes, readers and writers on one path only readers hold beside each other, and each of them gets the lock from each.
+// I1: of mutexes, readers and writers on one path, only readers hold together, and the lock passes
+// between any two of them.
 func TestVirtual_ReadWrite_WhoHoldsBesideWhom(t *testing.T) {
 	kinds := map[string]func(t *testing.T, s *zklock.Session) zklock.Lock{
 		"mutex":  func(t *testing.T, s *zklock.Session) zklock.Lock { return newMutex(t, s, "/job") },
@@ -76,7 +78,7 @@ func TestVirtual_ReadWrite_WhoHoldsBesideWhom(t *testing.T) {
 				forEachHouse(t, func(t *testing.T, v *virtual, client func() *zklock.Session) {
 					h := acquire(t, one(t, client()))
 					w := v.queueUp(other(t, client()))
-					time.Sleep(20 * time.Second) // longer than anything looks again
+					time.Sleep(20 * time.Second) // longer than every recheck interval
 					if first == "reader" && second == "reader" {
 						require.True(t, w.isGranted())
 					} else {
@@ -92,8 +94,9 @@ func TestVirtual_ReadWrite_WhoHoldsBesideWhom(t *testing.T) {
 	}
 }
 
-// I8: readers hold together, and stand in one queue with writers: a reader that comes after a writer waits for it. Tokens: a writer's
-// exceeds those of all before, a reader's those of all writers before.
+// I8: readers hold together, and share one queue with writers: a reader that arrives after a writer
+// waits for it. A writer's token exceeds all earlier ones, a reader's token those of all earlier
+// writers.
 func TestVirtual_ReadWrite_OneQueue(t *testing.T) {
 	forEachHouse(t, func(t *testing.T, v *virtual, client func() *zklock.Session) {
 		read := func() *waiting { return v.queueUp(newRWMutex(t, client(), "/job").ReadLock()) }
@@ -123,8 +126,8 @@ func TestVirtual_ReadWrite_OneQueue(t *testing.T) {
 	})
 }
 
-// I1: a writer behind two readers is not let in when the one that it watches goes first, nor when that goes last. Nor does a reader that
-// gives up let anybody in.
+// I1: a writer behind readers is granted only after the last of them, whether the one that it
+// watches is deleted first or last. A reader that gives up does not admit any client either.
 func TestVirtual_ReadWrite_WriterWaitsForAllReaders(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}} {
 		forEachHouse(t, func(t *testing.T, v *virtual, client func() *zklock.Session) {
@@ -146,7 +149,8 @@ func TestVirtual_ReadWrite_WriterWaitsForAllReaders(t *testing.T) {
 	}
 }
 
-// I8, I1: a writer that waits gives up: the readers behind it join those that hold, and the writer behind them does not.
+// I8, I1: a waiting writer gives up: the readers behind it join the readers that hold, and the
+// writer behind them does not.
 func TestVirtual_ReadWrite_WaitingWriterGivesUp(t *testing.T) {
 	forEachHouse(t, func(t *testing.T, v *virtual, client func() *zklock.Session) {
 		h := acquire(t, newRWMutex(t, client(), "/job").ReadLock())
@@ -166,7 +170,8 @@ func TestVirtual_ReadWrite_WaitingWriterGivesUp(t *testing.T) {
 	})
 }
 
-// I1, R73: the same on a real server: readers, a writer behind them, and one that goes on as a reader.
+// I1, R73: the same on a real server: readers, a writer behind them, and a writer that continues as
+// a reader.
 func TestReadWrite_OneQueue(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -196,7 +201,8 @@ func TestReadWrite_OneQueue(t *testing.T) {
 	require.Empty(t, children(t, a, p))
 }
 
-// F36, I1: go-zookeeper's own lock waits for readers, for writers, and for what a writer that reads leaves in its place.
+// F36, I1: go-zookeeper's own lock waits for readers, for writers, and for the reader's node of a
+// writer that has downgraded.
 func TestReadWrite_GoZookeepersLockWaits(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -225,7 +231,7 @@ func TestReadWrite_GoZookeepersLockWaits(t *testing.T) {
 	release(t, acquire(t, m.ReadLock()))
 }
 
-// A side of the lock has the names that people meet, and Participants says who shares.
+// Each side of the lock has the usual name, and Participants reports which nodes share.
 func TestVirtual_ReadWrite_Participants(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newRWMutex(t, v.connect(), "/job", zklock.WithData([]byte("me")))
@@ -248,7 +254,8 @@ func TestVirtual_ReadWrite_Participants(t *testing.T) {
 	require.True(t, zklock.IsFinal(err))
 }
 
-// The wait's error names the holder only if the node ahead holds: a reader waits for the nearest writer, which may wait itself.
+// The wait's error names the holder only if the node ahead holds: a reader waits for the nearest
+// writer, which may be waiting itself.
 func TestVirtual_ReadWrite_ErrorNamesTheHolder(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newRWMutex(t, v.connect(), "/job", zklock.WithData([]byte("them")))
@@ -272,7 +279,7 @@ func TestVirtual_ReadWrite_ErrorNamesTheHolder(t *testing.T) {
 	})
 }
 
-// The context carries a write hold, and sets another owner: the error of the wait says so.
+// The context carries a write hold, and sets another owner: the error of the wait reports that.
 func TestVirtual_ReadWrite_ReadUnderAnotherOwnersWrite_SaysSo(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		rw := newRWMutex(t, v.connect(), "/job/b")

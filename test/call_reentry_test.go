@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack owners: who re-enters a hold, who waits for another call of its owner, and who is excluded (I2).
+// These tests attack owners: which calls re-enter a hold, which wait for another call of their
+// owner, and which are excluded (I2).
 
 import (
 	"context"
@@ -17,8 +18,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R67, I1: five goroutines work under the hold of an outer lock and take another one with its context. They exclude each
-// other there: the outer hold is nobody's permission for the inner lock.
+// R67, I1: five goroutines work under the hold of an outer lock and take another lock with its
+// context. They exclude each other in that lock: the outer hold does not admit any of them.
 func TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -44,8 +45,8 @@ func TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock(t *testing.T) {
 	})
 }
 
-// R67, I2: the context carries each hold of the nested locks, so that either is re-entered from inside, and nothing is
-// sent. An owner that was set takes it along into every lock.
+// R67, I2: the context carries each hold of the nested locks, so that either can be re-entered from
+// inside, and nothing is sent. An owner that was set is the same in every lock.
 func TestVirtual_NestedLocks_AreReentered(t *testing.T) {
 	for _, set := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -81,8 +82,8 @@ func TestVirtual_NestedLocks_AreReentered(t *testing.T) {
 	}
 }
 
-// R67, I1: of a hold whose last handle was released nothing is left to re-enter. Those who still carry its context exclude
-// each other in that lock.
+// R67, I1: a hold whose last handle was released cannot be re-entered. Goroutines that still carry
+// its context exclude each other in that lock.
 func TestVirtual_ReleasedHold_IsNobodysPermission(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")
@@ -113,7 +114,8 @@ func TestVirtual_ReleasedHold_IsNobodysPermission(t *testing.T) {
 	})
 }
 
-// The context says which lock's hold is meant: from Do, from a hold, derived, and through other locks.
+// HoldFrom returns the hold of the given lock: from Do, from a hold, from a derived context, and
+// through other locks.
 func TestVirtual_HoldFrom_IsOfThatLock(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -161,7 +163,8 @@ func TestVirtual_HoldFrom_IsOfThatLock(t *testing.T) {
 	})
 }
 
-// I2, R21: re-entry adds no node and sends nothing; handles are released in any order, the node goes with the last.
+// I2, R21: re-entry adds no node and sends nothing. Handles are released in any order; the node is
+// deleted with the last.
 func TestAcquire_SameOwner_ReEnters(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -200,8 +203,8 @@ func TestAcquire_SameOwner_ReEnters(t *testing.T) {
 	release(t, h2) // idempotent
 }
 
-// I2: an owner is served in one call at a time. A call that gives up gives its place up, the next one queues, and when it is granted the
-// others re-enter.
+// I2: an owner has one call in the queue at a time. When that call gives up, it loses its position,
+// the next call queues, and when it is granted, the other calls re-enter.
 func TestVirtual_SameOwnerWaiting_OneAfterTheOther(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		holder := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -246,8 +249,8 @@ func TestVirtual_SameOwnerWaiting_OneAfterTheOther(t *testing.T) {
 	})
 }
 
-// I2, I6: a hundred goroutines of a writer read under it, all at once and again and again. They share one reader's node, and none waits for
-// another that waits for it.
+// I2, I6: a hundred goroutines of a writer read under it, all at once and repeatedly. They share
+// one reader's node, and none waits for another that waits for it.
 func TestVirtual_ReadersUnderTheirWriter_ShareOneNode(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -279,7 +282,7 @@ func TestVirtual_ReadersUnderTheirWriter_ShareOneNode(t *testing.T) {
 	})
 }
 
-// I6: tries under a writer, all at once, read, too: none of them stands behind anybody.
+// I6: tries under a writer, all at once, also read: none of them waits for another call.
 func TestVirtual_TriesUnderTheirWriter_Read(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -303,7 +306,8 @@ func TestVirtual_TriesUnderTheirWriter_Read(t *testing.T) {
 	})
 }
 
-// I6: a call waits for its owner's other call, and not for the clean-up after that: there, whether the create made a node is not known for long.
+// I6: a call waits for its owner's other call, but not for that call's clean-up: it may take long
+// until it is known whether the create made a node.
 func TestVirtual_OtherCallOfItsOwnerLeaves_QueuesAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")
@@ -326,7 +330,7 @@ func TestVirtual_OtherCallOfItsOwnerLeaves_QueuesAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, time.Since(start), 2*time.Second, "one of them to connect again")
 		all.Wait()
-		synctest.Wait() // the first looks for its node in the same instant
+		synctest.Wait() // the first looks for its node at the same instant
 		release(t, h)
 	})
 }
@@ -356,7 +360,8 @@ func TestVirtual_OneOwner_ManyCalls_OneNode(t *testing.T) {
 	})
 }
 
-// I2, I1: owners exclude each other also on one Session, and a try does not wait. Either way nothing is left behind.
+// I2, I1: owners also exclude each other on one Session, and a try does not wait. Neither leaves a
+// node.
 func TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack Release: it ends in time, says what it knows, and the node goes (I4, I6).
+// These tests attack Release: it ends in time, returns its result, and the node is deleted (I4,
+// I6).
 
 import (
 	"context"
@@ -18,7 +19,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// outages are the ways in which the servers do not answer, from one moment on and for ever.
+// outages are the ways in which the servers stop responding permanently, from one moment on.
 var outages = []struct {
 	name   string
 	strike func(v *virtual, l *line)
@@ -28,12 +29,13 @@ var outages = []struct {
 	{"the server hangs", func(v *virtual, _ *line) { v.srv.Freeze() }},
 }
 
-// dialsEndSoon bounds how long Close waits for the test's dialer, which nothing can break off.
+// dialsEndSoon limits how long Close waits for the test's dialer, which cannot be interrupted.
 var dialsEndSoon = zklock.WithHandshakeTimeout(time.Second)
 
-// R66, R70, F44, I6: the servers are dead, and the context of the Release never ends.
-// Release ends with the lease that the hold had, and says that it is not confirmed. It is not a loss: the lock was held
-// until then, whatever becomes of the session meanwhile. Then Close is reached, and ends by itself too.
+// R66, R70, F44, I6: the servers are dead, and the context of the Release never ends. Release ends
+// with the lease that the hold had, and returns ErrNotConfirmed. It is not a loss: the lock was
+// held until then, whatever happens to the session meanwhile. Close, which follows, also ends by
+// itself.
 func TestVirtual_ServersDead_ReleaseEndsWithTheLease(t *testing.T) {
 	for _, outage := range outages {
 		for _, otherHold := range []bool{false, true} { // it ends the session when the lease ends
@@ -77,7 +79,7 @@ func TestVirtual_ServersDead_ReleaseEndsWithTheLease(t *testing.T) {
 	}
 }
 
-// releaseEnds returns what a Release says that is due to end by itself.
+// releaseEnds returns the error of a Release that must end by itself.
 func releaseEnds(t *testing.T, h *zklock.Hold, ctx context.Context) error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -91,7 +93,7 @@ func releaseEnds(t *testing.T, h *zklock.Hold, ctx context.Context) error {
 	}
 }
 
-// grace is what a call takes after its end, at the most (I6).
+// grace is the most that a call takes after its context has ended (I6).
 const grace = 500 * time.Millisecond
 
 func whicheverIsLater(a, b time.Time) time.Time {
@@ -101,8 +103,9 @@ func whicheverIsLater(a, b time.Time) time.Time {
 	return b
 }
 
-// R1, R27, R28, R66, I4: what Release did not see confirmed goes on: when the servers are back, the node is deleted, and the session
-// lives. A context that ends earlier than the lease is told, with its cause.
+// R1, R27, R28, R66, I4: an unconfirmed Release continues in the background: when the servers are
+// back, the node is deleted, and the session lives. If the context ended before the lease, the
+// error has its cause.
 func TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground(t *testing.T) {
 	stop := errors.New("enough")
 	for _, ends := range []bool{false, true} {
@@ -140,7 +143,7 @@ func TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground(t *testing.T) {
 	}
 }
 
-// R70: a Release that began within the lease, while another hold's lease ends the session under it.
+// R70: a Release began within the lease, and another hold's lease then ends the session.
 func TestVirtual_ReleaseWhileAnotherHoldIsLost_IsNoLoss(t *testing.T) {
 	for _, left := range []time.Duration{2860 * time.Millisecond, 300 * time.Millisecond} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -161,8 +164,9 @@ func TestVirtual_ReleaseWhileAnotherHoldIsLost_IsNoLoss(t *testing.T) {
 	}
 }
 
-// F44, I6: the other calls wait for a server as long as their context lasts, which may be for ever, and say so in their
-// docs: they end with it and a grace, or with Close, which ends by itself.
+// F44, I6: all other calls wait for a server as long as their context lasts, which may be
+// indefinitely, as documented. They end with their context and a grace, or with Close, which ends
+// by itself.
 func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
 	for _, outage := range outages {
 		for _, closes := range []bool{false, true} {
@@ -218,7 +222,8 @@ func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
 	}
 }
 
-// F9: the session expires during the release: nil or ErrLost, and nobody else's node is touched.
+// F9: the session expires during the release: nil or ErrLost, and no other client's node is
+// touched.
 func TestRelease_SessionExpires(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -252,7 +257,7 @@ func TestRelease_ContextEnded_DeletesAllTheSame(t *testing.T) {
 	require.Empty(t, children(t, a, p))
 }
 
-// R25, I4: a delete that fails in a way that says nothing is tried again, until the node is gone.
+// R25, I4: a delete with an unclear error is tried again until the node is deleted.
 func TestVirtual_DeleteFails_IsTriedAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -262,7 +267,7 @@ func TestVirtual_DeleteFails_IsTriedAgain(t *testing.T) {
 	})
 }
 
-// F10: the reply to the delete is lost. NoNode is then our own doing, and no loss.
+// F10: the response to the delete is lost. NoNode is then our own deletion, and not a loss.
 func TestVirtual_ReplyToDeleteLost_ReleaseSucceeds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -272,8 +277,8 @@ func TestVirtual_ReplyToDeleteLost_ReleaseSucceeds(t *testing.T) {
 	})
 }
 
-// R27, F24: NoNode at the first try says that somebody else deleted the node: the critical section may have been
-// violated, and Release says so.
+// R27, F24: NoNode at the first try means that another client deleted the node. The critical
+// section may have been violated, and Release reports that.
 func TestVirtual_NodeDeletedBeforeTheRelease_IsLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -282,7 +287,8 @@ func TestVirtual_NodeDeletedBeforeTheRelease_IsLost(t *testing.T) {
 	})
 }
 
-// R25, I4, I7: for ten minutes the servers cannot delete. The clean-up backs off, piles nothing up, and ends well.
+// R25, I4, I7: for ten minutes the servers cannot delete. The clean-up backs off, accumulates
+// nothing, and succeeds in the end.
 func TestVirtual_DeleteFailsForLong_BacksOff(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -301,8 +307,8 @@ func TestVirtual_DeleteFailsForLong_BacksOff(t *testing.T) {
 	})
 }
 
-// R49: while one lock's clean-up backs off, another is handed over at once on the same Session: nobody sleeps where
-// events are handled.
+// R49: while one lock's clean-up backs off, another lock is handed over at once on the same
+// Session: no goroutine that handles events sleeps.
 func TestVirtual_DeleteBacksOff_OtherLocksGoOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -327,7 +333,8 @@ func TestVirtual_DeleteBacksOff_OtherLocksGoOn(t *testing.T) {
 	})
 }
 
-// I6: the Session is closed while a release, or a try that gives its node up, waits for the servers. Both come back at once.
+// I6: the Session is closed while a release, or a try that deletes its node, waits for the servers.
+// Both return at once.
 func TestVirtual_CloseDuringTheDelete_ComesBackAtOnce(t *testing.T) {
 	for _, try := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {

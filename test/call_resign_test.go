@@ -14,8 +14,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// Resign hands over in order. The next candidate waits until the leader has returned, and is elected while the old process still
-// runs: at once, without a session timeout.
+// Resign hands over in order. The next candidate waits until the leader has returned, and is
+// elected while the old process still runs: at once, without a session timeout.
 func TestVirtual_Resign_HandsOverInOrder(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -40,7 +40,7 @@ func TestVirtual_Resign_HandsOverInOrder(t *testing.T) {
 		require.ErrorIs(t, a.err, context.Canceled, "what lead returned")
 		require.NoError(t, a.e.Resign(within(t, soon)), "nobody stands")
 
-		// A candidate that waits goes, and leaves no node.
+		// A waiting candidate leaves the queue without a node.
 		c := v.stand(newElection(t, s, "/job", "c"), untilItEnds)
 		require.Len(t, v.srv.Children("/job"), 2)
 		require.NoError(t, c.e.Resign(within(t, soon)))
@@ -50,7 +50,8 @@ func TestVirtual_Resign_HandsOverInOrder(t *testing.T) {
 	})
 }
 
-// The release has the time that it takes, although the leader's context has ended: Resign's own context bounds the wait.
+// The release may take its time even if the leader's context has ended: Resign's own context limits
+// the wait.
 func TestVirtual_Resign_SlowRelease_IsWaitedFor(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
@@ -61,7 +62,8 @@ func TestVirtual_Resign_SlowRelease_IsWaitedFor(t *testing.T) {
 	})
 }
 
-// I6: Resign returns when its context ends, and the resignation stands. In lead, with its context, Resign returns at once.
+// I6: Resign returns when its context ends, and the resignation remains in effect. In lead, with
+// lead's context, Resign returns at once.
 func TestVirtual_Resign_DoesNotHang(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), func(context.Context) error { time.Sleep(time.Hour); return nil })
@@ -81,8 +83,9 @@ func TestVirtual_Resign_DoesNotHang(t *testing.T) {
 	})
 }
 
-// I6: in lead, Resign with a context that is not lead's waits for itself. It says so: at once if the context carries the hold, and after a
-// minute if it never ends. The resignation stands, and the next candidate leads when lead has returned.
+// I6: in lead, Resign with a context that is not lead's waits for itself. It reports that: at once
+// if the context carries the hold, and after a minute if it never ends. The resignation remains in
+// effect, and the next candidate leads when lead has returned.
 func TestVirtual_Resign_InLeadWithAnotherContext_SaysWhatToDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		of    func(hold *zklock.Hold) context.Context
@@ -110,7 +113,7 @@ func TestVirtual_Resign_InLeadWithAnotherContext_SaysWhatToDo(t *testing.T) {
 						return err
 					})
 				}()
-				synctest.Wait() // it leads, before the next stands
+				synctest.Wait() // it leads before the next one campaigns
 				next := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
 				select {
 				case err := <-done:
@@ -126,7 +129,8 @@ func TestVirtual_Resign_InLeadWithAnotherContext_SaysWhatToDo(t *testing.T) {
 	}
 }
 
-// Curator's #692: a leader is asked to give way, finishes, and stands again at the tail if it wants to.
+// Curator's #692: a leader is asked to give way, finishes, and campaigns again at the tail if it
+// wants to.
 func TestVirtual_Election_Revocation(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var e *zklock.Election

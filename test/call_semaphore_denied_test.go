@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack a semaphore whose servers deny requests, with responses lost around that.
+// These tests attack a semaphore whose servers deny requests, and lose responses before or after
+// that.
 
 import (
 	"context"
@@ -21,7 +22,7 @@ func (v *virtual) denied(s *zklock.Session, op zktest.Op, path string) *zktest.I
 	return v.srv.Inject(zktest.Before(op).Session(s.SessionID()).Path(path).Fail(zktest.NoAuth))
 }
 
-// listsQueue has the Session list the semaphore's queue, and not the leases.
+// listsQueue has the Session list the semaphore's queue but not the leases.
 func listsQueue(t *testing.T, s *zklock.Session) {
 	t.Helper()
 	_, err := newMutex(t, s, semQueue).Participants(within(t, soon))
@@ -35,7 +36,7 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo(t *testing.T
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 3)))
 		s := v.connect()
-		noDelete := v.denied(s, zktest.Delete, semQueue+"/*") // the queue's node stays for a while
+		noDelete := v.denied(s, zktest.Delete, semQueue+"/*") // the queue's node remains for a while
 		noRead := v.denied(s, zktest.GetChildren, semLeases)
 		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
 		_, err := newSemaphore(t, s, semPath, 3).Acquire(within(t, soon), 3)
@@ -50,7 +51,7 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo(t *testing.T
 }
 
 // R105, I4, F60: the transaction is lost on its way, and then the deletion of the node in the queue
-// is denied. The Session lists the queue before and after a copy of the transaction arrives, whose
+// is denied. The Session lists the queue before and after a late copy of the transaction, whose
 // check finds that node. The leases are found and deleted.
 func TestVirtual_Semaphore_RequestLost_NoDelete_LateCopyLeaksNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

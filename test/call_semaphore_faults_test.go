@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack a semaphore's leases: answers get lost, nodes are deleted, connections and sessions end.
+// These tests attack a semaphore's leases: responses are lost, nodes are deleted, connections and
+// sessions end.
 
 import (
 	"bytes"
@@ -21,12 +22,13 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// leasesOf returns the leases that a session has made, gone or not.
+// leasesOf returns the leases that a session has created, including deleted ones.
 func leasesOf(history []zktest.Applied, session int64) []string {
 	return slices.DeleteFunc(nodesOf(history, session), func(p string) bool { return !strings.HasPrefix(p, semLeases+"/") })
 }
 
-// F3, I2, I4: the transaction that makes the leases was applied, and its answer lost. They are adopted: there are never others.
+// F3, I2, I4: the transaction that creates the leases was applied, and its response lost. The
+// leases are adopted: there are never more.
 func TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 3)))
@@ -41,7 +43,7 @@ func TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted(t *testing.T) {
 	})
 }
 
-// losing is a client's way to the server. It loses the first request that makes leases, and with it the connection.
+// losing is a client's connection that loses the first request that creates leases, and then ends.
 type losing struct {
 	net.Conn
 	id *string // the protection id of those leases
@@ -57,8 +59,9 @@ func (l losing) Write(p []byte) (int, error) {
 	return 0, net.ErrClosed
 }
 
-// F2, I4: the transaction was lost on its way. A copy of it arrives late: just before the client deletes its node in the queue, which
-// ends the copy's chances. What it made is found and deleted, and no permit leaks.
+// F2, I4: the transaction was lost on its way. A copy of it arrives late, just before the client
+// deletes its node in the queue; after that, a copy has no effect. The leases of the copy are found
+// and deleted, and no permit leaks.
 func TestVirtual_Semaphore_RequestLost_LateCopyLeaksNothing(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -87,9 +90,10 @@ func TestVirtual_Semaphore_RequestLost_LateCopyLeaksNothing(t *testing.T) {
 	}
 }
 
-// RULES: exclusion does not rest on the inner lock. Somebody deletes the node of the first in line, which waits with its lease. So
-// the next makes a lease too. They are judged by their order: when the permit is free, the first has it. By their count both
-// would wait for ever.
+// RULES: exclusion does not rest on the inner lock. The node of the first client in the queue is
+// deleted while that client waits with its lease. So the next client creates a lease too. Their
+// order decides: when the permit is free, the first gets it. By their count, both would wait
+// indefinitely.
 func TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.permits(1, 1))
@@ -106,7 +110,8 @@ func TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides(t *testing.T) {
 	})
 }
 
-// F24, I5: somebody deletes one of three leases. The whole hold is lost, within a heartbeat, and the other permits are free.
+// F24, I5: one of three leases is deleted. The whole hold is lost, within a heartbeat, and the
+// other permits are free.
 func TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost(t *testing.T) {
 	for i := range 3 {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -126,7 +131,8 @@ func TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost(t *testing.T) {
 	}
 }
 
-// F24: a lease is deleted while its call waits for room. The call queues again, and all of its leases are new.
+// F24: a lease is deleted while its call waits for a permit. The call queues again, and all of its
+// leases are new.
 func TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.permits(2, 3))
@@ -144,7 +150,8 @@ func TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain(t *testing.T) {
 	})
 }
 
-// F9, I4: the answer to a release is lost, after the leases were deleted or before. All go, in one transaction.
+// F9, I4: the response to a release is lost, after or before the deletion of the leases. All are
+// deleted, in one transaction.
 func TestVirtual_Semaphore_ReleaseLost_AllGo(t *testing.T) {
 	for name, f := range map[string]zktest.Fault{
 		"applied": zktest.After(zktest.Multi).DropReply().Close(), "not applied": zktest.Before(zktest.Multi).Close(),
@@ -168,7 +175,8 @@ func TestVirtual_Semaphore_ReleaseLost_AllGo(t *testing.T) {
 	}
 }
 
-// F22, F30: the connection ends while a call waits for room, or the server loses the event. The call is granted all the same.
+// F22, F30: the connection ends while a call waits for a permit, or the server loses the event. The
+// call is still granted.
 func TestVirtual_Semaphore_WaiterMissesTheEvent_IsGranted(t *testing.T) {
 	for name, miss := range map[string]func(v *virtual, s *zklock.Session, free func()){
 		"reconnects": func(v *virtual, s *zklock.Session, free func()) {
@@ -193,7 +201,8 @@ func TestVirtual_Semaphore_WaiterMissesTheEvent_IsGranted(t *testing.T) {
 	}
 }
 
-// I3, I4: the ZooKeeper session ends while a call waits for room with its leases. It queues again in the next.
+// I3, I4: the ZooKeeper session ends while a call waits for a permit with its leases. The call
+// queues again in the next session.
 func TestVirtual_Semaphore_SessionEndsInTheWait_QueuesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.permits(2, 2))
@@ -211,7 +220,8 @@ func TestVirtual_Semaphore_SessionEndsInTheWait_QueuesAgain(t *testing.T) {
 	})
 }
 
-// I4, I6: a call that waits for room gives up: its leases and its node in the queue go in one transaction, and the next has its turn.
+// I4, I6: a call that waits for a permit gives up: its leases and its node in the queue are deleted
+// in one transaction, and the next call proceeds.
 func TestVirtual_Semaphore_GivesUp_LeavesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.permits(2, 3))
@@ -247,7 +257,8 @@ func TestVirtual_Semaphore_GivesUp_LeavesNothing(t *testing.T) {
 	})
 }
 
-// F26: somebody deletes all nodes of the semaphore while one holds and one waits. It is made again.
+// F26: all nodes of the semaphore are deleted while one call holds and one waits. They are created
+// again.
 func TestVirtual_Semaphore_RootsDeleted_AreMadeAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.permits(1, 1))
@@ -267,7 +278,8 @@ func TestVirtual_Semaphore_RootsDeleted_AreMadeAgain(t *testing.T) {
 	})
 }
 
-// F34, I1: the leases' counter is at its end. Nobody is granted there, the empty root is made anew, and another try succeeds.
+// F34, I1: the leases' counter is at its end. No call is granted there, the empty root is
+// recreated, and another try succeeds.
 func TestVirtual_Semaphore_SequenceEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		p := v.permits(2, 3)
@@ -287,7 +299,8 @@ func TestVirtual_Semaphore_SequenceEnd(t *testing.T) {
 	})
 }
 
-// R30, I3: the answer is lost, and what carries its id afterwards is of another session. No hold rests on it, and it is deleted.
+// R30, I3: the response is lost, and the nodes that have its id afterwards belong to another
+// session. No hold rests on them, and they are deleted.
 func TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 2)))
@@ -307,7 +320,8 @@ func TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted(t *te
 	})
 }
 
-// The node in the queue is deleted just before the leases are made: the transaction makes none, and the call queues again.
+// The node in the queue is deleted just before the leases are created: the transaction creates
+// none, and the call queues again.
 func TestVirtual_Semaphore_TurnLost_NothingIsMade(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 2)))
@@ -323,8 +337,8 @@ func TestVirtual_Semaphore_TurnLost_NothingIsMade(t *testing.T) {
 	})
 }
 
-// F22: the connection ends while a call waits for room, and the event of what happened meanwhile is lost. The call looks again by
-// itself.
+// F22: the connection ends while a call waits for a permit, and the events of the outage are lost.
+// The call checks again by itself.
 func TestVirtual_Semaphore_Reconnects_LooksAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.permits(1, 1))
@@ -337,7 +351,8 @@ func TestVirtual_Semaphore_Reconnects_LooksAgain(t *testing.T) {
 	})
 }
 
-// R74, F27: the answer is lost, and the root gives no READ, so nobody knows whether there are leases. They go when it gives it again.
+// R74, F27: the response is lost, and the root gives no READ, so the existence of the leases is
+// unknown. They are deleted when READ is given again.
 func TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 3)))
@@ -353,7 +368,8 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes(t *testing.T) {
 	})
 }
 
-// I7: goroutines, watches and memory do not grow with cycles, waits in vain and changes of the limit.
+// I7: goroutines, watches and memory do not grow with cycles, waits in vain and changes of the
+// limit.
 func TestVirtual_Semaphore_GrowsNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -386,7 +402,8 @@ func TestVirtual_Semaphore_GrowsNothing(t *testing.T) {
 	})
 }
 
-// I4: the answer is lost, and somebody has made more nodes with our leases' id. None of them is granted on, and all of ours go.
+// I4: the response is lost, and another client has created more nodes with our leases' id. None of
+// them is granted, and all of ours are deleted.
 func TestVirtual_Semaphore_AnswerLost_MoreNodesWithItsId_QueuesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 2)))
@@ -405,7 +422,7 @@ func TestVirtual_Semaphore_AnswerLost_MoreNodesWithItsId_QueuesAgain(t *testing.
 	})
 }
 
-// F30, F48: the limit is raised, and the event is lost. A look within the session timeout grants.
+// F30, F48: the limit is raised, and the event is lost. A check within the session timeout grants.
 func TestVirtual_Semaphore_LimitsEventLost_IsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		take(t, v.sharing(1, 1))

@@ -27,12 +27,13 @@ func (v *virtual) setLimit(n int) {
 	require.NoError(v.t, v.srv.SetData(semLimit, binary.BigEndian.AppendUint32(nil, uint32(n))))
 }
 
-// sharing are k permits of a semaphore whose limit is shared, and starts with n.
+// sharing returns k permits of a semaphore with a shared limit, which starts with n.
 func (v *virtual) sharing(k, n int) zklock.Lock {
 	return v.permits(k, n, zklock.WithSharedLimit(semLimit))
 }
 
-// The first acquire makes the node, as Curator's SharedCount writes it. Later ones go by what is there, and not by their own number.
+// The first acquire creates the node, in the format of Curator's SharedCount. Later ones use the
+// limit in the node, and not their own number.
 func TestVirtual_SharedLimit_NodeIsMade(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.sharing(2, 2))
@@ -46,7 +47,8 @@ func TestVirtual_SharedLimit_NodeIsMade(t *testing.T) {
 	})
 }
 
-// F48: more permits wake at once who waits. Fewer take none away: nobody else gets one until enough are released.
+// F48: a higher limit wakes waiters at once. A lower one revokes no permit: no call gets one until
+// enough are released.
 func TestVirtual_SharedLimit_Changes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h1, h2 := take(t, v.sharing(1, 2)), take(t, v.sharing(1, 2))
@@ -69,8 +71,8 @@ func TestVirtual_SharedLimit_Changes(t *testing.T) {
 	})
 }
 
-// F48: a limit below what a waiter wants ends no wait, in front or behind, as somebody may raise it. The waiter says what it waits for: in
-// its log, and in its error if it gives up. A try does not wait.
+// F48: a limit below a waiter's request ends no wait, at any position, because the limit may be
+// raised. The waiter's log, and its error if it gives up, give the reason. A try does not wait.
 func TestVirtual_SharedLimit_BelowWhatIsWanted_Waits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const why = "it wants 2, and the limit in " + semLimit + " is 1"
@@ -91,7 +93,7 @@ func TestVirtual_SharedLimit_BelowWhatIsWanted_Waits(t *testing.T) {
 		_, err = front.get(t)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorContains(t, err, why)
-		synctest.Wait() // the next one waits in front
+		synctest.Wait() // the next one is first in the queue
 		v.setLimit(2)
 		synctest.Wait()
 		require.True(t, behind.isGranted(), "at once")
@@ -105,7 +107,7 @@ func TestVirtual_SharedLimit_BelowWhatIsWanted_Waits(t *testing.T) {
 	})
 }
 
-// F48: the limit 0 pauses the work and ends no wait, however it is waited. Holds stand.
+// F48: the limit 0 pauses the work and ends no wait of any kind. Holds remain valid.
 func TestVirtual_SharedLimit_Zero_Pauses(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.sharing(1, 1))
@@ -136,7 +138,8 @@ func TestVirtual_SharedLimit_Zero_Pauses(t *testing.T) {
 	})
 }
 
-// F48: rubbish in the node is an error that names it; nothing is left behind. A hold stands.
+// F48: invalid data in the node is an error that names it, and no node is left. A hold remains
+// valid.
 func TestVirtual_SharedLimit_Rubbish(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.sharing(1, 2))
@@ -154,7 +157,7 @@ func TestVirtual_SharedLimit_Rubbish(t *testing.T) {
 	})
 }
 
-// The option costs one request more, in the same round trip.
+// The option costs one more request, in the same round trip.
 func TestVirtual_SharedLimit_Budget(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(10 * time.Millisecond)
@@ -188,8 +191,9 @@ func TestVirtual_SharedLimit_ChangesInAnOutage(t *testing.T) {
 	})
 }
 
-// I6: permits that nobody can ever be given are refused at once, whatever forbids them, with an error that says the limit and that stays.
-// Nothing is sent. The most that fit are had, and one more is not.
+// I6: permits that can never be granted are rejected at once, whatever forbids them, with a final
+// error that contains the limit. Nothing is sent. The largest number that fits is granted, and one
+// more is not.
 func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -251,8 +255,8 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 	})
 }
 
-// I6: a caller has waited in the queue of a semaphore of as many permits as there may be, and is
-// granted. Twice that is more than an int of 32 bits has (make i386).
+// I6: a caller has waited in the queue of a semaphore with the largest possible limit, and is
+// granted. Twice that limit overflows an int of 32 bits (make i386).
 func TestVirtual_Semaphore_LargestLimit_QueuedCallerIsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, newSemaphore(t, v.connect(), semPath, math.MaxInt32).Permits(1)))
@@ -267,8 +271,9 @@ func TestVirtual_Semaphore_LargestLimit_QueuedCallerIsGranted(t *testing.T) {
 	})
 }
 
-// Where the servers' jute.maxbuffer is another, the Session is told, and its own bound follows: a longer request is sent, and a shorter one is
-// refused. zktest reads as much as servers by default, and so shows that the longer one was sent: it hangs up.
+// If the servers' jute.maxbuffer differs and the Session is configured for it, the Session's own
+// limit follows: a longer request is sent, and a shorter one is rejected. zktest reads as much as
+// servers by default, and so shows that the longer one was sent: it closes the connection.
 func TestVirtual_WithJuteMaxBuffer_BoundFollows(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		data := zklock.WithData(make([]byte, 400<<10)) // three leases are more than servers read by default

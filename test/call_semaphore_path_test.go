@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack what a semaphore's path is to its users: who else may use it, and under which name and whose they read of it.
+// These tests attack a semaphore's path as users see it: which other recipes may use it, and the
+// names and paths in errors and logs.
 
 import (
 	"context"
@@ -17,8 +18,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// The nodes of every other recipe on the path refuse the first acquire of each Session, also where the semaphore was used before. Nothing
-// is left. What a program has put there for itself refuses nobody.
+// Nodes of any other recipe on the path cause the first acquire of each Session to be rejected,
+// even if the semaphore was used before. No node is left. A program's own nodes do not cause a
+// rejection.
 func TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession(t *testing.T) {
 	const id = "0123456789abcdef0123456789abcdef"
 	for _, name := range []string{
@@ -44,7 +46,7 @@ func TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession(t *testing
 				_, err := v.srv.Create(semPath+"/"+name, nil, 0)
 				require.NoError(t, err)
 				s, before := v.connect(), v.srv.Children(semPath)
-				for range 2 { // it is no less refused the second time
+				for range 2 { // it is also rejected the second time
 					p := newSemaphore(t, s, semPath, 3).Permits(1)
 					for _, acquire := range []func(context.Context) (*zklock.Hold, error){p.Acquire, p.TryAcquire} {
 						_, err = acquire(within(t, time.Minute))
@@ -61,7 +63,7 @@ func TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession(t *testing
 	}
 }
 
-// What looks at the path costs a list, once in a Session and path.
+// The check of the path costs a list, once for each Session and path.
 func TestVirtual_Semaphore_PathIsLookedAtOnceInASession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 3)))
@@ -81,7 +83,8 @@ func TestVirtual_Semaphore_PathIsLookedAtOnceInASession(t *testing.T) {
 	})
 }
 
-// Owners: a permit belongs to the owner that the context names, in Hold.Owner and in each line of the log. It is not re-entered all the same.
+// Owners: a permit belongs to the owner in the context, in Hold.Owner and in each line of the log.
+// It still cannot be re-entered.
 func TestVirtual_Semaphore_PermitHasTheContextsOwner(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -108,7 +111,7 @@ func TestVirtual_Semaphore_PermitHasTheContextsOwner(t *testing.T) {
 	})
 }
 
-// The same refusal stays or passes whichever call hears it.
+// The same rejection is final, or not, in whichever call it occurs.
 func TestVirtual_Semaphore_IsFinalAgrees(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		sem := newSemaphore(t, v.connect(), semPath, 3, zklock.WithSharedLimit(semLimit))
@@ -143,7 +146,7 @@ func TestVirtual_Semaphore_IsFinalAgrees(t *testing.T) {
 	})
 }
 
-// Errors and log lines call a semaphore by the path that the user gave. The nodes that they name are where they are.
+// Errors and log lines call a semaphore by the user's path, and the nodes by their own paths.
 func TestVirtual_Semaphore_ErrorsAndLogsHaveTheUsersPath(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -163,7 +166,8 @@ func TestVirtual_Semaphore_ErrorsAndLogsHaveTheUsersPath(t *testing.T) {
 		require.Equal(t, semPath, e.Path)
 		release(t, h)
 
-		// The end of the counters, and READ that is missing, are of one node each, which is named beside the path.
+		// The end of a counter, and a missing READ, concern one node, which is named next to the
+		// path.
 		for _, root := range []string{semQueue, semLeases} {
 			require.True(t, v.srv.SetCreates(root, 1<<31-1<<27))
 		}

@@ -1,6 +1,6 @@
 package zklock_test
 
-// This test has random faults strike clients of one semaphore.
+// This test injects random faults into clients of one semaphore.
 
 import (
 	"context"
@@ -19,9 +19,10 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I1, I4, I6, F48, F60: answers get lost, requests are denied, connections and sessions end, somebody deletes nodes, callers give up or only try, the limit
-// goes up and down, also to 0. Nobody is granted beside more than the largest limit since its call began; nobody sleeps while there is room; when the
-// faults are over, all get permits, and nothing is left.
+// I1, I4, I6, F48, F60: responses are lost, requests are denied, connections and sessions end,
+// nodes are deleted, callers give up or only try, and the limit rises and falls, also to 0. At each
+// grant, no more permits are held than the largest limit since the call began; no call sleeps while
+// a permit is free. After the faults, all callers get permits, and no node is left.
 func TestVirtual_Semaphore_RandomFaults(t *testing.T) {
 	randomWorlds(t, 0, 6, func(t *testing.T, v *virtual, r *random) {
 		v.net.SetLatency(3 * time.Millisecond)
@@ -31,7 +32,7 @@ func TestVirtual_Semaphore_RandomFaults(t *testing.T) {
 
 const mostPermits = 4
 
-// permitWorld is some callers of one semaphore.
+// permitWorld has some callers of one semaphore.
 type permitWorld struct {
 	*random
 	t     *testing.T
@@ -55,7 +56,7 @@ func (w *permitWorld) run() {
 	var all sync.WaitGroup
 	over := make(chan struct{})
 	var sessions []*zklock.Session
-	release(w.t, take(w.t, w.v.sharing(1, 3))) // the limit's node is there from now on
+	release(w.t, take(w.t, w.v.sharing(1, 3))) // the limit's node exists from now on
 	w.sets(3)
 	for range 4 {
 		s := w.v.connect()
@@ -87,7 +88,7 @@ func (w *permitWorld) run() {
 	require.Greater(w.t, w.grants, 50)
 }
 
-// sets sets the limit. A call that is being decided may go by it from then on.
+// sets sets the limit. A call that is being decided may use it from then on.
 func (w *permitWorld) sets(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,7 +99,8 @@ func (w *permitWorld) sets(n int) {
 	w.limit = n
 }
 
-// calm lets the world be, after the work was paused perhaps, with room for each call: who waited has its permits in the end.
+// calm ends the faults and any pause of the work, and gives each call a permit: every waiter gets
+// its permits in the end.
 func (w *permitWorld) calm() {
 	w.settles(w.admin)
 	w.sets(w.intN(2))
@@ -118,7 +120,7 @@ func (w *permitWorld) calm() {
 	}
 }
 
-// caller takes permits until it is over.
+// caller takes permits until over is closed.
 func (w *permitWorld) caller(sem *zklock.Semaphore, over <-chan struct{}) {
 	for !isOver(over) {
 		k := 1 + w.intN(3)
@@ -141,7 +143,7 @@ func (w *permitWorld) caller(sem *zklock.Semaphore, over <-chan struct{}) {
 	}
 }
 
-// enters tries, waits for a while, or for as long as it takes.
+// enters tries, waits for a while, or waits without a limit.
 func (w *permitWorld) enters(l zklock.Lock) (h *zklock.Hold, err error) {
 	how := w.intN(4)
 	c := &permitCall{waits: how > 1}
@@ -188,8 +190,9 @@ func isOver(ch <-chan struct{}) bool {
 	}
 }
 
-// check counts the permits of holds that stand and have all their leases. Of those up to the last lease of one, there may be as many as a
-// limit has allowed while its call was under way: those behind came later, and those ahead only go.
+// check counts the permits of valid holds that have all their leases. The leases up to the last
+// lease of a hold may be as many as a limit has allowed during its call: those behind came later,
+// and those ahead are only deleted.
 func (w *permitWorld) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,8 +226,8 @@ func (w *permitWorld) check() {
 // numberOf returns the ten digits at the end of a node's name.
 func numberOf(node string) string { return node[len(node)-10:] }
 
-// loses has a hold lose one of its leases. (Of a hold that the faults met, nobody knows what its Release has to say: its answer, too, may
-// have been lost.)
+// loses has a hold lose one of its leases. (The result of Release is unknown for a hold that met a
+// fault: its response may also have been lost.)
 func (w *permitWorld) loses(s *zklock.Session) {
 	h, err := newSemaphore(w.t, s, semPath, 3, zklock.WithSharedLimit(semLimit)).Acquire(within(w.t, time.Minute), 2)
 	require.NoError(w.t, err)

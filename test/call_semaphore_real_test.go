@@ -15,8 +15,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// I1, I4, I8: many callers of several Sessions want one to four of five permits. There are never more in use, all get theirs, and
-// nothing is left.
+// I1, I4, I8: many callers of several Sessions want one to four of five permits. There are never
+// more in use, all callers get theirs, and no node is left.
 func TestSemaphore_Contended_NeverMoreThanThereAre(t *testing.T) {
 	const limit, sessions, callers, cycles = 5, 3, 4, 8
 	srv := target(t)
@@ -49,7 +49,7 @@ func TestSemaphore_Contended_NeverMoreThanThereAre(t *testing.T) {
 	eventually(t, "I4: nothing is left", func() bool { return len(children(t, a, p+"/leases"))+len(children(t, a, p+"/locks")) == 0 })
 }
 
-// The same names and data as Curator's: what others see.
+// The names and data are the same as Curator's, as other clients see them.
 func TestSemaphore_NodesAreCurators(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack SetLimit and Limit: two that set at once, answers that get lost, and a node that is not there or has something else in it.
+// These tests attack SetLimit and Limit: two concurrent calls, lost responses, and a node that is
+// missing or has other data.
 
 import (
 	"context"
@@ -27,7 +28,8 @@ func limitOf(t testing.TB, sem *zklock.Semaphore) int {
 	return n
 }
 
-// The limit that is set is what acquires go by, at once, and what Curator's SharedCount would write. The node and those above it are made.
+// Acquires use the limit that was set, at once, in the format of Curator's SharedCount. The node
+// and its parents are created.
 func TestVirtual_SetLimit_IsWhatAcquiresGoBy(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		sem := v.withLimit(2)
@@ -57,7 +59,8 @@ func TestVirtual_SetLimit_IsWhatAcquiresGoBy(t *testing.T) {
 	})
 }
 
-// Two that set the limit at once do not overwrite each other: one of them is told, with what the other has set, and may try again.
+// Two concurrent SetLimit calls do not overwrite each other: one of them gets an error with the
+// other one's limit, and may try again.
 func TestVirtual_SetLimit_TwoAtOnce_OneIsTold(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -83,7 +86,7 @@ func TestVirtual_SetLimit_TwoAtOnce_OneIsTold(t *testing.T) {
 				require.ErrorContains(t, errs[lost], fmt.Sprintf("set %s meanwhile, to %d: ask for the limit", semLimit, 6-lost))
 				require.False(t, zklock.IsFinal(errs[lost]))
 				require.Equal(t, 6-lost, limitOf(t, sems[0]))
-			} else { // one made it, and the other set it after
+			} else { // one created it, and the other set it afterwards
 				require.NoError(t, errs[0])
 				require.NoError(t, errs[1])
 				require.Contains(t, []int{5, 6}, limitOf(t, sems[0]))
@@ -94,8 +97,9 @@ func TestVirtual_SetLimit_TwoAtOnce_OneIsTold(t *testing.T) {
 	}
 }
 
-// F3: the answer is lost, after the limit was set or before, or the node made. The call finds out, and sets it once. If somebody else sets
-// it before the call has found out, it is not set back.
+// F3: the response is lost, after or before the limit was set or the node created. The call finds
+// out, and sets the limit once. If another client sets it before the call has found out, it is not
+// set back.
 func TestVirtual_SetLimit_AnswerLost_IsSetOnce(t *testing.T) {
 	for name, f := range map[string]zktest.Fault{
 		"set": zktest.After(zktest.SetData).DropReply().Close(), "not set": zktest.Before(zktest.SetData).Close(),
@@ -124,7 +128,7 @@ func TestVirtual_SetLimit_AnswerLost_IsSetOnce(t *testing.T) {
 				if err != nil {
 					require.ErrorIs(t, err, zk.ErrBadVersion, name)
 					require.Equal(t, 7, limitOf(t, sem), "%s: what somebody else has set since stays", name)
-				} else { // the node was not there when the call began: what is found then is what it replaces
+				} else { // the node did not exist when the call began, so it replaces the value that it finds
 					require.Contains(t, []string{"made", "not made"}, name)
 					require.Equal(t, 4, limitOf(t, sem), name)
 				}
@@ -133,7 +137,7 @@ func TestVirtual_SetLimit_AnswerLost_IsSetOnce(t *testing.T) {
 	}
 }
 
-// setLimitNode has somebody else write the limit, whether the node is there or not.
+// setLimitNode has another client write the limit, whether the node exists or not.
 func (v *virtual) setLimitNode(t *testing.T, n byte) {
 	t.Helper()
 	if v.srv.SetData(semLimit, []byte{0, 0, 0, n}) == nil {
@@ -147,7 +151,8 @@ func (v *virtual) setLimitNode(t *testing.T, n byte) {
 	require.NoError(t, err)
 }
 
-// I6: both calls end with their context where no server answers, and SetLimit says what is not known. Bad input is final, and sends nothing.
+// I6: both calls end with their context if no server responds, and SetLimit reports that the result
+// is unknown. Bad input is final, and sends nothing.
 func TestVirtual_SetLimit_EndsWithItsContext(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		sem := v.withLimit(1)
@@ -188,7 +193,7 @@ func TestVirtual_SetLimit_EndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Without WRITE the error says so, and stays.
+// Without WRITE the error names the permission, and is final.
 func TestVirtual_SetLimit_NoWrite(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		sem := v.withLimit(1)

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests have several take permits of one semaphore at a time: further back in the queue, and without a place in it.
+// These tests have several calls take permits of one semaphore at the same time: further back in
+// the queue, and without a position in it.
 
 import (
 	"context"
@@ -23,7 +24,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// A try fails only if no permit is free: forty at once, some far from the servers, take forty permits.
+// A try fails only if no permit is free: forty at once, some far from the servers, take forty
+// permits.
 func TestVirtual_Semaphore_AsManyTriesAtOnceAsThereArePermits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const n = 40
@@ -55,8 +57,9 @@ func TestVirtual_Semaphore_AsManyTriesAtOnceAsThereArePermits(t *testing.T) {
 	})
 }
 
-// I1, I8: more permits are taken in the same time. With one, each grant takes two round trips. Nobody is granted out of turn where it tells:
-// one permit goes round in the order of the queue.
+// I1, I8: more permits are taken in the same time. With one permit, each grant takes two round
+// trips. No call is granted out of order where that matters: a single permit is granted in the
+// order of the queue.
 func TestVirtual_Semaphore_PermitsAreTakenBeside(t *testing.T) {
 	for _, c := range []struct{ n, least, most int }{{1, 240, 250}, {4, 350, 2000}, {16, 1200, 8000}} {
 		t.Run(fmt.Sprint(c.n), func(t *testing.T) {
@@ -93,7 +96,8 @@ func TestVirtual_Semaphore_PermitsAreTakenBeside(t *testing.T) {
 	}
 }
 
-// I8: 24 permits are freed at once, and 26 callers wait. The first 24 are granted, in a time that does not grow with their number, and what the nodes of the others say stays.
+// I8: 24 permits are freed at once, and 26 callers wait. The first 24 are granted, in a time that
+// does not grow with their number, and the data of the other two nodes does not change.
 func TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken(t *testing.T) {
 	const n, callers = 24, 26
 	for _, ofOneSession := range []bool{false, true} {
@@ -144,7 +148,8 @@ func TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken(t *testing.T) {
 	}
 }
 
-// straight is a Session that has taken a permit, and found room for more: its next call makes no node in the queue.
+// straight returns a Session that has taken a permit, and found more of them free: its next call
+// creates no node in the queue.
 func (v *virtual) straight(k, n int, opts ...zklock.Option) (*zklock.Session, zklock.Lock) {
 	return v.straightOn(semPath, k, n, opts...)
 }
@@ -156,7 +161,8 @@ func (v *virtual) straightOn(path string, k, n int, opts ...zklock.Option) (*zkl
 	return s, l
 }
 
-// I8: who takes permits without a place in the queue overtakes nobody: one that wants two is first in line, and one permit is free.
+// I8: a call that takes permits without a position in the queue overtakes no other: a call that
+// wants two is first, and one permit is free.
 func TestVirtual_Semaphore_Straight_OvertakesNobody(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		_, quick := v.straight(1, 2)
@@ -183,7 +189,8 @@ func TestVirtual_Semaphore_Straight_OvertakesNobody(t *testing.T) {
 	})
 }
 
-// A client that counts leases, as Curator's does, is first in line and waits. No lease of ours stays behind its own: both would wait for ever.
+// A client that counts leases, as Curator's does, is first in the queue and waits. No lease of ours
+// stays behind its lease: both would wait indefinitely.
 func TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		_, quick := v.straight(1, 1)
@@ -213,8 +220,9 @@ func TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits(t *testing.T) {
 	})
 }
 
-// F2, F3, I2, I4: the answer to a transaction that checks no node in the queue is lost. What was made is adopted. What was not made is
-// taken by the way through the queue; a copy that comes late is found and deleted.
+// F2, F3, I2, I4: the response to a transaction that checks no node in the queue is lost. Leases
+// that were created are adopted. Otherwise the permits are taken through the queue; a late copy is
+// found and deleted.
 func TestVirtual_Semaphore_Straight_AnswerLost(t *testing.T) {
 	for _, fate := range []string{"made", "lost", "late"} {
 		t.Run(fate, func(t *testing.T) {
@@ -255,8 +263,9 @@ func TestVirtual_Semaphore_Straight_AnswerLost(t *testing.T) {
 	}
 }
 
-// I8: a call further back makes its lease in vain, because one ahead of it wants two, or because one that found no queue makes a lease at that
-// moment. It keeps its place: nobody who stands behind it is granted before.
+// I8: a call further back creates its lease in vain, because a call ahead of it wants two, or
+// because a call that found no queue creates a lease at that moment. It keeps its position: no call
+// behind it is granted before.
 func TestVirtual_Semaphore_InVain_KeepsItsPlace(t *testing.T) {
 	for _, ahead := range []int{1, 2} {
 		for ms := time.Duration(100); ms <= 340; ms += 10 {
@@ -292,7 +301,7 @@ func TestVirtual_Semaphore_InVain_KeepsItsPlace(t *testing.T) {
 	}
 }
 
-// I4: leases that were made in vain go with their call, whatever it is that ends it.
+// I4: leases that were created in vain are deleted with their call, whatever ends it.
 func TestVirtual_Semaphore_Straight_InVain_LeavesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		_, quick := v.straight(1, 1)
@@ -305,7 +314,7 @@ func TestVirtual_Semaphore_Straight_InVain_LeavesNothing(t *testing.T) {
 		v.net.SetLatency(10 * time.Millisecond)
 		_, quick = v.straight(1, 1)
 		h = take(t, v.permits(1, 1))
-		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond) // the answer is on its way
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond) // the response is in flight
 		defer cancel()
 		_, err = quick.Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -315,7 +324,8 @@ func TestVirtual_Semaphore_Straight_InVain_LeavesNothing(t *testing.T) {
 	})
 }
 
-// I6: the Session is closed, or its ZooKeeper session ends, at any moment of a call that makes leases in vain: the call returns, or goes on.
+// I6: the Session is closed, or its ZooKeeper session ends, at any moment of a call that creates
+// leases in vain: the call returns, or continues.
 func TestVirtual_Semaphore_Straight_SessionEndsMeanwhile(t *testing.T) {
 	for _, closes := range []bool{true, false} {
 		for after := time.Duration(0); after < 70*time.Millisecond; after += 5 * time.Millisecond {
@@ -356,7 +366,8 @@ func TestVirtual_Semaphore_Straight_SessionEndsMeanwhile(t *testing.T) {
 	}
 }
 
-// I2, I6: the servers refuse DELETE for leases that were made in vain. The call says so, and makes no more.
+// I2, I6: the servers deny DELETE of leases that were created in vain. The call reports
+// that, and creates no more.
 func TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, quick := v.straight(1, 1)
@@ -373,7 +384,8 @@ func TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo(t *testing.T) {
 	})
 }
 
-// Callers that are told that there is room reserve their leases at a time. Where the Session may not have so many nodes, they wait as before.
+// Callers that are notified of free permits create their leases in parallel. If the Session may not
+// have so many nodes, they wait as before.
 func TestVirtual_Semaphore_SeveralAreWoken_MoreThanNodesOfASession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(10 * time.Millisecond)
@@ -395,7 +407,8 @@ func TestVirtual_Semaphore_SeveralAreWoken_MoreThanNodesOfASession(t *testing.T)
 	})
 }
 
-// I8: a waiter that was told to look, and waits on behind a node of its Session, gets the turn; one that has given up gets none.
+// I8: a waiter that was asked to check, and still waits behind a node of its Session, gets the
+// handoff; one that has given up does not.
 func TestVirtual_Semaphore_WokenInVain_GetsItsTurn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.permits(4, 4))
@@ -418,7 +431,7 @@ func TestVirtual_Semaphore_WokenInVain_GetsItsTurn(t *testing.T) {
 	})
 }
 
-// The token is the czxid of the leases, in whatever way they were made. Where one holds at a time, it grows.
+// The token is the czxid of the leases, however they were created. With one permit, it grows.
 func TestVirtual_Semaphore_Token_IsTheLeases(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		_, quick := v.straight(2, 2)

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests take and give permits of a semaphore: how many hold at a time, in which order, at what cost.
+// These tests take and release permits of a semaphore: how many are held at a time, in which order,
+// at what cost.
 
 import (
 	"context"
@@ -26,7 +27,7 @@ func newSemaphore(t testing.TB, s *zklock.Session, p string, n int, opts ...zklo
 	return sem
 }
 
-// permits are k of n permits, through a Session of their own.
+// permits returns k of n permits, through a Session of their own.
 func (v *virtual) permits(k, n int, opts ...zklock.SemaphoreOption) zklock.Lock {
 	return newSemaphore(v.t, v.connect(), semPath, n, opts...).Permits(k)
 }
@@ -39,7 +40,7 @@ func take(t testing.TB, l zklock.Lock) *zklock.Hold {
 	return h
 }
 
-// lineUp starts an Acquire and returns when everybody waits.
+// lineUp starts an Acquire and returns when the system is idle.
 func (v *virtual) lineUp(l zklock.Lock) *waiting {
 	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
 	w := &waiting{done: make(chan struct{}), stop: cancel}
@@ -53,7 +54,7 @@ func (v *virtual) lineUp(l zklock.Lock) *waiting {
 	return w
 }
 
-// has asserts how many leases and nodes in the queue there are at the server.
+// has asserts the numbers of leases and of nodes in the queue on the server.
 func (v *virtual) has(leases, queued int, msg ...any) {
 	v.t.Helper()
 	synctest.Wait()
@@ -68,7 +69,8 @@ func (v *virtual) onlyNode(root string) string {
 	return root + "/" + names[0]
 }
 
-// I1, I8: three permits are three holds, and not four. A permit that is freed goes to the first in line.
+// I1, I8: three permits allow three holds, and not four. A freed permit goes to the first in the
+// queue.
 func TestVirtual_Semaphore_AsManyHoldAsThereArePermits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		holds := []*zklock.Hold{take(t, v.permits(1, 3)), take(t, v.permits(1, 3)), take(t, v.permits(1, 3))}
@@ -90,7 +92,8 @@ func TestVirtual_Semaphore_AsManyHoldAsThereArePermits(t *testing.T) {
 	})
 }
 
-// Two who want both permits never hold one each. Who wants many is not overtaken by those who want few.
+// Two callers that want both permits never hold one each. Callers that want few do not overtake one
+// that wants many.
 func TestVirtual_Semaphore_AllOrNone(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(5 * time.Millisecond)
@@ -127,7 +130,8 @@ func TestVirtual_Semaphore_AllOrNone(t *testing.T) {
 	})
 }
 
-// The budget: three requests in one round trip to the grant and no event, one to release, also for many permits.
+// The budget: three requests in one round trip to the grant and no event, one to release, also for
+// many permits.
 func TestVirtual_Semaphore_Budget(t *testing.T) {
 	for _, k := range []int{1, 4} {
 		t.Run(fmt.Sprint(k), func(t *testing.T) {
@@ -135,7 +139,7 @@ func TestVirtual_Semaphore_Budget(t *testing.T) {
 				v.net.SetLatency(10 * time.Millisecond)
 				w := &wire{dial: v.net.Dial}
 				p := newSemaphore(t, v.connect(w.dialer()), semPath, 4).Permits(k)
-				release(t, take(t, p)) // makes the roots
+				release(t, take(t, p)) // creates the roots
 				time.Sleep(time.Second)
 				w.reset()
 				began := time.Now()
@@ -156,7 +160,8 @@ func TestVirtual_Semaphore_Budget(t *testing.T) {
 	}
 }
 
-// I8: of twenty who wait, one hears that a permit is free, and then one that it is first in line. What that costs does not grow.
+// I8: of twenty waiters, one is notified that a permit is free, and then one that it is first in
+// the queue. The cost does not grow with the number of waiters.
 func TestVirtual_Semaphore_Release_WakesOne(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		holds := []*zklock.Hold{take(t, v.permits(1, 2)), take(t, v.permits(1, 2))}
@@ -193,7 +198,8 @@ func TestVirtual_Semaphore_Release_WakesOne(t *testing.T) {
 	})
 }
 
-// A try fails when no permit is free, and leaves nothing. If one is free, those ahead who are just taking theirs do not fail it.
+// A try fails when no permit is free, and leaves no node. If one is free, callers ahead that are
+// just taking theirs do not make it fail.
 func TestVirtual_Semaphore_Try(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(10 * time.Millisecond)
@@ -235,7 +241,7 @@ func TestVirtual_Semaphore_Try(t *testing.T) {
 	})
 }
 
-// Permits are not re-entered, and let nobody into a mutex on the same nodes.
+// Permits cannot be re-entered, and do not admit their owner to a mutex on the same nodes.
 func TestVirtual_Semaphore_NotReentrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -272,7 +278,8 @@ func TestVirtual_Semaphore_Checks(t *testing.T) {
 	})
 }
 
-// Participants tells who holds from who waits, also of one call that waits for room with its leases.
+// Participants distinguishes holders from waiters, also a call that waits for a permit with its
+// leases.
 func TestVirtual_Semaphore_Participants(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		sem := newSemaphore(t, v.connect(), semPath, 3)
@@ -297,8 +304,9 @@ func TestVirtual_Semaphore_Participants(t *testing.T) {
 	})
 }
 
-// Bad input is an error that says what to do, and leaves nothing behind.
-// The most permits that NewSemaphore takes are had, and shown: the bound of a shared limit is none of a fixed one.
+// Bad input is an error with the remedy, and leaves nothing behind. The largest number of permits
+// that NewSemaphore accepts is granted, and shown: the bound of a shared limit does not apply to a
+// fixed one.
 func TestVirtual_Semaphore_MostPermits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		sem := newSemaphore(t, v.connect(), semPath, math.MaxInt32)

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests ask who holds permits and who waits for some, in which place: errors, logs, and the lists of both.
+// These tests check which clients hold permits and which wait, at which position: errors, logs, and
+// the lists of both.
 
 import (
 	"fmt"
@@ -16,8 +17,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R93: the place is that among those who wait, the first in line is 1. Who holds are those with leases, of which the first is named, and
-// never somebody who waits.
+// R93: the position counts only waiters, and the first in the queue is 1. Holders are the clients
+// with leases. The error names the first of them, and never a waiter.
 func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		data := func(s string) zklock.SemaphoreOption { return zklock.WithData([]byte(s)) }
@@ -60,7 +61,8 @@ func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) 
 	})
 }
 
-// A hold of the same Session needs no request to be named. One of another is asked for once, if the wait is no short one.
+// A holder in the same Session is named without a request. A holder in another Session is looked up
+// once, if the wait is not short.
 func TestVirtual_Semaphore_WhoHolds_IsAskedForOnceIfTheWaitIsLong(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, other := v.connect(), v.connect()
@@ -79,8 +81,8 @@ func TestVirtual_Semaphore_WhoHolds_IsAskedForOnceIfTheWaitIsLong(t *testing.T) 
 	})
 }
 
-// R93: after the limit was lowered, who was granted holds, and is not said to wait; also if the first in line, of the same Session, waits with
-// a lease. That one is listed once.
+// R93: after the limit was lowered, a client that was granted holds, and is not listed as waiting;
+// also if the first in the queue, of the same Session, waits with a lease. That one is listed once.
 func TestVirtual_Semaphore_Participants_LimitLowered(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -122,8 +124,9 @@ func TestVirtual_Semaphore_Participants_LimitLowered(t *testing.T) {
 	})
 }
 
-// Clients that give different numbers: the one whose number is too small for what is in use says so when it has waited for half a second,
-// once, and names the node. A shared limit that was lowered is nothing to be warned of, nor are leases that others make in vain.
+// Clients with different limits: the client whose limit is too small for the permits in use logs
+// that once, when it has waited for half a second, and names the node. A shared limit that was
+// lowered causes no warning, nor do leases that other clients create in vain.
 func TestVirtual_Semaphore_DifferentNumbers_IsLoggedOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const line = "zklock: more permits are in use than this semaphore has"

@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack the check of a sequencer: whatever ended a hold, and whatever answer is lost, a hold that is over never stands
-// (I1, F10, F12, F24, F26).
+// These tests attack the check of a sequencer: whatever ended a hold, and whatever response is
+// lost, a hold that has ended is never reported as valid (I1, F10, F12, F24, F26).
 
 import (
 	"context"
@@ -21,10 +21,11 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// whyNot are the errors that a caller of CheckSequencer tells apart.
+// whyNot are the errors that a caller of CheckSequencer can distinguish.
 var whyNot = []error{zklock.ErrNotHeld, zklock.ErrOtherLock, zklock.ErrOtherRoot, zklock.ErrBadSequencer, zklock.ErrNotConnected, zklock.ErrClosed, context.Canceled, context.DeadlineExceeded}
 
-// checks asks through a Session about a hold of the lock on path. want is the only one of whyNot that comes; nil if the hold stands.
+// checks asks through a Session about a hold of the lock on path. want is the only one of whyNot
+// that is returned, or nil if the hold is valid.
 func checks(t testing.TB, s *zklock.Session, path string, q zklock.Sequencer, want error, what string) {
 	t.Helper()
 	err := zklock.CheckSequencer(within(t, soon), s, path, q.String())
@@ -34,7 +35,8 @@ func checks(t testing.TB, s *zklock.Session, path string, q zklock.Sequencer, wa
 	require.Equal(t, want == nil, err == nil, "%s: %v", what, err)
 }
 
-// A hold of each kind stands until it is released, for somebody else's Session too; what others write into its node does not matter.
+// A hold of each kind is valid until it is released, also for another client's Session; data that
+// other clients write into its node does not matter.
 func TestCheckSequencer_EachKindOfHold(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -78,7 +80,8 @@ func TestCheckSequencer_EachKindOfHold(t *testing.T) {
 	}
 }
 
-// A reader beside its own writer has a node of its own, with the writer's token, in the writer's root.
+// A reader under its own writer has a node of its own, with the writer's token, in the writer's
+// root.
 func TestVirtual_CheckSequencer_WriterReads(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		resource, rw := v.connect(), newRWMutex(t, v.connect(), "/job")
@@ -96,7 +99,7 @@ func TestVirtual_CheckSequencer_WriterReads(t *testing.T) {
 	})
 }
 
-// F24, F8: by whatever end a hold is over, the check says so, and about no other hold.
+// F24, F8: whatever ends a hold, the check reports it, and for no other hold.
 func TestVirtual_CheckSequencer_EachEnd(t *testing.T) {
 	for end, f := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
 		"the session expires":   func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
@@ -127,7 +130,7 @@ func TestVirtual_CheckSequencer_EachEnd(t *testing.T) {
 	}
 }
 
-// F24: one lease of several is deleted. The hold is over, and the first lease is still there.
+// F24: one lease of several is deleted. The hold has ended, and the first lease still exists.
 func TestVirtual_CheckSequencer_OneLeaseOfSeveralIsGone(t *testing.T) {
 	for _, gone := range []int{0, 1, 2} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -140,7 +143,8 @@ func TestVirtual_CheckSequencer_OneLeaseOfSeveralIsGone(t *testing.T) {
 	}
 }
 
-// F26: a root that is gone, and one that was made anew, are told from a hold that is over; and so is another ensemble.
+// F26: a deleted root, a recreated root and another ensemble each give an error other than that of
+// a hold that has ended.
 func TestVirtual_CheckSequencer_AnotherRoot(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		resource, m := v.connect(), newMutex(t, v.connect(), "/job")
@@ -149,7 +153,7 @@ func TestVirtual_CheckSequencer_AnotherRoot(t *testing.T) {
 		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "the same root")
 		require.NoError(t, v.srv.Delete("/job"))
 		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "no root")
-		next := acquire(t, m) // makes it
+		next := acquire(t, m) // creates it
 		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "made anew")
 		checks(t, resource, "/job", next.Sequencer(), nil, "in the new one")
 
@@ -161,7 +165,7 @@ func TestVirtual_CheckSequencer_AnotherRoot(t *testing.T) {
 	})
 }
 
-// The path is below the chroot of the Session that asks, and the sequencer has the whole.
+// The path is below the chroot of the Session that asks, and the sequencer has the whole path.
 func TestVirtual_CheckSequencer_Chroot(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := connect(t, v.srv.Addr()+"/job", zklock.WithDialer(v.net.Dial))
@@ -173,7 +177,8 @@ func TestVirtual_CheckSequencer_Chroot(t *testing.T) {
 	})
 }
 
-// A text that was changed on its way never stands: not its token, not its root, not its mode, not its node.
+// A text that was changed on its way is never valid: not its token, not its root, not its mode, not
+// its node.
 func TestVirtual_CheckSequencer_ChangedText(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -201,7 +206,8 @@ func TestVirtual_CheckSequencer_ChangedText(t *testing.T) {
 	})
 }
 
-// Who was granted by an event, by a passed turn or after another session's end has the right root, and paid nothing for it.
+// A hold that was granted by an event, by a handoff or after the end of another session has the
+// right root, at no cost.
 func TestVirtual_Sequencer_EachWayToTheGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		resource, s := v.connect(), v.connect()
@@ -225,7 +231,8 @@ func TestVirtual_Sequencer_EachWayToTheGrant(t *testing.T) {
 	})
 }
 
-// A check is three requests in one round trip, one of them a transaction. Checks at a time share lists.
+// A check takes three requests in one round trip, one of them a transaction. Concurrent checks
+// share lists.
 func TestVirtual_CheckSequencer_Costs(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const latency = 10 * time.Millisecond
@@ -255,7 +262,8 @@ func TestVirtual_CheckSequencer_Costs(t *testing.T) {
 	})
 }
 
-// A text of 115 bytes that claims 10,000 permits makes nobody send more, or less careful, requests than an honest one.
+// A text of 115 bytes that claims 10,000 permits causes no more requests, and no less careful ones,
+// than a real sequencer.
 func TestVirtual_CheckSequencer_ManyPermits_CostNoMore(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var sent atomic.Int64
@@ -290,8 +298,8 @@ func (c countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// No hold has the sequencer of a node that waits, so such a text is a lie, whoever wrote it. A gate that believed it would refuse the
-// holder's smaller token from then on.
+// No hold has the sequencer of a waiting node, so such a text is forged. A gate that accepted it
+// would reject the holder's smaller token from then on.
 func TestVirtual_CheckSequencer_NodeThatWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		resource, rw := v.connect(), newRWMutex(t, v.connect(), "/rw")
@@ -323,7 +331,8 @@ func TestVirtual_CheckSequencer_NodeThatWaits(t *testing.T) {
 	})
 }
 
-// F6, F10: each request and each answer of the check is lost, or is an error. That is never "the hold stands", and never "it is over".
+// F6, F10: each request and each response of the check is lost, or is an error. The result is never
+// that the hold is valid, nor that it has ended.
 func TestVirtual_CheckSequencer_AnswerLost(t *testing.T) {
 	for _, stands := range []bool{true, false} {
 		for i, at := range []func() zktest.Fault{
@@ -358,7 +367,7 @@ func TestVirtual_CheckSequencer_AnswerLost(t *testing.T) {
 	}
 }
 
-// I6: a check ends with its context and with its Session, and says that nothing is known.
+// I6: a check ends with its context and with its Session, and reports that the state is unknown.
 func TestVirtual_CheckSequencer_IsBounded(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		resource := v.connect()
@@ -381,7 +390,7 @@ func TestVirtual_CheckSequencer_IsBounded(t *testing.T) {
 	})
 }
 
-// Bad input is refused before anything is sent.
+// Bad input is rejected before any request.
 func TestCheckSequencer_BadInput(t *testing.T) {
 	s := connect(t, target(t))
 	q := zklock.Sequencer{Path: "/job", Root: 1, Mode: "exclusive", Token: 2, Node: "/job/_c_0b1c2d3e-4f50-4162-8374-95a6b7c8d9e0-lock-0000000000"}.String()
@@ -403,8 +412,9 @@ func TestCheckSequencer_BadInput(t *testing.T) {
 	}
 }
 
-// F12: a server that is cut off from the others shows the hold for long after it is over. It never says that the hold stands, nor
-// that it is over. Nor does a server that lags behind: it says what is true.
+// F12: a server that is cut off from the other servers shows the hold long after it has ended. The
+// check reports neither that the hold is valid nor that it has ended. With a server that lags
+// behind, the check returns the true state.
 func TestVirtual_CheckSequencer_NotFromMemoryOfAServer(t *testing.T) {
 	for _, onLeader := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

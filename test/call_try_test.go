@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack a try: it answers, also when no server does, and tells "somebody is ahead" from "no connection".
+// These tests attack a try: it returns even if no server responds, and distinguishes "another
+// client is ahead" from "no connection".
 
 import (
 	"context"
@@ -14,7 +15,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// While the Session is not connected, a try answers at once, and says so; the owner of a hold re-enters all the same.
+// While the Session is not connected, a try returns at once with an error that reports it; the
+// owner of a hold still re-enters.
 func TestVirtual_TryAcquire_NotConnected_AnswersAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -57,8 +59,9 @@ func TestVirtual_TryAcquire_NotConnected_AnswersAtOnce(t *testing.T) {
 	})
 }
 
-// The Session is connected, and a request of the try is not answered: it answers after two heartbeats at most. What it made goes
-// later, and a call of its owner that waits for it to end is granted.
+// The Session is connected, and a request of the try gets no response: the try returns after two
+// heartbeats at most. Its node is deleted later, and a call of its owner that waits for the try to
+// end is granted.
 func TestVirtual_TryAcquire_NoAnswer_AnswersAfterTwoHeartbeats(t *testing.T) {
 	for _, op := range []zktest.Op{zktest.Create, zktest.GetChildren, zktest.Delete} {
 		for _, another := range []bool{false, true} {
@@ -76,7 +79,7 @@ func TestVirtual_TryAcquire_NoAnswer_AnswersAfterTwoHeartbeats(t *testing.T) {
 					w = startAcquireIn(t, owner, func() {}, m)
 				}
 				err := <-tried
-				if op == zktest.Delete { // the list was answered
+				if op == zktest.Delete { // the list had a response
 					require.ErrorIs(t, err, zklock.ErrNotAcquired)
 				} else {
 					require.ErrorIs(t, err, zklock.ErrNotConnected, "%v", op)
@@ -97,7 +100,7 @@ func TestVirtual_TryAcquire_NoAnswer_AnswersAfterTwoHeartbeats(t *testing.T) {
 	}
 }
 
-// A try through a Session that is closed says that: no later try helps.
+// A try through a closed Session reports that: no later try can succeed.
 func TestTryAcquire_Closed(t *testing.T) {
 	s := connect(t, target(t))
 	m := newMutex(t, s, "/job")
@@ -107,8 +110,8 @@ func TestTryAcquire_Closed(t *testing.T) {
 	require.NotErrorIs(t, err, zklock.ErrNotConnected)
 }
 
-// I2: a try ends for want of an answer, and its node is made all the same when the server goes on. The next try does not take it
-// for somebody.
+// I2: a try ends without a response, and its node is created when the server continues. The next
+// try does not take it for another client's.
 func TestVirtual_Try_AfterATryWithoutAnAnswer_IsNotBehindItself(t *testing.T) {
 	for _, latency := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -129,7 +132,8 @@ func TestVirtual_Try_AfterATryWithoutAnAnswer_IsNotBehindItself(t *testing.T) {
 	}
 }
 
-// I8: a try that found somebody ahead makes no node the next time: it looks, and says the same. Once nobody is ahead, it takes the lock.
+// I8: a try that found another client ahead creates no node the next time: it checks, and returns
+// the same error. Once no client is ahead, it takes the lock.
 func TestVirtual_Try_AfterOneThatFailed_WritesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		holder, tries := v.connect(), v.connect()
@@ -152,7 +156,7 @@ func TestVirtual_Try_AfterOneThatFailed_WritesNothing(t *testing.T) {
 		require.Zero(t, v.srv.Requests().Total(zktest.Create)+v.srv.Requests().Total(zktest.Delete), "%v", v.srv.Requests())
 
 		release(t, h)
-		h = waits.granted(t) // a try overtakes nobody
+		h = waits.granted(t) // a try overtakes no waiter
 		_, err = m.TryAcquire(t.Context())
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
 		release(t, h)
@@ -170,7 +174,8 @@ func TestVirtual_Try_AfterOneThatFailed_WritesNothing(t *testing.T) {
 	})
 }
 
-// A try that looks first and has no answer in time is over: it makes no node later, when the server goes on.
+// A try that checks first and gets no response in time has ended: it creates no node later, when
+// the server continues.
 func TestVirtual_Try_LooksFirst_NoAnswer_WritesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h, s := acquire(t, newMutex(t, v.connect(), "/job")), v.connect()
@@ -188,7 +193,8 @@ func TestVirtual_Try_LooksFirst_NoAnswer_WritesNothing(t *testing.T) {
 	})
 }
 
-// I2: the lock root was missing when the call asked, and the answer came after it had left: nobody makes root and node then.
+// I2: the lock root was missing when the call asked, and the response arrived after the call had
+// returned: root and node are then not created.
 func TestVirtual_Try_LeftBeforeItsFirstAnswer_MakesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -203,8 +209,8 @@ func TestVirtual_Try_LeftBeforeItsFirstAnswer_MakesNothing(t *testing.T) {
 	})
 }
 
-// F4: no create goes ahead of such a look, and still it does not show a holder that has released: a server that lags behind catches up
-// first.
+// F4: no create precedes such a check, and still it does not show a holder that has released: a
+// server that lags behind catches up first.
 func TestVirtual_Try_AfterOneThatFailed_ServerLags_TakesWhatIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()

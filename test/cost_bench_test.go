@@ -1,6 +1,7 @@
 package zklock_test
 
-// The benchmarks time an acquire and a release, with traces and without, the check of a sequencer beside a write, and a Session with the memory that it takes.
+// The benchmarks measure an acquire and a release, with traces and without, the check of a
+// sequencer compared to a write, and a Session with its memory.
 
 import (
 	"context"
@@ -16,8 +17,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// The recipe against the in-process server, over an in-memory network: what these figures hold is the library's own work and the
-// test server's. `make bench` measures it beside other locks, on a real server.
+// The library runs against the in-process server, over an in-memory network, so these figures
+// contain the library's own work and the test server's. `make bench` compares it with other locks,
+// on a real server.
 
 func benchSession(b *testing.B, n *zktest.Network, srv *zktest.Server, opts ...zklock.Option) *zklock.Session {
 	s, err := zklock.Connect(b.Context(), srv.Addr(), append(opts, zklock.WithDialer(n.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))...)
@@ -26,7 +28,8 @@ func benchSession(b *testing.B, n *zktest.Network, srv *zktest.Server, opts ...z
 	return s
 }
 
-// BenchmarkAcquire is an acquire with its release, free and among owners of one Session and of several.
+// BenchmarkAcquire measures an acquire with its release, uncontended and among owners of one
+// Session and of several.
 func BenchmarkAcquire(b *testing.B) {
 	for _, sessions := range []int{1, 8} {
 		for _, owners := range []int{1, 8} {
@@ -70,8 +73,8 @@ func BenchmarkAcquire(b *testing.B) {
 	}
 }
 
-// BenchmarkTrace is what traces cost: an uncontended acquire with its release without one, with one that has no functions, and with one whose
-// functions do nothing.
+// BenchmarkTrace measures the cost of traces: an uncontended acquire with its release without a
+// trace, with one that has no functions, and with one whose functions do nothing.
 func BenchmarkTrace(b *testing.B) {
 	for name, opts := range map[string][]zklock.Option{
 		"none":  nil,
@@ -102,8 +105,9 @@ func BenchmarkTrace(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckSequencer is a check of a sequencer, and beside it a write and a read of one node, over one Session each, one at a
-// time and 16. ZKLOCK_TEST_REAL=1 runs it on a real server.
+// BenchmarkCheckSequencer measures a check of a sequencer, and for comparison a write and a read of
+// one node, each over its own Session, one at a time and 16 in parallel. ZKLOCK_TEST_REAL=1 runs it
+// on a real server.
 func BenchmarkCheckSequencer(b *testing.B) {
 	srv := target(b)
 	p := lockPath(b, srv)
@@ -145,9 +149,9 @@ func BenchmarkCheckSequencer(b *testing.B) {
 	}
 }
 
-// BenchmarkSession is a Connect, and what a Session takes of the heap while it is there: mostly go-zookeeper's two buffers. On Linux
-// it is also what it takes of the machine's memory, which is less, because the buffers are touched only as far as they are used. Both
-// have the test server's side of the connection in them.
+// BenchmarkSession measures Connect, and the heap of a Session: mostly go-zookeeper's two buffers.
+// On Linux it also measures the machine's memory, which is less, because the buffers are touched
+// only as far as they are used. Both include the test server's side of the connection.
 func BenchmarkSession(b *testing.B) {
 	n := zktest.NewNetwork()
 	srv := zktest.Start(b, zktest.WithNetwork(n))
@@ -165,7 +169,7 @@ func BenchmarkSession(b *testing.B) {
 	}
 }
 
-// resident returns how many bytes of memory this process has, where the kernel says so.
+// resident returns the resident memory of this process in bytes, if the kernel reports it.
 func resident() (bytes int64) {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

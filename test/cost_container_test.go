@@ -1,6 +1,7 @@
 package zklock_test
 
-// This test counts what containers cost: the first acquire after a pause, when the servers have removed what an acquire needs.
+// This test counts the cost of containers: the first acquire after a pause in which the servers
+// have removed the nodes that an acquire needs.
 
 import (
 	"context"
@@ -17,13 +18,14 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// pausedLock is a lock on a path, and what an acquire of it costs: with the nodes there, and when the servers have removed some of them.
+// pausedLock is a lock on a path, with the cost of an acquire: with all nodes present, and after
+// the servers have removed some of them.
 type pausedLock struct {
 	name string
 	lock func(t testing.TB, s *zklock.Session, p string) zklock.Lock
 	path string
 	free pauseCost
-	gone []pauseCost // by how many nodes of the path are gone, from the bottom
+	gone []pauseCost // by the number of deleted nodes of the path, from the bottom
 }
 
 type pauseCost struct {
@@ -44,8 +46,8 @@ var pausedLocks = []pausedLock{
 	}, "/1/gate", pauseCost{4, 1}, []pauseCost{{14, 4}, {21, 5}}},
 }
 
-// I8: a root that is gone costs a round trip more, with its parent two. The list, the create and all that is made go out without a wait for
-// each other.
+// I8: a deleted root costs one more round trip, with its parent two. The list, the create and all
+// creates of missing nodes are sent without waiting for each other.
 func TestVirtual_Container_AcquireAfterAPause_RoundTrips(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const way = time.Millisecond
@@ -80,7 +82,8 @@ func TestVirtual_Container_AcquireAfterAPause_RoundTrips(t *testing.T) {
 	})
 }
 
-// The same requests on a real server, in real time: what the first acquire after a pause takes is logged, for the choice of a default.
+// The same requests on a real server, in real time: the duration of the first acquire after a pause
+// is logged, for the choice of a default.
 func TestContainer_AcquireAfterAPause_Requests(t *testing.T) {
 	srv := target(t)
 	a, top := admin(t, srv), lockPath(t, srv)

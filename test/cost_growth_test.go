@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests do the same many times: no goroutine, watch or memory remains (I7).
+// These tests repeat operations many times: no goroutine, watch or memory remains (I7).
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R8, R7, R16, R25, I7: ten thousand contended cycles, most of which fail in one way or another. No goroutine, no watch and
-// nothing that the Session or the client remembers becomes more.
+// R8, R7, R16, R25, I7: ten thousand contended cycles, most of which fail in some way. Goroutines,
+// watches and the memory of the Session and the client do not grow.
 func TestVirtual_TenThousandCycles_GrowNothing(t *testing.T) {
 	once := func(f zktest.Fault) zktest.Fault { return f.Once().Optional() }
 	each := []zktest.Fault{ // a round
@@ -112,7 +112,8 @@ func TestVirtual_TenThousandCycles_GrowNothing(t *testing.T) {
 	})
 }
 
-// I7, F29: a waiter does not keep the list that showed it its place: what many cost grows with their number, not with its square.
+// I7, F29: a waiter does not keep the list that showed its position: the cost of many waiters grows
+// with their number, not with its square.
 func TestVirtual_ManyWaiters_KeepNoLists(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const many = 600

@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests let hundreds wait for one lock: what a hand-over, a lost connection and a quiet wait cost, and the cap
-// (I8).
+// These tests have hundreds wait for one lock, and measure the cost of a handover, a lost
+// connection and a quiet wait, and the cap (I8).
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// crowd is a thousand who wait for one lock, on ten sessions.
+// crowd is a thousand waiters for one lock, on ten sessions.
 type crowd struct {
 	all     sync.WaitGroup
 	mu      sync.Mutex
@@ -28,7 +28,7 @@ type crowd struct {
 
 const crowdSessions, crowdEach = 10, 100
 
-// wait sends the waiters of one session to the queue. Each gives the lock back as soon as it has it.
+// wait adds the waiters of one session to the queue. Each releases the lock as soon as it has it.
 func (c *crowd) wait(t *testing.T, m *zklock.Mutex) {
 	ctx := within(t, time.Hour)
 	for range crowdEach {
@@ -48,11 +48,12 @@ func (c *crowd) wait(t *testing.T, m *zklock.Mutex) {
 	}
 }
 
-// handOver is what a queue costs that is let go, of nodes whose sessions are given; the first has not waited.
+// handOver is the cost of emptying a queue whose nodes belong to the given sessions; the first one
+// has not waited.
 type handOver struct {
 	watchers     []map[int64]bool // of each node
 	watches      int
-	turns, looks int // releases that pass a turn, and lists
+	turns, looks int // releases with a handoff, and lists
 }
 
 func handOvers(owners []int64) (o handOver) {
@@ -79,20 +80,21 @@ func handOvers(owners []int64) (o handOver) {
 	return o
 }
 
-// F40, I8: a thousand wait and the holder's session dies. They are granted in the order of the queue. Nobody but the next two in
-// line, and the session that made it, watches a node, and so a release wakes one, and lets the one after it look; of all but
-// the first, each lists at most once. Where the next in line is of the same session, it gets the turn, and nobody lists.
+// F40, I8: a thousand wait and the holder's session expires. They are granted in the order of the
+// queue. Only the next two in the queue, and the session that created a node, watch it. So a
+// release wakes one waiter, and the one after it lists; all but the first list at most once. If the
+// next waiter is of the same session, it gets a handoff, and no client lists.
 func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
-		long := zklock.WithSessionTimeout(10 * time.Minute) // nobody looks again for want of events
+		long := zklock.WithSessionTimeout(10 * time.Minute) // no recheck for lost events
 		holder := v.connect(long)
 		h := acquire(t, newMutex(t, holder, "/job"))
 		var c crowd
 		for range crowdSessions {
 			c.wait(t, newMutex(t, v.connect(long), "/job"))
 		}
-		time.Sleep(50 * time.Second) // after a minute the first of each session would look who holds
+		time.Sleep(50 * time.Second) // after a minute the first of each session would look up the holder
 
 		const waiters = crowdSessions * crowdEach
 		nodes := v.srv.Children("/job")
@@ -124,7 +126,7 @@ func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 		t.Logf("%d hand-overs: %v", waiters, counts)
 		require.Equal(t, want.turns, counts.Total(zktest.Multi), "and the holds are too short for heartbeats")
 		require.Equal(t, waiters-want.turns, counts.Total(zktest.Delete))
-		require.LessOrEqual(t, counts.Total(zktest.GetChildren), want.looks) // those of one session that ask at once share a list
+		require.LessOrEqual(t, counts.Total(zktest.GetChildren), want.looks) // concurrent lists of one session are shared
 		require.Zero(t, counts.Total(zktest.GetData, zktest.Create, zktest.Sync))
 		require.Equal(t, watches, counts.Events, "I8: an event for each watch, and no watch was set")
 		require.Zero(t, v.srv.WatchCount(), "I7")
@@ -132,8 +134,9 @@ func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 	}, zktest.WithSessionTimeouts(time.Second, time.Hour))
 }
 
-// R50, F30: the connection is lost whenever it may be between two looks at what is watched. No look comes right after the
-// reconnect, when all have listed and the watches are just restored: nobody sets a watch again or lists once more.
+// R50, F30: the connection is lost at any time between two checks of the watches. No check follows
+// right after the reconnect, when all have listed and the watches were just restored: no watch is
+// set again, and no client lists once more.
 func TestVirtual_ConnectionLost_NoLookRightAfter(t *testing.T) {
 	const timeout = 10 * time.Second
 	for after := time.Duration(0); after < timeout; after += 250 * time.Millisecond {
@@ -158,8 +161,9 @@ func TestVirtual_ConnectionLost_NoLookRightAfter(t *testing.T) {
 	}
 }
 
-// R69, I2, I4: the connection is lost while the answers to two hundred creates are awaited. They share the
-// syncs and lists by which they find out what became of them: a few, and a few more when what was not found is looked for again.
+// R69, I2, I4: the connection is lost while the responses to two hundred creates are awaited. The
+// calls share the syncs and lists by which they find their nodes: a few, and a few more when
+// missing nodes are looked for again.
 func TestVirtual_CreatesLost_AreLookedForTogether(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -167,7 +171,7 @@ func TestVirtual_CreatesLost_AreLookedForTogether(t *testing.T) {
 		s := v.connect()
 		m := newMutex(t, s, "/job")
 		_, err := m.TryAcquire(within(t, soon))
-		require.ErrorIs(t, err, zklock.ErrNotAcquired) // it knows the lock root
+		require.ErrorIs(t, err, zklock.ErrNotAcquired) // it has used the lock root
 		const waiters = 200
 		v.srv.Inject(zktest.After(zktest.Create).Session(s.SessionID()).Nth(waiters / 2).DropReply().Close())
 		v.srv.ResetRequests()
@@ -190,8 +194,9 @@ func TestVirtual_CreatesLost_AreLookedForTogether(t *testing.T) {
 	})
 }
 
-// R50, I8: the connection of a Session with many waiters is lost. It asks for its watches again, and lists twice at the most,
-// however many wait: the number in the table of docs/performance.md. The next grants take no list.
+// R50, I8: the connection of a Session with many waiters is lost. It checks its watches again, and
+// lists at most twice, regardless of the number of waiters: the number in the table of
+// docs/performance.md. The next grants take no list.
 func TestVirtual_ConnectionLost_ManyWait_ListsTwice(t *testing.T) {
 	for _, waiters := range []int{20, 200} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -226,8 +231,9 @@ func TestVirtual_ConnectionLost_ManyWait_ListsTwice(t *testing.T) {
 	}
 }
 
-// F30, F40: what a quiet wait costs does not depend on how many wait. In each session timeout a node is looked at once,
-// though it is one's own and the next one's predecessor, and nobody lists. When the wait is over, nobody looks any more.
+// F30, F40: the cost of a quiet wait does not depend on the number of waiters. In each session
+// timeout a node is read once, even if it is the own node of one waiter and the predecessor of the
+// next, and no client lists. After the wait, there are no reads.
 func TestVirtual_QuietWait_CostsOneReadANode(t *testing.T) {
 	const timeout, quiet = 10 * time.Second, 10 * time.Minute
 	for _, waiters := range []int{1, 200} {
@@ -263,7 +269,8 @@ func TestVirtual_QuietWait_CostsOneReadANode(t *testing.T) {
 	}
 }
 
-// F29, I7: the cap on a session's lock nodes refuses with an error of its own, and counts right in the long run.
+// F29, I7: beyond the cap on a session's lock nodes, acquires fail with an error of its own, and
+// the count remains correct in the long run.
 func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(zklock.WithMaxLockNodes(2)), "/job")
@@ -278,8 +285,9 @@ func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {
 	})
 }
 
-// F29: the reader's node of a writer counts as every other, whether the writer has released or not, and once: reading again under one write
-// hold takes no second place. What is released is free.
+// F29: the reader's node of a writer counts like any other, whether the writer has released or not,
+// and once: reading again under one write hold does not count twice. A released node does not
+// count.
 func TestVirtual_MaxLockNodes_CountsWritersThatRead(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(zklock.WithMaxLockNodes(4))

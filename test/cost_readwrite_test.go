@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests count what readers and writers send, and what remains of them (I7, I8).
+// These tests count the requests of readers and writers, and their remaining state (I7, I8).
 
 import (
 	"fmt"
@@ -14,8 +14,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I8, the request budget: R readers behind a writer, each of a Session of its own. Its release costs one request and an event for each,
-// and no list. Readers of one Session share the watch, and the list.
+// I8, the request budget: R readers behind a writer, each of a Session of its own. Its release
+// costs one request and an event for each, and no list. Readers of one Session share the watch and
+// the list.
 func TestVirtual_ReadWrite_Requests(t *testing.T) {
 	for _, readers := range []int{1, 10, 100} {
 		for _, sessions := range []int{1, readers} {
@@ -43,7 +44,8 @@ func TestVirtual_ReadWrite_Requests(t *testing.T) {
 					require.Equal(t, sessions, wired.received().events)
 					require.LessOrEqual(t, v.srv.Requests().Total(zktest.GetChildren2), 1, "the writer's, if it is second now")
 
-					// The last reader lets the writer in. Each that goes before it lets the writer look, at most.
+					// The last reader's release grants the writer. Each earlier release makes the
+					// writer check, at most.
 					v.srv.ResetRequests()
 					for _, r := range rs {
 						release(t, r.hold)
@@ -80,8 +82,8 @@ func TestVirtual_ReadWrite_Requests(t *testing.T) {
 	})
 }
 
-// I8: a reader's release notifies the next writer, and that of the reader directly ahead of this
-// writer the one after it, too. Others hear nothing.
+// I8: a reader's release notifies the next writer. If that reader is directly ahead of the writer,
+// its release also notifies the writer after that. No other client is notified.
 func TestVirtual_ReaderRelease_NotifiesTwoWritersAtMost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var rs []*zklock.Hold

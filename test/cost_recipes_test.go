@@ -1,6 +1,6 @@
 package zklock_test
 
-// This test counts what the recipes but the mutex send and receive (I8).
+// This test counts the requests and responses of all recipes except the mutex (I8).
 
 import (
 	"context"
@@ -13,11 +13,12 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// cost is what an operation sends, and the events that come back.
+// cost has the requests of an operation and the events that arrive.
 type cost struct{ requests, events int }
 
-// I8: the request budget of the other recipes, heartbeats, pings and keep-alive reads aside, row by row beside Curator's, which
-// TestCuratorBudget counts. The table in docs/performance.md has these numbers.
+// I8: the request budget of all other recipes, without heartbeats, pings and keep-alive reads, row
+// by row next to Curator's, which TestCuratorBudget counts. The table in docs/performance.md has
+// these numbers.
 func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 	want := map[string]cost{
 		"read lock":                     {requests: 2},
@@ -70,7 +71,7 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 
 		mine, theirs := newSemaphore(t, a, "/job/sem", 1).Permits(1), newSemaphore(t, b, "/job/sem", 1).Permits(1)
 		release(t, take(mine, never))
-		release(t, take(theirs, never)) // a Session's first acquire on a path looks at the path, too
+		release(t, take(theirs, never)) // a Session's first acquire on a path also checks the path
 		count("permit", func() { h = take(mine, never) })
 		var next *waiting
 		count("queue, the last one was free", func() { next = v.lineUp(theirs) })
@@ -102,9 +103,9 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 	})
 }
 
-// I8: readers behind up to five writers, each of a Session of its own: what it takes to queue the readers, and to let them in when one
-// writer after the other has released. A reader behind up to four writers sends nothing any more. The tables in docs/performance.md
-// have these numbers.
+// I8: readers behind up to five writers, each of a Session of its own: the cost to queue the
+// readers, and to grant them when one writer after the other has released. A reader behind up to
+// four writers sends no more requests. The tables in docs/performance.md have these numbers.
 func TestVirtual_RequestBudget_ReadersBehindWriters(t *testing.T) {
 	const few = 4 // writers that a reader watches
 	for writers := 1; writers <= few+1; writers++ {
@@ -138,7 +139,7 @@ func TestVirtual_RequestBudget_ReadersBehindWriters(t *testing.T) {
 				t.Logf("%d writers, %4d readers: to let them in %5d requests, %5d events, %9d bytes back: %s", writers, readers, n, w.received().events, w.received().bytes, spell(by))
 				want := cost{requests: 0, events: writers * readers}
 				if writers > few {
-					want = cost{requests: readers, events: readers} // each lists when the nearest one is gone
+					want = cost{requests: readers, events: readers} // each lists when the nearest one is deleted
 				}
 				require.Equal(t, want, cost{n, w.received().events})
 			})

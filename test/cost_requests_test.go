@@ -1,6 +1,6 @@
 package zklock_test
 
-// This test counts what each operation sends and receives (I8).
+// This test counts the requests and events of each operation (I8).
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I8: the request budget: what each operation sends and how many events it gets, pings, heartbeats and keep-alive reads
-// aside. The table in docs/performance.md has these numbers.
+// I8: the request budget: the requests of each operation and the events that it gets, without
+// pings, heartbeats and keep-alive reads. The table in docs/performance.md has these numbers.
 func TestRequestBudget(t *testing.T) {
 	srv := target(t)
 	a, root := admin(t, srv), lockPath(t, srv)
@@ -44,7 +44,7 @@ func TestRequestBudget(t *testing.T) {
 	t.Run("free", func(t *testing.T) {
 		w, s := wired()
 		m := newMutex(t, s, freshPath())
-		release(t, acquire(t, m)) // the first makes the root and verifies the token
+		release(t, acquire(t, m)) // the first creates the root and verifies the token
 		w.reset()
 		h := acquire(t, m)
 		sent, by := w.sent()
@@ -65,7 +65,8 @@ func TestRequestBudget(t *testing.T) {
 	})
 
 	t.Run("one round trip", func(t *testing.T) {
-		// The list leaves before the create's answer is there: held back, the answer cannot have been waited for.
+		// The list is sent before the response to the create arrives: that response is held back,
+		// so the list cannot have waited for it.
 		proxy, p := zktest.StartProxy(t, srv), freshPath()
 		m := newMutex(t, connect(t, proxy.Addr()), p)
 		release(t, acquire(t, m))
@@ -169,7 +170,8 @@ func TestRequestBudget(t *testing.T) {
 	})
 
 	t.Run("bytes", func(t *testing.T) {
-		// What the hand-over to the second in line brings to the two does not depend on how many wait behind.
+		// The cost of a handover to the second in the queue, for the two, does not depend on the
+		// number of waiters behind.
 		bytes := map[int]int{}
 		for _, waiters := range []int{2, 20} {
 			p := fmt.Sprintf("%s/bytes-%02d", root, waiters)
@@ -272,7 +274,7 @@ func TestRequestBudget(t *testing.T) {
 	})
 
 	t.Run("lock-delay, two round trips", func(t *testing.T) {
-		// The record is asked for before the create's answer is there.
+		// The record is read before the response to the create arrives.
 		proxy, p := zktest.StartProxy(t, srv), freshPath()
 		m := newMutex(t, connect(t, proxy.Addr()), p, zklock.WithLockDelay(time.Minute))
 		release(t, acquire(t, m))
@@ -293,7 +295,7 @@ func TestRequestBudget(t *testing.T) {
 			sent, by := w.sent()
 			most := 2 + 3*d // what found no lock root is sent again with it,
 			if d > 1 {
-				most = 5 + strings.Count(path, "/") + 2 // and then with all parents, of which some answer that they are there
+				most = 5 + strings.Count(path, "/") + 2 // and then with all parents, some of which exist
 			}
 			row(fmt.Sprintf("first acquire, %d of its %d nodes missing", d, strings.Count(path, "/")), sent, by, most)
 			release(t, h)

@@ -1,6 +1,7 @@
 package zklock_test
 
-// This test counts how many round trips each call waits for (I8): at a distance they are what a call costs.
+// This test counts the round trips that each call waits for (I8). At a distance they are the cost
+// of a call.
 
 import (
 	"context"
@@ -13,8 +14,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// I8: how many round trips each call waits for, in virtual time, with a network that takes 1 ms each way and servers that take none. The
-// table in docs/performance.md has these numbers.
+// I8: the round trips that each call waits for, in virtual time, with a network that takes 1 ms
+// each way and servers that take no time. The table in docs/performance.md has these numbers.
 func TestRoundTrips(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const way = time.Millisecond
@@ -28,7 +29,7 @@ func TestRoundTrips(t *testing.T) {
 			err := call()
 			took := time.Since(began)
 			require.NoError(t, err, what)
-			time.Sleep(50 * way) // what goes on behind the call: deletions
+			time.Sleep(50 * way) // background requests of the call: deletions
 			t.Logf("%-60s %4.1f  %v", what, float64(took)/float64(2*way), v.srv.Requests())
 			require.Equal(t, want, float64(took)/float64(2*way), what) //nolint:testifylint // whole numbers and halves
 		}
@@ -80,7 +81,8 @@ func TestRoundTrips(t *testing.T) {
 		rows("write lock", 1, acquire(rw.WriteLock()))
 		rows("release", 1, released)
 
-		// One acquires behind several that hold, or are to hold, and go at once; or one after the other, 3 ms apart.
+		// One acquires behind several that hold, or will hold, and release at once; or one after
+		// the other, 3 ms apart.
 		behind := func(what string, want float64, n int, theirs, mine func(*zklock.RWMutex) *zklock.Mutex, between time.Duration) {
 			t.Helper()
 			var theirLocks []zklock.Lock

@@ -1,6 +1,7 @@
 package zklock_test
 
-// What the tests share that throw random faults at a recipe: how many worlds they go through, how long those are, and what struck.
+// The helpers of tests that inject random faults into a recipe: how many worlds they run, how long
+// each lasts, and which faults struck.
 
 import (
 	"context"
@@ -26,7 +27,8 @@ var (
 	randomMany  = flag.Uint64("random.worlds", 0, "so many short worlds for each recipe; 0 for a few")
 )
 
-// oneIn is the step of a test that repeats itself: 1 in a long run, which -random.hours asks for, and otherwise n.
+// oneIn returns the step of a test that repeats itself: 1 in a long run, which -random.hours
+// requests, and otherwise n.
 func oneIn(n int) int {
 	if *randomHours > 0 {
 		return 1
@@ -34,11 +36,11 @@ func oneIn(n int) int {
 	return n
 }
 
-// leisure is by how much everything but the recipe takes longer in three of four worlds of a long run: a session lives through many a
-// fault, holds are long, and an hour costs less.
+// leisure is the factor by which everything but the recipe takes longer in three of four worlds of
+// a long run: a session survives many faults, holds are long, and an hour costs less.
 const leisure = 20
 
-// random is a world's seed and pace, and what struck there.
+// random is a world's seed and pace, and the faults that struck there.
 type random struct {
 	seed  uint64
 	pace  time.Duration  // a factor
@@ -63,17 +65,17 @@ func (r *random) upTo(d time.Duration) time.Duration {
 	return time.Duration(r.rnd.Int64N(int64(d)))
 }
 
-// atPace is up to d, and longer in a world of leisure.
+// atPace returns up to d, and longer in a world of leisure.
 func (r *random) atPace(d time.Duration) time.Duration { return r.upTo(d * r.pace) }
 
-// strikes counts a fault that somebody sees to.
+// strikes counts a fault that the test injects itself.
 func (r *random) strikes() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.struck++
 }
 
-// injects has the servers do a fault, which counts if it strikes.
+// injects has the servers inject a fault, which counts if it strikes.
 func (r *random) injects(srv interface {
 	Inject(zktest.Fault) *zktest.Injection
 }, f zktest.Fault) {
@@ -83,8 +85,7 @@ func (r *random) injects(srv interface {
 	r.injections = append(r.injections, in)
 }
 
-// deniesSome takes a permission on one of the nodes, or on one of the children of one, from all
-// clients.
+// deniesSome takes a permission on one of the nodes, or on a child of one, from all clients.
 func (r *random) deniesSome(admin *zk.Conn, v *virtual, nodes []string) {
 	node := nodes[r.intN(len(nodes))]
 	perm := []int32{zk.PermRead, zk.PermRead, zk.PermWrite, zk.PermCreate, zk.PermDelete}[r.intN(5)]
@@ -108,19 +109,19 @@ func (r *random) denies(admin *zk.Conn, node string, perm int32) {
 	r.denied[node] = true
 }
 
-// meanwhile runs f apart from the server, in whose loop a fault strikes.
+// meanwhile runs f outside the server's loop, in which a fault strikes.
 func (r *random) meanwhile(f func()) func() {
 	return func() { r.begun.Go(f) }
 }
 
-// settles takes back the faults that have not struck, and gives all permissions back.
+// settles removes the faults that have not struck, and restores all permissions.
 func (r *random) settles(admin *zk.Conn) {
 	r.ends()
 	r.begun.Wait()
 	r.allows(admin)
 }
 
-// allows gives all permissions back.
+// allows restores all permissions.
 func (r *random) allows(admin *zk.Conn) {
 	r.mu.Lock()
 	denied := r.denied
@@ -131,7 +132,8 @@ func (r *random) allows(admin *zk.Conn) {
 	}
 }
 
-// takes calls Acquire or, one time in four, TryAcquire. It returns false if the call got no hold, for a reason that it may have.
+// takes calls Acquire or, one time in four, TryAcquire. It returns false if the call got no hold,
+// for an expected reason.
 func (r *random) takes(t *testing.T, what any, ctx context.Context, acquire, try func(context.Context) error, more ...error) bool {
 	enter := acquire
 	if r.intN(4) == 0 {
@@ -145,8 +147,9 @@ func (r *random) gives(t *testing.T, release func(context.Context) error) {
 	r.bounded(t, "Release", context.Background(), r.upTo(20*time.Second), release, zklock.ErrLost, zklock.ErrNotConfirmed)
 }
 
-// bounded says whether a call succeeded. It fails the test if the call fails for another reason than those, or outlasts its context (I6).
-// Faults close connections by chance, and three in a row may be at creates: then a call fails as on servers that do not know them.
+// bounded reports whether a call succeeded. It fails the test if the call fails for an unexpected
+// reason, or outlasts its context (I6). Faults close connections by chance. If three in a row
+// strike creates, a call fails as on servers that do not support them.
 func (r *random) bounded(t *testing.T, what string, ctx context.Context, d time.Duration, call func(context.Context) error, reasons ...error) bool {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -162,7 +165,7 @@ func (r *random) bounded(t *testing.T, what string, ctx context.Context, d time.
 	return err == nil
 }
 
-// ends takes back what has not struck.
+// ends removes the faults that have not struck.
 func (r *random) ends() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,13 +184,14 @@ func (r *random) faults() int {
 	return n
 }
 
-// randomWorlds runs worlds, seeds from first on, each in a bubble of its own: few of them, or as many as -random.hours takes.
+// randomWorlds runs worlds with seeds from first on, each in a bubble of its own: few of them, or
+// as many as -random.hours takes.
 func randomWorlds(t *testing.T, first, few uint64, run func(t *testing.T, v *virtual, r *random)) {
 	t.Helper()
 	randomWorldsFor(t, *randomHours, first, few, run)
 }
 
-// randomWorldsFor is randomWorlds for so many hours.
+// randomWorldsFor runs randomWorlds for so many hours.
 func randomWorldsFor(t *testing.T, hours float64, first, few uint64, run func(t *testing.T, v *virtual, r *random)) {
 	t.Helper()
 	if few = min(few, *randomFew); *randomMany > 0 {
@@ -221,7 +225,7 @@ func randomWorldsFor(t *testing.T, hours float64, first, few uint64, run func(t 
 		}
 	}
 	t.Logf("random faults: seeds %d to %d, %.1f virtual hours, %d faults, 0 violations", first, first+worlds-1, long.Hours(), faults)
-	if least := 20 * hours; float64(faults) < least { // what make simulation is to come to
+	if least := 20 * hours; float64(faults) < least { // the goal of make simulation
 		t.Errorf("only %d faults in %.1f hours", faults, long.Hours())
 	}
 }

@@ -1,6 +1,7 @@
 package zklock_test
 
-// What tests of watches and turns use: a queue of three, one of whose clients can be sent away.
+// The helpers of tests of watches and handoffs: a queue of three, with a client that can be
+// disconnected.
 
 import (
 	"net"
@@ -30,9 +31,9 @@ func lastOf(names []string) string {
 
 func suffixOf(name string) string { return name[len(name)-10:] }
 
-// away is a client that can be sent away: it comes to the server through a proxy, and restores its watches in the order
-// that the test wants. The Session asks for them in the order of a Go map; the server replays what happened meanwhile in the
-// order it is asked.
+// away is a client that can be disconnected: it connects to the server through a proxy, and
+// restores its watches in the order that the test wants. The Session asks for them in the order of
+// a Go map; the server replays the missed events in the order in which it is asked.
 type away struct {
 	v     *virtual
 	proxy *zktest.Proxy
@@ -41,8 +42,8 @@ type away struct {
 	mu struct {
 		sync.Mutex
 		frames []zktest.Frame // of the present connection, pings aside
-		first  string         // the path that setWatches is to ask for first
-		forget string         // a path that it is not to ask for
+		first  string         // the path that setWatches asks for first
+		forget string         // a path that setWatches omits
 	}
 }
 
@@ -111,21 +112,21 @@ func (c *awayConn) reordered(p []byte) []byte {
 	return jute.Frame(h, ask)
 }
 
-// restoreFirst says which path setWatches is to ask for first.
+// restoreFirst sets the path that setWatches asks for first.
 func (a *away) restoreFirst(path string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.mu.first = path
 }
 
-// forget has the server not hear that it is to restore the watch on a path.
+// forget removes the watch on a path from setWatches, so the server does not restore it.
 func (a *away) forget(path string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.mu.forget = path
 }
 
-// leave cuts the connection and refuses the next ones, until comeBack is called.
+// leave closes the connection and rejects the next ones, until comeBack is called.
 func (a *away) leave(t *testing.T) (comeBack func()) {
 	t.Helper()
 	refused := a.proxy.Inject(zktest.RefuseConnections())
@@ -140,12 +141,13 @@ func (a *away) leave(t *testing.T) (comeBack func()) {
 	}
 }
 
-// connected says whether the server has a connection of the session.
+// connected reports whether the server has a connection of the session.
 func (a *away) connected() bool {
 	return slices.ContainsFunc(a.v.srv.Sessions(), func(s zktest.Session) bool { return s.ID == a.s.SessionID() && s.Connected })
 }
 
-// requests are those of the present connection, in the order in which the server got them.
+// requests returns the requests of the present connection, in the order in which the server
+// received them.
 func (a *away) requests() (ops []zktest.Op) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,7 +159,7 @@ func (a *away) requests() (ops []zktest.Op) {
 	return ops
 }
 
-// asked are the nodes that the first request of the present connection named.
+// asked returns the nodes that the first request of the present connection named.
 func (a *away) asked() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -169,7 +171,7 @@ func (a *away) asked() []string {
 	return nil
 }
 
-// watched are the nodes on which a watch was set over the present connection, in that order.
+// watched returns the nodes on which a watch was set over the present connection, in that order.
 func (a *away) watched() (paths []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,7 +183,8 @@ func (a *away) watched() (paths []string) {
 	return paths
 }
 
-// deletions are the nodes of which the present connection told that they were deleted, in that order.
+// deletions returns the nodes whose deletion was notified over the present connection, in that
+// order.
 func (a *away) deletions() (paths []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,7 +196,8 @@ func (a *away) deletions() (paths []string) {
 	return paths
 }
 
-// listedAfter says whether the queue was listed on the present connection since it told of the node's deletion.
+// listedAfter reports whether the queue was listed on the present connection since it notified the
+// node's deletion.
 func (a *away) listedAfter(deleted string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -205,8 +209,8 @@ func (a *away) listedAfter(deleted string) bool {
 	})
 }
 
-// standoff is a queue of three: a holder; a waiter that watches it, of a client that can be sent away; and one behind the
-// waiter, who is next if both are gone.
+// standoff is a queue of three: a holder; a waiter that watches it, of a client that can be
+// disconnected; and a waiter behind it, which is next if both are deleted.
 type standoff struct {
 	*virtual
 	a        *away
@@ -215,10 +219,10 @@ type standoff struct {
 	own      string // the waiter's node
 	behind   *waiting
 	somebody *zk.Conn
-	released chan error // what the holder's Release returned; nil: it has not been called
+	released chan error // the result of the holder's Release; nil: it has not been called
 }
 
-// standoff has the holder be another owner of the waiter's own Session, or of another one.
+// standoff makes the holder another owner of the waiter's own Session, or of another Session.
 func (v *virtual) standoff(ownSession bool) *standoff {
 	f := &standoff{virtual: v, a: v.away(), somebody: v.connect().Conn()}
 	holder := v.connect()
@@ -232,7 +236,7 @@ func (v *virtual) standoff(ownSession bool) *standoff {
 	return f
 }
 
-// pair is the waiter's node and its predecessor's, or the other way round.
+// pair returns the waiter's node and its predecessor's, or the reverse.
 func (f *standoff) pair(ownFirst bool) (first, second string) {
 	if ownFirst {
 		return f.own, f.h.Node()
@@ -240,7 +244,7 @@ func (f *standoff) pair(ownFirst bool) (first, second string) {
 	return f.h.Node(), f.own
 }
 
-// deleteBoth has somebody else delete both nodes, in one transaction or in two.
+// deleteBoth has another client delete both nodes, in one transaction or in two.
 func (f *standoff) deleteBoth(t *testing.T, ownFirst, atOnce bool) {
 	t.Helper()
 	first, second := f.pair(ownFirst)
@@ -262,8 +266,8 @@ func (f *standoff) deleteBoth(t *testing.T, ownFirst, atOnce bool) {
 	require.Equal(t, atOnce, zxids[0] == zxids[1])
 }
 
-// goesOn checks that the waiter, whose node is gone, is in the queue again and believes nothing while next holds, and that
-// the lock goes on.
+// goesOn checks that the waiter, whose node is deleted, is in the queue again and does not hold
+// while next holds, and that the lock works.
 func (f *standoff) goesOn(t *testing.T, next *zklock.Hold) {
 	t.Helper()
 	require.False(t, f.w.isGranted(), "I1, I3: granted on a node that is gone, while another holds")
@@ -296,12 +300,13 @@ func (f *standoff) release2(t *testing.T) {
 	go func() { f.released <- f.h.Release(within(t, soon)) }()
 }
 
-// onTurn is the request that passes the turn to the standoff's waiter.
+// onTurn is a fault at the request that hands the lock to the standoff's waiter.
 func (f *standoff) onTurn(fault func(zktest.Op) zktest.Fault) zktest.Fault {
 	return fault(zktest.Multi).Path(f.own).Session(f.a.s.SessionID())
 }
 
-// turnLost calls f when that request has come, or has been done, and cuts the connection; nobody hears of it.
+// turnLost calls f when that request has arrived, or has been executed, and closes the connection:
+// no client is notified.
 func (f *standoff) turnLost(done bool, call func()) zktest.Fault {
 	if done {
 		return f.onTurn(zktest.After).Call(call).DropReply().Close()

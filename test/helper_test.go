@@ -1,6 +1,6 @@
 package zklock_test
 
-// What all tests use: servers, clients, waits, and work under a hold.
+// The helpers of all tests: servers, clients, waits, and work under a hold.
 
 import (
 	"context"
@@ -29,10 +29,11 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// The behaviour tests run against the in-process server, and against a real ZooKeeper with ZKLOCK_TEST_REAL=1.
+// The behaviour tests run against the in-process server, and against a real ZooKeeper with
+// ZKLOCK_TEST_REAL=1.
 var onReal = os.Getenv("ZKLOCK_TEST_REAL") == "1"
 
-// shared is the real server that tests use which do nothing to it; it is started once.
+// shared is the real server for tests that do not affect it; it is started once.
 var shared struct {
 	once sync.Once
 	srv  *zkserver.Server
@@ -55,8 +56,8 @@ func TestMain(m *testing.M) {
 
 var ignoredGoroutines = goleak.IgnoreAnyFunction(zkserver.RunFunction)
 
-// patient runs the tests, and then waits for goroutines that end by themselves: those of a Connect
-// in vain, which returns while the client's Close takes its second. goleak waits for less.
+// patient runs the tests, and then waits for goroutines that end by themselves: those of a failed
+// Connect, which returns while the client's Close takes its second. goleak waits for less.
 type patient struct{ *testing.M }
 
 // Run implements goleak.TestingM.
@@ -116,7 +117,7 @@ func startOwn(t testing.TB, c serverConfig) ownServer {
 		zktest.WithContainerCheck(c.containerCheck))}
 }
 
-// requiringCredentials is a real server that takes no requests without digest credentials.
+// requiringCredentials is a real server that accepts no requests without digest credentials.
 func requiringCredentials(t testing.TB, opts ...zkserver.Option) string {
 	t.Helper()
 	srv := zkserver.Single(t, append(opts, zkserver.Property("zookeeper.enforce.auth.enabled", "true"),
@@ -135,7 +136,8 @@ func isBefore(t testing.TB, srv, version string) bool {
 	return zkserver.Older(is, version)
 }
 
-// inProcess is a zktest.Server with a real server's manners. Stopping one keeps its data, as killing it does.
+// inProcess is a zktest.Server with the interface of a real server. Stopping one keeps its data, as
+// killing it does.
 type inProcess struct{ s *zktest.Server }
 
 func (p inProcess) Addr() string { return p.s.Addr() }
@@ -152,11 +154,11 @@ func (p inProcess) Kill() error { p.s.Stop(); return nil }
 
 func (p inProcess) Start() error { return p.s.Start() }
 
-// soon bounds what should happen within a few round trips. It is long because machines are slow, and costs nothing
-// when all is well.
+// soon is a limit for events that should take a few round trips. It is long because machines are
+// slow, and costs nothing in the normal case.
 const soon = 15 * time.Second
 
-// within returns a context for everything a test asks of servers.
+// within returns a context for all requests of a test.
 func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -164,7 +166,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// quiet drops the log of what a test provokes, unless the test runs verbosely.
+// quiet drops the log lines that a test provokes, unless the test runs verbosely.
 func quiet(t testing.TB) zklock.Option {
 	level := slog.LevelError
 	if testing.Verbose() && *randomHours == 0 {
@@ -186,18 +188,18 @@ func connect(t testing.TB, srv string, opts ...zklock.Option) *zklock.Session {
 	return hooked(t, hook.Session{}, srv, opts...)
 }
 
-// connected counts the Sessions: every second one is checked by what it traces.
+// connected counts the Sessions: every second one has its traces checked.
 var connected atomic.Int64
 
-// hooked is such a Session with hooks. The machine does not sleep unless they say so: in virtual time a pause of this process while
-// it asks the system would be a sleep of as long.
+// hooked connects such a Session with hooks. Without a hook the machine does not sleep: in virtual
+// time, a pause of this process during the system call would count as a sleep of the same length.
 func hooked(t testing.TB, hooks hook.Session, srv string, opts ...zklock.Option) *zklock.Session {
 	t.Helper()
 	if hooks.SuspendedTime == nil {
 		hooks.SuspendedTime = awake
 	}
 	opts = append([]zklock.Option{zklock.WithSessionTimeout(10 * time.Second), quiet(t)}, opts...)
-	if connected.Add(1)%2 == 0 { // the others are as most users have them
+	if connected.Add(1)%2 == 0 { // all other Sessions have the users' usual options
 		check := tracecheck.New()
 		t.Cleanup(func() { assert.NoError(t, check.Ended(soon), "what it traced") })
 		opts = append([]zklock.Option{check.Option()}, opts...)
@@ -208,7 +210,7 @@ func hooked(t testing.TB, hooks hook.Session, srv string, opts ...zklock.Option)
 	return s
 }
 
-// lockPath is a path that no other test uses. Its parents are there.
+// lockPath returns a path that no other test uses. Its parents exist.
 func lockPath(t testing.TB, srv string) string {
 	t.Helper()
 	a := admin(t, srv)
@@ -241,7 +243,7 @@ func release(t testing.TB, h *zklock.Hold) {
 	require.NoError(t, h.Release(within(t, soon)))
 }
 
-// admin is a plain client, somebody else.
+// admin is a plain client, independent of any Session.
 func admin(t testing.TB, srv string) *zk.Conn {
 	t.Helper()
 	c, events, err := zk.Connect(strings.Split(srv, ","), 20*time.Second, zk.WithLogger(nullLogger{}), zk.WithDialer(zkserver.Impatient(net.DialTimeout)))
@@ -268,7 +270,7 @@ func children(t testing.TB, c *zk.Conn, p string) []string {
 	return names
 }
 
-// eventually waits for a condition that nothing announces.
+// eventually waits for a condition that no event announces.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(soon); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -329,7 +331,7 @@ func (w *waiting) granted(t testing.TB) *zklock.Hold {
 	return h
 }
 
-// lostWithin waits until a holder is told that its hold is lost.
+// lostWithin waits until a holder is notified that its hold is lost.
 func lostWithin(t testing.TB, h *zklock.Hold, d time.Duration) {
 	t.Helper()
 	select {
@@ -339,7 +341,7 @@ func lostWithin(t testing.TB, h *zklock.Hold, d time.Duration) {
 	}
 }
 
-// work does something under a hold, as the ledger of its test is told.
+// work does something under a hold, and records it in the ledger of the test.
 func work(t testing.TB, l *ledger.Ledger, h *zklock.Hold, f func()) {
 	t.Helper()
 	lock := path.Dir(h.Node())

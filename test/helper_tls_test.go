@@ -1,6 +1,7 @@
 package zklock_test
 
-// What tests over TLS use: the files of a client, and a server that takes TLS in front of one that does not.
+// The helpers of tests over TLS: the files of a client, and a TLS proxy before a server without
+// TLS.
 
 import (
 	"crypto/tls"
@@ -17,7 +18,7 @@ import (
 	"github.com/zklock/zklock/internal/testca"
 )
 
-// writeTo writes the files of a client: who it trusts, and a new certificate of a's.
+// writeTo writes the files of a client: the authority that it trusts, and a new certificate of a.
 func writeTo(t *testing.T, n certs.Names, a, trusts *testca.Authority, valid time.Duration) {
 	t.Helper()
 	c := a.Issue("client.test", valid)
@@ -31,7 +32,8 @@ func fileNames(t *testing.T) certs.Names {
 	return certs.Names{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 }
 
-// tlsFront takes clients over TLS, at a name of a network in memory, that show a certificate of an authority, and passes them to a server.
+// tlsFront accepts clients over TLS, at a name of a network in memory, if they show a certificate
+// of an authority, and connects them to a server.
 type tlsFront struct {
 	addr    string
 	serving sync.WaitGroup
@@ -83,7 +85,8 @@ func (f *tlsFront) serve(c net.Conn, dial func() (net.Conn, error)) {
 	_, _ = io.Copy(c, s)
 }
 
-// shows has the server show a new certificate, and take those of clients.
+// shows has the server show a new certificate, and accept client certificates of
+// the authority takes.
 func (f *tlsFront) shows(a *testca.Authority, name string, valid time.Duration, takes *testca.Authority) {
 	c := a.Issue(name, valid)
 	f.mu.Lock()

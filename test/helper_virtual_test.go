@@ -1,6 +1,6 @@
 package zklock_test
 
-// What tests in virtual time use: a server, its network and its clients in one bubble.
+// The helpers of tests in virtual time: a server, its network and its clients in one bubble.
 
 import (
 	"bytes"
@@ -26,7 +26,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// virtual is a server, its network and its clients in one synctest bubble: time passes when everybody waits.
+// virtual is a server, its network and its clients in one synctest bubble: time passes when all
+// goroutines wait.
 type virtual struct {
 	t   *testing.T
 	net *zktest.Network
@@ -55,7 +56,7 @@ func (v *virtual) hooked(hooks hook.Session, opts ...zklock.Option) *zklock.Sess
 	return hooked(v.t, hooks, v.srv.Addr(), append([]zklock.Option{zklock.WithDialer(v.net.Dial)}, opts...)...)
 }
 
-// suspension is how long the machine has slept, as a Session sees it.
+// suspension is how long the machine has slept, from the point of view of a Session.
 type suspension struct{ atomic.Int64 }
 
 func (s *suspension) hooks() hook.Session {
@@ -70,8 +71,8 @@ func (v *virtual) queueUp(m zklock.Lock) *waiting {
 	return w
 }
 
-// line is a client's way to the server, which can be silenced in both directions as a cut cable is. A connection that has lost bytes
-// stays silent: TCP carries all or nothing.
+// line is a client's connection to the server, which can be silenced in both directions like a cut
+// cable. A connection that has lost bytes stays silent: TCP delivers all bytes or none.
 type line struct {
 	dial   zk.Dialer
 	silent atomic.Bool
@@ -97,7 +98,7 @@ type lineConn struct {
 	dead atomic.Bool
 }
 
-// loses says whether what comes now is lost.
+// loses reports whether data that arrives now is lost.
 func (c *lineConn) loses() bool {
 	if c.l.silent.Load() {
 		c.dead.Store(true)
@@ -145,7 +146,7 @@ type blockingWriter struct{ until chan struct{} }
 
 func (w blockingWriter) Write(p []byte) (int, error) { <-w.until; return len(p), nil }
 
-// syncBuffer takes a log's lines, one write each.
+// syncBuffer receives a log's lines, one write each.
 type syncBuffer struct {
 	mu     sync.Mutex
 	buf    bytes.Buffer
@@ -159,7 +160,7 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// warnings keeps what is logged as a warning or worse.
+// warnings keeps the log lines of level warning or higher.
 type warnings struct {
 	mu    sync.Mutex
 	lines []string
@@ -176,7 +177,7 @@ func (w *warnings) option() zklock.Option {
 	return zklock.WithLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }
 
-// about returns how many lines there are that say this of that.
+// about returns the number of lines that contain both texts.
 func (w *warnings) about(this, that string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -204,9 +205,10 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// atMost fails the test if there are more goroutines. One that has returned is counted until its thread has put it away, which on a busy
-// machine need not be before others go on; and so are some thirty while a thread passes on those that it has put away. A collection of
-// garbage stops all threads, and so sees to it.
+// atMost fails the test if there are more goroutines. A goroutine that has returned is counted
+// until its thread has recycled it, which on a busy machine may take a while; some thirty are also
+// counted while a thread passes its recycled ones on. A garbage collection stops all threads, and
+// thereby completes both.
 func atMost(t *testing.T, most int, what string) {
 	t.Helper()
 	for range 100 {
@@ -218,7 +220,7 @@ func atMost(t *testing.T, most int, what string) {
 	require.LessOrEqual(t, runtime.NumGoroutine(), most, what)
 }
 
-// isGranted says whether the waiter's call has returned.
+// isGranted reports whether the waiter's call has returned.
 func (w *waiting) isGranted() bool {
 	select {
 	case <-w.done:
@@ -228,8 +230,9 @@ func (w *waiting) isGranted() bool {
 	}
 }
 
-// footprint counts what a Session and its client remember: the entries of each map and slice that a mutex guards, and the
-// numbers beside them, by the path there. It is for virtual time, when everybody waits and nobody has a mutex.
+// footprint counts the state of a Session and its client: the entries of each map and slice that a
+// mutex guards, and the numbers next to them, by their path. It is for virtual time, when all
+// goroutines wait and none has a mutex.
 func footprint(s *zklock.Session) map[string]int {
 	synctest.Wait()
 	c := counter{map[visit]bool{}, map[uintptr]bool{}, map[string]int{}}
@@ -251,7 +254,7 @@ func (c counter) count(v reflect.Value, path string, guarded bool) {
 	}
 	switch v.Kind() {
 	case reflect.Int:
-		if guarded && v.Type() == reflect.TypeFor[int]() { // others are somebody's own, who may change them next
+		if guarded && v.Type() == reflect.TypeFor[int]() { // other numbers have an owner that may change them
 			add(int(v.Int()))
 		}
 	case reflect.Pointer, reflect.Interface:
@@ -277,7 +280,7 @@ func (c counter) count(v reflect.Value, path string, guarded bool) {
 			c.count(v.Index(i), path+"[]", guarded)
 		}
 	case reflect.Struct:
-		// Not the user's logger, nor the network in memory, which leads to the server.
+		// Skip the user's logger, and the network in memory, which leads to the server.
 		pkg := v.Type().PkgPath()
 		if pkg != "" && pkg != "github.com/go-zookeeper/zk" && !strings.HasPrefix(pkg, "github.com/zklock/zklock") ||
 			strings.HasSuffix(pkg, "/zktest") || strings.HasSuffix(pkg, "/zklock_test") {
@@ -294,7 +297,7 @@ func (c counter) count(v reflect.Value, path string, guarded bool) {
 			}
 		}
 		for i := range v.NumField() {
-			// Of the client, the channels of those who watch: what else it has, it owns.
+			// Of the client, count the watchers' channels; all other state is its own.
 			if name := v.Type().Field(i).Name; v.Type() != reflect.TypeFor[zk.Conn]() || name == "watchers" {
 				c.count(v.Field(i), path+"."+name, guarded)
 			}

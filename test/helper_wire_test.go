@@ -1,6 +1,6 @@
 package zklock_test
 
-// A test's hand on a client's connection: it counts, and cuts.
+// A wrapper of a client's connection: it counts requests, and closes the connection.
 
 import (
 	"encoding/binary"
@@ -18,7 +18,7 @@ import (
 	jute "github.com/zklock/zklock/internal/wire"
 )
 
-// Opcodes a wire can name.
+// The opcodes that a wire has names for.
 const (
 	opCreate       = 15 // create2
 	opDelete       = 2
@@ -32,8 +32,8 @@ const (
 	opSetWatches   = 101
 )
 
-// wire is a test's hand on the connection of one Session: it counts the requests, and can fail the write of one. What happens
-// on the way, and at the server, is for a zktest.Proxy.
+// wire wraps the connection of one Session: it counts the requests, and can fail the write of one.
+// Faults in transit and on the server are injected by a zktest.Proxy.
 type wire struct {
 	dial zk.Dialer // nil for the machine's network
 	mu   struct {
@@ -45,13 +45,14 @@ type wire struct {
 	}
 }
 
-// failingWrite is the write of a request of a kind, on a path or below it, in place of which the connection is closed.
+// failingWrite is a request of a kind, on a path or below it. Instead of writing it, the wire
+// closes the connection.
 type failingWrite struct {
 	op    int32
 	below string
 }
 
-// isHeartbeat says whether a frame is a multi that checks and does nothing else.
+// isHeartbeat reports whether a frame is a multi that consists of checks.
 func isHeartbeat(p []byte) bool {
 	d := jute.NewDecoder(p[4:])
 	var h jute.RequestHeader
@@ -62,7 +63,7 @@ func isHeartbeat(p []byte) bool {
 	return h.Op == jute.OpMulti && !slices.ContainsFunc(m.Ops, func(o jute.MultiOp) bool { return o.Op != jute.OpCheck })
 }
 
-// received is what came back: events, and the answers to the requests that are counted.
+// received counts the incoming frames: events, and the responses to counted requests.
 type received struct {
 	events, answers int
 	bytes           int // of both
@@ -86,7 +87,8 @@ func (w *wire) dialer() zklock.Option {
 	})
 }
 
-// failWrite closes the connection in place of the next such request. The test fails if there is none.
+// failWrite closes the connection instead of writing the next such request. The test fails if there
+// is none.
 func (w *wire) failWrite(t testing.TB, op int32, below string) {
 	w.mu.Lock()
 	w.mu.fails = &failingWrite{op, below}
@@ -100,21 +102,22 @@ func (w *wire) failWrite(t testing.TB, op int32, below string) {
 	})
 }
 
-// reset starts the counts anew.
+// reset sets the counts to zero.
 func (w *wire) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.counts, w.mu.got = map[int32]int{}, received{}
 }
 
-// received returns what has come back since the reset.
+// received returns the counts of incoming frames since the reset.
 func (w *wire) received() received {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.got
 }
 
-// sent returns how many requests were sent since the reset, heartbeats and keep-alive reads aside.
+// sent returns how many requests were sent since the reset, without heartbeats and keep-alive
+// reads.
 func (w *wire) sent() (n int, by map[int32]int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,7 +148,7 @@ type wireConn struct {
 	got  bool // the connect response
 
 	mu      sync.Mutex
-	counted map[int32]bool // xids of requests that are counted and not answered
+	counted map[int32]bool // xids of counted requests without a response
 }
 
 func (c *wireConn) Write(p []byte) (int, error) {

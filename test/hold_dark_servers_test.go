@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests silence servers: the Session leaves a silent one in time, and keeps what it holds.
+// These tests have servers stop responding: the Session leaves an unresponsive server in time, and
+// keeps its holds.
 
 import (
 	"context"
@@ -22,7 +23,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// darkness is an ensemble of n servers, and a Session with a hold that is attached to the one that role names.
+// darkness is an ensemble of n servers, and a Session with a hold, attached to the server with the
+// given role.
 type darkness struct {
 	t   *testing.T
 	net *zktest.Network
@@ -53,7 +55,8 @@ func inTheDarkHooked(t *testing.T, hooks hook.Session, n int, role string, timeo
 				addrs = append(addrs, m.Addr())
 			}
 		}
-		// It dials those of the role first: the others refuse until it is attached.
+		// The dialer first reaches only servers with the role: all others refuse until the Session
+		// is attached.
 		var picky atomic.Bool
 		picky.Store(true)
 		dial := func(network, addr string, timeout time.Duration) (net.Conn, error) {
@@ -77,14 +80,15 @@ func inTheDarkHooked(t *testing.T, hooks hook.Session, n int, role string, timeo
 	})
 }
 
-// goDark takes a server from everybody, clients and other servers, and nobody hears of it.
+// goDark cuts a server off from all clients and servers without closing a connection.
 func (d *darkness) goDark(m *zktest.Member) {
 	d.net.Partition(m.Addr())
 	m.Isolate()
 }
 
-// F41: the follower that a holder is attached to goes dark, at any time between two heartbeats, and the others are well. No hold
-// is lost, for any usual session timeout with the default lease.
+// F41: the follower that a holder is attached to stops responding, at any time between two
+// heartbeats, and the other servers are healthy. No hold is lost, for any usual session timeout
+// with the default lease.
 func TestVirtual_FollowerGoesDark_NoHoldIsLost(t *testing.T) {
 	for _, timeout := range []time.Duration{8 * time.Second, 10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second} {
 		t.Run(timeout.String(), func(t *testing.T) {
@@ -112,7 +116,8 @@ func TestVirtual_FollowerGoesDark_NoHoldIsLost(t *testing.T) {
 	}
 }
 
-// F41: two servers go dark together, the one that the holder is attached to and the one that it tries next.
+// F41: two servers stop responding at the same time: the one that the holder is attached to and the
+// one that it tries next.
 func TestVirtual_TwoServersGoDark_NoHoldIsLost(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 30 * time.Second} {
 		inTheDark(t, 5, "follower", timeout, func(t *testing.T, d *darkness) {
@@ -128,8 +133,9 @@ func TestVirtual_TwoServersGoDark_NoHoldIsLost(t *testing.T) {
 	}
 }
 
-// F41, F16: within ten minutes of the first, the server that the Session moved to goes dark too. It gets twice the time. The lease
-// allows for that with T = 15 s and more; with T = 10 s, some holds are lost (docs/lease.md).
+// F41, F16: within ten minutes of the first, the server to which the Session moved stops
+// responding, too. It gets twice the time. The lease allows for that with T = 15 s and more; with T
+// = 10 s, some holds are lost (docs/lease.md).
 func TestVirtual_AnotherServerGoesDarkSoonAfter_HoldStandsOrIsToldInTime(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second} {
 		lost, moments := 0, 0
@@ -157,8 +163,9 @@ func TestVirtual_AnotherServerGoesDarkSoonAfter_HoldStandsOrIsToldInTime(t *test
 	}
 }
 
-// F41, I5: the leader goes dark. Until another one is elected nothing is written, and nothing proves that the session lives: a
-// hold with a lease that is longer than that stands, any other is told before the next is granted.
+// F41, I5: the leader stops responding. Until another one is elected nothing is written, and
+// nothing proves that the session lives. A hold whose lease is longer remains valid; the holder of
+// any other is notified before the next grant.
 func TestVirtual_LeaderGoesDark_HoldStandsOrIsToldInTime(t *testing.T) {
 	for _, role := range []string{"leader", "follower"} {
 		for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second} {
@@ -208,7 +215,7 @@ func (d *darkness) queueUp(s *zklock.Session) *waiting {
 	return w
 }
 
-// F41: a server that is silent is left also by one that only waits. The waiter keeps its place.
+// F41: a waiter also leaves an unresponsive server. It keeps its position.
 func TestVirtual_WaitersServerGoesDark_IsLeft(t *testing.T) {
 	inTheDark(t, 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
 		s := connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(30*time.Second))
@@ -231,9 +238,9 @@ func TestVirtual_WaitersServerGoesDark_IsLeft(t *testing.T) {
 	})
 }
 
-// F41, R109: the only server stands still for longer than two heartbeats. The Session leaves it,
-// because its address may be of several servers, and is attached again soon after the server goes
-// on. No hold is lost that the lease would have kept.
+// F41, R109: the only server pauses for longer than two heartbeats. The Session leaves it, because
+// its address may be of several servers, and is attached again soon after the server continues. No
+// hold is lost that the lease would have kept.
 func TestVirtual_OneServer_StandsStill_HoldStands(t *testing.T) {
 	for _, still := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 25 * time.Second} {
 		for phase := range 12 {
@@ -255,8 +262,8 @@ func TestVirtual_OneServer_StandsStill_HoldStands(t *testing.T) {
 	}
 }
 
-// F16, R50: all servers are slow to write, which is what a slow disk does. The Session leaves its server once, or twice if they are
-// very slow, finds no better one, and stays.
+// F16, R50: all servers write slowly, as with a slow disk. The Session leaves its server once, or
+// twice if they are very slow, finds no better one, and stays.
 func TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration // h is 6 s
@@ -273,12 +280,12 @@ func TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain(t *testing.T) {
 			require.Equal(t, c.left, conns.Load(), "R50: %v", c.takes)
 			slow.Remove()
 			release(t, d.h)
-		}, zklock.WithLease(zklock.SingleServerLease())) // a quorum lease does not live on answers that take a fifth of T
+		}, zklock.WithLease(zklock.SingleServerLease())) // a quorum lease does not survive responses that take a fifth of T
 	}
 }
 
-// R50: the ensemble answers at once, but for a write now and then, as when a disk stalls. The first stall looks like a dark
-// server, and the next ones do not.
+// R50: the ensemble responds at once, except for a write now and then, as when a disk stalls. The
+// first stall looks like an unresponsive server; the next ones do not.
 func TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime(t *testing.T) {
 	inTheDark(t, 3, "follower", 10*time.Second, func(t *testing.T, d *darkness) {
 		time.Sleep(time.Minute) // virtual: the heartbeats go their way
@@ -297,7 +304,8 @@ func TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime(t *testing.T) {
 	})
 }
 
-// F41, I6: the server goes dark when the lock root is being made. The Session looks for another all the same.
+// F41, I6: the server stops responding while the lock root is being created. The Session still
+// looks for another server.
 func TestVirtual_ServerGoesDark_WhileTheRootIsMade(t *testing.T) {
 	const timeout = 30 * time.Second
 	inTheDark(t, 3, "follower", timeout, func(t *testing.T, d *darkness) {
@@ -313,8 +321,8 @@ func TestVirtual_ServerGoesDark_WhileTheRootIsMade(t *testing.T) {
 	})
 }
 
-// F41: the connection string is one name, which has two addresses. The one that the Session is connected to goes dark, and it
-// moves to the other before the lease ends.
+// F41: the connection string is one name with two addresses. The one that the Session is connected
+// to stops responding, and the Session moves to the other one before the lease ends.
 func TestSession_NameWithTwoAddresses_OneGoesDark(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("127.0.0.2 and 127.0.0.3 need no set-up on Linux only")
@@ -342,7 +350,7 @@ func TestSession_NameWithTwoAddresses_OneGoesDark(t *testing.T) {
 	until(connected.Add(timeout)) // a new session has a longer lease
 	dark := used.Load()
 	dark.Freeze()
-	until(h.Deadline().Add(timeout / 10)) // a heartbeat may have been answered just before
+	until(h.Deadline().Add(timeout / 10)) // a heartbeat may have had a response just before
 	require.NotSame(t, dark, used.Load())
 	release(t, h)
 }

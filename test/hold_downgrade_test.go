@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests take a node, the session or the servers from a writer that reads (I4, I5, I6).
+// These tests delete a node, end the session or stop the servers of a writer that reads (I4, I5,
+// I6).
 
 import (
 	"context"
@@ -15,8 +16,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// F24, I5: somebody deletes the writer's node while the owner reads. The writer is told. The read lock stands on its own node, and
-// keeps the queue out.
+// F24, I5: the writer's node is deleted while the owner reads. The writer is notified. The read
+// lock rests on its own node, and blocks the queue.
 func TestVirtual_Downgrade_WritersNodeDeleted_ReadsOn(t *testing.T) {
 	forEachQueue(t, func(t *testing.T, d *writerAndReader) {
 		require.NoError(t, d.somebody.Delete(d.w.Node(), -1))
@@ -35,8 +36,8 @@ func TestVirtual_Downgrade_WritersNodeDeleted_ReadsOn(t *testing.T) {
 	})
 }
 
-// F24, I4: somebody deletes the writer's node, and nobody reads any more. Nothing of the lost hold is in the way, though its handle is
-// not released.
+// F24, I4: the writer's node is deleted, and the owner does not read any more. The lost hold blocks
+// no client, even if its handle is not released.
 func TestVirtual_Downgrade_WritersNodeDeleted_NobodyReads(t *testing.T) {
 	forEachQueue(t, func(t *testing.T, d *writerAndReader) {
 		release(t, d.r)
@@ -53,7 +54,7 @@ func TestVirtual_Downgrade_WritersNodeDeleted_NobodyReads(t *testing.T) {
 	})
 }
 
-// F24, I5: somebody deletes the writer's node, and the owner's next read lock finds that out.
+// F24, I5: the writer's node is deleted, and the owner's next read lock detects it.
 func TestVirtual_Downgrade_WritersNodeGone_IsTold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newRWMutex(t, v.connect(), "/job")
@@ -70,8 +71,8 @@ func TestVirtual_Downgrade_WritersNodeGone_IsTold(t *testing.T) {
 	})
 }
 
-// F24: somebody deletes the reader's node, or takes READ from it. That hold is lost, the write lock stands, and reads under it say so
-// until it is released.
+// F24: the reader's node is deleted, or READ is taken from it. That hold is lost, the write lock
+// remains valid, and reads under it report the loss until it is released.
 func TestVirtual_Downgrade_ReadersNodeTakenAway(t *testing.T) {
 	for _, unreadable := range []bool{false, true} {
 		forEachQueue(t, func(t *testing.T, d *writerAndReader) {
@@ -81,7 +82,7 @@ func TestVirtual_Downgrade_ReadersNodeTakenAway(t *testing.T) {
 			} else {
 				require.NoError(t, d.somebody.Delete(d.r.Node(), -1))
 			}
-			time.Sleep(20 * time.Second) // servers tell nobody of a node that nobody may read: waiters look again after 10 s
+			time.Sleep(20 * time.Second) // servers send no event of a node that may not be read: waiters recheck after 10 s
 			require.True(t, isLost(d.r))
 			require.NoError(t, d.w.Err())
 			require.Equal(t, "000", grantedOf(d.queue...), "I1")
@@ -96,7 +97,7 @@ func TestVirtual_Downgrade_ReadersNodeTakenAway(t *testing.T) {
 	}
 }
 
-// I5: the ZooKeeper session ends: both holds are lost, and nothing is left of either.
+// I5: the ZooKeeper session ends: both holds are lost, and no node is left of either.
 func TestVirtual_Downgrade_SessionOver(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		d := v.downgraded(t, false, true)
@@ -109,14 +110,15 @@ func TestVirtual_Downgrade_SessionOver(t *testing.T) {
 	})
 }
 
-// session is the one that owns the writer's node.
+// session returns the session that owns the writer's node.
 func (d *writerAndReader) session(t *testing.T) int64 {
 	stat, there := d.srv.Stat(d.w.Node())
 	require.True(t, there)
 	return stat.EphemeralOwner
 }
 
-// I6: no server answers. The release of both nodes ends within the grace of one call, not of one call for each node.
+// I6: no server responds. The release of both nodes ends within the grace of one call, not of one
+// call for each node.
 func TestVirtual_Downgrade_ReleaseIsBounded(t *testing.T) {
 	for name, f := range map[string]zktest.Fault{
 		"nothing is answered":           zktest.Before(zktest.Delete).Hold(),
@@ -144,8 +146,8 @@ func TestVirtual_Downgrade_ReleaseIsBounded(t *testing.T) {
 	}
 }
 
-// I1: the next read under a write hold comes in the moment in which the last one is released, or leaves. The reader's node is that of
-// the next one then, and stays.
+// I1: the next read under a write hold arrives just as the last one is released or gives up. The
+// reader's node then belongs to the next one, and is not deleted.
 func TestVirtual_Downgrade_TheNextReadComesAsTheLastLeaves(t *testing.T) {
 	for name, last := range map[string]func(t *testing.T, m *zklock.RWMutex, w *zklock.Hold) (leave func()){
 		"it is released": func(t *testing.T, m *zklock.RWMutex, w *zklock.Hold) func() {
@@ -194,7 +196,7 @@ func TestVirtual_Downgrade_TheNextReadComesAsTheLastLeaves(t *testing.T) {
 	}
 }
 
-// A context carries the write hold through a read hold that was released meanwhile.
+// A context carries the write hold through a read hold that has been released.
 func TestVirtual_Downgrade_ReentryPastAReleasedRead(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -210,8 +212,8 @@ func TestVirtual_Downgrade_ReentryPastAReleasedRead(t *testing.T) {
 	})
 }
 
-// I6: the servers refuse to delete the writer's node, for which the reader's waits. The reader's release says so at once. When they let
-// it, both go.
+// I6: the servers reject the deletion of the writer's node, for which the reader's node waits. The
+// reader's release reports it at once. When the servers allow the deletion, both nodes are deleted.
 func TestVirtual_Downgrade_WritersDeletionRefused_ReadersReleaseSaysSo(t *testing.T) {
 	for _, ownSession := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {

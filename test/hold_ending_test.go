@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack the context that ends before the lease does: too late, too early, for the wrong reason, or left behind (I5, I7, F15,
-// F18).
+// These tests attack the context that ends before the lease: too late, too early, for the wrong
+// reason, or left behind (I5, I7, F15, F18).
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func ending(t *testing.T, h *zklock.Hold, margin time.Duration) context.Context 
 	return ctx
 }
 
-// While the lease is renewed, the context does not end, for any margin below the lease's room.
+// While the lease is renewed, the context does not end, for any margin below the lease's own.
 func TestVirtual_Ending_RenewedLease_DoesNotEnd(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 30 * time.Second} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -37,8 +37,9 @@ func TestVirtual_Ending_RenewedLease_DoesNotEnd(t *testing.T) {
 	}
 }
 
-// F15: if no server answers, it ends the margin before the hold does, on time, and says why. If one answers in time again, the hold
-// goes on, and the next call has a context that lives.
+// F15: if no server responds, the context ends on time, the margin before the hold, with the
+// reason. If a server responds in time again, the hold continues, and the next call gets a context
+// that lives.
 func TestVirtual_Ending_Outage_EndsBeforeTheLease(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(zklock.WithSessionTimeout(30*time.Second)), "/job"))
@@ -57,7 +58,7 @@ func TestVirtual_Ending_Outage_EndsBeforeTheLease(t *testing.T) {
 		require.ErrorIs(t, ending(t, h, margin).Err(), context.Canceled, "ended at once")
 
 		v.net.Heal(v.srv.Addr())
-		for time.Until(h.Deadline()) <= margin { // virtual: until a server has answered
+		for time.Until(h.Deadline()) <= margin { // virtual: until a server has responded
 			require.NoError(t, h.Err())
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -67,7 +68,7 @@ func TestVirtual_Ending_Outage_EndsBeforeTheLease(t *testing.T) {
 	})
 }
 
-// It ends with the hold, and its cause is that of the hold's context.
+// The context ends with the hold, and has the cause of the hold's context.
 func TestVirtual_Ending_WithTheHold(t *testing.T) {
 	for end, f := range map[string]struct {
 		do   func(v *virtual, s *zklock.Session, h *zklock.Hold)
@@ -94,7 +95,7 @@ func TestVirtual_Ending_WithTheHold(t *testing.T) {
 	}
 }
 
-// F18: after a suspend, the first look shows the end, although no timer has run.
+// F18: after a suspend, the first check shows the end, although no timer has run.
 func TestVirtual_Ending_Suspend_FirstLook(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var slept suspension
@@ -108,7 +109,7 @@ func TestVirtual_Ending_Suspend_FirstLook(t *testing.T) {
 	})
 }
 
-// The function ends it, and not the hold.
+// The cancel function ends the context, and not the hold.
 func TestVirtual_Ending_Cancel(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -120,7 +121,7 @@ func TestVirtual_Ending_Cancel(t *testing.T) {
 	})
 }
 
-// It carries the hold, and the values of the caller's context.
+// The context carries the hold, and the values of the caller's context.
 func TestVirtual_Ending_CarriesTheHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		type key struct{}
@@ -136,7 +137,7 @@ func TestVirtual_Ending_CarriesTheHold(t *testing.T) {
 	})
 }
 
-// A margin above what a renewal brings ends the context at once.
+// A margin above the length of a renewal ends the context at once.
 func TestVirtual_Ending_MarginTooLarge_EndsAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -155,7 +156,7 @@ func isDone(ctx context.Context) bool {
 	}
 }
 
-// I7: neither many calls nor many holds leave a goroutine.
+// I7: many calls and many holds leave no goroutine.
 func TestVirtual_Ending_LeavesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")

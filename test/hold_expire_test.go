@@ -18,8 +18,8 @@ import (
 )
 
 // requireNotifiedFirst cuts a holder off, has another client try to end its session, which the
-// servers reject, and requires that the holder is notified before the next one is granted (I1, I5).
-// To attach to a session is to renegotiate its timeout.
+// servers reject, and requires that the holder is notified before the next grant (I1, I5).
+// Attaching to a session renegotiates its timeout.
 func requireNotifiedFirst(t *testing.T, line *line, s, next *zklock.Session, rejected func() (bool, error)) {
 	t.Helper()
 	h := acquire(t, newMutex(t, s, "/job"))
@@ -35,7 +35,7 @@ func requireNotifiedFirst(t *testing.T, line *line, s, next *zklock.Session, rej
 	release(t, granted)
 }
 
-// R124: the session of a disconnected holder lives on for as long as the holder counts on it.
+// R124: the session of a disconnected holder lives as long as the holder relies on it.
 func TestVirtual_ExpireRejected_NotifiedBeforeTheNextGrant(t *testing.T) {
 	for name, mechanism := range map[string]sasl.Begin{
 		"no credentials":    nil,
@@ -58,7 +58,7 @@ func TestVirtual_ExpireRejected_NotifiedBeforeTheNextGrant(t *testing.T) {
 	}
 }
 
-// R124: a holder that is connected takes its session back at once, with its own timeout.
+// R124: a connected holder takes its session back at once, with its own timeout.
 func TestVirtual_ExpireRejected_ConnectedHolderKeepsItsTimeout(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(withSASL(), zklock.WithSessionTimeout(20*time.Second))

@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests freeze servers whose machines go on accepting connections, and servers that share one
+// These tests freeze servers whose machines still accept connections, and servers that share one
 // address or one name: the Session finds a server that responds in time, and keeps its holds.
 
 import (
@@ -84,7 +84,7 @@ func (f *frozen) last() string {
 }
 
 // R109, F41: one address is a load balancer's, of all servers. One heartbeat after a server has
-// stopped responding, the balancer sends new connections to the others. The Session leaves the
+// stopped responding, the balancer sends new connections to other servers. The Session leaves the
 // server in time, although it has no other address, and loses no hold.
 func TestVirtual_OneAddressForAllServers_OneStops_NoHoldIsLost(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 30 * time.Second} {
@@ -126,7 +126,7 @@ func TestVirtual_OneAddressForAllServers_OneStops_NoHoldIsLost(t *testing.T) {
 	}
 }
 
-// R110, F17, F41: of five servers two freeze that still accept connections: the one that the
+// R110, F17, F41: of five servers, two freeze that still accept connections: the one that the
 // Session is attached to, and the one that it tries next. The second costs as little time as one
 // that drops packets.
 func TestVirtual_TwoServersFreeze_NoHoldIsLost(t *testing.T) {
@@ -168,9 +168,9 @@ func TestVirtual_TwoServersFreeze_NoHoldIsLost(t *testing.T) {
 	}
 }
 
-// R110, F17: one name has the addresses of five servers, as a headless Service has. The first of
-// them is frozen and accepts, and the server of a holder restarts. The Session tries each address
-// once, so it is back after one heartbeat.
+// R110, F17: one name has the addresses of five servers, as a headless Service has. The first
+// server is frozen and accepts connections, and the server of a holder restarts. The Session tries
+// each address once, so it is attached again after one heartbeat.
 func TestVirtual_NameOfFiveServers_FirstIsFrozen_HoldStands(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 30 * time.Second} {
 		inTheFrost(t, 5, func(t *testing.T, f *frozen) {
@@ -234,8 +234,8 @@ func (f *frozen) first(addr string) {
 	f.named = addr
 }
 
-// R110: a handshake that takes longer than one heartbeat interval, because of the way or of the
-// server, is given more time in the next lap. So the Session connects, and is attached again in the
+// R110: a handshake that takes longer than one heartbeat interval, because of the network or of the
+// server, gets more time in the next lap. So the Session connects, and is attached again in the
 // same session.
 func TestVirtual_SlowHandshake_IsGivenMoreTime(t *testing.T) {
 	const timeout = 20 * time.Second // the first lap gives TLS 2 s, and then the handshake 2 s

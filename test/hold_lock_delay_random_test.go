@@ -1,6 +1,7 @@
 package zklock_test
 
-// This test has random faults strike clients of one lock with a lock-delay, and reads in the server's history what became of it.
+// This test injects random faults into clients of one lock with a lock-delay, and checks the
+// server's history.
 
 import (
 	"context"
@@ -16,8 +17,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// F47, I1, I4, I6: answers get lost, connections and sessions end, somebody deletes nodes, callers give up, another word is written.
-// Nobody is granted for d after a holder disappeared, releases delay nobody, and when the faults are over nothing is left.
+// F47, I1, I4, I6: responses are lost, connections and sessions end, nodes are deleted, callers
+// give up, another word is written. No client is granted for d after a holder disappeared, releases
+// delay no client, and no node is left after the faults.
 func TestVirtual_LockDelay_RandomFaults(t *testing.T) {
 	randomWorlds(t, 0, 6, func(t *testing.T, v *virtual, r *random) {
 		v.net.SetLatency(3 * time.Millisecond)
@@ -89,7 +91,7 @@ func TestVirtual_LockDelay_RandomFaults(t *testing.T) {
 	})
 }
 
-// withWord sets a word of data, and leaves the others.
+// withWord sets a word of data, and keeps all other words.
 func withWord(data, word string) string {
 	name, _, _ := strings.Cut(word, "=")
 	words := []string{word}
@@ -101,7 +103,7 @@ func withWord(data, word string) string {
 	return strings.Join(words, " ")
 }
 
-// delaysIn goes through what was done below /job, and checks each grant that was recorded.
+// delaysIn reads the history below /job, and checks each grant that was recorded.
 func delaysIn(t *testing.T, history []zktest.Applied, d time.Duration) (grants, delays, atOnce int) {
 	alive := map[string]bool{}
 	held := ""

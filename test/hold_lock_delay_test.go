@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack the lock-delay: a holder that disappears delays the next one, a release does not.
+// These tests attack the lock-delay: a holder that disappears delays the next one, a release does
+// not.
 
 import (
 	"context"
@@ -19,7 +20,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// lockDelay is longer than all else that happens in these tests.
+// lockDelay is longer than everything else in these tests.
 const lockDelay = 2 * time.Minute
 
 func (v *virtual) record() string {
@@ -27,7 +28,8 @@ func (v *virtual) record() string {
 	return string(data)
 }
 
-// F47: each way in which a holder can disappear delays the next one, by d from when that found it gone; and the one after it not.
+// F47: each way in which a holder can disappear delays the next client, by d from the time at which
+// that client noticed it, and not the client after it.
 func TestVirtual_LockDelay_HolderDisappears_NextWaits(t *testing.T) {
 	for how, disappear := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
 		"its session expires": func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
@@ -59,8 +61,9 @@ func TestVirtual_LockDelay_HolderDisappears_NextWaits(t *testing.T) {
 	}
 }
 
-// F47: a release lets the next in at once, also if the releaser exits in the same millisecond: its connection is cut, and its session
-// ends, right after the servers have its release.
+// F47: a release admits the next client at once, even if the releaser exits in the same
+// millisecond: its connection is closed, and its session ends, right after the servers have its
+// release.
 func TestVirtual_LockDelay_Release_NextIsGrantedAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -76,7 +79,8 @@ func TestVirtual_LockDelay_Release_NextIsGrantedAtOnce(t *testing.T) {
 	})
 }
 
-// Within a session the turn goes on, and the next records its own grant: if that one disappears, the delay is there.
+// Within a session the handoff works, and the next holder records its own grant: if that one
+// disappears, the delay applies.
 func TestVirtual_LockDelay_Turn_IsPassedAndRecorded(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -100,7 +104,7 @@ func TestVirtual_LockDelay_Turn_IsPassedAndRecorded(t *testing.T) {
 	})
 }
 
-// F47: the candidate in front dies in the delay: the next one waits for it anew.
+// F47: the first candidate disappears during the delay: the next one waits for the whole delay.
 func TestVirtual_LockDelay_FrontDiesInTheDelay_NextWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, s2 := v.connect(), v.connect()
@@ -120,8 +124,9 @@ func TestVirtual_LockDelay_FrontDiesInTheDelay_NextWaits(t *testing.T) {
 	})
 }
 
-// A try in the delay says until when, and so does a wait that times out; the delay counts from the Session's first look, so calls with
-// short deadlines come to its end. Those that look on read it in the queue.
+// A try during the delay returns the end of the delay, and so does a wait that times out. The delay
+// counts from the Session's first check, so calls with short deadlines reach its end. Other clients
+// read it in the queue.
 func TestVirtual_LockDelay_ShortCalls_GetIn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -164,7 +169,8 @@ func TestVirtual_LockDelay_ShortCalls_GetIn(t *testing.T) {
 	})
 }
 
-// Other words in the record survive, whenever they are written; data of somebody else is never touched.
+// Other words in the record are kept, whenever they are written; another client's data is never
+// changed.
 func TestVirtual_LockDelay_OtherData(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithLockDelay(lockDelay))
@@ -193,16 +199,16 @@ func TestVirtual_LockDelay_OtherData(t *testing.T) {
 		require.True(t, zklock.IsFinal(err))
 		require.Equal(t, "somebody else's", v.record())
 		require.Empty(t, v.srv.Children("/job"))
-		release(t, acquire(t, newMutex(t, v.connect(), "/job"))) // without a delay it is nobody's business
+		release(t, acquire(t, newMutex(t, v.connect(), "/job"))) // without a delay, WRITE is not needed
 	})
 }
 
-// Without WRITE on the root, acquires fail, and leave nothing.
+// Without WRITE on the root, acquires fail, and leave no node.
 func TestVirtual_LockDelay_NoWrite_Fails(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		acl := zk.WorldACL(zk.PermAll &^ zk.PermWrite)
 		m := newMutex(t, v.connect(), "/unwritable", zklock.WithLockDelay(lockDelay), zklock.WithACL(acl))
-		for range 2 { // the second asks for the record with its node
+		for range 2 { // the second reads the record with its node
 			_, err := m.Acquire(within(t, time.Minute))
 			require.ErrorIs(t, err, zk.ErrNoAuth)
 			require.ErrorContains(t, err, "set: no WRITE permission on /unwritable")
@@ -212,7 +218,8 @@ func TestVirtual_LockDelay_NoWrite_Fails(t *testing.T) {
 	})
 }
 
-// F3, F9: the grant's write is not answered. If it was done, the lock is held, and recorded once; if not, it is written again.
+// F3, F9: the write of a grant gets no response. If it was executed, the lock is held, and recorded
+// once; if not, it is written again.
 func TestVirtual_LockDelay_GrantUnanswered_IsRecorded(t *testing.T) {
 	for _, done := range []bool{true, false} {
 		t.Run(fmt.Sprint("done ", done), func(t *testing.T) {
@@ -235,7 +242,8 @@ func TestVirtual_LockDelay_GrantUnanswered_IsRecorded(t *testing.T) {
 	}
 }
 
-// I4: a call that gives up when its grant's write is on the way takes the record back with its node: nobody waits for that.
+// I4: a call that gives up while the write of its grant is in flight deletes the record with its
+// node: no client waits for it.
 func TestVirtual_LockDelay_GivesUpDuringTheGrant_LeavesNoRecord(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		t.Run(when, func(t *testing.T) {
@@ -262,7 +270,8 @@ func TestVirtual_LockDelay_GivesUpDuringTheGrant_LeavesNoRecord(t *testing.T) {
 	}
 }
 
-// I3: somebody deletes the node just before its grant is recorded: it never is, and the call queues again.
+// I3: the node is deleted just before its grant is recorded: the grant is never recorded, and the
+// call queues again.
 func TestVirtual_LockDelay_NodeDeletedBeforeTheGrant_IsNotRecorded(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithLockDelay(lockDelay))
@@ -280,7 +289,8 @@ func TestVirtual_LockDelay_NodeDeletedBeforeTheGrant_IsNotRecorded(t *testing.T)
 	})
 }
 
-// A Session that is closed after its releases leaves no record; nor does it if their answers are not there yet.
+// A Session that is closed after its releases leaves no record, even if their responses have not
+// arrived yet.
 func TestVirtual_LockDelay_ReleaseThenClose_DelaysNobody(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -302,7 +312,7 @@ func TestVirtual_LockDelay_ReleaseThenClose_DelaysNobody(t *testing.T) {
 	}
 }
 
-// Different delays, and none: each client keeps its own.
+// Different delays, and no delay: each client uses its own.
 func TestVirtual_LockDelay_DifferentClients(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -316,7 +326,7 @@ func TestVirtual_LockDelay_DifferentClients(t *testing.T) {
 		require.GreaterOrEqual(t, shorter.at.Sub(began), lockDelay/2)
 		release(t, h)
 
-		s = v.connect() // and who has none leaves no record
+		s = v.connect() // and a client without a delay leaves no record
 		acquire(t, newMutex(t, s, "/job"))
 		v.srv.ExpireSession(s.SessionID())
 		began = time.Now()
@@ -325,7 +335,7 @@ func TestVirtual_LockDelay_DifferentClients(t *testing.T) {
 	})
 }
 
-// The counter starts again while a record stands: the root is made anew with it.
+// The counter starts again while there is a record: the root is recreated with the record.
 func TestVirtual_LockDelay_RootMadeAnew_KeepsTheRecord(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -351,7 +361,7 @@ func TestVirtual_LockDelay_RootMadeAnew_KeepsTheRecord(t *testing.T) {
 	})
 }
 
-// A delay that cannot be is an error, and so is one beside WithContainer.
+// A client that may not use a lock-delay gets an error with the remedy.
 func TestLockDelay_Refused(t *testing.T) {
 	s := connect(t, target(t))
 	for _, d := range []time.Duration{math.MaxInt64, 0, -time.Second} {
@@ -364,7 +374,8 @@ func TestLockDelay_Refused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An election has the delay too: after a resignation the next leads at once, after a crash d later.
+// An election has the delay, too: after a resignation the next candidate leads at once, after a
+// crash d later.
 func TestVirtual_LockDelay_Election(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -402,7 +413,8 @@ func TestVirtual_LockDelay_Election(t *testing.T) {
 	})
 }
 
-// I3: the grant's write is done and not answered, and the node is deleted before the connection is back: no grant rests on it.
+// I3: the write of a grant is executed and gets no response, and the node is deleted before the
+// next connection: no grant rests on it.
 func TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -418,7 +430,8 @@ func TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant(t *testing.T) {
 	})
 }
 
-// A Session that uses many lock paths comes to the end of a delay, too, by calls with short deadlines.
+// A Session that uses many lock paths also reaches the end of a delay with calls that have short
+// deadlines.
 func TestVirtual_LockDelay_ManyPaths_IsNotForgotten(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

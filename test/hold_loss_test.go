@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests end a lock under its holder: it is told by its deadline, before the next is granted (I5).
+// These tests end a lock under its holder: the holder is notified by its deadline, before the next
+// grant (I5).
 
 import (
 	"context"
@@ -19,8 +20,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// F8, I5: the session expires while the client is connected. Who waits for the context's end, or for Lost, is told at
-// once, and looks at nothing else.
+// F8, I5: the session expires while the client is connected. A caller that waits for the context's
+// end, or for Lost, is notified at once, without another check.
 func TestVirtual_SessionExpires_IsToldAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -39,8 +40,9 @@ func TestVirtual_SessionExpires_IsToldAtOnce(t *testing.T) {
 	})
 }
 
-// F15, I5, R41: the lease ended over a hold, and the servers can be reached again long before they would end the
-// session. It is ended there: its node does not keep the lock from others, and is not attached to again.
+// F15, I5, R41: the lease of a hold ended, and the servers are reachable again long before they
+// would expire the session. The Session ends it: its node blocks no client, and no client attaches
+// to it again.
 func TestVirtual_LeaseEnds_SessionIsEndedAtTheServers(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -65,8 +67,9 @@ func TestVirtual_LeaseEnds_SessionIsEndedAtTheServers(t *testing.T) {
 	})
 }
 
-// F12, F13, R41: the server answers pings and reads, and no quorum operation succeeds. The hold is lost, and the
-// connection that reassures falsely is left: as soon as there is a quorum again, the lock can be had.
+// F12, F13, R41: the server responds to pings and reads, and no quorum operation succeeds. The hold
+// is lost, and the Session leaves this connection: as soon as there is a quorum again, the lock is
+// available.
 func TestVirtual_NoQuorum_IsLostAndLeft(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -84,7 +87,8 @@ func TestVirtual_NoQuorum_IsLostAndLeft(t *testing.T) {
 	})
 }
 
-// I5, I7: while a heartbeat is not answered, no other is sent. Answers come in order, so that one stops all reassurance.
+// I5, I7: while a heartbeat has no response, no other is sent. Responses arrive in order, so the
+// missing one blocks every later one.
 func TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -103,7 +107,8 @@ func TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne(t *testing.T) {
 	})
 }
 
-// F24, R56: somebody deletes the holder's node. A holder that never waited has no watch on it: the heartbeat tells.
+// F24, R56: the holder's node is deleted. A holder that never waited has no watch on it: the
+// heartbeat detects the deletion.
 func TestVirtual_NodeDeleted_TheHeartbeatTells(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -123,8 +128,9 @@ func TestVirtual_NodeDeleted_TheHeartbeatTells(t *testing.T) {
 	})
 }
 
-// F15, F16, R36, R37, I5: the server falls silent. The holder is told by the deadline it could see, which is before
-// the servers can give the lock away; then, Lost being final, the old session is ended and everything works again.
+// F15, F16, R36, R37, I5: the server stops responding. The holder is notified by the deadline that
+// it could see, before the servers can grant the lock to another client. Lost is final; then the
+// old session is ended and everything works again.
 func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(time.Second), zklock.SingleServerLease()} {
@@ -144,7 +150,8 @@ func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 			require.NoError(t, server.Pause())
 			silent := time.Now()
 			lostWithin(t, h, soon)
-			// Not the moment of the telling, which a busy machine puts off: Err and Context look at the clock themselves.
+			// The time of the notification does not count, because a busy machine delays it: Err
+			// and Context check the clock themselves.
 			require.LessOrEqual(t, h.Deadline().Sub(silent), timeout, "I5: lost within T of the last contact")
 			require.Error(t, h.Err())
 			require.ErrorIs(t, context.Cause(h.Context()), zklock.ErrLost)
@@ -171,7 +178,8 @@ func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 	}
 }
 
-// F15, I5: the client is cut off. Before its session can expire it is told; the next is granted afterwards.
+// F15, I5: the client is cut off. It is notified before its session can expire, and the next grant
+// follows.
 func TestVirtual_ClientCutOff_IsToldBeforeTheNextGrant(t *testing.T) {
 	for seed := range uint64(20) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -200,7 +208,7 @@ func TestVirtual_ClientCutOff_IsToldBeforeTheNextGrant(t *testing.T) {
 	}
 }
 
-// F39: an error code in a ping's reply is a loss, not an answer.
+// F39: an error code in a ping's response is a loss.
 func TestVirtual_PingRefused_IsLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -214,7 +222,7 @@ func TestVirtual_PingRefused_IsLost(t *testing.T) {
 	})
 }
 
-// I5: a log handler that blocks holds up nobody. Close does not wait for it either.
+// I5: a log handler that blocks delays no other call, not even Close.
 func TestVirtual_BlockedLogger_DoesNotDelayTheLoss(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -235,7 +243,7 @@ func TestVirtual_BlockedLogger_DoesNotDelayTheLoss(t *testing.T) {
 	})
 }
 
-// I5: what Err says, Context().Err says too, at every moment of a loss, for every handle.
+// I5: Err and Context().Err agree at every moment of a loss, for every handle.
 func TestVirtual_ManyHandles_ContextAndErrAgree(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -270,7 +278,7 @@ func TestVirtual_ManyHandles_ContextAndErrAgree(t *testing.T) {
 	})
 }
 
-// F24: somebody deletes the holder's node. The holder is told, and Release says so (R4).
+// F24: the holder's node is deleted. The holder is notified, and Release reports it (R4).
 func TestHold_NodeDeleted_IsLost(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -295,7 +303,8 @@ func TestHold_NodeDeleted_IsLost(t *testing.T) {
 	release(t, again)
 }
 
-// F8, R40, R41, R57: the session expires while holding. Lost is told once; afterwards everything works again.
+// F8, R40, R41, R57: the session expires during a hold. Lost is reported once; afterwards
+// everything works again.
 func TestHold_SessionExpires_IsLost(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -328,7 +337,8 @@ func TestHold_SessionExpires_IsLost(t *testing.T) {
 	require.Equal(t, []zklock.State{zklock.Suspended, zklock.Lost, zklock.Connected}, states)
 }
 
-// R64: after a loss the owner gives its handle back, twice for good measure, and is in the queue again at once.
+// R64: after a loss the owner releases its handle, twice to be sure, and is in the queue again at
+// once.
 func TestVirtual_AfterALoss_TheOwnerQueuesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -350,8 +360,8 @@ func TestVirtual_AfterALoss_TheOwnerQueuesAgain(t *testing.T) {
 	})
 }
 
-// R111: a leader looks at who has the session for pings, too. The hold stands, as the session does:
-// the connection ends, and the next one takes the session back.
+// R111: a leader also checks the owner of the session for pings. The hold remains valid, as the
+// session does: the connection ends, and the next one takes the session back.
 func TestVirtual_PingSaysThatTheSessionMoved_HoldStands(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

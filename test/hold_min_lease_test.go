@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack a minimum hold after its release: no caller relies on it, so it is not under
-// the lease. Its node is still checked, and a session that is given up is ended.
+// These tests attack a minimum hold after its release: no caller relies on it, so the lease does
+// not apply to it. Its node is still checked, and a session that is given up is ended.
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R116, I8: no server answers for 20 s at T = 30 s. A released minimum hold costs neither the
+// R116, I8: no server responds for 20 s at T = 30 s. A released minimum hold costs neither the
 // ZooKeeper session nor the positions in other queues, and lasts. A hold that a caller relies on
 // costs both, as the documentation of Acquire states.
 func TestVirtual_MinHold_Outage_KeepsThePositions(t *testing.T) {
@@ -55,8 +55,8 @@ func TestVirtual_MinHold_Outage_KeepsThePositions(t *testing.T) {
 	}
 }
 
-// R116, R90: requests arrive at the servers, and no response comes back, so the client gives the
-// session up. It ends the session, although nothing but the node of a minimum hold is at stake.
+// R116, R90: requests arrive at the servers, and no response arrives at the client, so it gives the
+// session up. It ends the session, although only the node of a minimum hold depends on it.
 func TestVirtual_MinHold_SessionGivenUp_IsEnded(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -75,8 +75,8 @@ func TestVirtual_MinHold_SessionGivenUp_IsEnded(t *testing.T) {
 }
 
 // R116, F22: the server is away for longer than the session timeout, and then gives the session its
-// whole time again. The client has given it up, and ends it when the server is back: the node of a
-// minimum hold keeps nobody waiting.
+// whole timeout again. The client has given the session up, and ends it when the server is back:
+// the node of a minimum hold does not block other clients.
 func TestVirtual_MinHold_ServerAwayForLong_SessionIsEnded(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		long := zklock.WithSessionTimeout(20 * time.Second)
@@ -109,8 +109,8 @@ func TestVirtual_MinHold_NodeNotReadable_LastsToTheEnd(t *testing.T) {
 	})
 }
 
-// Each minimum hold whose node is deleted, or whose session ends, is logged once with the reason.
-// One that lasts to its end, or is ended by Close, is not logged.
+// Each minimum hold whose node is deleted, or whose session ends, is logged once with the reason. A
+// minimum hold that lasts to its end, or is ended by Close, is not logged.
 func TestVirtual_LogOnce_MinimumHoldEndedEarly(t *testing.T) {
 	const message = "zklock: minimum hold ended early"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack the minimum hold: the node of a released hold stays for the rest of it, in everybody's way, and no longer.
+// These tests attack the minimum hold: the node of a released hold remains for the rest of it,
+// blocks every client, and not longer.
 
 import (
 	"context"
@@ -18,10 +19,11 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// minHold is longer than all else that happens in these tests.
+// minHold is longer than everything else in these tests.
 const minHold = time.Minute
 
-// Everybody waits for the rest of it: another Session, a call of the same, the same owner. The one who released holds no more.
+// Every client waits for the rest: another Session, a call of the same Session, the same owner. The
+// releaser itself holds no more.
 func TestVirtual_MinHold_Released_OthersWait(t *testing.T) {
 	for who, of := range map[string]func(v *virtual, s *zklock.Session) *zklock.Session{
 		"another Session": func(v *virtual, _ *zklock.Session) *zklock.Session { return v.connect() },
@@ -65,7 +67,7 @@ func TestVirtual_MinHold_Released_OthersWait(t *testing.T) {
 	}
 }
 
-// Three hosts whose clocks are apart by more than the job takes run it once.
+// Three hosts run a job once, although their clocks differ by more than the job takes.
 func TestVirtual_MinHold_ClocksApart_OneRun(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		runs := 0
@@ -81,7 +83,8 @@ func TestVirtual_MinHold_ClocksApart_OneRun(t *testing.T) {
 	})
 }
 
-// It ends early with its node or its session, in whatever way; of a job that takes longer nothing stays, nor of one that was not run.
+// It ends early with its node or its session, however they end. No node remains of a job that takes
+// longer, or of one that did not run.
 func TestVirtual_MinHold_OverBefore_NextIsGrantedAtOnce(t *testing.T) {
 	for how, end := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
 		"the Session is closed": func(v *virtual, s *zklock.Session, h *zklock.Hold) { release(v.t, h); require.NoError(v.t, s.Close()) },
@@ -106,7 +109,7 @@ func TestVirtual_MinHold_OverBefore_NextIsGrantedAtOnce(t *testing.T) {
 				s := v.connect()
 				h := acquire(t, newMutex(t, s, "/job", zklock.WithMinHold(minHold)))
 				var w *waiting
-				if end == nil { // a waiter of the same Session hears of the deletion, too
+				if end == nil { // a waiter of the same Session is also notified of the deletion
 					w = v.queueUp(newMutex(t, s, "/job"))
 					release(t, h)
 					require.NoError(t, v.srv.Delete(h.Node()))
@@ -122,8 +125,9 @@ func TestVirtual_MinHold_OverBefore_NextIsGrantedAtOnce(t *testing.T) {
 	}
 }
 
-// F47: what is released has not disappeared. With a lock-delay, too, the next is granted at once when the node goes, in whatever way; also if
-// the release's answer was lost.
+// F47: a released holder has not disappeared. With a lock-delay, too, the next client is granted at
+// once when the node is deleted, however that happens; also if the response to the release was
+// lost.
 func TestVirtual_MinHold_LockDelay_ReleasedIsNotGone(t *testing.T) {
 	for how, end := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
 		"it is over":            func(*virtual, *zklock.Session, *zklock.Hold) { time.Sleep(minHold) },
@@ -153,7 +157,7 @@ func TestVirtual_MinHold_LockDelay_ReleasedIsNotGone(t *testing.T) {
 	}
 }
 
-// The last handle's release counts, and the time runs from the grant.
+// The release of the last handle counts, and the time runs from the grant.
 func TestVirtual_MinHold_Reentered_StaysAfterTheLast(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold))
@@ -170,7 +174,8 @@ func TestVirtual_MinHold_Reentered_StaysAfterTheLast(t *testing.T) {
 	})
 }
 
-// The answer to the release's request is lost, and the connection: it is asked again, and the node stays.
+// The response to the release's request is lost with its connection: the request is repeated, and
+// the node remains.
 func TestVirtual_MinHold_CheckUnanswered_Stays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold)))
@@ -184,7 +189,7 @@ func TestVirtual_MinHold_CheckUnanswered_Stays(t *testing.T) {
 	})
 }
 
-// Nothing ran under it: a Multi that did not get the next lock, and a Do whose context had ended.
+// No work ran under it: a Multi that did not get the next lock, and a Do whose context had ended.
 func TestVirtual_MinHold_NotUsed_GoesAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -208,7 +213,7 @@ func TestVirtual_MinHold_NotUsed_GoesAtOnce(t *testing.T) {
 	})
 }
 
-// The function of Once panics: it has run all the same, so the node stays.
+// The function of Once panics: it has still run, so the node remains.
 func TestVirtual_MinHold_Once_FunctionPanics_Stays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold))
@@ -281,7 +286,7 @@ func TestMinHold_OfNoTime_IsRefused(t *testing.T) {
 	})
 }
 
-// A Release that has no answer in time says that the node stays.
+// A Release without a response in time reports that the node remains.
 func TestVirtual_MinHold_ReleaseTooLate_SaysThatTheNodeStays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold)))

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests cut the holder off with a minority of the servers: it is told before the next is granted (I5).
+// These tests cut the holder off with a minority of the servers: it is notified before the next
+// grant (I5).
 
 import (
 	"fmt"
@@ -16,7 +17,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// ensembleToCut is three servers with a lock root, one that is to be cut off, the leader or not, and another.
+// ensembleToCut is three servers with a lock root, one server to cut off, the leader or not, and
+// another server.
 func ensembleToCut(t *testing.T, leader bool) (n *zktest.Network, ens *zktest.Ensemble, own, other *zktest.Member) {
 	n = zktest.NewNetwork()
 	n.SetLatency(time.Millisecond)
@@ -33,9 +35,10 @@ func ensembleToCut(t *testing.T, leader bool) (n *zktest.Network, ens *zktest.En
 	return n, ens, own, other
 }
 
-// cutOffHolder is the run that no ping can pass: the holder's server is cut off from the others and goes on answering
-// its pings and reads, while the rest of the ensemble ends the session and grants the lock to the next. It returns
-// when the holder was told and when the next was granted.
+// cutOffHolder shows the difference between pings and a quorum: the holder's server is cut off from
+// the other servers and still responds to pings and reads, while the rest of the ensemble expires
+// the session and grants the lock to the next client. It returns the times at which the holder was
+// notified and the next client was granted.
 func cutOffHolder(t *testing.T, seed uint64, mode zklock.LeaseMode, timeout time.Duration, onLeader bool) (told, granted time.Time) {
 	synctest.Test(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
@@ -67,8 +70,8 @@ func cutOffHolder(t *testing.T, seed uint64, mode zklock.LeaseMode, timeout time
 	return told, granted
 }
 
-// F12, F13, I5, R36, R37: the flagship. Lost is told before the successor's grant, with a follower cut off and with a
-// deposed leader.
+// F12, F13, I5, R36, R37: the central case. Lost is notified before the successor's grant, with a
+// follower cut off and with a deposed leader.
 func TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant(t *testing.T) {
 	for _, c := range []struct {
 		mode    zklock.LeaseMode
@@ -92,8 +95,9 @@ func TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant(t *testing.T) {
 	}
 }
 
-// The run above can tell: a holder that waits for the client to say Disconnected, as Curator's SUSPENDED does, is told
-// after the next one was granted, because its server goes on answering pings.
+// The run above can detect a mistake: a holder that waits for the client's Disconnected event, as
+// Curator's SUSPENDED does, is notified after the next grant, because its server still responds to
+// pings.
 func TestVirtual_HolderOnTheMinority_WaitingForDisconnectedIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, ens, own, other := ensembleToCut(t, false)
@@ -124,7 +128,7 @@ func TestVirtual_HolderOnTheMinority_WaitingForDisconnectedIsTooLate(t *testing.
 	})
 }
 
-// oneHost hands the dialer the name of an in-memory server, which no resolver knows.
+// oneHost passes the name of an in-memory server to the dialer, because no resolver has it.
 type oneHost struct {
 	addr  string
 	tries int

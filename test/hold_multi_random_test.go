@@ -1,6 +1,6 @@
 package zklock_test
 
-// This test has random faults strike clients that take several locks at once, of all recipes.
+// This test injects random faults into clients that take several locks at once, of all recipes.
 
 import (
 	"context"
@@ -19,7 +19,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// multiWorld is callers that take some of three locks together, or all: a mutex, a read/write lock and the one permit of a semaphore.
+// multiWorld has callers that take some of three locks together, or all: a mutex, a read/write lock
+// and the one permit of a semaphore.
 type multiWorld struct {
 	*virtual
 	*random
@@ -30,10 +31,10 @@ type multiWorld struct {
 	grants [3]atomic.Int64 // of one lock, of two, of three
 }
 
-// multiRoots are where nodes may be deleted, and permissions taken.
+// multiRoots are the nodes whose children may be deleted, and whose permissions may be taken.
 var multiRoots = []string{"/job/m", "/job/rw", "/job/sem/locks", "/job/sem/leases"}
 
-// some are locks at random, in any order.
+// some returns random locks, in any order.
 func (w *multiWorld) some(s *zklock.Session) (locks []zklock.Lock) {
 	rw := newRWMutex(w.t, s, "/job/rw")
 	all := []zklock.Lock{newMutex(w.t, s, "/job/m"), rw.WriteLock(), newSemaphore(w.t, s, "/job/sem", 1).Permits(1)}
@@ -75,7 +76,7 @@ func (w *multiWorld) work(s *zklock.Session) {
 	}
 }
 
-// take returns nil if it gets no hold, which has a reason.
+// take returns nil if it gets no hold, for an expected reason.
 func (w *multiWorld) take(m *zklock.Multi) (h *zklock.MultiHold) {
 	if !w.takes(w.t, m, context.Background(),
 		func(ctx context.Context) (err error) { h, err = m.Acquire(ctx); return err },
@@ -134,8 +135,9 @@ func (w *multiWorld) strike(s *zklock.Session) {
 	}
 }
 
-// I1, I4, I5, I6, F60: whatever answers are lost, requests denied, nodes deleted and sessions ended: who has several locks has all of them, nobody else has one
-// of them, nobody waits for ever for one who waits for him, and in the end nothing is left.
+// I1, I4, I5, I6, F60: whatever responses are lost, requests denied, nodes deleted and sessions
+// ended: a client that has several locks has all of them, no other client has any of them, no two
+// clients wait for each other indefinitely, and in the end no node is left.
 func TestVirtual_Multi_RandomFaults(t *testing.T) {
 	randomWorlds(t, rand.Uint64N(1<<63), 3, func(t *testing.T, v *virtual, r *random) {
 		v.net.SetLatency(time.Millisecond)

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests end one of a Multi's holds: the first loss ends the whole, and each member's error is told.
+// These tests end one of a Multi's holds: the first loss ends the whole hold, and each member's
+// error is reported.
 
 import (
 	"context"
@@ -16,7 +17,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// A lock that is lost while the next one is waited for ends the wait at once, as what it is. Nothing is left.
+// A lock that is lost during the wait for the next one ends the wait at once, with its loss. No
+// node is left.
 func TestVirtual_Multi_LossWhileItWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		other := acquire(t, newMutex(t, v.connect(), "/b"))
@@ -40,7 +42,8 @@ func TestVirtual_Multi_LossWhileItWaits(t *testing.T) {
 	})
 }
 
-// I5: when the last lock is granted, one of the others may be past its lease, and no timer has run. Acquire looks at all.
+// I5: when the last lock is granted, another one may be past its lease, and no timer has run.
+// Acquire checks all.
 func TestVirtual_Multi_LossSeenAtTheGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var asleep suspension
@@ -57,7 +60,8 @@ func TestVirtual_Multi_LossSeenAtTheGrant(t *testing.T) {
 	})
 }
 
-// I5: the first look at a hold after a pause tells of each of its leases: Err, Context, and the context of Do.
+// I5: the first check of a hold after a pause reports each of its leases: Err, Context, and the
+// context of Do.
 func TestVirtual_Multi_Suspend_IsLostAtTheFirstLook(t *testing.T) {
 	for name, look := range map[string]func(ctx context.Context, h *zklock.MultiHold) error{
 		"Err":           func(_ context.Context, h *zklock.MultiHold) error { return h.Err() },
@@ -84,7 +88,8 @@ func TestVirtual_Multi_Suspend_IsLostAtTheFirstLook(t *testing.T) {
 	}
 }
 
-// R86: the first loss ends the contexts, by its name. Each member's error is in the release's and in Do's, once; the others are released.
+// R86: the first loss ends the contexts, with its path. Each member's error is in the errors of the
+// release and of Do once; all other members are released.
 func TestVirtual_Multi_ErrorsOfEachMember(t *testing.T) {
 	for _, returns := range []error{nil, context.Canceled, errors.New("the work failed")} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -126,7 +131,8 @@ func TestVirtual_Multi_ErrorsOfEachMember(t *testing.T) {
 	}
 }
 
-// F50: locks of two ensembles are taken together. The end of one's session is the end of the hold, and says at which path.
+// F50: locks of two ensembles are taken together. The end of one session ends the hold, and the
+// error has its path.
 func TestVirtual_Multi_TwoEnsembles(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		west := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithTick(2*time.Second))
@@ -169,7 +175,7 @@ func TestVirtual_Multi_SessionClosed(t *testing.T) {
 	})
 }
 
-// causeOf asks for Err first, which looks at the clock.
+// causeOf calls Err first, which checks the clock.
 func causeOf(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
@@ -177,7 +183,8 @@ func causeOf(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// One Session hears nothing. What the other has confirmed is told as confirmed.
+// One Session receives nothing. The releases that the other one has confirmed are reported as
+// confirmed.
 func TestVirtual_Multi_ReleaseWithOneInTheDark(t *testing.T) {
 	for name, limit := range map[string]time.Duration{"until the lease ends": time.Hour, "until the context ends": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +204,8 @@ func TestVirtual_Multi_ReleaseWithOneInTheDark(t *testing.T) {
 	}
 }
 
-// A writer may read under a Multi too, and a hold of the path by a lock of another kind would be waited for in vain.
+// A writer may read under a Multi too. A wait for a hold of the path by a lock of another kind
+// would be in vain.
 func TestVirtual_Multi_UnderAWriter(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -212,7 +220,8 @@ func TestVirtual_Multi_UnderAWriter(t *testing.T) {
 	})
 }
 
-// I5: one lock is given back before the others. The loss of another is told by the channel, and its release says so.
+// I5: one lock is released before the other ones. The channel reports the loss of another one, and
+// so does its release.
 func TestVirtual_Multi_OneReleasedByItself_TheLossOfAnotherIsTold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h, err := newMulti(t, mutexes(t, v.connect(), "/a", "/b", "/c")...).Acquire(within(t, time.Hour))
@@ -239,7 +248,7 @@ func TestVirtual_Multi_OneReleasedByItself_TheLossOfAnotherIsTold(t *testing.T) 
 	})
 }
 
-// The earliest deadline, the first Ending, and all the checks in the order of the holds.
+// The earliest deadline, the first Ending, and all checks in the order of the holds.
 func TestVirtual_Multi_DeadlineEndingChecks_OfTheFirstToEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		l := &line{dial: v.net.Dial}

@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests look for a hold that ends although nothing ended it (I5).
+// These tests attack a false loss: a hold that ends without a cause (I5).
 
 import (
 	"fmt"
@@ -16,7 +16,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// F15: the connection is cut and healed before the lease ends: the hold stands, and nobody is told otherwise.
+// F15: the connection is cut and healed before the lease ends: the hold remains valid, and no loss
+// is reported.
 func TestHold_ConnectionLostAndHealed_Stands(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -36,7 +37,8 @@ func TestHold_ConnectionLostAndHealed_Stands(t *testing.T) {
 	release(t, h)
 }
 
-// I5, F20 in part: no false Lost in hours without faults, in any mode, and the deadline is always ahead.
+// I5, F20 in part: no false Lost in hours without faults, in any mode, and the deadline is always
+// ahead.
 func TestVirtual_HoldForHours_IsNeverLost(t *testing.T) {
 	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(0), zklock.SingleServerLease()} {
 		for _, timeout := range []time.Duration{8 * time.Second, 30 * time.Second} {
@@ -64,8 +66,8 @@ func TestVirtual_HoldForHours_IsNeverLost(t *testing.T) {
 	}
 }
 
-// No false Lost (I5): a grant after a wait, whenever it comes, has a heartbeat before its lease ends, also with the least
-// room that Connect takes.
+// I5: no false Lost. A grant after a wait, at any time, has a heartbeat before its lease ends, even
+// with the smallest margin that Connect accepts.
 func TestVirtual_GrantAfterAWait_IsNotLost(t *testing.T) {
 	for i := 0; i < 150; i += oneIn(3) {
 		idle, wait := 20*time.Second+time.Duration(i%5)*267*time.Millisecond, time.Duration(i/5)*75*time.Millisecond
@@ -86,8 +88,8 @@ func TestVirtual_GrantAfterAWait_IsNotLost(t *testing.T) {
 	}
 }
 
-// I5: nothing is held while one waits, so the lease goes stale. It is renewed before the grant: what is granted can be
-// relied on.
+// I5: a waiter holds nothing, so the lease becomes stale. It is renewed before the grant: the
+// granted hold is reliable.
 func TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -104,7 +106,8 @@ func TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant(t *testing.T) {
 	})
 }
 
-// R43: the servers of the list go one after the other and come back. The session moves on, and with it the hold.
+// R43: the servers of the list stop one after the other and return. The session moves, and the hold
+// with it.
 func TestVirtual_ServersComeAndGo_SessionStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()

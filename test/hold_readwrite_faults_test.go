@@ -1,7 +1,8 @@
 package zklock_test
 
-// These tests throw random faults at readers, writers, writers that read and mutexes on one path: on one server, and on an ensemble whose
-// members lag, whose leaders change, and whose clients stand still for a while (I1, I4, I5, I6).
+// These tests inject random faults into readers, writers, writers that read and mutexes on one
+// path: on one server, and on an ensemble whose members lag, whose leaders change, and whose
+// clients pause for a while (I1, I4, I5, I6).
 
 import (
 	"context"
@@ -21,13 +22,13 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// throng is workers of a few processes on one path.
+// throng has workers of a few processes on one path.
 type throng struct {
 	*random
 	srv    servers
 	t      *testing.T
 	l      *ledger.Ledger
-	linger bool // some holds last longer than a session that nobody hears of: of a belief that lasts too long, somebody can see it
+	linger bool // some holds last longer than a disconnected session: a belief that lasts too long is then visible
 	grants struct{ read, write, mutex, both atomic.Int64 }
 	over   context.Context
 }
@@ -41,7 +42,7 @@ type servers interface {
 	Zxid() int64
 }
 
-// work takes one of the locks again and again, as one owner, and holds it for a while.
+// work takes one of the locks repeatedly, as one owner, and holds it for a while.
 func (c *throng) work(p *process) {
 	owner := zklock.NewOwner("")
 	rw, m := newRWMutex(c.t, p.s, "/job"), newMutex(c.t, p.s, "/job")
@@ -78,7 +79,7 @@ func (c *throng) work(p *process) {
 	}
 }
 
-// take returns nil if it gets no hold, which has a reason.
+// take returns nil if it gets no hold, for an expected reason.
 func (c *throng) take(p *process, l zklock.Lock, owner zklock.Owner) *zklock.Hold {
 	var h *zklock.Hold
 	got := c.takes(c.t, l, zklock.WithOwner(context.Background(), owner),
@@ -110,7 +111,7 @@ func (c *throng) give(p *process, h *zklock.Hold) {
 	p.awake()
 }
 
-// strike does one random fault to one of the processes.
+// strike injects one random fault into one of the processes.
 func (c *throng) strike(ps []*process) {
 	p := ps[c.intN(len(ps))]
 	ops := []zktest.Op{zktest.Create, zktest.Multi, zktest.Multi, zktest.Delete, zktest.GetChildren2, zktest.GetData}
@@ -146,8 +147,9 @@ func (c *throng) strike(ps []*process) {
 	}
 }
 
-// I1, I4, I5, I6: whatever answers are lost, nodes deleted and sessions ended: readers hold together, nobody beside a writer, tokens grow
-// as they should, every call ends in time, and in the end nothing is left.
+// I1, I4, I5, I6: whatever responses are lost, nodes deleted and sessions ended: readers hold
+// together, a writer holds alone, tokens grow as they should, every call ends in time, and in the
+// end no node is left.
 func TestVirtual_ReadWrite_RandomFaults(t *testing.T) {
 	randomWorlds(t, rand.Uint64N(1<<63), 3, func(t *testing.T, v *virtual, r *random) {
 		v.net.SetLatency(time.Millisecond)
@@ -175,7 +177,7 @@ func TestVirtual_ReadWrite_RandomFaults(t *testing.T) {
 	})
 }
 
-// wasBusy fails a world in which of one kind no more than that was granted.
+// wasBusy fails a world in which any kind was granted too rarely.
 func (c *throng) wasBusy(than int64) {
 	g := &c.grants
 	if *randomHours == 0 {
@@ -184,7 +186,7 @@ func (c *throng) wasBusy(than int64) {
 	require.Greater(c.t, min(g.read.Load(), g.write.Load(), g.mutex.Load(), g.both.Load()), than, "seed %d", c.seed)
 }
 
-// process is a client: a Session, a host of its own, and a clock that stands still with it while it is paused.
+// process is a client: a Session, a host of its own, and a clock that stops while it is paused.
 type process struct {
 	name string // its host, in an ensemble's world
 	s    *zklock.Session
@@ -194,7 +196,7 @@ type process struct {
 	resumed chan struct{} // closed when it is not, nil if it never was
 }
 
-// behind is by how much the process's clock is late.
+// behind returns how late the process's clock is.
 func (p *process) behind() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,9 +216,9 @@ func (p *process) awake() {
 	}
 }
 
-// standStill stops the process for a while, as SIGSTOP and a VM's pause do: its clock stands still for it, what comes is kept for it, and its
-// workers do nothing. Timers of the library still fire, and see that nothing is due. The first look at its holds is before anything is
-// heard.
+// standStill pauses the process for a while, as SIGSTOP and a VM's pause do: its clock stops,
+// incoming data is kept for it, and its workers do nothing. Timers of the library still fire, and
+// find that nothing is due. The first check of its holds precedes the first incoming frame.
 func (p *process) standStill(net *zktest.Network, l *ledger.Ledger, d time.Duration) (firstLooks int) {
 	p.mu.Lock()
 	p.since, p.resumed = time.Now(), make(chan struct{})
@@ -233,7 +235,7 @@ func (p *process) standStill(net *zktest.Network, l *ledger.Ledger, d time.Durat
 	return firstLooks
 }
 
-// strikeMembers does to the ensemble what happens in the field, one thing at a time, and leaves it well.
+// strikeMembers injects realistic faults into the ensemble, one at a time, and leaves it healthy.
 func (c *throng) strikeMembers(ens *zktest.Ensemble) {
 	for c.over.Err() == nil {
 		time.Sleep(c.atPace(10 * time.Second))
@@ -261,8 +263,9 @@ func (c *throng) strikeMembers(ens *zktest.Ensemble) {
 	}
 }
 
-// I1, I4, I5, I6, F18: the same on an ensemble of three. Members answer reads from an older state, are cut off and stopped, and leaders
-// change; processes stand still, for longer than their sessions last, too.
+// I1, I4, I5, I6, F18: the same on an ensemble of three. Members respond to reads with an older
+// state, are cut off and stopped, and leaders change; processes pause, also for longer than their
+// sessions last.
 func TestVirtual_ReadWrite_Ensemble_RandomFaults(t *testing.T) {
 	firstLooks := 0
 	randomWorldsFor(t, *randomHours/10, rand.Uint64N(1<<63), 2, func(t *testing.T, v *virtual, r *random) {
@@ -276,7 +279,7 @@ func TestVirtual_ReadWrite_Ensemble_RandomFaults(t *testing.T) {
 		for i := range 4 {
 			p := &process{name: fmt.Sprintf("10.3.0.%d", i+1)}
 			p.s = hooked(t, hook.Session{SuspendedTime: p.behind}, strings.Join(ens.Addrs(), ","), zklock.WithDialer(v.net.DialFrom(p.name)),
-				zklock.WithSessionTimeout(8*time.Second)) // a member that is cut off answers for longer than that
+				zklock.WithSessionTimeout(8*time.Second)) // a member that is cut off serves for longer than that
 			ps = append(ps, p)
 			for range 2 {
 				all.Go(func() { c.work(p) })

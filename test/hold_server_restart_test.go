@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests take the server away and bring it back: with its data, later, or older.
+// These tests stop the server and start it again: with its data, later, or with an older state.
 
 import (
 	"fmt"
@@ -15,19 +15,21 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// restartOlder replaces the server by one from an older snapshot: with smaller zxids, and without the sessions.
+// restartOlder replaces the server by one from an older snapshot: with smaller zxids, and without
+// the sessions.
 func (v *virtual) restartOlder(t *testing.T) {
 	before := v.srv
 	before.Close()
-	time.Sleep(time.Second) // servers make session ids of the time
+	time.Sleep(time.Second) // servers derive session ids from the time
 	v.srv = zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithAddr(before.Addr()), zktest.WithTick(2*time.Second))
 	_, err := v.srv.Create("/job", nil, 0)
 	require.NoError(t, err)
 	require.Less(t, v.srv.Zxid(), before.Zxid())
 }
 
-// F23: the server comes back from an older snapshot. It refuses whoever has seen more than it has, so the hold cannot be
-// renewed: it ends at its deadline. Then a new ZooKeeper session is made there, and locks.
+// F23: the server returns from an older snapshot. It rejects clients that have seen more than it
+// has, so the hold cannot be renewed: it ends at its deadline. Then a new ZooKeeper session is
+// created there, and locks.
 func TestVirtual_ServerRestartsOlder_LostAtTheDeadline(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(zklock.WithSessionTimeout(20 * time.Second))
@@ -48,8 +50,8 @@ func TestVirtual_ServerRestartsOlder_LostAtTheDeadline(t *testing.T) {
 	}, zktest.WithZxid(1000))
 }
 
-// F23, I6: the same for a Session that holds nothing: the server answers nobody who has seen more. So its ZooKeeper session is over for
-// it soon after T, and who waits queues again.
+// F23, I6: the same for a Session without a hold: the server responds to no client that has seen
+// more. So its ZooKeeper session ends for it soon after T, and its waiter queues again.
 func TestVirtual_ServerRestartsOlder_WaiterQueuesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(zklock.WithSessionTimeout(20 * time.Second))
@@ -67,8 +69,9 @@ func TestVirtual_ServerRestartsOlder_WaiterQueuesAgain(t *testing.T) {
 	}, zktest.WithZxid(1000))
 }
 
-// F22: the server is away, and comes back with its data and its sessions. Through an outage that is no longer than the session timeout
-// a waiter keeps its node and its place, wherever in its rhythm the outage begins.
+// F22: the server is away, and returns with its data and its sessions. Through an outage that is no
+// longer than the session timeout a waiter keeps its node and its position, at whatever point of
+// its heartbeat the outage begins.
 func TestVirtual_ServerAway_WaiterKeepsItsPlace(t *testing.T) {
 	for _, timeout := range []time.Duration{6 * time.Second, 10 * time.Second, 30 * time.Second} {
 		for phase := 0; phase < 12; phase += oneIn(3) {
@@ -92,8 +95,9 @@ func TestVirtual_ServerAway_WaiterKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// F22, F51: the server is away for longer. The waiter's session is over for it, although the server still has it and gives it T anew:
-// the waiter queues again, and what was left of that session is in nobody's way.
+// F22, F51: the server is away for longer. The waiter gives its session up, although the server
+// still has it and gives it the whole T again: the waiter queues again, and the rest of that
+// session blocks no client.
 func TestVirtual_ServerAwayForLong_WaiterQueuesAgain(t *testing.T) {
 	for _, away := range []time.Duration{25 * time.Second, time.Minute, 10 * time.Minute} {
 		for name, goAway := range map[string]func(v *virtual) (back func()){
@@ -101,7 +105,8 @@ func TestVirtual_ServerAwayForLong_WaiterQueuesAgain(t *testing.T) {
 				v.srv.Stop()
 				return func() { require.NoError(v.t, v.srv.Start()) }
 			},
-			// A server that has no quorum closes each connection, and its sessions get their whole time when it has one again.
+			// A server without a quorum closes each connection, and its sessions get their whole
+			// time when it has a quorum again.
 			"without a quorum": func(v *virtual) func() {
 				v.srv.Stop()
 				ln, err := v.net.Listen(v.srv.Addr())
@@ -124,8 +129,8 @@ func TestVirtual_ServerAwayForLong_WaiterQueuesAgain(t *testing.T) {
 					time.Sleep(away)
 					require.ErrorIs(t, h.Err(), zklock.ErrLost)
 					back()
-					// The session that had the hold has no caller that waits: it rests for T/3 at most,
-					// and then for the client's second, before it asks for its end.
+					// The session that had the hold has no waiting caller: it pauses for T/3 at
+					// most, and then for the client's second, before it requests its end.
 					next := w.granted2(t, 20*time.Second/3+2*time.Second)
 					require.NotEqual(t, id, s.SessionID())
 					release(t, next)
@@ -136,7 +141,8 @@ func TestVirtual_ServerAwayForLong_WaiterQueuesAgain(t *testing.T) {
 	}
 }
 
-// A Session that holds nothing is heard of all the same: after a short cut nobody asks whether it is still there.
+// A Session without a hold also receives responses: after a short cut it reconnects at once,
+// without asking whether its session still exists.
 func TestVirtual_IdleForLong_ReconnectsAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var dials atomic.Int64
@@ -152,7 +158,8 @@ func TestVirtual_IdleForLong_ReconnectsAtOnce(t *testing.T) {
 	})
 }
 
-// F22: the server restarts with its data. Sessions live, waiters keep their place, holds stand.
+// F22: the server restarts with its data. Sessions live, waiters keep their positions, holds remain
+// valid.
 func TestServerRestart_SessionsLiveOn(t *testing.T) {
 	t.Parallel()
 	server := startOwn(t, serverConfig{})

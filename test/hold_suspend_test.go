@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests let the machine sleep, or the process pause: the first look afterwards tells the truth (I5).
+// These tests suspend the machine or pause the process: the first check afterwards reports the true
+// state (I5).
 
 import (
 	"context"
@@ -15,7 +16,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// F18, F41: the process was paused, and the server's answer waits to be read. It is not the server that was silent.
+// F18, F41: the process was paused, and the server's response is waiting to be read. The server was
+// not unresponsive.
 func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
 	var asleep suspension
 	inTheDarkHooked(t, asleep.hooks(), 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
@@ -33,8 +35,8 @@ func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
 	})
 }
 
-// F21: the machine was suspended past the end of the lease. The holder sees the loss at its first look, whatever timers
-// have done and whatever answer lies in the socket.
+// F21: the machine was suspended past the end of the lease. The holder sees the loss at its first
+// check, whatever timers have run and whatever response is in the socket.
 func TestVirtual_Suspend_IsLostAtTheFirstLook(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var asleep suspension
@@ -56,8 +58,8 @@ func TestVirtual_Suspend_IsLostAtTheFirstLook(t *testing.T) {
 	})
 }
 
-// F18, I5: the process was paused past the end of the lease, and then a heartbeat's answer arrives that was under way.
-// It renews nothing: the end was there before.
+// F18, I5: the process was paused past the end of the lease, and then the response to an earlier
+// heartbeat arrives. It renews nothing, because the lease had ended before.
 func TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing(t *testing.T) {
 	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(0), zklock.SingleServerLease()} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -82,7 +84,7 @@ func TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing(t *testing.T) {
 }
 
 // F21, I5: a holder only waits for its context. It is notified a quarter of a second after a sleep
-// past the end of the lease, and by a context of Ending after a sleep past the margin.
+// past the end of the lease, or past the margin for a context of Ending.
 func TestVirtual_Suspend_WaitingHolder_IsNotifiedSoon(t *testing.T) {
 	const margin = 5 * time.Second
 	for _, timeout := range []time.Duration{8 * time.Second, 30 * time.Second, 40 * time.Second} {
@@ -95,13 +97,13 @@ func TestVirtual_Suspend_WaitingHolder_IsNotifiedSoon(t *testing.T) {
 				isNotifiedAfter := func(sleep time.Duration, ctx context.Context) {
 					t.Helper()
 					require.False(t, isDone(ctx), "or this shows nothing")
-					asleep.Add(int64(sleep)) // the Session may look at the clock in this instant
+					asleep.Add(int64(sleep)) // the Session may check the clock at this instant
 					time.Sleep(251 * time.Millisecond)
 					require.True(t, isDone(ctx), "T = %v", timeout)
 				}
 				time.Sleep(20*time.Second + off)
-				if off > 0 { // the first sleeps for an hour at once, and its server is there
-					v.net.Partition(v.srv.Addr()) // or the lease might be renewed before Ending looks
+				if off > 0 { // the first sleeps for an hour at once, and its server is reachable
+					v.net.Partition(v.srv.Addr()) // or the lease might be renewed before Ending checks it
 					isNotifiedAfter(time.Until(h.Deadline())-margin, ending)
 				}
 				isNotifiedAfter(time.Hour, h.Context())
@@ -111,8 +113,8 @@ func TestVirtual_Suspend_WaitingHolder_IsNotifiedSoon(t *testing.T) {
 	}
 }
 
-// I7: only a holder has to be notified after a sleep. A Session that holds nothing does not look at
-// the clock as often, also after a hold.
+// I7: only a holder has to be notified after a sleep. A Session without a hold checks the clock
+// less often, also after a hold.
 func TestVirtual_IdleSession_SeldomLooksAtTheClock(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var looks atomic.Int64
@@ -132,7 +134,8 @@ func TestVirtual_IdleSession_SeldomLooksAtTheClock(t *testing.T) {
 	})
 }
 
-// F18, F21, I5: the first look after a pause is the Release. It says lost, although its delete goes through.
+// F18, F21, I5: the first check after a pause is the Release. It reports the loss, although its
+// delete succeeds.
 func TestVirtual_Suspend_ReleaseSaysLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var asleep suspension
@@ -143,7 +146,8 @@ func TestVirtual_Suspend_ReleaseSaysLost(t *testing.T) {
 	})
 }
 
-// R66, F21: the machine sleeps while a Release waits. After it, Release sees by the session's clock that its time is up.
+// R66, F21: the machine sleeps while a Release waits. Afterwards Release sees by the session's
+// clock that its time has expired.
 func TestVirtual_SuspendDuringRelease_EndsSoonAfter(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var asleep suspension

@@ -11,7 +11,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// R15: a write to ZooKeeper fenced by ZooKeeper itself.
+// R15: a write to ZooKeeper that ZooKeeper itself fences.
 func TestHold_Check_FencesAMulti(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -34,7 +34,8 @@ func TestHold_Check_FencesAMulti(t *testing.T) {
 	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
 }
 
-// I1, R59: the token is the node's czxid. Sequence numbers begin again with the lock root; tokens do not.
+// I1, R59: the token is the node's czxid. Sequence numbers start again with a new lock root; tokens
+// do not.
 func TestVirtual_Token_GrowsAcrossLockRoots(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")

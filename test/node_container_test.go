@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack containers: whatever is made for a lock goes when nobody uses it, also while others acquire.
+// These tests attack containers: all nodes of a lock are deleted when no client uses it, even while
+// other clients acquire.
 
 import (
 	"context"
@@ -21,7 +22,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// ordersLock is the lock of an order: a mutex, a semaphore whose limit is shared, or one of the two sides of a read/write lock.
+// ordersLock is the lock of an order: a mutex, a semaphore with a shared limit, or one of the two
+// sides of a read/write lock.
 func ordersLock(t testing.TB, s *zklock.Session, top string, i int) zklock.Lock {
 	t.Helper()
 	order := fmt.Sprintf("%s/%d", top, i)
@@ -41,8 +43,8 @@ func ordersLock(t testing.TB, s *zklock.Session, top string, i int) zklock.Lock 
 	return rw.WriteLock()
 }
 
-// F26, I1: of sixty orders nothing is left, not even the node above them, and each may have its lock again, with a larger token. What was there
-// before stays.
+// F26, I1: of sixty orders no node is left, not even their parent, and each can have its lock
+// again, with a larger token. Nodes that existed before remain.
 func TestVirtual_Container_SixtyOrders_NothingIsLeft(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, tokens := v.connect(), make([]int64, 60)
@@ -62,7 +64,7 @@ func TestVirtual_Container_SixtyOrders_NothingIsLeft(t *testing.T) {
 	}, zktest.WithContainerCheck(time.Second))
 }
 
-// The same in real time, and so on a real server.
+// The same in real time, so it also runs on a real server.
 func TestContainer_SixtyOrders_NothingIsLeft(t *testing.T) {
 	srv := startOwn(t, serverConfig{containerCheck: 50 * time.Millisecond}).Addr()
 	if isBefore(t, srv, "3.5") {
@@ -84,7 +86,7 @@ func TestContainer_SixtyOrders_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// reap deletes the empty containers below a node, and the node, as the servers do: all at once.
+// reap deletes the empty containers below a node, and the node, as the servers do, but all at once.
 func reap(srv *zktest.Server, path string) {
 	for _, name := range srv.Children(path) {
 		reap(srv, path+"/"+name)
@@ -94,8 +96,9 @@ func reap(srv *zktest.Server, path string) {
 	}
 }
 
-// F26, I4: before and after each request of an acquire in turn, the servers reap all that is empty: roots, and parents that were found or
-// just made. The acquire goes on, with a bounded number of requests, and nothing is left in the end.
+// F26, I4: before and after each request of an acquire, the servers delete all empty containers:
+// roots, and parents that were found or just created. The acquire continues, with a bounded number
+// of requests, and no node is left in the end.
 func TestVirtual_Container_ReapedAtEveryRequest(t *testing.T) {
 	cases := 0
 	for i := range 4 {
@@ -131,8 +134,8 @@ func TestVirtual_Container_ReapedAtEveryRequest(t *testing.T) {
 	t.Logf("%d cases", cases)
 }
 
-// fleet has Sessions acquire the locks of 12 orders at random, and some of the calls leave in the middle of making the nodes. No other call may
-// fail, and nobody overlap.
+// fleet has Sessions acquire the locks of 12 orders at random. Some of the calls give up while they
+// create the nodes. No other call may fail, and no two may overlap.
 func fleet(t *testing.T, sessions []*zklock.Session, each int, pause time.Duration) (calls, gaveUp int64) {
 	t.Helper()
 	check, seed := ledger.New(t.Errorf), rand.Uint64()
@@ -169,8 +172,8 @@ func fleet(t *testing.T, sessions []*zklock.Session, each int, pause time.Durati
 	return int64(len(sessions) * each), left.Load()
 }
 
-// F26, I1, I4: a fleet goes on while the servers reap, several times between two calls. No acquire fails for it, the requests of a call are
-// bounded, and nothing is left in the end.
+// F26, I1, I4: a fleet works while the servers reap, several times between two calls. No acquire
+// fails because of it, the requests of a call are bounded, and no node is left in the end.
 func TestVirtual_Container_FleetGoesOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -193,7 +196,7 @@ func TestVirtual_Container_FleetGoesOn(t *testing.T) {
 	}, zktest.WithContainerCheck(200*time.Millisecond))
 }
 
-// The same in real time, and so on a real server.
+// The same in real time, so it also runs on a real server.
 func TestContainer_FleetGoesOn(t *testing.T) {
 	srv := startOwn(t, serverConfig{containerCheck: 20 * time.Millisecond}).Addr()
 	if isBefore(t, srv, "3.5") {
@@ -212,8 +215,8 @@ func TestContainer_FleetGoesOn(t *testing.T) {
 	})
 }
 
-// I4: a call leaves when the containers are made and its node is not, or its leases are not. The servers never remove a container that had no
-// child, so the call takes it back.
+// I4: a call gives up when the containers exist and its node does not, or its leases do not. The
+// servers never remove a container that had no child, so the call deletes it.
 func TestVirtual_Container_CallLeaves_NothingIsLeft(t *testing.T) {
 	for i, at := range map[int]string{0: "/orders/0/lock", 1: "/orders/1/gate/leases", 2: "/orders/2/leases", 3: "/orders/3/a/b"} {
 		for _, delay := range []time.Duration{0, 2 * time.Millisecond} {
@@ -243,7 +246,8 @@ func TestVirtual_Container_CallLeaves_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// I4: the servers refuse the node for which the container was made. The call takes that back.
+// I4: the servers reject the node for which the container was created. The call deletes the
+// container.
 func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
 	for i, queue := range map[int]string{0: "/orders/0/lock", 1: "/orders/1/gate/locks", 3: "/orders/3/a/b"} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -257,8 +261,8 @@ func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// I4: the servers reject the transaction of a Multi that made containers for it: one lock root
-// gives no CREATE, or the connection ends before the nodes are sent. Of the containers none is
+// I4: the servers reject the transaction of a Multi that created containers for it: one lock root
+// gives no CREATE, or the connection ends before the nodes are sent. None of the containers is
 // left.
 func TestVirtual_Container_OpeningRejected_NothingIsLeft(t *testing.T) {
 	paths := []string{"/job/a", "/job/b", "/job/c"}
@@ -302,7 +306,7 @@ func TestVirtual_Container_OpeningRejected_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// I4: the leases' root is made again for a semaphore, and then the servers reject the leases. The
+// I4: the leases' root is recreated for a semaphore, and then the servers reject the leases. The
 // container, which had no child, is deleted.
 func TestVirtual_Container_LeasesRejected_NothingIsLeft(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -319,8 +323,10 @@ func TestVirtual_Container_LeasesRejected_NothingIsLeft(t *testing.T) {
 	}, zktest.WithContainerCheck(time.Minute))
 }
 
-// With WithContainer an acquire makes no node for the limit: the number given to NewSemaphore holds until somebody sets another. That one stays
-// when nobody uses the semaphore any more, for it is a decision, and so do the nodes above it. Who deletes the node takes the decision back.
+// With WithContainer an acquire creates no node for the limit: the number in NewSemaphore applies
+// until a client sets another. A limit that was set remains when no client uses the semaphore any
+// more, because it is a decision, and so do the nodes above it. Deleting the node revokes the
+// decision.
 func TestVirtual_Container_SharedLimit_OnlyWhatIsSetStays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const limit = "/orders/5/limits/gate"
@@ -337,7 +343,7 @@ func TestVirtual_Container_SharedLimit_OnlyWhatIsSetStays(t *testing.T) {
 		require.NoError(t, gate().SetLimit(within(t, soon), 3))
 		st, _ := v.srv.Stat(limit)
 		require.Positive(t, st.Version, "so nobody takes it for one that an acquire made")
-		release(t, third.granted2(t, time.Second)) // it heard of a node that was not there when it began to wait
+		release(t, third.granted2(t, time.Second)) // it was notified of a node that did not exist when it began to wait
 		require.NoError(t, gate().SetLimit(within(t, soon), 0))
 		release(t, one)
 		release(t, two)
@@ -354,7 +360,8 @@ func TestVirtual_Container_SharedLimit_OnlyWhatIsSetStays(t *testing.T) {
 	}, zktest.WithContainerCheck(time.Second))
 }
 
-// The same in real time, and so on a real server: who waits hears of a limit whose node was not there.
+// The same in real time, so it also runs on a real server: a waiter is notified of a limit whose
+// node did not exist.
 func TestContainer_SharedLimit_WhatIsSetIsHeard(t *testing.T) {
 	srv := target(t)
 	if isBefore(t, srv, "3.5") {

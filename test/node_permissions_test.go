@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests take permissions away: who lacks one is told which, and only the holds that need it end.
+// These tests take permissions away: the error names the missing one, and only the holds that need
+// it end.
 
 import (
 	"context"
@@ -16,7 +17,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I6, F27: without DELETE on the root, Release says so and does not wait for its context; the reaper tries on.
+// I6, F27: without DELETE on the root, Release reports that and does not wait for its context; the
+// reaper keeps trying.
 func TestRelease_NoDelete_SaysSo(t *testing.T) {
 	srv := target(t)
 	p := lockPath(t, srv)
@@ -32,8 +34,9 @@ func TestRelease_NoDelete_SaysSo(t *testing.T) {
 	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p+"/root")) == 0 })
 }
 
-// I6, F27: a semaphore keeps its nodes below two roots. Without DELETE on either, Release of a permit says so, as a mutex's does, and names it.
-// Nobody else gets a permit until the node has gone: once DELETE is there again.
+// I6, F27: a semaphore keeps its nodes below two roots. Without DELETE on either, Release of a
+// permit reports that, as a mutex's does, and names the root. No other client gets a permit until
+// the node is deleted, after DELETE is given again.
 func TestVirtual_Semaphore_NoDelete_ReleaseSaysSo(t *testing.T) {
 	for _, closed := range []string{semQueue, semLeases} {
 		for _, held := range []time.Duration{0, time.Minute} {
@@ -66,8 +69,8 @@ func TestVirtual_Semaphore_NoDelete_ReleaseSaysSo(t *testing.T) {
 	}
 }
 
-// The node in the queue has gone when Release returns nil, although its deletion was held up since the grant. One that somebody else has
-// deleted is no loss.
+// The node in the queue is deleted when Release returns nil, although its deletion was delayed
+// since the grant. If another client has deleted it, that is not a loss.
 func TestVirtual_Semaphore_ReleaseWaitsForItsNodeInTheQueue(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -86,7 +89,8 @@ func TestVirtual_Semaphore_ReleaseWaitsForItsNodeInTheQueue(t *testing.T) {
 	}
 }
 
-// R68, F43: READ is taken from one held node. Its hold ends, told, and its node goes; the other hold of the Session stands.
+// R68, F43: READ is taken from one held node. The holder is notified that its hold has ended, and
+// the node is deleted; the other hold of the Session remains valid.
 func TestHold_ReadTakenFromTheNode_EndsThatHoldOnly(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -103,8 +107,8 @@ func TestHold_ReadTakenFromTheNode_EndsThatHoldOnly(t *testing.T) {
 	release(t, other)
 }
 
-// R34, F27: who lacks a permission is told for which request, which one, and on which node, and errors.Is still finds the
-// client's error.
+// R34, F27: the error for a missing permission contains the request, the permission and the node,
+// and errors.Is still finds the client's error.
 func TestPermissions_ErrorNamesRequestPermissionAndNode(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -155,8 +159,9 @@ func TestPermissions_ErrorNamesRequestPermissionAndNode(t *testing.T) {
 	denied(err, "delete: no DELETE permission on "+kept)
 }
 
-// R34: a parent may be there and not be made. It is asked for with those below it, and the refusal ends no acquire: not if the answers for
-// those are lost, or the servers are busy. If one below it may not be made either, that is the one that is told.
+// R34: a parent may exist although the client may not create it. It is requested together with the
+// nodes below it, and the rejection ends no acquire: not even if the responses for those are lost,
+// or the servers are busy. If a node below it is rejected as well, the error has that node.
 func TestVirtual_ParentThatMayNotBeMade_IsThere(t *testing.T) {
 	const top, open, lock = "/job/top", "/job/top/open", "/job/top/open/x/y"
 	for _, at := range []zktest.Fault{
@@ -212,7 +217,7 @@ func TestACL(t *testing.T) {
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 	require.Less(t, time.Since(start), soon/2, "fails fast, not at the end of ctx")
 
-	// No READ on the predecessor: its end is found by polling.
+	// No READ on the predecessor: its deletion is found by polling.
 	bob := connect(t, srv, zklock.WithDigest("bob", "b"))
 	open := p + "/open"
 	_, err = a.Create(open, nil, 0, zk.WorldACL(zk.PermAll))
@@ -223,7 +228,7 @@ func TestACL(t *testing.T) {
 	release(t, w.granted(t))
 	release(t, h)
 
-	// The credentials are sent first on every connection: they survive a reconnect.
+	// The credentials are sent first on every connection, also after a reconnect.
 	wi := &wire{}
 	ann2 := connect(t, srv, zklock.WithDigest("ann", "secret"), wi.dialer())
 	m := newMutex(t, ann2, p+"/a/b", zklock.WithACL(acl))
@@ -232,7 +237,8 @@ func TestACL(t *testing.T) {
 	release(t, acquire(t, m))
 }
 
-// F28, R34: a real server that takes no requests without credentials says so and closes the session. It is told at once.
+// F28, R34: a real server that requires credentials responds with an error and closes the session.
+// The caller gets the error at once.
 func TestReal_CredentialsRequired_ErrorSaysSo(t *testing.T) {
 	srv := requiringCredentials(t)
 	start := time.Now()
@@ -243,11 +249,12 @@ func TestReal_CredentialsRequired_ErrorSaysSo(t *testing.T) {
 	release(t, acquire(t, newMutex(t, connect(t, srv, zklock.WithDigest("ann", "secret")), "/job")))
 }
 
-// unreadable is an ACL that gives everything but READ.
+// unreadable is an ACL with all permissions except READ.
 var unreadable = zk.WorldACL(zk.PermAll &^ zk.PermRead)
 
-// R68, F43: READ is taken from some of the held nodes of a Session, and stays with others. Those holds end within a
-// heartbeat, each told before its node is deleted; no other does.
+// R68, F43: READ is taken from some of the held nodes of a Session, but not from others. Those
+// holds end within a heartbeat. Each holder is notified before its node is deleted. No other hold
+// ends.
 func TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds(t *testing.T) {
 	for _, n := range []int{1, 2, 5} { // of five
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -286,8 +293,9 @@ func TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds(t *testing.T) {
 	}
 }
 
-// R68: a Mutex whose ACL gives no READ beside one whose ACL does. The first has nothing that could be relied on: it is
-// told within a heartbeat; or, if the lease has to be renewed before the grant, gets no hold at all. The other stands.
+// R68: a Mutex whose ACL gives no READ together with one whose ACL does. The first one has no
+// reliable hold: its holder is notified of the loss within a heartbeat or, if the lease has to be
+// renewed before the grant, gets no hold at all. The other hold remains valid.
 func TestVirtual_MutexWithoutRead_EndsNoOtherHold(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Minute} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -320,8 +328,8 @@ func TestVirtual_MutexWithoutRead_EndsNoOtherHold(t *testing.T) {
 	}
 }
 
-// I8, F27: a waiter that may not read the nodes polls for a long time, and now and then loses its list. Each of them is asked for
-// again soon: what went wrong long ago does not count.
+// I8, F27: a waiter that may not read the nodes polls for a long time, and sometimes loses its
+// list. Each list is requested again soon: earlier failures do not count.
 func TestVirtual_Polling_ListsAreRetriedSoon(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		holder, s := v.connect(), v.connect()

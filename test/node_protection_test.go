@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests lose creates, answered or not: one node although answers get lost (I2), and none that nobody wants (I4).
+// These tests lose creates, executed or not: one node although responses are lost (I2), and no
+// unwanted node (I4).
 
 import (
 	"net"
@@ -20,7 +21,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// nodesOf returns the lock nodes below /job that a session has made, gone or not.
+// nodesOf returns the lock nodes below /job that a session has created, including deleted ones.
 func nodesOf(history []zktest.Applied, session int64) (paths []string) {
 	for _, a := range history {
 		if a.Kind == zktest.Created && a.Owner == session {
@@ -30,7 +31,8 @@ func nodesOf(history []zktest.Applied, session int64) (paths []string) {
 	return paths
 }
 
-// F3, R23, I2: the create was applied and its reply lost. The node is looked for and adopted: there is never another.
+// F3, R23, I2: the create was applied and its response lost. The node is found and adopted: there
+// is never another.
 func TestVirtual_CreateLost_IsAdopted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -45,8 +47,8 @@ func TestVirtual_CreateLost_IsAdopted(t *testing.T) {
 	})
 }
 
-// I3, R30: the reply is lost, and what carries our id afterwards is not our session's: a copy that somebody restored.
-// A lock does not rest on it.
+// I3, R30: the response is lost, and the node that has our id afterwards does not belong to our
+// session: it is a restored copy. No lock rests on it.
 func TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -64,8 +66,9 @@ func TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted(t *testing.T) {
 	})
 }
 
-// F4, I2: the reply is lost and the create not committed yet when the client is back. A list would not show it; the sync
-// waits until it is, and so the node is found, and keeps its place.
+// F4, I2: the response is lost, and the create is not committed yet when the client is connected
+// again. A list would not show it. The sync waits for the commit, so the node is found, and keeps
+// its position.
 func TestVirtual_CreateLost_NotCommittedYet_IsAdopted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -85,18 +88,18 @@ func TestVirtual_CreateLost_NotCommittedYet_IsAdopted(t *testing.T) {
 	})
 }
 
-// I8, R55: the create is lost, and the list that was to follow it goes out on the next connection, ahead of the second try. It
-// does not show the node of that, which keeps its place.
+// I8, R55: the create is lost, and the list that follows it is sent on the next connection, before
+// the second try. It does not show the node of the second try, which keeps its position.
 func TestVirtual_CreateCutInFlight_KeepsItsPlace(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
 		w := &wire{dial: v.net.Dial}
 		s := v.connect(w.dialer())
 		m := newMutex(t, s, "/job")
-		release(t, acquire(t, m)) // the root is known: create and list go out together
+		release(t, acquire(t, m)) // the root has been used: create and list are sent together
 		w.reset()
 		w.failWrite(t, opCreate, "/job")
-		// One list at a time: while this one is not answered, the next waits.
+		// One list at a time: while this one has no response, the next waits.
 		held := v.srv.Inject(zktest.Before(zktest.GetChildren).Path("/job").Session(s.SessionID()).Hold().Once())
 		asked := make(chan error, 1)
 		go func() {
@@ -114,20 +117,21 @@ func TestVirtual_CreateCutInFlight_KeepsItsPlace(t *testing.T) {
 	})
 }
 
-// I8, R55: the lock root goes, and comes back between the list that went out with a create and that create's second try. That there
-// was no root says nothing about the node, which keeps its place.
+// I8, R55: the lock root is deleted, and recreated between the list that was sent with a create and
+// the second try of that create. The missing root proves nothing about the node, which keeps its
+// position.
 func TestVirtual_RootComesBackBehindTheList_KeepsItsPlace(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
 		w := &wire{dial: v.net.Dial}
 		m := newMutex(t, v.connect(w.dialer()), "/job")
-		release(t, acquire(t, m)) // the root is known: create and list go out together
+		release(t, acquire(t, m)) // the root has been used: create and list are sent together
 		require.NoError(t, v.srv.Delete("/job"))
 		w.reset()
 		busy := v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(zktest.Throttled).Once())
 		q := v.queueUp(m)
 		require.NoError(t, busy.Wait(t.Context()))
-		time.Sleep(50 * time.Millisecond) // the list is answered, and the create is not tried again yet
+		time.Sleep(50 * time.Millisecond) // the list has a response, and the create is not tried again yet
 		_, by := w.sent()
 		require.Equal(t, 1, by[opGetChildren2])
 		require.Equal(t, 1, by[opCreate])
@@ -141,8 +145,8 @@ func TestVirtual_RootComesBackBehindTheList_KeepsItsPlace(t *testing.T) {
 	})
 }
 
-// stuck is a client's way to the server whose writes block while there is a channel, as with a full socket buffer, and
-// fail when it is closed.
+// stuck is a client's connection to the server whose writes block while there is a channel, as with
+// a full socket buffer, and fail when it is closed.
 type stuck struct {
 	dial  zk.Dialer
 	until atomic.Pointer[chan struct{}]
@@ -169,8 +173,8 @@ func (c *stuckConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// F5, I2, I4: the client keeps a create that it could not write, and would send it in the next ZooKeeper session, where
-// it would stand in the queue before the one that its owner makes there.
+// F5, I2, I4: the client keeps a create that it could not write, and would send it in the next
+// ZooKeeper session, where its node would precede the node that its owner creates there.
 func TestVirtual_CreateKeptFromAnotherSession_IsNotSent(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &stuck{dial: v.net.Dial}
@@ -180,8 +184,9 @@ func TestVirtual_CreateKeptFromAnotherSession_IsNotSent(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		until := make(chan struct{})
 		line.until.Store(&until)
-		time.Sleep(2 * time.Second) // a read or a ping is stuck in Write, and what comes now waits behind it
-		// The client drops what it kept or sends it, as a select decides: of so many it sends some.
+		time.Sleep(2 * time.Second) // a read or a ping is blocked in Write, and later requests wait behind it
+		// The client drops or sends the kept creates at random, by a select: of so many it sends
+		// some.
 		var queue []*waiting
 		for range 16 {
 			queue = append(queue, v.queueUp(m))
@@ -212,8 +217,9 @@ func TestVirtual_CreateKeptFromAnotherSession_IsNotSent(t *testing.T) {
 	})
 }
 
-// F2, I4: a create that was looked for and not found is applied after all, late, as a server can that has it in the socket
-// of the old connection. The next list shows the node, or a look after a third of the session timeout, and it goes.
+// F2, I4: a create that was looked for and not found is applied late, as by a server that has it in
+// the socket of the old connection. The next list shows the node, or a check after a third of the
+// session timeout, and it is deleted.
 func TestVirtual_CreateAppliedLate_IsDeleted(t *testing.T) {
 	for _, listed := range []bool{true, false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -240,7 +246,8 @@ func TestVirtual_CreateAppliedLate_IsDeleted(t *testing.T) {
 	}
 }
 
-// R29, R32: however often a create is lost, each node has an id of its own in a name that does not grow.
+// R29, R32: however often a create is lost, each node has an id of its own in a name that does not
+// grow.
 func TestVirtual_EveryNode_HasAnIDOfItsOwn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -262,10 +269,11 @@ func TestVirtual_EveryNode_HasAnIDOfItsOwn(t *testing.T) {
 	})
 }
 
-// R74, I4, F3, F27: a create whose answer is lost, under a lock root that gives no READ. Acquire says so. The node cannot be found
-// and is in everybody's way, until READ comes back: then it goes, although nobody acquires there any more.
+// R74, I4, F3, F27: the response to a create is lost, under a lock root that gives no READ. Acquire
+// reports that. The node cannot be found and blocks every client until READ is given again. Then it
+// is deleted, even if no client acquires there any more.
 func TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes(t *testing.T) {
-	for _, again := range []bool{false, true} { // somebody else acquires there before
+	for _, again := range []bool{false, true} { // another client acquires there before
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()
 			_, err := s.Conn().Create("/closed", nil, 0, unreadable)
@@ -299,7 +307,8 @@ func TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes(t *testing.T) {
 	}
 }
 
-// I4, F27: the node's own ACL gives no READ, on a server that asks for it in exists (3.9.3). Acquire says so, and the node is deleted.
+// I4, F27: the node's own ACL gives no READ, on a server that requires it for exists (3.9.3).
+// Acquire reports that, and the node is deleted.
 func TestVirtual_CreateLost_NodeGivesNoRead_LeavesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		srv := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithVersion("3.9.3"))
@@ -316,7 +325,8 @@ func TestVirtual_CreateLost_NodeGivesNoRead_LeavesNothing(t *testing.T) {
 	})
 }
 
-// F5, R30: the reply to create is lost, and the session expires before the client is back: never granted on the old node.
+// F5, R30: the response to create is lost, and the session expires before the client is connected
+// again: never granted on the old node.
 func TestAcquire_CreateLostAndSessionExpired_UsesANewNode(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -341,7 +351,7 @@ func TestAcquire_CreateLostAndSessionExpired_UsesANewNode(t *testing.T) {
 	release(t, h)
 }
 
-// moving is a Session on an ensemble, whose next connection goes where target says.
+// moving is a Session on an ensemble, whose next connection is to target.
 type moving struct {
 	ens    *zktest.Ensemble
 	s      *zklock.Session
@@ -349,7 +359,7 @@ type moving struct {
 	target string
 }
 
-// onLeader gives a Session on the leader, which has used the lock before, and the name of another server.
+// onLeader returns a Session on the leader, which has used the lock before, and another server.
 func onLeader(t *testing.T) (c *moving, other *zktest.Member) {
 	n := zktest.NewNetwork()
 	n.SetLatency(time.Millisecond)
@@ -370,8 +380,9 @@ func onLeader(t *testing.T) (c *moving, other *zktest.Member) {
 	return c, other
 }
 
-// F4, I2: the reply to a create is lost, and the client comes to a server that has not heard of the create yet. It does
-// not take a list that does not show its node for an answer: there is one node, and it does not wait for itself.
+// F4, I2: the response to a create is lost, and the client connects to a server that does not have
+// the create yet. A list without its node does not prove that the node does not exist: there is one
+// node, and it does not wait for itself.
 func TestVirtual_CreateLost_NextServerLags_FindsItsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, other := onLeader(t)
@@ -387,8 +398,9 @@ func TestVirtual_CreateLost_NextServerLags_FindsItsNode(t *testing.T) {
 	})
 }
 
-// F2, I2, I4: a create lies at a server that does not get to it. The client moves to another one, does not find its node
-// and makes one. When the first server goes on, what it was left with is refused, or found and deleted.
+// F2, I2, I4: a create is queued at a server that does not process it. The client moves to another
+// server, does not find its node and creates one. When the first server continues, the old create
+// is rejected, or its node found and deleted.
 func TestVirtual_CreateHeldUp_ClientMoves_LateCreateLeavesNothing(t *testing.T) {
 	for _, lag := range []time.Duration{0, 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -404,7 +416,7 @@ func TestVirtual_CreateHeldUp_ClientMoves_LateCreateLeavesNothing(t *testing.T) 
 			require.Equal(t, []string{base(h.Node())}, c.ens.Children("/job"))
 			require.NoError(t, h.Err())
 			release(t, h)
-			time.Sleep(10 * time.Second) // the other server hears of it
+			time.Sleep(10 * time.Second) // the other server receives the create
 			require.Empty(t, c.ens.Children("/job"))
 		})
 	}

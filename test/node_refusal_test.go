@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests refuse requests, or answer them unclearly: a refusal is told at once, and what is unclear is tried again.
+// These tests reject requests, or respond with unclear errors: a rejection is reported at once, and
+// a request with an unclear error is tried again.
 
 import (
 	"context"
@@ -15,7 +16,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// refusal is an answer by which a server says that it does not do what it was asked, now or later.
+// refusal is an error by which a server permanently rejects a request.
 type refusal struct {
 	code zktest.Code
 	err  error  // the client's; nil where it has none
@@ -34,7 +35,7 @@ var refusals = []refusal{
 	{zktest.QuotaExceeded, nil, "quota exceeded"},
 }
 
-// requireSays requires that the error of an acquire tells of the refusal.
+// requireSays requires that the error of an acquire names the rejection.
 func (r refusal) requireSays(t *testing.T, err error) {
 	t.Helper()
 	var e *zklock.Error
@@ -45,12 +46,12 @@ func (r refusal) requireSays(t *testing.T, err error) {
 	}
 }
 
-// Answers that say nothing of what a later try, or a look, would find.
+// Errors that prove nothing about a later try or check.
 var unclear = []zktest.Code{
 	-1, // system error
 	-3, // data inconsistency
 	-4, // connection loss
-	-5, // marshalling: also of what was done and could not be answered
+	-5, // marshalling: also for a request that was executed without a response
 	zktest.OperationTimeout,
 	-100, // API error
 	-116, // closing
@@ -59,11 +60,11 @@ var unclear = []zktest.Code{
 	-122, // request timeout
 }
 
-// F28, R2, R34: a server refuses the create. Acquire says at once which way, does not try again, and leaves nothing; so it
-// does when it is the lock root that is refused.
+// F28, R2, R34: a server rejects the create. Acquire returns the error at once, does not try again,
+// and leaves no node; the same applies if the lock root is rejected.
 func TestVirtual_CreateRefused_ErrorSaysWhich(t *testing.T) {
 	for _, r := range refusals {
-		for _, used := range []bool{false, true} { // whether the list goes out in the create's flight
+		for _, used := range []bool{false, true} { // whether the list is sent together with the create
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				v.net.SetLatency(time.Millisecond)
 				s := v.connect()
@@ -94,8 +95,8 @@ func TestVirtual_CreateRefused_ErrorSaysWhich(t *testing.T) {
 	}
 }
 
-// F28, R2, I2, I4: the answer to the create says nothing, or that the server has too much to do. Acquire looks, tries again
-// and is granted, on its one node.
+// F28, R2, I2, I4: the response to the create is unclear, or reports that the server is overloaded.
+// Acquire checks, tries again and is granted, on its one node.
 func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
 	for _, code := range append([]zktest.Code{zktest.Throttled}, unclear...) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -111,7 +112,7 @@ func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
 				switch {
 				case !done:
 					v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(code).Times(3))
-				case code != zktest.Throttled: // what is throttled is surely not done
+				case code != zktest.Throttled: // a throttled request is certainly not executed
 					v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").Fail(code).Once())
 				}
 				start := time.Now()
@@ -128,8 +129,9 @@ func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
 	}
 }
 
-// R2, R16, F28, I4: whatever request of an acquire fails after the create, and in whatever way, its node does not stay. A
-// refusal is told; what is unclear is tried again while somebody waits, and less and less often (R25).
+// R2, R16, F28, I4: whatever request of an acquire fails after the create, and however it fails, no
+// node is left. A rejection is reported. An unclear error is tried again while a caller waits, with
+// growing pauses (R25).
 func TestVirtual_RequestFailsAfterTheCreate_LeavesNothing(t *testing.T) {
 	requests := []struct {
 		op   zktest.Op
@@ -176,7 +178,8 @@ func TestVirtual_RequestFailsAfterTheCreate_LeavesNothing(t *testing.T) {
 	}
 }
 
-// F28, R25, I6, I7: a create that fails in a way that says nothing is tried again with a back-off, and only while somebody waits.
+// F28, R25, I6, I7: a create with unclear errors is tried again with a back-off, and only while a
+// caller waits.
 func TestVirtual_CreateFailsForEver_BacksOff(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -194,7 +197,8 @@ func TestVirtual_CreateFailsForEver_BacksOff(t *testing.T) {
 	})
 }
 
-// R10: an acquire that gives up says why, although deleting its node is refused on top of that.
+// R10: an acquire that gives up returns the reason, although the deletion of its node is rejected
+// as well.
 func TestVirtual_CleanUpFails_FirstErrorIsReturned(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))

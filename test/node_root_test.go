@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests delete the lock root: it is made again.
+// These tests delete the lock root: it is recreated.
 
 import (
 	"testing"
@@ -20,17 +20,17 @@ func wipe(srv *zktest.Server, path string) {
 	_ = srv.Delete(path) // it need not be there
 }
 
-// F26, R5, R12, R58, I1, I3: the lock root goes, with all that is below it, at each request of an acquire in turn, before
-// and after it was done. The acquire goes on and is granted, on a node that is there, with a larger token; if the node
-// goes later, its holder is told.
+// F26, R5, R12, R58, I1, I3: the lock root is deleted with all nodes below it, before and after
+// each request of an acquire. The acquire continues and is granted, on an existing node, with a
+// larger token; if the node is deleted later, its holder is notified.
 func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 	cases := 0
 	for _, c := range []struct {
 		name   string
 		lock   string
-		top    string // what is deleted
-		used   bool   // the lock root is there and known, so that create and list go out together
-		queued bool   // somebody else holds
+		top    string // the node that is deleted
+		used   bool   // the lock root exists and has been used, so create and list are sent together
+		queued bool   // another client holds
 	}{
 		{"never used", "/new/a/lock", "/new", false, false},
 		{"free", "/job", "/job", true, false},
@@ -66,7 +66,7 @@ func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 					time.Sleep(2500 * time.Millisecond) // requests of a hold, too
 					again = gone.Fired() > 0
 					gone.Remove()
-					time.Sleep(1500 * time.Millisecond) // a heartbeat tells
+					time.Sleep(1500 * time.Millisecond) // a heartbeat detects it
 					require.Greater(t, h.Token(), last, "%s, %v: I1", c.name, gone)
 					st, there := v.srv.Stat(h.Node())
 					require.Equal(t, there, h.Err() == nil, "%s, %v: %v", c.name, gone, h.Err())
@@ -112,8 +112,9 @@ func TestContainerRoot(t *testing.T) {
 	}
 }
 
-// F28: the lock root is a container, whatever becomes of its creation at first: it goes when nobody uses it. A persistent node, which stays for
-// ever, is made only where the servers say that they know no containers.
+// F28: the lock root is a container, however its first create fails: it is deleted when no client
+// uses it. A persistent node, which is never deleted, is created only if the servers do not support
+// containers.
 func TestVirtual_ContainerRoot_CreateFails_IsAContainer(t *testing.T) {
 	const ok = zktest.Code(0)
 	for _, code := range []zktest.Code{ok, zktest.Throttled, zktest.OperationTimeout, zktest.Unimplemented} {

@@ -23,8 +23,9 @@ import (
 // counterEnd is the first number that is never granted.
 const counterEnd = 1<<31 - 1<<20
 
-// F34, I1, I4: nobody is granted past the end of the counter. The node is deleted and the error names what has to go first. When
-// the queue has drained the root goes, and the next try begins with a fresh counter.
+// F34, I1, I4: no client is granted past the end of the counter. The node is deleted, and the error
+// names the nodes that must be deleted first. When the queue has drained, the root is deleted, and
+// the next try begins with a fresh counter.
 func TestVirtual_SequenceEnd_NobodyIsGranted(t *testing.T) {
 	for _, creates := range []int32{counterEnd, 1<<31 - 1} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -50,14 +51,14 @@ func TestVirtual_SequenceEnd_NobodyIsGranted(t *testing.T) {
 	}
 }
 
-// F34: what keeps the empty root from being made anew stands in the error. An ACL of the scheme auth, which servers store
-// otherwise, does not.
+// F34: the error contains the reason why the empty root cannot be recreated. An ACL of the scheme
+// auth, which servers store differently, is not one.
 func TestVirtual_SequenceEnd_RootStays_ErrorSaysWhy(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		acl   []zk.ACL
 		spoil func(v *virtual, c *zk.Conn) error
-		says  string // "" if it is made anew
+		says  string // "" if it is recreated
 	}{
 		{"its data is somebody else's", zk.WorldACL(zk.PermAll), func(v *virtual, _ *zk.Conn) error { return v.srv.SetData("/spoilt", []byte("mine")) }, "has data of somebody else"},
 		{"its ACL is another", zk.WorldACL(zk.PermAll), func(_ *virtual, c *zk.Conn) error {
@@ -88,7 +89,8 @@ func TestVirtual_SequenceEnd_RootStays_ErrorSaysWhy(t *testing.T) {
 	}
 }
 
-// F34, I6: the server is away when the root is to be made anew. The caller has the error after the grace.
+// F34, I6: the server is away when the root is to be recreated. The caller has the error after the
+// grace.
 func TestVirtual_SequenceEnd_ServerAway_ErrorComes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -105,7 +107,8 @@ func TestVirtual_SequenceEnd_ServerAway_ErrorComes(t *testing.T) {
 	}, zktest.WithCreates("/job", counterEnd))
 }
 
-// F34, I1: a holder with the last number that is granted, and a waiter behind it, are not disturbed by those past the end.
+// F34, I1: a holder with the last number that is granted, and a waiter behind it, are not disturbed
+// by nodes past the end.
 func TestVirtual_SequenceEnd_TheLastAreGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m, other := newMutex(t, v.connect(), "/job"), newMutex(t, v.connect(), "/job")
@@ -121,8 +124,9 @@ func TestVirtual_SequenceEnd_TheLastAreGranted(t *testing.T) {
 	}, zktest.WithCreates("/job", counterEnd-2))
 }
 
-// F34: a node with a negative number sorts ahead of all others for some clients: beside it nobody is granted. The empty root stays
-// if that node goes while ours does: its counter is far from the end.
+// F34: for some clients a node with a negative number sorts before all other nodes: while it
+// exists, no client is granted. If that node is deleted together with ours, the empty root remains:
+// its counter is far from the end.
 func TestVirtual_SequenceEnd_NegativeNumber_NobodyIsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")
@@ -143,11 +147,12 @@ func TestVirtual_SequenceEnd_NegativeNumber_NobodyIsGranted(t *testing.T) {
 	})
 }
 
-// F34: from 2^31 − 2^27 on a Session says that the counter is near its end: once for a lock root, and not before.
+// F34: from 2^31 − 2^27 on a Session logs that the counter is near its end: once for a lock root,
+// and not before.
 func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const near, nearEnd = 1<<31 - 1<<27, "near its end"
-		keep := acquire(t, newMutex(t, v.connect(), "/job")) // or the emptied root would be made again
+		keep := acquire(t, newMutex(t, v.connect(), "/job")) // or the emptied root would be recreated
 		acquire(t, newMutex(t, v.connect(), "/other"))
 		var w warnings
 		s := v.connect(w.option())
@@ -177,8 +182,8 @@ func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 	})
 }
 
-// F34: what an earlier version of zklock left in the root's data does not keep the empty root from being removed; the data of
-// somebody else does.
+// F34: data that an earlier version of zklock left in the root does not prevent the removal of the
+// empty root; another client's data does.
 func TestVirtual_SequenceNearItsEnd_EmptyRootIsRemoved(t *testing.T) {
 	for data, removed := range map[string]bool{"": true, "zklock/1 released=x token=7\n": true, "zklock/1x": false, "mine": false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -194,8 +199,8 @@ func TestVirtual_SequenceNearItsEnd_EmptyRootIsRemoved(t *testing.T) {
 	}
 }
 
-// F34, I1: the lock lives through the end of the counter: contended before, through and after it, by clients that try again when
-// they are told of the end.
+// F34, I1: the lock survives the end of the counter: contended before, during and after it, by
+// clients that try again when they get its error.
 func TestVirtual_SequenceEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests lose, double, delay and invent events: an event is a hint, and grants only what it proves (I3).
+// These tests lose, duplicate, delay and forge events: an event is a hint, and grants only what it
+// proves (I3).
 
 import (
 	"context"
@@ -18,11 +19,11 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// F30: the predecessor's event is lost. A slow re-check grants within T.
+// F30: the predecessor's event is lost. A slow recheck grants within T.
 func TestVirtual_EventLost_IsGrantedByTheRecheck(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m, other := newMutex(t, v.connect(), "/job"), newMutex(t, v.connect(), "/job")
-		for range 2 { // also after a time in which nobody waited
+		for range 2 { // also after a time without waiters
 			h := acquire(t, m)
 			w := v.queueUp(other)
 			v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Node()).Drop().Once())
@@ -36,7 +37,7 @@ func TestVirtual_EventLost_IsGrantedByTheRecheck(t *testing.T) {
 	})
 }
 
-// F31: events that are duplicated, or come without cause, list again and grant nothing.
+// F31: duplicate events, or events without a cause, cause a list and no grant.
 func TestVirtual_SpuriousEvents(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -55,9 +56,10 @@ func TestVirtual_SpuriousEvents(t *testing.T) {
 	})
 }
 
-// I1, I3, I5: on one live connection, own node and predecessor are deleted in one transaction. Own first, and the waiter
-// knows. Predecessor first, and for as long as our own event is behind it nothing tells the grant from a right one: that
-// hold is a loss as any whose node somebody deletes (F24), told by the event, and its token is below the next.
+// I1, I3, I5: on one live connection, own node and predecessor are deleted in one transaction. If
+// our own event arrives first, the waiter detects it. If the predecessor's event arrives first,
+// then until our own event arrives the grant looks correct. That hold is then lost like any whose
+// node is deleted (F24): the event notifies its holder, and its token is below the next.
 func TestVirtual_BothDeletedAtOnce(t *testing.T) {
 	for _, ownFirst := range []bool{true, false} {
 		t.Run(fmt.Sprintf("own first %t", ownFirst), func(t *testing.T) {
@@ -86,7 +88,8 @@ func TestVirtual_BothDeletedAtOnce(t *testing.T) {
 	}
 }
 
-// F31: a waiter watches its own node before its predecessor's: if both go, its own is not the one it does not hear of.
+// F31: a waiter watches its own node before its predecessor's: if both are deleted, it is notified
+// about its own.
 func TestVirtual_Waiter_WatchesItsOwnNodeFirst(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.standoff(false)
@@ -94,8 +97,8 @@ func TestVirtual_Waiter_WatchesItsOwnNodeFirst(t *testing.T) {
 	})
 }
 
-// F30, I8: the predecessor goes as soon as its watch is set: the event is right behind the answer, and heard although
-// nobody here has seen that answer yet.
+// F30, I8: the predecessor is deleted as soon as its watch is set. The event directly follows the
+// response, and counts although the client has not processed that response yet.
 func TestVirtual_EventBehindTheAnswer_IsHeard(t *testing.T) {
 	for range 20 {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -112,7 +115,7 @@ func TestVirtual_EventBehindTheAnswer_IsHeard(t *testing.T) {
 	}
 }
 
-// F30, I7: the wait is over, and the event of the waiter's own node is lost. The watch is forgotten
+// F30, I7: the wait has ended, and the event of the waiter's own node is lost. The watch is dropped
 // ten session timeouts later.
 func TestVirtual_EventLost_NobodyWaits_WatchIsForgotten(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -136,8 +139,9 @@ func TestVirtual_EventLost_NobodyWaits_WatchIsForgotten(t *testing.T) {
 	})
 }
 
-// F30, I7: nobody of the Session ever waited, and the event of a holder that listens for revocation is lost. Its watch is
-// forgotten too. While it is set, it costs a look in ten session timeouts.
+// F30, I7: no call of the Session ever waited, and the event of a holder that listens for
+// revocation is lost. Its watch is dropped too. While it is set, it costs one read in ten session
+// timeouts.
 func TestVirtual_EventLost_OfWithRevocation_WatchIsForgotten(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -162,7 +166,8 @@ func TestVirtual_EventLost_OfWithRevocation_WatchIsForgotten(t *testing.T) {
 	})
 }
 
-// F31: an event that says nothing is asked about once, and the watch set again: the next event is heard at once.
+// F31: an event that proves nothing causes one read, and the watch is set again: the next event is
+// noticed at once.
 func TestVirtual_DataChanged_IsWatchedOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -181,7 +186,8 @@ func TestVirtual_DataChanged_IsWatchedOn(t *testing.T) {
 	})
 }
 
-// F30, I7: the event of a waiter's own node is lost. The waiter is in the queue again after the session timeout.
+// F30, I7: the event of a waiter's own node is lost. The waiter queues again after the session
+// timeout.
 func TestVirtual_OwnEventLost_QueuesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -200,8 +206,8 @@ func TestVirtual_OwnEventLost_QueuesAgain(t *testing.T) {
 	})
 }
 
-// F30, I3: the predecessor and our own node are gone, and both events are lost. Which of the two is looked at first does not
-// matter: nobody is granted on a node that is not there.
+// F30, I3: the predecessor and our own node are deleted, and both events are lost. Whichever of the
+// two is checked first, no client is granted on a deleted node.
 func TestVirtual_BothEventsLost_NeverGrants(t *testing.T) {
 	for range 10 {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -226,16 +232,17 @@ func TestVirtual_BothEventsLost_NeverGrants(t *testing.T) {
 	}
 }
 
-// I1, R55, F31: the predecessor goes between the list and the read that is to watch it. The answer that it is gone proves what its
-// event would: in front of it nobody was, and our own node is there. Else it proves nothing.
+// I1, R55, F31: the predecessor is deleted between the list and the read that sets its watch. The
+// NoNode response proves the same as its event: if no node was ahead of it and our own node exists,
+// we are first. Otherwise it proves nothing.
 func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		goes   func(t *testing.T, v *virtual, own string, h *zklock.Hold, middle *waiting)
-		lists  int32 // of the waiter, with the one that goes out with its create; 0: as many as it likes
+		lists  int32 // of the waiter, including the one sent with its create; 0: any number
 		grants bool
 
-		userWatches bool // the node ahead, over Conn: its event comes before the answer
+		userWatches bool // the node ahead, over Conn: its event arrives before the response
 	}{
 		{"it was the holder: no other list", func(t *testing.T, _ *virtual, _ string, h *zklock.Hold, _ *waiting) { release(t, h) }, 1, true, false},
 		{"and the user watched it", func(t *testing.T, _ *virtual, _ string, h *zklock.Hold, _ *waiting) { release(t, h) }, 1, true, true},
@@ -243,7 +250,7 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 		{"our own node went too, in one transaction", func(t *testing.T, v *virtual, own string, h *zklock.Hold, _ *waiting) {
 			_, err := v.connect().Conn().Multi(&zk.DeleteRequest{Path: h.Node(), Version: -1}, &zk.DeleteRequest{Path: own, Version: -1})
 			require.NoError(t, err)
-		}, 0, true, false}, // it queues again, and nobody holds any more
+		}, 0, true, false}, // it queues again, and no client holds any more
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -266,7 +273,7 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 				own := slices.DeleteFunc(v.srv.Children("/job"), func(n string) bool { return slices.Contains(before, n) })
 				require.Len(t, own, 1)
 				tt.goes(t, v, "/job/"+own[0], h, middle)
-				time.Sleep(2 * time.Second) // the read is answered after one
+				time.Sleep(2 * time.Second) // the response to the read arrives after one
 				synctest.Wait()
 				if tt.lists > 0 {
 					require.Equal(t, tt.lists, lists.Load())
@@ -281,7 +288,8 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 	}
 }
 
-// F30: a holder is asked to give way, and the event is lost. It hears of it within ten session timeouts.
+// F30: a holder is asked to give way, and the event is lost. The holder is notified within ten
+// session timeouts.
 func TestVirtual_EventLost_OfARevocation_IsHeard(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack waiters that watch each of a few nodes ahead, and are granted when the last of them goes (I1, I3, I8).
+// These tests attack waiters that watch each of a few nodes ahead, and are granted when the last of
+// them is deleted (I1, I3, I8).
 
 import (
 	"context"
@@ -15,7 +16,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// few is a writer that waits behind readers of other Sessions and, as the last one, of its own.
+// few is a writer that waits behind readers of other Sessions and, as the last one, a reader of its
+// own Session.
 type few struct {
 	s       *zklock.Session
 	readers []*zklock.Hold
@@ -33,7 +35,8 @@ func (v *virtual) few(t *testing.T, readers int) *few {
 	return f
 }
 
-// I8: however the readers go, the writer is granted after the last of them, and asks nothing.
+// I8: in whatever order the readers release, the writer is granted after the last of them, without
+// a request.
 func TestVirtual_Few_AnyOrder_NoList(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -49,7 +52,8 @@ func TestVirtual_Few_AnyOrder_NoList(t *testing.T) {
 	}
 }
 
-// I1, F27: a reader of the writer's own Session is released, and its node cannot be deleted. Word of that is not word of its deletion.
+// I1, F27: a reader of the writer's own Session is released, and its node cannot be deleted. The
+// release is not a deletion.
 func TestVirtual_Few_ReleaseRefused_WriterWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.few(t, 2)
@@ -67,7 +71,8 @@ func TestVirtual_Few_ReleaseRefused_WriterWaits(t *testing.T) {
 	})
 }
 
-// I1, F31: a reader is asked to give way, which is an event of its node and not its deletion. The writer looks, and waits on.
+// I1, F31: a reader is asked to give way, which is an event of its node but not its deletion. The
+// writer checks, and still waits.
 func TestVirtual_Few_NodeIsWrittenTo_WriterWaits(t *testing.T) {
 	for _, i := range []int{0, 1} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -85,8 +90,8 @@ func TestVirtual_Few_NodeIsWrittenTo_WriterWaits(t *testing.T) {
 	}
 }
 
-// I1, I3: the connection is lost when one reader has gone, and while it is down the writer's own node is deleted and the other reader
-// goes. Nobody is granted on that node.
+// I1, I3: the connection is lost when one reader's node is deleted, and during the outage the
+// writer's own node and the other reader's are deleted. No client is granted on that node.
 func TestVirtual_Few_ConnectionLostInBetween_GrantsOnAList(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -105,8 +110,9 @@ func TestVirtual_Few_ConnectionLostInBetween_GrantsOnAList(t *testing.T) {
 	}
 }
 
-// I1, R73: two wait behind a writer that reads, too, and then writes no more: a reader, which joins it, and a writer, which has watched
-// both that were ahead. Their ends do not let it in.
+// I1, R73: two clients wait behind a writer that also reads, and then releases its write lock: a
+// reader, which joins it, and a writer, which has watched both nodes ahead. Their deletions do not
+// grant it.
 func TestVirtual_Few_WriterAmongThem_LeavesAReader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newRWMutex(t, v.connect(), "/job")
@@ -124,8 +130,8 @@ func TestVirtual_Few_WriterAmongThem_LeavesAReader(t *testing.T) {
 	})
 }
 
-// I1: a reader behind more writers than it watches is not let in when the one that it watches gives up. It lists, and then it watches
-// each of the others.
+// I1: a reader behind more writers than it watches is not granted when the one that it watches
+// gives up. It lists, and then watches each of the remaining ones.
 func TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newRWMutex(t, v.connect(), "/job").WriteLock())
@@ -147,8 +153,8 @@ func TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits(t *testing.T) {
 	})
 }
 
-// F27: the node of one reader may not be read, so the writer cannot watch it, and knows of those only that it watches. It lists when the
-// nearest of them is gone.
+// F27: the node of one reader may not be read, so the writer cannot watch it, and has data only
+// about those that it watches. It lists when the nearest of them is deleted.
 func TestVirtual_Few_OneCannotBeWatched_WriterWaits(t *testing.T) {
 	for _, own := range []bool{false, true} { // the nearer ones are of the writer's own Session
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -174,7 +180,8 @@ func TestVirtual_Few_OneCannotBeWatched_WriterWaits(t *testing.T) {
 	}
 }
 
-// I6, I7: one that waits behind a few gives up, again and again. Nobody is left who would be told of their ends.
+// I6, I7: a client that waits behind a few nodes gives up, repeatedly. No waiter is left that would
+// be notified of their deletions.
 func TestVirtual_Few_GivesUp_LeavesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -195,7 +202,7 @@ func TestVirtual_Few_GivesUp_LeavesNothing(t *testing.T) {
 		require.Equal(t, before, footprint(s))
 		w := v.queueUp(m.WriteLock())
 		v.srv.ResetRequests()
-		time.Sleep(30 * time.Second) // the Session looks after those that wait
+		time.Sleep(30 * time.Second) // the Session rechecks its watches for waiters
 		require.Less(t, v.srv.Requests().Total(), 200)
 		for _, h := range readers {
 			release(t, h)

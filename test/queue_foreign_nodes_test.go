@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests put other clients' nodes under the lock root: some queue with ours, and the others take no part.
+// These tests put other clients' nodes under the lock root: some queue with ours, and all other
+// nodes are ignored.
 
 import (
 	"context"
@@ -15,7 +16,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// What bad input gets: children that are no queue nodes take no part.
+// Bad input: children that are no queue nodes are ignored.
 func TestAcquire_ForeignChildren_AreIgnored(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -31,7 +32,8 @@ func TestAcquire_ForeignChildren_AreIgnored(t *testing.T) {
 	release(t, h)
 }
 
-// F35: two nodes with one number, made by a foreign client: nobody knows which is first, so ours queues again.
+// F35: two nodes with one number, created by a foreign client: their order is undefined, so ours
+// queues again.
 func TestAcquire_ForeignNodeWithOurSuffix_QueuesAgain(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -93,8 +95,9 @@ func TestInterop_GoZookeeperLock(t *testing.T) {
 	require.EqualValues(t, 60, total.Load())
 }
 
-// R73, I1: a writer of Curator's read/write lock takes the read lock, too: it makes a node of its own number, not sequential, and
-// deletes the writer's. Whoever waits behind the writer is not granted beside the reader.
+// R73, I1: a writer of Curator's read/write lock also takes the read lock: it creates a node with
+// its own number, not sequential, and deletes the writer's. A client that waits behind the writer
+// is not granted together with the reader.
 func TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)

@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests ask each recipe who holds, and compare what it says with the holds that there are.
+// These tests ask each recipe for the holders, and compare them with the actual holds.
 
 import (
 	"testing"
@@ -46,7 +46,8 @@ func TestVirtual_Participants_Holds_Mutex(t *testing.T) {
 	})
 }
 
-// Readers hold together, a writer that reads has two nodes that hold, and who is behind a writer waits.
+// Readers hold together, a writer that reads has two nodes that hold, and clients behind a writer
+// wait.
 func TestVirtual_Participants_Holds_ReadWrite(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		of := func() *zklock.RWMutex {
@@ -84,7 +85,7 @@ func TestVirtual_Participants_Holds_ReadWrite(t *testing.T) {
 	})
 }
 
-// A lease that was granted holds. Who is in front of the queue with leases that were not, waits.
+// A granted lease holds. The first in the queue, with leases that are not granted, waits.
 func TestVirtual_Participants_Holds_Semaphore(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		sem := newSemaphore(t, v.connect(), semPath, 3)
@@ -109,7 +110,7 @@ func TestVirtual_Participants_Holds_Semaphore(t *testing.T) {
 	})
 }
 
-// A candidate in front leads, by each way to ask.
+// The first candidate leads, by each way to ask.
 func TestVirtual_Participants_Holds_Election(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		e := newElection(t, v.connect(), "/job", "o")

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests look at what a waiter says of its place when some of those ahead have gone, and it has not listed since.
+// These tests check the position that a waiter reports when some nodes ahead have been deleted, and
+// it has not listed since.
 
 import (
 	"log/slog"
@@ -12,7 +13,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// R93: a waiter that hears of several ahead names in its log and its error who is ahead now, and at which place it stands: without a request.
+// R93: a waiter that is notified of several nodes ahead has in its log and its error the present
+// blocker and its own position, without a request.
 func TestVirtual_Few_SomeAreGone_NamesWhoIsAheadNow(t *testing.T) {
 	const line = "zklock: still waiting for the lock"
 	named := func(s string) zklock.LockOption { return zklock.WithData([]byte(s)) }

@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests ask who is in the queue.
+// These tests list the participants of the queue.
 
 import (
 	"context"
@@ -39,8 +39,9 @@ func TestParticipants(t *testing.T) {
 	release(t, w.granted(t))
 }
 
-// endsWithAnAnswersError ends a call's context while a request that the fault holds is on its way. The cause is an error that
-// servers answer with, as the first error in an errgroup can be. The call fails with it, and does not take it for an answer.
+// endsWithAnAnswersError ends a call's context while a request that the fault holds is in flight.
+// The cause is an error that servers respond with, like the first error in an errgroup. The call
+// fails with it, and does not take it for a response.
 func endsWithAnAnswersError(t *testing.T, held zktest.Fault, call func(ctx context.Context, v *virtual, h *zklock.Hold) error) {
 	for _, cause := range []error{zk.ErrNoNode, zk.ErrNoAuth} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -69,8 +70,8 @@ func TestVirtual_Participants_ContextsCauseIsNoAnswer(t *testing.T) {
 	}
 }
 
-// Front is one list and one read, however long the queue is. It says whether anybody is in the queue, and finds the next if the first goes
-// in between.
+// Front takes one list and one read, however long the queue is. It reports whether the queue is
+// empty, and finds the next node if the first is deleted in between.
 func TestVirtual_Front_OneListOneRead(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

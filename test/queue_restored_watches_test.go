@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests send a waiter away and let it come back: its watches are restored, and none of them grants (I3).
+// These tests disconnect and reconnect a waiter: its watches are restored, and none of them grants
+// (I3).
 
 import (
 	"context"
@@ -17,8 +18,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// F25, F31, I1, I3: own node and predecessor are deleted while the waiter is away, one after the other or at once. The
-// events come back in either order, the second a while after the first. The waiter asks, and queues again.
+// F25, F31, I1, I3: own node and predecessor are deleted during the outage, one after the other or
+// at once. The events arrive in either order, the second a while after the first. The waiter
+// checks, and queues again.
 func TestVirtual_RestoredWatches_NeverGrant(t *testing.T) {
 	for i := range 8 {
 		atOnce, ownDeletedFirst, ownToldFirst := i&1 != 0, i&2 != 0, i&4 != 0
@@ -42,8 +44,8 @@ func TestVirtual_RestoredWatches_NeverGrant(t *testing.T) {
 	}
 }
 
-// F30, I1: the watches of the connection before are set on the next ahead of everything else, also where the client has
-// watches of its own to restore.
+// F30, I1: the watches of the previous connection are set on the next one before any other request,
+// even if the client has watches of its own to restore.
 func TestVirtual_RestoredWatches_GoFirst(t *testing.T) {
 	for _, clients := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -75,7 +77,9 @@ func TestVirtual_RestoredWatches_GoFirst(t *testing.T) {
 	}
 }
 
-// F25, F30, I1, I3: the client comes back, and of its watches the one on our own node is not restored, although the server says so. Another node is the predecessor now, and its watch is new. Our own node goes unheard, then the predecessor does.
+// F25, F30, I1, I3: the client reconnects, and the watch on our own node is not restored, although
+// the server confirms it. Another node is the predecessor now, and its watch is new. Our own node
+// is deleted without an event, then the predecessor is deleted.
 func TestVirtual_OwnWatchNotRestored_NeverGrants(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -112,7 +116,8 @@ func TestVirtual_OwnWatchNotRestored_NeverGrants(t *testing.T) {
 	})
 }
 
-// F30: the server refuses to restore the watches. The waiter hears so, and sets them again by itself.
+// F30: the server rejects the restored watches. The waiter is notified, and sets them again by
+// itself.
 func TestVirtual_WatchesRefused_AreSetAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.standoff(false)
@@ -128,8 +133,8 @@ func TestVirtual_WatchesRefused_AreSetAtOnce(t *testing.T) {
 	})
 }
 
-// F22, R55, I3, I8: only the predecessor goes while the waiter is away. It keeps its node, asks on the new connection, and
-// is granted; nobody else is.
+// F22, R55, I3, I8: only the predecessor is deleted during the outage. The waiter keeps its node,
+// checks on the new connection, and is granted; no other client is.
 func TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -182,14 +187,14 @@ func TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList(t *testing.T) {
 	}
 }
 
-// I3, I8: the watch on the predecessor is restored, all else is known from this connection: its deletion wakes, and the
-// list grants.
+// I3, I8: the watch on the predecessor is restored, and all other facts are from this connection:
+// the deletion wakes the waiter, and the list grants.
 func TestVirtual_PredecessorsWatchRestored_IsGrantedByAList(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.standoff(false)
 		f.a.leave(t)()
 		time.Sleep(2 * time.Second)
-		require.NoError(t, v.srv.SetData(f.own, []byte("somebody writes"))) // the watch on it is set anew
+		require.NoError(t, v.srv.SetData(f.own, []byte("somebody writes"))) // the watch on it is set again
 		synctest.Wait()
 		require.Equal(t, []string{f.own}, f.a.watched(), "set on this connection")
 		release(t, f.h)
@@ -201,8 +206,8 @@ func TestVirtual_PredecessorsWatchRestored_IsGrantedByAList(t *testing.T) {
 	})
 }
 
-// F22, F30, R55: the predecessor goes while the waiter is away, and the server forgets to tell. The waiter asks at once when it
-// is back, and keeps its node.
+// F22, F30, R55: the predecessor is deleted during the outage, and the server does not send the
+// event. The waiter checks at once on the new connection, and keeps its node.
 func TestVirtual_WatchesNotRestored_ListsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.standoff(false)
@@ -221,8 +226,8 @@ func TestVirtual_WatchesNotRestored_ListsAgain(t *testing.T) {
 	})
 }
 
-// R22: a waiter is woken by the loss of its connection and by the next one, over and over. None of that grants, or
-// costs it its place.
+// R22: a waiter is woken by the loss of its connection and by the next one, repeatedly. Nothing of
+// that grants, or costs its position.
 func TestVirtual_Reconnects_NeverGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -240,8 +245,8 @@ func TestVirtual_Reconnects_NeverGrant(t *testing.T) {
 	})
 }
 
-// I7: the connection goes while both watches are being set. The waiter lists once on the next, and sets them anew: what it knows of
-// the one that could not be set does not count again.
+// I7: the connection ends while both watches are being set. The waiter lists once on the next one,
+// and sets them again: the failed one does not count twice.
 func TestVirtual_ConnectionLostWhileWatchesAreSet_ListsOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))

@@ -16,7 +16,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// WithRevocation and Revoke: what Curator calls makeRevocable.
+// WithRevocation and Revoke: Curator's makeRevocable.
 func TestRevocation(t *testing.T) {
 	srv := target(t)
 	p := lockPath(t, srv)
@@ -37,7 +37,8 @@ func TestRevocation(t *testing.T) {
 		require.NoError(t, h.Err(), "asking takes nothing away")
 		release(t, h)
 
-		// The first handle's release does not end the listening: the hold goes on, also through a Mutex that was not told of it.
+		// The release of the first handle does not end the listening: the hold continues, also
+		// through a Mutex without the option.
 		h = acquire(t, m)
 		again, err := plain.Acquire(h.Context())
 		require.NoError(t, err)
@@ -87,8 +88,8 @@ func TestVirtual_Revoke_ContextsCauseIsNoAnswer(t *testing.T) {
 	})
 }
 
-// The message replaces the data of the node: a lock's root, with the record of a lock-delay in it, or a node of somebody else is refused
-// before anything is sent.
+// The message replaces the data of the node. A lock's root, with the record of a lock-delay in it,
+// or a foreign node is rejected before any request.
 func TestVirtual_Revoke_OnlyALockNode(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -107,8 +108,9 @@ func TestVirtual_Revoke_OnlyALockNode(t *testing.T) {
 	})
 }
 
-// One message asks one hold: the read locks that are taken later under the same write hold have the same node, with the message in it. The
-// next message asks the hold that is there, also if it comes while nobody reads.
+// One message asks one hold: read locks that are taken later under the same write hold have the
+// same node, with the message in it. The next message asks the present hold, even if it arrives
+// while the writer does not read.
 func TestVirtual_Revocation_AsksOnce_AlsoOfReadsUnderOneWriteHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		asked := make(chan *zklock.Hold, 10)
@@ -141,7 +143,7 @@ func TestVirtual_Revocation_AsksOnce_AlsoOfReadsUnderOneWriteHold(t *testing.T) 
 		revoke(w)
 		was(w)
 		release(t, r)
-		require.NoError(t, v.srv.Delete(r.Node())) // the next read makes it anew
+		require.NoError(t, v.srv.Delete(r.Node())) // the next read recreates it
 		r = acquireIn(t, w.Context(), m.ReadLock())
 		was()
 		revoke(r)

@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests attack the turn: a release passes the turn to the next of the same session.
+// These tests attack the handoff: a release hands the lock to the next waiter of the same session.
 
 import (
 	"context"
@@ -16,12 +16,13 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// Handing over within one session: the release passes the turn (internal/nodes/turn.go). In these tests a holder and a waiter are owners of one
-// Session, and a waiter of another stands behind them. All run in virtual time (inVirtualTime): a Sleep costs nothing, and
-// what is to happen until its end has happened.
+// Handoff within one session: the release passes the lock on (internal/nodes/turn.go). In these
+// tests a holder and a waiter are owners of one Session, and a waiter of another Session is behind
+// them. All run in virtual time (inVirtualTime): a Sleep costs nothing, and when it returns the
+// system is idle.
 
-// F24, F25, I1, I3: somebody deletes the waiter's node, alone or together with its predecessor's, before or while that is
-// released. It is never granted on it, and queues again at the tail.
+// F24, F25, I1, I3: the waiter's node is deleted, alone or together with its predecessor's, before
+// or during the release. The waiter is never granted on it, and queues again at the tail.
 func TestVirtual_Turn_NodeDeleted_IsNotPassed(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -72,7 +73,8 @@ func TestVirtual_Turn_NodeDeleted_IsNotPassed(t *testing.T) {
 	}
 }
 
-// F24: nobody releases, and the waiter finds out all the same that its node is gone: it is looked at once every session timeout.
+// F24: without a release, the waiter still detects that its node is deleted: the node is checked
+// once every session timeout.
 func TestVirtual_Turn_OwnNodeDeleted_IsSeen(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.standoff(true)
@@ -87,8 +89,9 @@ func TestVirtual_Turn_OwnNodeDeleted_IsSeen(t *testing.T) {
 	})
 }
 
-// F9, F10, I1, I4: the connection goes while the turn is being passed: before the servers have it, or before their answer
-// comes. The next try checks too; the release succeeds, and nobody is forgotten.
+// F9, F10, I1, I4: the connection ends during the handoff: before the servers have it, or before
+// their response arrives. The next try checks too; the release succeeds, and no waiter is
+// forgotten.
 func TestVirtual_Turn_ConnectionLost_IsTriedAgain(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -107,8 +110,8 @@ func TestVirtual_Turn_ConnectionLost_IsTriedAgain(t *testing.T) {
 	}
 }
 
-// F9, I1, I3: the servers have passed the turn, nobody heard of it, and then somebody deletes the waiter's node. The try that
-// follows grants nothing.
+// F9, I1, I3: the servers have executed the handoff, the response is lost, and then the waiter's
+// node is deleted. The next try grants nothing.
 func TestVirtual_Turn_RetryChecksToo(t *testing.T) {
 	for _, passed := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -126,11 +129,11 @@ func TestVirtual_Turn_RetryChecksToo(t *testing.T) {
 	}
 }
 
-// F5, I3: the session ends while the turn is on its way: nobody is granted in it.
+// F5, I3: the session ends while the handoff is in flight: no client is granted in it.
 func TestVirtual_Turn_SessionOver_IsNotPassed(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.standoff(true)
-		held := v.srv.Inject(f.onTurn(zktest.After).Hold().Once()) // done, and its answer is kept back
+		held := v.srv.Inject(f.onTurn(zktest.After).Hold().Once()) // executed, and its response is held back
 		f.release2(t)
 		require.NoError(t, held.Wait(t.Context()))
 		v.srv.ExpireSession(f.a.s.SessionID())
@@ -145,7 +148,8 @@ func TestVirtual_Turn_SessionOver_IsNotPassed(t *testing.T) {
 	})
 }
 
-// I1, I8: only a hold passes the turn. A waiter that gives up has others ahead, and so has the next.
+// I1, I8: only a hold hands over. A waiter that gives up has other nodes ahead, and so has the next
+// one.
 func TestVirtual_Turn_WaiterGivesUp_PassesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		first := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -155,7 +159,7 @@ func TestVirtual_Turn_WaiterGivesUp_PassesNothing(t *testing.T) {
 		quits.stop()
 		_, err := quits.get(t)
 		require.ErrorIs(t, err, context.Canceled)
-		time.Sleep(20 * time.Second) // longer than anything looks again
+		time.Sleep(20 * time.Second) // longer than every recheck interval
 		require.False(t, stays.isGranted(), "I1")
 		require.Len(t, v.srv.Children("/job"), 2)
 		release(t, first)
@@ -163,7 +167,7 @@ func TestVirtual_Turn_WaiterGivesUp_PassesNothing(t *testing.T) {
 	})
 }
 
-// I7: who has given up is not checked any more: the lock is released by itself.
+// I7: a waiter that has given up is no longer checked: the lock is released by itself.
 func TestVirtual_Turn_GivenUp_IsNotAsked(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")
@@ -179,9 +183,10 @@ func TestVirtual_Turn_GivenUp_IsNotAsked(t *testing.T) {
 	})
 }
 
-// I1, F33: who waits for its turn gives up while it is being passed. Nobody is granted on its node, and the lock goes on.
+// I1, F33: the next waiter gives up during the handoff. No client is granted on its node, and the
+// lock continues to work.
 func TestVirtual_Turn_NextGivesUpMeanwhile(t *testing.T) {
-	for _, behindIt := range []bool{false, true} { // another owner of the Session waits for a turn of the one that gives up
+	for _, behindIt := range []bool{false, true} { // another owner of the Session waits behind the one that gives up
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			f := v.standoff(true)
 			held := v.srv.Inject(f.onTurn(zktest.Before).Hold().Once())
@@ -211,7 +216,8 @@ func TestVirtual_Turn_NextGivesUpMeanwhile(t *testing.T) {
 	}
 }
 
-// I1: two Mutexes on one path that do not agree who takes part: what is the front to one is not to the other.
+// I1: two Mutexes on one path disagree about the participants: the first node to one is not the
+// first to the other.
 func TestVirtual_Turn_OtherQueuePattern_IsNotPassed(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -230,7 +236,7 @@ func TestVirtual_Turn_OtherQueuePattern_IsNotPassed(t *testing.T) {
 	})
 }
 
-// F27: the waiter's node cannot be checked. The lock is released all the same, and the waiter lists.
+// F27: the waiter's node cannot be checked. The lock is still released, and the waiter lists.
 func TestVirtual_Turn_NodeCannotBeRead_IsReleased(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -251,8 +257,8 @@ func TestVirtual_Turn_NodeCannotBeRead_IsReleased(t *testing.T) {
 	})
 }
 
-// I8, F27, R25: the release is refused, for want of DELETE. Who stands behind it watches the node as any other, so it hears when
-// somebody else takes it away.
+// I8, F27, R25: the release is denied, for want of DELETE. The waiter behind it watches the node
+// like any other, so it is notified when another client deletes it.
 func TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode(t *testing.T) {
 	for _, givesUp := range []bool{false, true} { // the one behind it is a waiter that gives up
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -296,14 +302,15 @@ func TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode(t *testing.T) {
 	}
 }
 
-// F35, I1: another client's node has the holder's number. A list does not say which of the two goes first, so the release does
-// not pass the turn over that node.
+// F35, I1: another client's node has the holder's number. A list does not determine their order, so
+// the release does not hand the lock over past that node.
 func TestVirtual_Turn_NotPassedOverANodeWithTheHoldersNumber(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job")
 		h := acquire(t, m)
 		twin := v.foreignTwin(h)
-		// It would stand behind the holder, and not watch, if the holder's node came last in its list.
+		// The waiter would queue behind the holder without a watch if the holder's node were last
+		// in its list.
 		w := v.queueUpUntil(m, func() bool { return v.srv.Requests().Total(zktest.GetData) == 0 })
 		release(t, h)
 		synctest.Wait()
@@ -313,8 +320,8 @@ func TestVirtual_Turn_NotPassedOverANodeWithTheHoldersNumber(t *testing.T) {
 	})
 }
 
-// foreignTwin makes a node of another client with the holder's number. Servers do not hand a number out twice, but take a name
-// as it is given.
+// foreignTwin creates a node of another client with the holder's number. Servers never assign a
+// number twice, but accept a given name.
 func (v *virtual) foreignTwin(h *zklock.Hold) string {
 	v.t.Helper()
 	twin, err := v.srv.Create("/job/_c_00000000-0000-4000-8000-000000000000-lock-"+suffixOf(h.Node()), nil, 0)
@@ -322,8 +329,8 @@ func (v *virtual) foreignTwin(h *zklock.Hold) string {
 	return twin
 }
 
-// queueUpUntil has a waiter queue up again and again, because the server lists in any order, until its requests are those that
-// a test waits for. After 200 times it takes the last.
+// queueUpUntil has a waiter queue up repeatedly, because the server lists in any order, until its
+// requests match the test's condition. After 200 times it takes the last.
 func (v *virtual) queueUpUntil(m *zklock.Mutex, ok func() bool) *waiting {
 	for i := 0; ; i++ {
 		v.srv.ResetRequests()

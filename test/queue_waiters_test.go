@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack the queue: who waits is granted in its turn, one at a time, and queues again if its node goes (I1,
-// I8).
+// These tests attack the queue: waiters are granted in order, one at a time, and queue again if
+// their node is deleted (I1, I8).
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I8, R4, F40: one release wakes one waiter, who asks nothing, and lets the one after it look; it deletes one node: the others keep
-// theirs and their places.
+// I8, R4, F40: one release wakes one waiter, which sends no request, and makes the one after it
+// list. It deletes one node: all other waiters keep their nodes and positions.
 func TestVirtual_Release_WakesOneWaiter(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -43,7 +43,7 @@ func TestVirtual_Release_WakesOneWaiter(t *testing.T) {
 			}
 			require.LessOrEqual(t, n.Events, 1+behind, "I8: the holder's own watch and those of the next two")
 			looks := 0
-			if i > 0 { // the first of them knows both who were ahead of it
+			if i > 0 { // the first of them has the data of both nodes ahead of it
 				looks = behind - 1
 			}
 			require.Equal(t, looks, n.Total(zktest.GetChildren), "I8: the one after it looks, and nobody else")
@@ -57,8 +57,8 @@ func without(names []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
 }
 
-// I1: two in the middle give up, one just after the other: the predecessor's event comes while a list is under way that shows
-// another predecessor.
+// I1: two in the middle give up, one just after the other: the predecessor's event arrives during a
+// list that shows another predecessor.
 func TestVirtual_TwoGiveUp_TheSecondDuringTheList(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(10 * time.Millisecond)
@@ -79,7 +79,8 @@ func TestVirtual_TwoGiveUp_TheSecondDuringTheList(t *testing.T) {
 	})
 }
 
-// I1: a waiter in the middle gives up. Who stood behind it is not in front, although its predecessor is gone.
+// I1: a waiter in the middle gives up. The waiter behind it is not first, although its predecessor
+// is deleted.
 func TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -101,7 +102,7 @@ func TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted(t *testing.T) {
 	})
 }
 
-// R61: a waiter queues again however often its session expires. An end that is final is told.
+// R61: a waiter queues again however often its session expires. A final error is returned.
 func TestVirtual_SessionsExpire_WaiterQueuesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -120,8 +121,9 @@ func TestVirtual_SessionsExpire_WaiterQueuesAgain(t *testing.T) {
 	})
 }
 
-// R72, WithFailOnSessionLoss: the ZooKeeper session of a waiter ends, and the first that the client hears of it is that
-// its node is gone. Acquire says that the session ended, and does not queue in the next one.
+// R72, WithFailOnSessionLoss: the ZooKeeper session of a waiter ends, and the client first notices
+// that its node is deleted. Acquire reports that the session ended, and does not queue in the next
+// one.
 func TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo(t *testing.T) {
 	for _, used := range []bool{false, true} { // from its first node on, the call itself carries the attempt out
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -142,7 +144,8 @@ func TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo(t *testing.T) {
 	}
 }
 
-// F7, R12, R30: the session expires while waiting: queue again at the tail, never granted on the old node.
+// F7, R12, R30: the session expires while waiting: queue again at the tail, never granted on the
+// old node.
 func TestAcquire_SessionExpires_QueuesAgain(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -183,7 +186,7 @@ func TestAcquire_SessionExpires_FailsIfToldTo(t *testing.T) {
 	release(t, holder)
 }
 
-// F25, R55: a waiter's node is deleted: it queues again, and nobody behind it is granted early.
+// F25, R55: a waiter's node is deleted: it queues again, and no waiter behind it is granted early.
 func TestAcquire_WaitersNodeDeleted_QueuesAgain(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)

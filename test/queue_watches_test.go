@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests count what is watched at the servers and in the Session: a node that no caller waits
-// for is not (I7, R118).
+// These tests count the watches on the servers and in the Session: a node that no caller waits for
+// is not watched (I7, R118).
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 )
 
 // I7, R8, R118: however many waits behind another client's hold end in vain, none of them leaves a
-// watch, of whatever recipe.
+// watch, for any recipe.
 func TestVirtual_WaitsTimeOut_LeaveNoWatch(t *testing.T) {
 	type locks func(t *testing.T, s *zklock.Session) zklock.Lock
 	permits := func(k int, opts ...zklock.SemaphoreOption) locks {
@@ -74,7 +74,7 @@ func (v *virtual) waitInVain(s *zklock.Session, acquire func(*zklock.Session) fu
 	waits := func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 3)
-		for range cap(ended) { // the second may stand behind the first, of another owner
+		for range cap(ended) { // the second may be behind the first, of another owner
 			go func() { ended <- acquire(s)(ctx) }()
 			synctest.Wait()
 		}
@@ -110,7 +110,7 @@ func (v *virtual) watchedBy(s *zklock.Session) (paths []string) {
 	return paths
 }
 
-// I7, R118: a semaphore for each order, with a limit of its own. When all are over, none of their
+// I7, R118: a semaphore for each order, with a limit of its own. When all have ended, none of their
 // nodes is watched.
 func TestVirtual_SharedLimit_ManyPaths_LeaveNoWatch(t *testing.T) {
 	for _, more := range [][]zklock.SemaphoreOption{nil, {zklock.WithContainer()}} {
@@ -147,8 +147,8 @@ func inWatches(footprint map[string]int) map[string]int {
 	return of
 }
 
-// I7, I8, R118: two readers of a Session share the watch on the writer. It stays for the second
-// when the first leaves, and is taken back when both have.
+// I7, I8, R118: two readers of a Session share the watch on the writer. It remains for the second
+// when the first gives up, and is removed when both have.
 func TestVirtual_OneOfTwoLeaves_WatchStaysForTheOther(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		w, s := newRWMutex(t, v.connect(), "/job").WriteLock(), v.connect()
@@ -180,9 +180,9 @@ func TestVirtual_OneOfTwoLeaves_WatchStaysForTheOther(t *testing.T) {
 	})
 }
 
-// I7, I8, R118: a waiter leaves at every instant around the holder's release, and another of the
-// Session comes at every instant around that. Whatever overtakes what, the other is granted at
-// once, and nothing remains watched.
+// I7, I8, R118: a waiter gives up at every instant around the holder's release, and another of the
+// Session arrives at every instant around that. In any order of these events, the other is granted
+// at once, and nothing remains watched.
 func TestVirtual_WatchTakenBack_AroundTheEvent(t *testing.T) {
 	const latency = 10 * time.Millisecond
 	for leaves := -3 * latency; leaves <= 3*latency; leaves += latency / 2 {

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests read the changes of state: a reader sees each step of the state, and holds nobody up.
+// These tests read the changes of state: a reader sees each change of the state, and delays no
+// other call.
 
 import (
 	"context"
@@ -12,7 +13,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// askingContext is a user's context that asks the Session whenever it is asked.
+// askingContext is a user's context that queries the Session whenever its methods are called.
 type askingContext struct {
 	context.Context
 	ask func()
@@ -22,8 +23,8 @@ func (c askingContext) Err() error { c.ask(); return c.Context.Err() }
 
 func (c askingContext) Done() <-chan struct{} { c.ask(); return c.Context.Done() }
 
-// I6: the context given to Changes is the user's code. A hold's ends the hold when it is asked after a suspend (F18); another asks
-// the Session. Neither stops it.
+// I6: the context given to Changes is the user's code. A hold's context ends the hold when it is
+// checked after a suspend (F18); another one queries the Session. Neither stops Changes.
 func TestVirtual_Changes_ContextAsksTheSession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var asleep suspension
@@ -47,10 +48,10 @@ func TestVirtual_Changes_ContextAsksTheSession(t *testing.T) {
 	})
 }
 
-// R51: a step of the state can be seen before anybody is told of it.
+// R51: a change of the state is visible before any reader is notified of it.
 func TestVirtual_Changes_StateIsVisibleFirst(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		v.net.SetLatency(time.Millisecond) // or the next step is there at the same instant
+		v.net.SetLatency(time.Millisecond) // or the next change arrives at the same instant
 		s := v.connect()
 		changes := s.Changes(within(t, time.Hour))
 		step := func(want zklock.State) {
@@ -68,13 +69,13 @@ func TestVirtual_Changes_StateIsVisibleFirst(t *testing.T) {
 	})
 }
 
-// R42, R9: a reader of Changes that stops reading holds nobody up.
+// R42, R9: a reader of Changes that stops reading delays no other call.
 func TestChanges_SlowReader_LosesTheOldest(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	w := &wire{}
 	s := connect(t, srv, w.dialer())
-	changes := s.Changes(context.Background()) // nobody reads
+	changes := s.Changes(context.Background()) // no reader
 	ctx, cancel := context.WithCancel(context.Background())
 	gone := s.Changes(ctx)
 	cancel()

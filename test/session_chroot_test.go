@@ -17,7 +17,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R26: with a chroot, paths are below it and a missing one is made with WithCreateChroot; Hold.Node is absolute, Hold.Path is not.
+// R26: with a chroot, paths are below it, and a missing one is created with WithCreateChroot;
+// Hold.Node is absolute, Hold.Path is not.
 func TestConnect_Chroot(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -39,7 +40,8 @@ func TestConnect_Chroot(t *testing.T) {
 	require.Empty(t, children(t, a, p+"/team/app/locks/orders"))
 }
 
-// R26, R23, R25, R31, I4: below a chroot, what is left to be cleaned up is cleaned up there, and nowhere else.
+// R26, R23, R25, R31, I4: below a chroot, the clean-up deletes the leftover nodes there, and no
+// other nodes.
 func TestVirtual_Chroot_CleansUp(t *testing.T) {
 	const root = "/team/app/job"
 	for _, c := range []struct {
@@ -101,7 +103,7 @@ func TestVirtual_Chroot_CleansUp(t *testing.T) {
 	}
 }
 
-// A chroot that is not there is an error, and nothing of it is made.
+// A missing chroot is an error, and no part of it is created.
 func TestConnect_ChrootIsNotThere_IsRefused(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -112,8 +114,8 @@ func TestConnect_ChrootIsNotThere_IsRefused(t *testing.T) {
 	require.Empty(t, children(t, a, p))
 }
 
-// The chroot at each server, as it is written for Kafka, is refused, also where it could be made: two clients with other lists
-// would have other chroots, and both the lock.
+// A chroot at each server, as it is written for Kafka, is rejected, even if it could be created:
+// two clients with different lists would have different chroots, and both would get the lock.
 func TestConnect_ChrootAtEachServer_IsRefused(t *testing.T) {
 	srv := target(t)
 	for _, servers := range []string{srv + "/app," + srv + "/app", srv + "/app;" + srv + "/app", srv + ";" + srv} {
@@ -123,7 +125,8 @@ func TestConnect_ChrootAtEachServer_IsRefused(t *testing.T) {
 	}
 }
 
-// WithCreateChroot makes it, open or with an ACL, and takes it as it is if it is there, also if it may not look or make.
+// WithCreateChroot creates the chroot, open or with an ACL. It accepts an existing chroot
+// unchanged, also without the permission to read it or to create nodes.
 func TestConnect_CreateChroot(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -141,13 +144,13 @@ func TestConnect_CreateChroot(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got, name)
 	}
-	connect(t, srv+p+"/ours/app") // a stranger, who may not look below
+	connect(t, srv+p+"/ours/app") // another user, which may not read below
 	_, err := zklock.Connect(within(t, soon), srv+p+"/ours/other", quiet(t), zklock.WithCreateChroot())
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 	require.ErrorContains(t, err, "no CREATE permission on "+p+"/ours")
 }
 
-// Whatever comes between, Connect finds or makes the chroot, or says that it is not there.
+// Whatever happens in between, Connect finds or creates the chroot, or reports that it is missing.
 func TestVirtual_Connect_Chroot_Faults(t *testing.T) {
 	for _, at := range []zktest.Fault{
 		zktest.Before(zktest.Multi).Close(), zktest.After(zktest.Multi).DropReply().Close(), zktest.Before(zktest.Multi).Fail(zktest.OperationTimeout),
@@ -166,8 +169,8 @@ func TestVirtual_Connect_Chroot_Faults(t *testing.T) {
 	}
 }
 
-// I6, R111: the context ends while the chroot is looked for or made. The error is that of the context, with the last response if there
-// was one.
+// I6, R111: the context ends while Connect looks for the chroot or creates it. The error is the
+// context's, with the last response if there was one.
 func TestVirtual_Connect_Chroot_ContextEnds(t *testing.T) {
 	look, create := zktest.Before(zktest.Multi), zktest.Before(zktest.Create)
 	for _, c := range []struct {
@@ -193,7 +196,8 @@ func TestVirtual_Connect_Chroot_ContextEnds(t *testing.T) {
 	}
 }
 
-// The chroot is deleted while it is in use: nothing makes it again, neither an acquire nor a wait that queues again.
+// The chroot is deleted while it is in use: neither an acquire nor a wait that queues again
+// recreates it.
 func TestVirtual_ChrootDeletedLater_IsNotMadeAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		for _, p := range []string{"/team", "/team/app"} {
@@ -223,8 +227,9 @@ func TestVirtual_ChrootDeletedLater_IsNotMadeAgain(t *testing.T) {
 	})
 }
 
-// The servers are wiped under a running campaign: sessions and nodes are gone. The campaign ends, and says what the servers have lost
-// and who makes it again: another Connect with WithCreateChroot, and not this Session, although it was given the option.
+// The servers are wiped during a campaign: sessions and nodes are deleted. The campaign ends. Its
+// error names the lost chroot and the remedy: another Connect with WithCreateChroot. This Session
+// does not recreate it, although it was given the option.
 func TestVirtual_ServersWiped_SaysThatTheyHaveLostTheChroot(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		servers, opts := v.srv.Addr()+"/team/app", []zklock.Option{zklock.WithDialer(v.net.Dial), zklock.WithCreateChroot()}
@@ -247,6 +252,6 @@ func TestVirtual_ServersWiped_SaysThatTheyHaveLostTheChroot(t *testing.T) {
 
 		again := v.stand(newElection(t, connect(t, servers, opts...), "/leader", "ben"), untilItEnds)
 		require.EqualValues(t, 1, again.leads.Load())
-		release(t, acquire(t, newMutex(t, s, "/job"))) // the first Session goes on, too
+		release(t, acquire(t, newMutex(t, s, "/job"))) // the first Session also continues
 	})
 }

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack what Session.Conn gives: the user's requests share the connection with ours.
+// These tests attack the result of Session.Conn: the user's requests share the connection with
+// ours.
 
 import (
 	"encoding/binary"
@@ -20,8 +21,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// A user's own requests and watches go over the connection on which ours do: each gets its own answers, and an event that both
-// wait for reaches both.
+// A user's own requests and watches use the same connection as ours: each gets its own responses,
+// and an event that both wait for reaches both.
 func TestConn_UsersRequestsBetweenOurs(t *testing.T) {
 	srv := target(t)
 	s := connect(t, srv)
@@ -90,7 +91,8 @@ func TestConn_UsersRequestsBetweenOurs(t *testing.T) {
 	release(t, got)
 }
 
-// F2, I2: a follower tells by session and xid which of its requests a commit belongs to, so xids go on over reconnects.
+// F2, I2: a follower identifies its requests in a commit by session and xid, so xids continue over
+// reconnects.
 func TestVirtual_Xids_GoOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var mu sync.Mutex

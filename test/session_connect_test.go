@@ -33,7 +33,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// What bad input gets: an error that says which server, and why, within ctx.
+// Bad input gets an error with the server and the reason, within ctx.
 func TestConnect_SaysWhatWasTried(t *testing.T) {
 	t.Parallel()
 	brief := func() context.Context {
@@ -62,7 +62,8 @@ func TestConnect_SaysWhatWasTried(t *testing.T) {
 	}
 }
 
-// A lease mode without room in the session timeout: the error says what would do. R38: what counts is what is granted.
+// A lease mode without a margin in the session timeout: the error contains the remedy. R38: the
+// granted timeout counts.
 func TestConnect_NoRoom(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -78,7 +79,7 @@ func TestConnect_NoRoom(t *testing.T) {
 	require.ErrorContains(t, err, "SingleServerLease()")
 }
 
-// R38, R39: the negotiated timeout counts, and very long ones behave.
+// R38, R39: the negotiated timeout counts, and very long ones work.
 func TestConnect_TimeoutIsNegotiated(t *testing.T) {
 	srv := startOwn(t, serverConfig{}).Addr()
 	s := connect(t, srv, zklock.WithSessionTimeout(20*24*time.Hour))
@@ -90,7 +91,8 @@ func TestConnect_TimeoutIsNegotiated(t *testing.T) {
 	require.ErrorContains(t, err, "WithSessionTimeout: 720h0m0s")
 }
 
-// F17, R48: a server that takes the connection and never answers is given up after the cap; the next one is tried.
+// F17, R48: a server that accepts the connection and never responds is abandoned after the cap; the
+// next one is tried.
 func TestConnect_SilentServer_NextIsTried(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -119,11 +121,12 @@ func TestConnect_SilentServer_NextIsTried(t *testing.T) {
 	require.ErrorContains(t, err, "did not answer the handshake")
 }
 
-// F32, R45, R46: Close ends waits and holds with ErrClosed, leaves no goroutine, and its nodes are gone.
+// F32, R45, R46: Close ends waits and holds with ErrClosed, leaves no goroutine, and deletes its
+// nodes.
 func TestClose_EndsEverything(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	require.Empty(t, children(t, a, p)) // the other client's goroutines are there from here on
+	require.Empty(t, children(t, a, p)) // the other client's goroutines exist from here on
 	before := goleak.IgnoreCurrent()
 	s := connect(t, srv)
 	m := newMutex(t, s, p)
@@ -219,8 +222,8 @@ func TestConnect_TLS(t *testing.T) {
 	require.ErrorContains(t, err, "TLS")
 }
 
-// A server that speaks something else than we do. The error of Connect says what, and no memory is made ready for a
-// frame as long as the beginning of the other protocol says.
+// A server that uses another protocol: the error of Connect names it, and no memory is allocated
+// for a frame whose length is the beginning of the other protocol.
 func TestConnect_OtherProtocol_SaysSo(t *testing.T) {
 	ca := testca.New(t, "localhost")
 	cert, pool := ca.Own().Pair, ca.Pool()
@@ -287,7 +290,8 @@ func TestConnect_OtherProtocol_SaysSo(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(100<<20), "the lengths that other protocols seem to say are 350 MB and more")
 }
 
-// I6: Connect returns when its context ends and at most half a second later, whatever the servers do meanwhile.
+// I6: Connect returns when its context ends and at most half a second later, whatever the servers
+// do meanwhile.
 func TestVirtual_Connect_ReturnsWithItsContext(t *testing.T) {
 	for name, dial := range map[string]zk.Dialer{
 		"dark": func(_, _ string, d time.Duration) (net.Conn, error) {
@@ -316,13 +320,14 @@ func TestVirtual_Connect_ReturnsWithItsContext(t *testing.T) {
 					require.LessOrEqual(t, time.Since(end), 500*time.Millisecond, "I6")
 					cancel()
 				}
-				time.Sleep(10 * time.Second) // what is left ends by itself, or the bubble says so
+				time.Sleep(10 * time.Second) // the rest ends by itself, or the bubble fails
 			})
 		})
 	}
 }
 
-// Connect waits for servers that are away: it says so, once after some seconds, then seldom, and names what was tried.
+// Connect waits for servers that are away: it logs that once after some seconds, then rarely, with
+// the results of its tries.
 func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log syncBuffer
@@ -347,8 +352,8 @@ func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
 	})
 }
 
-// R50: a server says "session expired" to a client that has none, as one does that is too slow to make a session. It is not
-// asked again and again, and Connect says what it is.
+// R50: a server responds "session expired" to a client without a session, as one does that is too
+// slow to create a session. It is not asked again and again, and Connect names the cause.
 func TestVirtual_Connect_ExpiredWithoutASession_Pauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
@@ -374,8 +379,8 @@ func TestVirtual_Connect_ExpiredWithoutASession_Pauses(t *testing.T) {
 	})
 }
 
-// F46: the name server answers after three seconds, one name has no address, and one never gets an answer. The Session gets
-// there through the other.
+// F46: the name server responds after three seconds, one name has no address, and one never gets a
+// response. The Session connects through the remaining one.
 func TestConnect_SlowNameServer(t *testing.T) {
 	srv := zktest.Start(t)
 	_, port, err := net.SplitHostPort(srv.Addr())
@@ -387,7 +392,7 @@ func TestConnect_SlowNameServer(t *testing.T) {
 		case "nowhere.test":
 			return nil, errors.New("no such host")
 		case "silent.test":
-			close(silent) // asked once: a name that waits for its answer is not asked again
+			close(silent) // asked once: a name that waits for its response is not asked again
 		case "later.test": // is no use before silent.test has been tried
 			select {
 			case <-silent:
@@ -431,7 +436,8 @@ func TestConnect_ServerComesLater(t *testing.T) {
 	require.NoError(t, o.s.Close())
 }
 
-// R38, F38: a later ZooKeeper session that is granted a timeout without room holds nothing, and says why.
+// R38, F38: a later ZooKeeper session with a granted timeout without a margin holds nothing, and
+// reports why.
 func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		strict := zktest.Start(t, zktest.WithZxid(1000), zktest.WithNetwork(v.net), zktest.WithTick(200*time.Millisecond), zktest.WithSessionTimeouts(400*time.Millisecond, 4*time.Second))
@@ -439,7 +445,7 @@ func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
 		dial := func(network, _ string, d time.Duration) (net.Conn, error) { return v.net.Dial(network, target, d) }
 		s := v.connect(zklock.WithDialer(dial))
 		release(t, acquire(t, newMutex(t, s, "/job")))
-		target = strict.Addr() // which does not know the session
+		target = strict.Addr() // a server without the session
 		v.srv.DropConnection(s.SessionID())
 		time.Sleep(5 * time.Second)
 		_, err := newMutex(t, s, "/job").Acquire(within(t, time.Minute))
@@ -448,7 +454,8 @@ func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
 	})
 }
 
-// A server that has as many connections of this host as it takes closes further ones without a word: the error names the limit.
+// A server with its maximum of connections from this host closes further ones without a response:
+// the error names the limit.
 func TestReal_TooManyConnections_ErrorNamesTheLimit(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Line("maxClientCnxns=2")).Addr()

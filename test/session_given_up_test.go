@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack what becomes of a ZooKeeper session that was given up: it is ended, or left to expire, and never
-// touched.
+// These tests attack a ZooKeeper session that was given up: it is ended, or left to expire, and
+// never touched.
 
 import (
 	"net"
@@ -17,8 +17,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R65, F42: the lease ended over a hold, and the server takes no close for it. The session that was given up is touched no
-// more: it is gone T and a tick after the network was well, and the Session is in another one before.
+// R65, F42: the lease of a hold has ended, and the server rejects the close of its session. That
+// session is no longer touched: it expires T and a tick after the network has healed, and the
+// Session is in another one before.
 func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
 	const authRequired = zktest.Code(-124)
 	for name, refuse := range map[string]func(zktest.Fault) zktest.Fault{
@@ -41,7 +42,8 @@ func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
 				healed := time.Now()
 				next, err := newMutex(t, v.connect(), "/job").Acquire(within(t, time.Minute))
 				require.NoError(t, err)
-				// The dial that is under way, the client's pause of a second, the try to end it, and then T and a tick.
+				// The dial that is under way, the client's pause of a second, the try to end the
+				// session, and then T and a tick.
 				require.LessOrEqual(t, time.Since(healed), 3*time.Second+8*time.Second+serverTick)
 				require.True(t, s.State().Attached())
 				require.NotEqual(t, old, s.SessionID())
@@ -51,8 +53,8 @@ func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
 	}
 }
 
-// R65: as before, and the server closes the connection without an answer, each time. When one has answered the next session, they are asked
-// for two seconds more.
+// R65: as before, and the server closes the connection without a response, each time. After the
+// first response in the next session, the Session requests the end for two more seconds.
 func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -69,23 +71,23 @@ func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, hangUp.Fired(), 3+8)
 		require.Greater(t, hangUp.Fired(), 3)
-		// The dial that is under way, three tries and the next session with a second's pause before each, two seconds of asking again, and
-		// then T and a tick.
+		// The dial that is under way, three tries and the next session with a second's pause before
+		// each, two seconds of more requests, and then T and a tick.
 		require.LessOrEqual(t, time.Since(healed), time.Second+4*time.Second+2*time.Second+8*time.Second+serverTick)
 		require.NotEqual(t, old, s.SessionID())
 		release(t, next)
 	})
 }
 
-// R65: what was sent while the network was down, heartbeats and pings, waits in the socket of a connection that has been
-// given up. It must not arrive when the network is well again, and touch the session.
+// R65: requests that were sent during the outage, heartbeats and pings, are in the socket of an
+// abandoned connection. They must not arrive when the network heals, and touch the session.
 func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const host = "10.9.9.9"
-		var away atomic.Bool // no new connection comes through: a server drops what the old one still brings when the new one is there
+		var away atomic.Bool // no new connection: a server drops the rest of the old one when the new one exists
 		dial := func(network, addr string, d time.Duration) (net.Conn, error) {
 			if away.Load() {
-				time.Sleep(d) // virtual: nobody answers the dial
+				time.Sleep(d) // virtual: the dial gets no response
 				return nil, os.ErrDeadlineExceeded
 			}
 			return v.net.DialFrom(host)(network, addr, d)
@@ -100,11 +102,11 @@ func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 		v.net.Partition(host)
 		<-h.Lost()
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-		synctest.Wait() // the holder is told first, then the connection is cut
+		synctest.Wait() // the holder is notified first, then the connection is closed
 		late.Store(0)
 		v.srv.Inject(zktest.Before(zktest.CloseSession).Session(old).Fail(zktest.Code(-124)))
 		v.net.Heal(host)
-		synctest.Wait() // what the old connection still brings has come
+		synctest.Wait() // the rest of the old connection has arrived
 		away.Store(false)
 		time.Sleep(20 * time.Second)
 		require.Zero(t, late.Load(), "a heartbeat of the old connection came")
@@ -112,7 +114,8 @@ func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 	})
 }
 
-// F42, R65: the same on a real server that refuses every request of a connection without credentials.
+// F42, R65: the same on a real server that rejects every request of a connection without
+// credentials.
 func TestReal_CredentialsRequired_GivenUpSessionEnds(t *testing.T) {
 	srv := requiringCredentials(t)
 	const timeout = 8 * time.Second

@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests have servers respond to heartbeats with an error: the Session tries another server, logs the error once, and names it as
-// the reason of a loss.
+// These tests have servers respond to heartbeats with an error: the Session tries another server,
+// logs the error once, and names it as the reason of a loss.
 
 import (
 	"context"
@@ -38,8 +38,9 @@ func inEnsemble(t *testing.T, f func(t *testing.T, e *zktest.Ensemble, s *zklock
 	})
 }
 
-// R111: from some moment on, each heartbeat over this connection gets an error. The Session leaves after two of them, or after the
-// first if the session has moved, and the hold goes on over the next connection.
+// R111: from some moment on, each heartbeat over this connection gets an error. The Session leaves
+// after two of them, or after the first if the session has moved, and the hold continues over the
+// next connection.
 func TestVirtual_HeartbeatsFail_AnotherServerIsTried(t *testing.T) {
 	for code, text := range heartbeatErrors {
 		inEnsemble(t, func(t *testing.T, e *zktest.Ensemble, s *zklock.Session, h *zklock.Hold, log *warnings) {
@@ -68,7 +69,8 @@ func TestVirtual_HeartbeatsFail_AnotherServerIsTried(t *testing.T) {
 	}
 }
 
-// R111: the heartbeats get an error on all servers. The error is logged once and is the reason of the loss.
+// R111: the heartbeats get an error on all servers. The error is logged once and is the reason of
+// the loss.
 func TestVirtual_HeartbeatsFail_LossNamesTheError(t *testing.T) {
 	for code, text := range heartbeatErrors {
 		inEnsemble(t, func(t *testing.T, e *zktest.Ensemble, s *zklock.Session, h *zklock.Hold, log *warnings) {

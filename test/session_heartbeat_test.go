@@ -1,7 +1,7 @@
 package zklock_test
 
-// WithHeartbeat: a fleet that asks the servers for more or less than the table in docs/lease.md says, a lease with less room, and a
-// heartbeat that leaves none.
+// WithHeartbeat: a fleet that sends more or fewer requests than the table in docs/lease.md states,
+// a lease with a smaller margin, and a heartbeat without one.
 
 import (
 	"fmt"
@@ -15,12 +15,13 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// heartbeats are the rows of the table in docs/lease.md: requests a second of a thousand Sessions that hold, pings among them.
+// heartbeats are the rows of the table in docs/lease.md: requests a second of a thousand Sessions
+// that hold, including pings.
 var heartbeats = []struct {
 	T, d    time.Duration // d = 0: the default
 	room    time.Duration
 	asks    float64
-	waiting float64 // a thousand that wait ask so often
+	waiting float64 // requests a second of a thousand that wait
 }{
 	{T: 30 * time.Second, d: time.Second, room: 14500 * time.Millisecond, asks: 1100, waiting: 500},
 	{T: 30 * time.Second, room: 12500 * time.Millisecond, asks: 433, waiting: 500},
@@ -30,7 +31,8 @@ var heartbeats = []struct {
 	{T: 40 * time.Second, d: 8 * time.Second, room: 11400 * time.Millisecond, asks: 200, waiting: 275},
 }
 
-// Ten Sessions hold and ten wait, for ten minutes: their requests are counted, and the leases looked at all the time.
+// Ten Sessions hold and ten wait, for ten minutes: their requests are counted, and the leases
+// checked all the time.
 func TestVirtual_Heartbeat_RequestsAndRoom(t *testing.T) {
 	for _, row := range heartbeats {
 		t.Run(fmt.Sprintf("T %v, d %v", row.T, row.d), func(t *testing.T) {
@@ -67,7 +69,7 @@ func TestVirtual_Heartbeat_RequestsAndRoom(t *testing.T) {
 						asked[who[id]] += float64(n)
 					}
 				}
-				pings := 1000 * 3 / row.T.Seconds() // each third of T, whatever else is asked
+				pings := 1000 * 3 / row.T.Seconds() // each third of T, regardless of other requests
 				require.InDelta(t, 20*watched.Seconds()*pings/1000, counts.Pings, 40)
 				for holding, want := range map[bool]float64{true: row.asks, false: row.waiting} {
 					require.InEpsilon(t, want, asked[holding]*100/watched.Seconds()+pings, 0.03, "a thousand Sessions, holding %v", holding)
@@ -82,7 +84,8 @@ func TestVirtual_Heartbeat_RequestsAndRoom(t *testing.T) {
 	}
 }
 
-// A longer heartbeat does not make a Session wait longer for a server that went dark, and a shorter one does not make it leave sooner.
+// A longer heartbeat does not make a Session wait longer for an unresponsive server, and a shorter
+// one does not make it leave sooner.
 func TestVirtual_Heartbeat_PatienceStays(t *testing.T) {
 	left := make(map[time.Duration]time.Duration)
 	for _, every := range []time.Duration{250 * time.Millisecond, 3 * time.Second, 5 * time.Second} {
@@ -108,7 +111,8 @@ func TestVirtual_Heartbeat_PatienceStays(t *testing.T) {
 	require.InDelta(t, 8, left[5*time.Second].Seconds(), 0.5, "a tenth after the question that has no answer")
 }
 
-// What leaves no room is refused, at once or when the servers grant a shorter session timeout.
+// A heartbeat without a margin is rejected, at once or when the servers grant a shorter session
+// timeout.
 func TestConnect_Heartbeat_NoRoom(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -123,7 +127,8 @@ func TestConnect_Heartbeat_NoRoom(t *testing.T) {
 	require.ErrorContains(t, err, "did not grant the 1m0s asked for: session timeout too short for the lease: 10s")
 }
 
-// R68: the servers read less of a request than it takes to check all holds. The heartbeat then has several requests, and no hold ends.
+// R68: the servers read less of a request than a check of all holds needs. The heartbeat then has
+// several requests, and no hold ends.
 func TestVirtual_Heartbeat_ShortJuteMaxBuffer(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(zklock.WithJuteMaxBuffer(4<<10), zklock.WithSessionTimeout(20*time.Second))

@@ -49,7 +49,7 @@ type hostileConn struct {
 	in   []byte // read from the server, and not handed out
 
 	mu    sync.Mutex
-	asked map[int32]bool // by xid: answers to these have another body
+	asked map[int32]bool // by xid: responses to these have another body
 }
 
 func (c *hostileConn) Write(p []byte) (int, error) {
@@ -86,7 +86,7 @@ func (c *hostileConn) Read(p []byte) (int, error) {
 }
 
 // R107: the response to a list claims 2^31 names. A call of Session.Conn() and Participants return
-// an error, the connection goes on, and the hold is not lost.
+// an error, the connection continues, and the hold is not lost.
 func TestVirtual_ListClaimsTooMuch_IsAnError(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		way := &hostile{dial: v.net.Dial, op: jute.OpGetChildren2, body: []byte{0x7f, 0xff, 0xff, 0xff}}
@@ -107,7 +107,7 @@ func TestVirtual_ListClaimsTooMuch_IsAnError(t *testing.T) {
 	})
 }
 
-// R107: a server sends a challenge with 10,000 directives. The hold outlasts that, and Connect
+// R107: a server sends a challenge with 10,000 directives. The hold is not lost, and Connect
 // returns an error that is no rejection of the credentials.
 func TestVirtual_SASL_LongChallenge_HoldGoesOn(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {

@@ -17,7 +17,8 @@ import (
 	jute "github.com/zklock/zklock/internal/wire"
 )
 
-// The key is that of the current session, and follows it: another client can end the session with it.
+// The key belongs to the current session, and changes with it: another client can end the session
+// with it.
 func TestSessionKey_EndsTheSession(t *testing.T) {
 	srv := target(t)
 	var key func() sessionkey.Key
@@ -48,7 +49,8 @@ func TestSessionKey_EndsTheSession(t *testing.T) {
 	require.NotEqual(t, k.Password, next.Password)
 }
 
-// R65: a session that was given up is not for the guardian: we end it ourselves, or leave it to expire.
+// R65: the guardian does not end a session that was given up: the Session ends it itself, or leaves
+// it to expire.
 func TestVirtual_SessionKey_GivenUp_IsNone(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -62,7 +64,7 @@ func TestVirtual_SessionKey_GivenUp_IsNone(t *testing.T) {
 	})
 }
 
-// R71: a key that is printed shows no secret; as JSON, on its way to the guardian, it is whole.
+// R71: a printed key shows no secret; as JSON, on its way to the guardian, it is complete.
 func TestSessionKey_PrintsNoSecret(t *testing.T) {
 	k := sessionkey.Key{ID: 1, Password: sessionkey.Secret("opensesame")}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {

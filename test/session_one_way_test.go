@@ -1,7 +1,8 @@
 package zklock_test
 
-// These tests cut the way between a client and its servers in one direction: requests arrive, and answers do not, or late.
-// Such a client stands in nobody's way for longer than it takes to notice (F51).
+// These tests cut the network between a client and its servers in one direction: requests arrive,
+// and responses do not, or late. Such a client blocks no other for longer than it takes to detect
+// the cut (F51).
 
 import (
 	"context"
@@ -21,7 +22,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// oneWayCut is what happens to a client's way.
+// oneWayCut is the fault of a client's network.
 type oneWayCut struct {
 	name string
 	do   func(w *oneway.Way, timeout time.Duration)
@@ -29,13 +30,14 @@ type oneWayCut struct {
 
 var oneWayCuts = []oneWayCut{
 	{"answers lost", func(w *oneway.Way, _ time.Duration) { w.LoseAnswers() }},
-	// Later than a handshake may take, T/3, and earlier than the session expires: no server can be attached to any more.
+	// Later than a handshake may take, T/3, and earlier than the session expires: no server can be
+	// attached to any more.
 	{"answers late", func(w *oneway.Way, timeout time.Duration) { w.DelayAnswers(timeout * 5 / 12); w.Cut() }},
 	{"requests lost", func(w *oneway.Way, _ time.Duration) { w.LoseRequests() }},
 	{"both lost", func(w *oneway.Way, _ time.Duration) { w.LoseAnswers(); w.LoseRequests() }},
 }
 
-// oneWayWorld has one client on a way that can be cut, and two others.
+// oneWayWorld has one client whose network can be cut, and two other clients.
 type oneWayWorld struct {
 	t             *testing.T
 	way           *oneway.Way
@@ -78,7 +80,7 @@ func inOneWayWorld(t *testing.T, timeout time.Duration, servers int, cut oneWayC
 	})
 }
 
-// goes cuts the way, and says when that was.
+// goes cuts the network, and returns the time.
 func (w *oneWayWorld) goes() time.Time {
 	time.Sleep(time.Minute + 700*time.Millisecond)
 	synctest.Wait()
@@ -86,7 +88,8 @@ func (w *oneWayWorld) goes() time.Time {
 	return time.Now()
 }
 
-// R90, F51, I5: the way of a leader is cut in one direction or in both. It is notified, and the next one leads.
+// R90, F51, I5: the network of a leader is cut in one direction or in both. It is notified, and the
+// next one leads.
 func TestVirtual_OneWay_LeaderCutOff_NextLeads(t *testing.T) {
 	inOneWayWorlds(t, func(w *oneWayWorld) {
 		t := w.t
@@ -127,7 +130,8 @@ func TestVirtual_OneWay_LeaderCutOff_NextLeads(t *testing.T) {
 	})
 }
 
-// F51: the same of a client that waits. The holder releases right after the cut, and the one behind the deaf waiter is granted.
+// F51: the same for a client that waits. The holder releases right after the cut, and the client
+// behind the waiter that receives nothing is granted.
 func TestVirtual_OneWay_WaiterCutOff_NextIsGranted(t *testing.T) {
 	inOneWayWorlds(t, func(w *oneWayWorld) {
 		t := w.t
@@ -164,8 +168,9 @@ func TestVirtual_OneWay_WaiterCutOff_NextIsGranted(t *testing.T) {
 	})
 }
 
-// F51, I4: a Session that hears nothing is closed, at any time after the cut: while it is attached, while its client connects again, and
-// when it has given its ZooKeeper session up. The end of that session goes out all the same, and Close returns in time.
+// F51, I4: a Session that receives nothing is closed, at any time after the cut: while it is
+// attached, while its client reconnects, and when it has given its ZooKeeper session up. The end of
+// that session is still sent, and Close returns in time.
 func TestVirtual_OneWay_Close_EndsTheSession(t *testing.T) {
 	const timeout = 9 * time.Second
 	for _, servers := range []int{1, 3} {
@@ -194,7 +199,8 @@ func TestVirtual_OneWay_Close_EndsTheSession(t *testing.T) {
 	}
 }
 
-// F51 on a real server: how long until the next is granted, behind a leader and behind a waiter that hear nothing, or late.
+// F51 on a real server: how long until the next client is granted, behind a leader and behind a
+// waiter that receive nothing, or late.
 func TestReal_OneWay_NextIsGranted(t *testing.T) {
 	if !onReal {
 		t.Skip("ZKLOCK_TEST_REAL=1 runs this on a real ZooKeeper")
@@ -234,7 +240,8 @@ func TestReal_OneWay_NextIsGranted(t *testing.T) {
 	}
 }
 
-// I6: a Session without a server is closed. One server is mute, the others are dark, and so no dial returns by itself: each is given a time.
+// I6: a Session without a server is closed. One server is mute, the other servers are unresponsive,
+// so no dial returns by itself: each has a time limit.
 func TestVirtual_Close_DarkServers_Returns(t *testing.T) {
 	for _, latency := range []time.Duration{time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond} {
 		for mute := range 3 {

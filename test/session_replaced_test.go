@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests have a server respond to the reconnect of a session with another session, as ClickHouse Keeper and some proxies do.
+// These tests have a server respond to the reconnect of a session with another session, as
+// ClickHouse Keeper and some proxies do.
 
 import (
 	"fmt"
@@ -16,7 +17,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// forgetful is the way to a server that ignores the session of each connect request.
+// forgetful is the connection to a server that ignores the session of each connect request.
 func forgetful(dial zk.Dialer) zk.Dialer {
 	return func(network, addr string, d time.Duration) (net.Conn, error) {
 		c, err := dial(network, addr, d)
@@ -41,7 +42,8 @@ func (c *forgetfulConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// F37: the hold and the waiter's position are lost with the session, and the reason says why: in the error, and once in each line about it.
+// F37: the hold and the waiter's position are lost with the session. The reason is in the error,
+// and once in each line about it.
 func TestVirtual_AnotherSessionIsGranted_ReasonSaysSo(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -69,7 +71,7 @@ func TestVirtual_AnotherSessionIsGranted_ReasonSaysSo(t *testing.T) {
 		}
 		require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
 		release(t, other)
-		time.Sleep(20 * time.Second) // the waiter's first node goes with its session
+		time.Sleep(20 * time.Second) // the waiter's first node is deleted with its session
 		release(t, w.granted(t))
 	})
 }

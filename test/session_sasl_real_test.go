@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests show SASL to real servers: what they take, refuse and remember of it.
+// These tests use SASL with real servers: the credentials that they accept and reject, and the
+// results.
 
 import (
 	"context"
@@ -20,20 +21,20 @@ const (
 	saslPassword = "s3cr3t-Wachtwoord"
 )
 
-// oddUsers have what is quoted, what is Latin-1, and what is neither.
+// oddUsers have characters that are quoted, that are Latin-1, and that are neither.
 var oddUsers = map[string]string{
 	saslUser: saslPassword, "bob": "other", `an"n\`: `p\a"ss, word=`, "jürgen": "größe", "χρήστης": "κωδικός", "naïve": "пароль", "spa ce": " ",
 }
 
 func withSASL() zklock.Option { return zklock.WithSASL(zklock.DigestMD5(saslUser, saslPassword)) }
 
-// requiringSASL is a real server that answers nothing without SASL.
+// requiringSASL is a real server that responds to nothing without SASL.
 func requiringSASL(t testing.TB) string {
 	t.Helper()
 	return zkserver.Single(t, zkserver.SASLUsers(oddUsers), zkserver.SASLRequired()).Addr()
 }
 
-// Every user gets in with its password, however it is spelt, and locks.
+// Every user is accepted with its password, however it is spelt, and locks.
 func TestReal_SASL_Locks(t *testing.T) {
 	t.Parallel()
 	srv := requiringSASL(t)
@@ -50,7 +51,7 @@ func TestReal_SASL_Locks(t *testing.T) {
 	}
 }
 
-// A wrong password is told as that, at once. Where SASL is not required, the code is another.
+// A wrong password is reported as such, at once. If SASL is not required, the code is different.
 func TestReal_SASL_Refused(t *testing.T) {
 	t.Parallel()
 	required, open := requiringSASL(t), zkserver.Single(t, zkserver.SASLUsers(oddUsers)).Addr()
@@ -74,7 +75,7 @@ func TestReal_SASL_Refused(t *testing.T) {
 	require.ErrorContains(t, err, "-124")
 }
 
-// A server that has no SASL is said to have none, and keeps no session that it made for us.
+// A server without SASL is reported as such, and keeps no session that it created for us.
 func TestReal_SASL_ServerHasNone(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t)
@@ -86,7 +87,8 @@ func TestReal_SASL_ServerHasNone(t *testing.T) {
 	require.Equal(t, "0", state["zk_global_sessions"])
 }
 
-// Each connection of a holder is taken in again, also after the server was away; and other mistakes with the server are none of SASL's.
+// Each connection of a holder is accepted again, also after the server was away. Other errors of
+// the server are not attributed to SASL.
 func TestReal_SASL_Reconnects(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.SASLUsers(oddUsers), zkserver.SASLRequired())
@@ -115,7 +117,8 @@ func TestReal_SASL_Reconnects(t *testing.T) {
 	release(t, h)
 }
 
-// F42: a Session that is closed while it is not connected ends its ZooKeeper session over a connection of its own, with SASL.
+// F42: a Session that is closed while it is not connected ends its ZooKeeper session over a
+// connection of its own, with SASL.
 func TestReal_SASL_ClosedWhileAway_SessionEnds(t *testing.T) {
 	t.Parallel()
 	srv := requiringSASL(t)

@@ -1,7 +1,7 @@
 package zklock_test
 
 // These tests attack rejected credentials in virtual time: they are final for Connect only (R117),
-// and whatever rejects us is left alone more and more.
+// and a server that rejects us is tried less and less often.
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R117: the password is changed at the servers for a moment. The hold and the wait go on, and the
-// log has it once.
+// R117: the password is changed on the servers for a moment. The hold and the wait continue, and
+// the log has it once.
 func TestVirtual_SASL_RefusedLater_HoldGoesOn(t *testing.T) {
 	for _, code := range []zktest.Code{zktest.AuthRequired, zktest.AuthFailed} {
 		inSASLTime(t, func(t *testing.T, v *virtual) {
@@ -56,8 +56,8 @@ func (m *wrongAt) Authenticate(ctx context.Context, host string) (zklock.SASLSes
 	return m.SASLMechanism.Authenticate(ctx, host)
 }
 
-// R117: one server of three has another password. The client goes on to the others, and keeps the
-// hold.
+// R117: one server of three has another password. The client moves to the other servers, and keeps
+// the hold.
 func TestVirtual_SASL_OneServerRefuses_TheOthersServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
@@ -81,7 +81,7 @@ func TestVirtual_SASL_OneServerRefuses_TheOthersServe(t *testing.T) {
 }
 
 // requireRefused requires that a hold is lost, or a call fails, because all servers reject the
-// credentials, and that it is not for ever.
+// credentials, and that the error is not permanent.
 func requireRefused(t *testing.T, err error, why string) {
 	t.Helper()
 	require.ErrorIs(t, err, zklock.ErrAuthFailed)
@@ -89,8 +89,8 @@ func requireRefused(t *testing.T, err error, why string) {
 	require.False(t, zklock.IsFinal(err), "%v", err)
 }
 
-// R117: while servers, or a KDC, reject us, a hold ends by its lease with that for its reason, and
-// no earlier. When they accept us again the Session goes on.
+// R117: while servers, or a KDC, reject us, a hold ends by its lease with that reason, and no
+// earlier. When they accept us again, the Session continues.
 func TestVirtual_SASL_RefusedForLong_HoldEndsByItsLease(t *testing.T) {
 	for name, refuse := range map[string]func(k *kdc, on bool) (why string){
 		"server": func(k *kdc, on bool) (why string) {
@@ -135,8 +135,8 @@ func TestVirtual_SASL_RefusedForLong_HoldEndsByItsLease(t *testing.T) {
 }
 
 // R117: the function of DigestMD5Func is called for each connection, so that a password may be
-// changed at servers and clients one after the other. What fails in it fails a connection, and is
-// no rejection.
+// changed on servers and clients one after the other. An error of the function fails a connection,
+// and is no rejection.
 func TestVirtual_SASL_PasswordOfAFunction_IsReadAtEachConnection(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		var password atomic.Value
@@ -228,8 +228,8 @@ func TestVirtual_SASL_KeptTicketRefused_ANewOneIsShown(t *testing.T) {
 	})
 }
 
-// A server without SASL is left with growing pauses, and keeps none of the sessions that it made
-// for us.
+// A server without SASL is tried with growing pauses, and keeps none of the sessions that it
+// created for us.
 func TestVirtual_SASL_ServerHasNone_PausesGrow(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -251,7 +251,7 @@ func TestVirtual_SASL_ServerHasNone_PausesGrow(t *testing.T) {
 	})
 }
 
-// A server that rejects the password takes no close of the session that it made, so the pauses
+// A server that rejects the password accepts no close of the session that it created, so the pauses
 // grow, also while a caller waits.
 func TestVirtual_SASL_Refused_PausesGrow(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
@@ -267,8 +267,8 @@ func TestVirtual_SASL_Refused_PausesGrow(t *testing.T) {
 	})
 }
 
-// A Session without SASL where it is required: whatever asks first, a call, an idle read or a ping,
-// the first error is ErrAuthFailed, and it is final, because no server has ever served this
+// A Session without SASL where it is required: whatever is sent first, a call, an idle read or a
+// ping, the first error is ErrAuthFailed, and it is final, because no server has ever served this
 // Session.
 func TestVirtual_SASL_NotGiven_FirstErrorSaysSo(t *testing.T) {
 	for name, first := range map[string]func(m *zklock.Mutex, ctx context.Context) (*zklock.Hold, error){
@@ -300,9 +300,9 @@ func TestVirtual_SASL_NotGiven_FirstErrorSaysSo(t *testing.T) {
 	}
 }
 
-// R117: servers come to require SASL of a Session without it that they have served. It is refused
-// at its first request on each connection: it is tried again less and less, and when they serve it
-// again it goes on.
+// R117: servers that have served a Session without SASL begin to require it. The Session is
+// rejected at its first request on each connection: it tries less and less often, and continues
+// when they serve it again.
 func TestVirtual_SASL_RequiredLater_IsTriedAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var lines warnings
@@ -327,8 +327,9 @@ func TestVirtual_SASL_RequiredLater_IsTriedAgain(t *testing.T) {
 	})
 }
 
-// R117, I6: servers come to reject a Session that waits in a queue, and attach it all the same. Its node does not block those behind it:
-// the ZooKeeper session is given up as if no server answered, and is over a session timeout later.
+// R117, I6: servers begin to reject a Session that waits in a queue, and still attach it. Its node
+// does not block the clients behind it: the ZooKeeper session is given up as if no server
+// responded, and has expired a session timeout later.
 func TestVirtual_RejectedWaiter_BlocksNobody(t *testing.T) {
 	const timeout = 10 * time.Second
 	for code, ops := range map[zktest.Code][]zktest.Op{

@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack SASL in virtual time: each connection proves who it is, and what does not
-// answer is no refusal. session_sasl_refused_test.go has the refusals.
+// These tests attack SASL in virtual time: each connection is authenticated, and a missing response
+// is no rejection. session_sasl_refused_test.go has the rejections.
 
 import (
 	"context"
@@ -21,23 +21,23 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// inSASLTime has a server that answers nothing without SASL.
+// inSASLTime has a server that responds to nothing without SASL.
 func inSASLTime(t *testing.T, f func(t *testing.T, v *virtual)) {
 	t.Helper()
 	inVirtualTime(t, f, zktest.WithSASLUsers(oddUsers), zktest.WithSASLRequired())
 }
 
-// refusedLine is logged when a server refuses us.
+// refusedLine is logged when a server rejects the credentials.
 const refusedLine = "the server refused the credentials"
 
-// drop cuts a connection that has lasted: the client comes back without a pause.
+// drop closes a connection that has lasted: the client reconnects without a pause.
 func (v *virtual) drop(s *zklock.Session) {
 	time.Sleep(2 * time.Second)
 	require.True(v.t, v.srv.DropConnection(s.SessionID()))
 	synctest.Wait()
 }
 
-// I1, I5: every connection proves itself anew, in two requests, and a hold goes on.
+// I1, I5: every connection is authenticated again, in two requests, and a hold continues.
 func TestVirtual_SASL_EachConnection(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(withSASL(), zklock.WithDigest("u", "p"))
@@ -53,7 +53,7 @@ func TestVirtual_SASL_EachConnection(t *testing.T) {
 	})
 }
 
-// A node of scheme auth is for the SASL user, and only for it; and so is an ACL of scheme sasl.
+// A node of scheme auth is for the SASL user only, and so is an ACL of scheme sasl.
 func TestVirtual_SASL_ACL(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		s, bob := v.connect(withSASL()), v.connect(zklock.WithSASL(zklock.DigestMD5("bob", oddUsers["bob"])))
@@ -73,7 +73,7 @@ func TestVirtual_SASL_ACL(t *testing.T) {
 	})
 }
 
-// What a server refuses at the first connection is told by Connect, once, and no server is asked again.
+// A rejection at the first connection is returned by Connect, once, and no server is asked again.
 func TestVirtual_SASL_Refused(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		var lines warnings
@@ -86,8 +86,9 @@ func TestVirtual_SASL_Refused(t *testing.T) {
 	})
 }
 
-// One of the servers is upgraded to a ZooKeeper that has no DIGEST-MD5, and refuses the first token, which is empty. That says nothing of who we
-// are: the hold goes on, and the Session is at the next server that has it. If there is none, the error says why.
+// One of the servers is upgraded to a ZooKeeper without DIGEST-MD5, and rejects the first token,
+// which is empty. That is no rejection of our identity: the hold continues, and the Session moves
+// to the next server that supports it. If there is none, the error contains the reason.
 func TestVirtual_SASL_MechanismRefused_IsNotFinal(t *testing.T) {
 	for _, code := range []zktest.Code{zktest.AuthRequired, zktest.AuthFailed} {
 		inSASLTime(t, func(t *testing.T, v *virtual) {
@@ -113,7 +114,8 @@ func TestVirtual_SASL_MechanismRefused_IsNotFinal(t *testing.T) {
 	}
 }
 
-// I6: a server that falls silent within the exchange has the handshake's time. Then the next try is made, and the hold is kept.
+// I6: a server that stops responding within the exchange has the handshake's time. Then the next
+// try is made, and the hold is kept.
 func TestVirtual_SASL_Silence(t *testing.T) {
 	for step := 1; step <= 2; step++ {
 		for name, silence := range map[string]zktest.Fault{
@@ -137,7 +139,8 @@ func TestVirtual_SASL_Silence(t *testing.T) {
 	}
 }
 
-// A server that has no SASL is no refusal, and no server for this Session either. The error says why.
+// A server without SASL is no rejection, and no server for this Session either. The error contains
+// the reason.
 func TestVirtual_SASL_ServerHasNone(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -184,7 +187,7 @@ func newKDC() *kdc {
 	return &kdc{SASLMechanism: zklock.DigestMD5(saslUser, saslPassword), hosts: make(chan string, 1)}
 }
 
-// A KDC that does not answer for a while costs no hold.
+// A KDC that does not respond for a while costs no hold.
 func TestVirtual_SASL_KDCIsSilent_HoldStands(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		k := newKDC()
@@ -204,8 +207,9 @@ func TestVirtual_SASL_KDCIsSilent_HoldStands(t *testing.T) {
 	})
 }
 
-// A KDC that is away for longer costs the hold, told by the lease and in time: nothing keeps the session alive at the servers meanwhile. When
-// it is back, the Session is, too.
+// A KDC that is away for longer costs the hold: the lease notifies the holder in time, because
+// nothing keeps the session alive on the servers meanwhile. When the KDC is back, the Session
+// continues.
 func TestVirtual_SASL_KDCIsAway_HoldIsLost(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		k := newKDC()
@@ -267,7 +271,8 @@ func (nothing) Authenticate(context.Context, string) (zklock.SASLSession, []byte
 	return nil, nil, nil
 }
 
-// F42, R65: a session that was given up is ended with SASL when the network is well, and not left to expire.
+// F42, R65: a session that was given up is ended with SASL when the network has healed, and not
+// left to expire.
 func TestVirtual_SASL_GivenUpSession_IsEnded(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -285,7 +290,8 @@ func TestVirtual_SASL_GivenUpSession_IsEnded(t *testing.T) {
 	})
 }
 
-// F51: a client that hears nothing cannot prove who it is, so that its session expires. It keeps nobody from the lock for longer than that takes.
+// F51: a client that receives nothing cannot authenticate, so its session expires. It blocks no
+// other client for longer than that takes.
 func TestVirtual_SASL_AnswersLost(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 30 * time.Second} {
 		inSASLTime(t, func(t *testing.T, v *virtual) { answersLost(t, v, timeout) })
@@ -302,13 +308,14 @@ func answersLost(t *testing.T, v *virtual, timeout time.Duration) {
 	<-h.Lost()
 	release(t, next.granted2(t, time.Minute))
 	t.Logf("the next holder was granted %v after answers were lost (T = %v)", time.Since(cut), timeout)
-	// It touches the session as long as it holds, and once more to end it.
+	// The client touches the session as long as it holds, and once more to end it.
 	require.LessOrEqual(t, time.Since(cut), timeout+time.Second+timeout+serverTick)
 	way.Heal()
 	release(t, acquire(t, newMutex(t, s, "/job")))
 }
 
-// cutToAnswer returns how long a client is without an answer when its connection is cut, at a latency of 5 ms each way.
+// cutToAnswer returns how long a client is without a response when its connection is cut, at a
+// latency of 5 ms each way.
 func cutToAnswer(t *testing.T, v *virtual, opts ...zklock.Option) time.Duration {
 	v.net.SetLatency(5 * time.Millisecond)
 	w := &wire{dial: v.net.Dial}
@@ -329,7 +336,8 @@ func cutToAnswer(t *testing.T, v *virtual, opts ...zklock.Option) time.Duration 
 	return time.Since(cut)
 }
 
-// docs/lease.md: SASL adds two round trips to the time from a cut to the first answer, and nothing else.
+// docs/lease.md: SASL adds two round trips to the time from a cut to the first response, and
+// nothing else.
 func TestVirtual_SASL_CutToAnswer(t *testing.T) {
 	var without, with time.Duration
 	inVirtualTime(t, func(t *testing.T, v *virtual) { without = cutToAnswer(t, v) })

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests stop all servers under many Sessions, and count what the Sessions dial: it grows rare, and costs no hold.
+// These tests stop all servers under many Sessions, and count the Sessions' dials: they become
+// rare, and cost no hold.
 
 import (
 	"fmt"
@@ -21,7 +22,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// dialled counts dials by the second in which they were made, from begin on. While down is set, each is refused.
+// dialled counts dials by the second in which they were made, from begin on. While down is set,
+// each is refused.
 type dialled struct {
 	net *zktest.Network
 
@@ -64,7 +66,7 @@ func (d *dialled) between(from, to int) (sum, most int) {
 	return sum, most
 }
 
-// storm has so many Sessions do something, stops all servers, and lets the outage last.
+// storm connects so many Sessions that do something, stops all servers, and lets the outage last.
 func storm(t *testing.T, sessions int, lasts time.Duration, do string, f func(d *dialled)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,8 +95,9 @@ func storm(t *testing.T, sessions int, lasts time.Duration, do string, f func(d 
 	})
 }
 
-// R50: an outage of all servers under 300 Sessions. Each Session is at another server at once, and then they dial more and more rarely: as
-// long as a hold or a place in a queue can be lost, no more often than they did before, and afterwards so rarely that the servers can start.
+// R50: an outage of all servers under 300 Sessions. Each Session moves to another server at once,
+// and then they dial less and less often: as long as a hold or a position in a queue can be lost,
+// no more often than before, and afterwards so rarely that the servers can start.
 func TestVirtual_Outage_DialsGrowRare(t *testing.T) {
 	const servers = 3
 	sessions := 300 / oneIn(3)
@@ -125,7 +128,7 @@ func TestVirtual_Outage_DialsGrowRare(t *testing.T) {
 	}
 }
 
-// An hour of it, of fewer Sessions: the dials of one do not depend on the others.
+// An hour of it, of fewer Sessions: the dials of one do not depend on the other ones.
 func TestVirtual_OutageOfAnHour_Dials(t *testing.T) {
 	storm(t, 15, time.Hour, "nothing", func(d *dialled) {
 		late, _ := d.between(600, 3600)
@@ -134,8 +137,9 @@ func TestVirtual_OutageOfAnHour_Dials(t *testing.T) {
 	})
 }
 
-// When somebody asks, an idle Session does not rest for its thirty seconds: a call that waits, for moments or for the better part of the hour,
-// has the lock soon after the servers are back, and so has a call that tries again.
+// When a call needs a server, an idle Session does not complete its pause of thirty seconds: a call
+// that waits, for moments or for most of the hour, has the lock soon after the servers are back,
+// and so has a call that tries again.
 func TestVirtual_OutageOfAnHour_ACallEndsTheRest(t *testing.T) {
 	for range 5 / oneIn(5) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -160,8 +164,8 @@ func TestVirtual_OutageOfAnHour_ACallEndsTheRest(t *testing.T) {
 	}
 }
 
-// F22, I5: the servers come back 1.7 seconds before the lease of a hold ends. The client's pause takes one of them at the most, and ours do not
-// take the rest. The session has much longer.
+// F22, I5: the servers return 1.7 seconds before the lease of a hold ends. The client's pause takes
+// one of them at most, and our pauses do not take the rest. The session has much longer.
 func TestVirtual_OutageOfNearlyTheLease_HoldStands(t *testing.T) {
 	for phase := range 30 {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -177,7 +181,8 @@ func TestVirtual_OutageOfNearlyTheLease_HoldStands(t *testing.T) {
 	}
 }
 
-// A client that uses Session.Conn for itself hears within two seconds that there is no server, however long the Session rests.
+// A client that uses Session.Conn for itself is notified within two seconds that there is no
+// server, however long the Session's pause is.
 func TestVirtual_OutageOfAnHour_ConnAnswers(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

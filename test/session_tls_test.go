@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack certificates that change: a renewal under a hold costs nothing, and a refusal is told as a refusal.
+// These tests attack certificates that change: a renewal under a hold costs nothing, and a
+// rejection is reported as such.
 
 import (
 	"context"
@@ -21,7 +22,8 @@ import (
 	"github.com/zklock/zklock/internal/testca"
 )
 
-// overBoth runs a test with a server of TLS 1.2 and one of 1.3: with 1.3 a client is done before the server has seen its certificate.
+// overBoth runs a test with a server of TLS 1.2 and one of 1.3: with 1.3 a client's handshake ends
+// before the server has seen its certificate.
 func overBoth(t *testing.T, f func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names)) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		t.Run(tls.VersionName(version), func(t *testing.T) {
@@ -38,8 +40,8 @@ func (v *virtual) connectTLS(front *tlsFront, n certs.Names, opts ...zklock.Opti
 	return connect(v.t, front.addr, append([]zklock.Option{zklock.WithDialer(v.net.Dial), zklock.WithTLSFiles(n.CA, n.Cert, n.Key)}, opts...)...)
 }
 
-// F56: certificates of an hour, renewed each 40 minutes, in the end by another authority, on both sides. The connection is cut now and then. The
-// hold stands for ten hours.
+// F56: certificates of an hour, renewed each 40 minutes, in the end by another authority, on both
+// sides. The connection is cut now and then. The hold remains valid for ten hours.
 func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
 	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		front.shows(a, "zk.test", time.Hour, a)
@@ -66,8 +68,8 @@ func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
 	})
 }
 
-// F56: our certificate expires, and then the server's. The Session says so once each, names server and cause, speaks of no outage, and is back
-// with the renewal, without another word from anybody.
+// F56: our certificate expires, and then the server's. The Session logs each once, with the server
+// and the cause, reports no outage, and reconnects after the renewal by itself.
 func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
 	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		front.shows(a, "zk.test", 150*time.Minute, a)
@@ -110,7 +112,8 @@ func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
 	})
 }
 
-// Connect says whose certificate was refused, by which server, and why. Its context is what ends it: a renewal may come.
+// The error of Connect names the rejected certificate, the server and the reason. Its context ends
+// it, because a renewal may follow.
 func TestVirtual_Connect_CertificateRefused(t *testing.T) {
 	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		other := testca.New(t, "authority")
@@ -135,12 +138,12 @@ func TestVirtual_Connect_CertificateRefused(t *testing.T) {
 			require.ErrorContains(t, err, tt.says)
 			require.False(t, zklock.IsFinal(err))
 		}
-		// It was wrong, and is put right while Connect waits.
+		// The certificate was wrong, and is corrected while Connect waits.
 		front.shows(other, "zk.test", time.Hour, a)
 		writeTo(t, n, a, a, time.Hour)
 		time.AfterFunc(5*time.Second, func() { front.shows(a, "zk.test", time.Hour, a) })
 		require.NoError(t, v.connectTLS(front, n).Close())
-		// Beside a server that is away, it is not certificates alone.
+		// With a second server that is away, certificates are not the only cause.
 		front.shows(other, "zk.test", time.Hour, a)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -152,7 +155,8 @@ func TestVirtual_Connect_CertificateRefused(t *testing.T) {
 	})
 }
 
-// F56: a file vanishes, and comes back later, renewed. The last good ones go on, and it is said once.
+// F56: a file is deleted, and restored later, renewed. The last valid files remain in use, and this
+// is logged once.
 func TestVirtual_TLSFiles_Vanish_LastGoodOnesGoOn(t *testing.T) {
 	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		front.shows(a, "zk.test", time.Hour, a)
@@ -177,7 +181,7 @@ func TestVirtual_TLSFiles_Vanish_LastGoodOnesGoOn(t *testing.T) {
 	})
 }
 
-// What WithTLS says beside the files stays, in either order.
+// The settings of WithTLS other than the files are kept, in either order.
 func TestVirtual_TLSFiles_WithTLS(t *testing.T) {
 	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		front.shows(a, "zk9.test", time.Hour, a)
@@ -188,7 +192,7 @@ func TestVirtual_TLSFiles_WithTLS(t *testing.T) {
 	})
 }
 
-// C2: each way in which a connection ends is told with its step.
+// C2: each way in which a connection ends is reported with its change.
 func TestVirtual_Changes_SayServerAndWhy(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -215,7 +219,8 @@ func TestVirtual_Changes_SayServerAndWhy(t *testing.T) {
 	})
 }
 
-// C2: the Session is lost while it tries a server that takes connections and says nothing. It never was at that one.
+// C2: the Session is lost while it tries a server that accepts connections and never responds. It
+// was never attached to that one.
 func TestVirtual_Changes_LostWhileItTriesAnother_SaysWhereItWas(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)

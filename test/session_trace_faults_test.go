@@ -1,6 +1,7 @@
 package zklock_test
 
-// What a Session's traces do wrong themselves, or at a bad moment: they block, panic, end their goroutine, or hear of a loss early.
+// A Session's traces with errors of their own, or at a bad moment: they block, panic, end their
+// goroutine, or are notified of a loss early.
 
 import (
 	"context"
@@ -21,8 +22,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// A function that blocks for ever in HoldLost holds up nobody: not Close, not other calls, and no release. What waits behind it is told when
-// it returns, in order.
+// A function that blocks indefinitely in HoldLost delays nothing: not Close, not other calls, and
+// no release. The later notifications follow in order when it returns.
 func TestVirtual_HoldLostBlocks_NobodyWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
@@ -62,7 +63,8 @@ func TestVirtual_HoldLostBlocks_NobodyWaits(t *testing.T) {
 	})
 }
 
-// A hold that is released before AcquireEnd has returned, by who was asked to give way or by another trace, ends after it.
+// A hold that is released before AcquireEnd has returned, on a request to give way or by another
+// trace, ends after it.
 func TestVirtual_ReleasedDuringAcquireEnd_EndsAfterIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
@@ -76,7 +78,7 @@ func TestVirtual_ReleasedDuringAcquireEnd_EndsAfterIt(t *testing.T) {
 		require.Equal(t, []string{"start mutex /job: ", "acquired mutex /job: ", "end mutex /job: "}, log.outcomes())
 		require.NoError(t, h.Release(t.Context()))
 
-		// The node that waits has the message already.
+		// The waiting node already has the message.
 		other := acquire(t, newMutex(t, v.connect(), "/job"))
 		slow := log.trace()
 		ended := slow.AcquireEnd
@@ -95,7 +97,7 @@ func TestVirtual_ReleasedDuringAcquireEnd_EndsAfterIt(t *testing.T) {
 	})
 }
 
-// What a release is not told because another lock was lost is no loss.
+// A release without a confirmation because another lock was lost is no loss.
 func TestVirtual_ReleaseNotConfirmed_BecauseAnotherWasLost_IsNoLoss(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var trace traced
@@ -120,7 +122,7 @@ func TestVirtual_ReleaseNotConfirmed_BecauseAnotherWasLost_IsNoLoss(t *testing.T
 	})
 }
 
-// A trace that ends its goroutine leaves nothing of a Multi behind, whose nodes were made in one transaction.
+// A trace that ends its goroutine leaves no node of a Multi, which were created in one transaction.
 func TestVirtual_TraceEndsTheGoroutineInAMulti_NothingIsLeft(t *testing.T) {
 	for name, ends := range map[string]*zklock.Trace{
 		"AcquireStart": {AcquireStart: func(context.Context, zklock.AcquireInfo) context.Context { runtime.Goexit(); return nil }},
@@ -146,7 +148,7 @@ func TestVirtual_TraceEndsTheGoroutineInAMulti_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// A hold whose lease has ended unseen is lost, also if Close is the first to look.
+// A hold whose lease has ended unnoticed is lost, even if Close is the first to check.
 func TestVirtual_CloseSeesTheLossFirst_ItIsALoss(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var trace traced
@@ -162,7 +164,7 @@ func TestVirtual_CloseSeesTheLossFirst_ItIsALoss(t *testing.T) {
 	})
 }
 
-// HoldLost may release what it hears of.
+// HoldLost may release the hold that it is notified about.
 func TestVirtual_HoldLostReleases(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
@@ -182,7 +184,7 @@ func TestVirtual_HoldLostReleases(t *testing.T) {
 	})
 }
 
-// A loss while AcquireEnd runs is told after it.
+// A loss while AcquireEnd runs is reported after it.
 func TestVirtual_LostDuringAcquireEnd_IsToldAfterIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
@@ -201,7 +203,8 @@ func TestVirtual_LostDuringAcquireEnd_IsToldAfterIt(t *testing.T) {
 	})
 }
 
-// F55: a function that panics is logged, and changes nothing; those of the other traces are called.
+// F55: a function that panics is logged, and has no other effect; the functions of all other traces
+// are called.
 func TestVirtual_TracePanics_IsLogged_AndNothingElseChanges(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -232,8 +235,8 @@ func TestVirtual_TracePanics_IsLogged_AndNothingElseChanges(t *testing.T) {
 	})
 }
 
-// If AcquireStart panics, what the trace has put into the context of an outer call is not taken for
-// this call's. The work's context has it all the same.
+// If AcquireStart panics, the values that the trace has put into the context of an outer call are
+// not taken for this call's. The work's context still has them.
 func TestVirtual_AcquireStartPanics_TheOuterCallsValuesAreNotItsOwn(t *testing.T) {
 	type key struct{}
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

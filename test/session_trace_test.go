@@ -1,6 +1,7 @@
 package zklock_test
 
-// What a Session traces, word for word. That it is well formed, each Session of these tests asks (internal/tracecheck).
+// The exact traces of a Session. Each Session of these tests also checks that they are well-formed
+// (internal/tracecheck).
 
 import (
 	"context"
@@ -20,7 +21,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// traced is what a Session has traced, a line each.
+// traced has the traces of a Session, a line each.
 type traced struct {
 	mu    sync.Mutex
 	lines []string
@@ -32,7 +33,7 @@ func (l *traced) add(format string, args ...any) {
 	l.lines = append(l.lines, fmt.Sprintf(format, args...))
 }
 
-// since returns the lines since it was called last.
+// since returns the lines since its last call.
 func (l *traced) since() []string {
 	synctest.Wait()
 	l.mu.Lock()
@@ -42,7 +43,7 @@ func (l *traced) since() []string {
 	return lines
 }
 
-// outcomes is since without times.
+// outcomes returns the same lines without times.
 func (l *traced) outcomes() (lines []string) {
 	for _, line := range l.since() {
 		before, rest, _ := strings.Cut(line, " after ")
@@ -117,7 +118,7 @@ func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
 		require.NoError(t, h.Release(t.Context()), "which ends nothing")
 		require.Equal(t, []string{"end of one handle mutex /job as nightly after 2s, overrun 0s, lost false: ", "end mutex /job as nightly after 3s, overrun 0s, lost false: "}, log.since())
 
-		// A wait and a try, behind somebody.
+		// A wait and a try, behind another client.
 		other := acquire(t, newMutex(t, v.connect(), "/job"))
 		w := v.queueUp(m)
 		_, err = m.TryAcquire(t.Context())
@@ -130,7 +131,7 @@ func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
 			"acquired mutex /job as nightly after 5s, place 2, requeued 0",
 		}, log.since())
 
-		// Somebody deletes the node of the hold, and of a wait.
+		// The node of the hold, and of a wait, is deleted.
 		require.NoError(t, v.srv.Delete(h.Node()))
 		require.Equal(t, []string{"lost mutex /job as nightly after 0s: node_deleted"}, log.since())
 		time.Sleep(7 * time.Second)
@@ -147,7 +148,7 @@ func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
 	})
 }
 
-// However many handles a hold has, it is lost once, and one HoldEnd is its last: also if AcquireEnd
+// However many handles a hold has, it is lost once, and one HoldEnd is its last: even if AcquireEnd
 // of a re-entry is called when the granted handle has been released.
 func TestVirtual_Trace_SeveralHandles_OneLossAndOneLast(t *testing.T) {
 	for _, isLost := range []bool{false, true} {
@@ -200,8 +201,8 @@ func TestVirtual_Trace_SeveralHandles_OneLossAndOneLast(t *testing.T) {
 	}
 }
 
-// The last HoldEnd is of a handle that was released before another one. It reports how long the lock
-// was held, to the end of the other handle.
+// The last HoldEnd is of a handle that was released before another one. It reports how long the
+// lock was held, to the end of the other handle.
 func TestVirtual_Trace_LastEndOfTheFirstReleased_HeldToTheLastRelease(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var last []zklock.HoldInfo
@@ -229,7 +230,7 @@ func TestVirtual_Trace_LastEndOfTheFirstReleased_HeldToTheLastRelease(t *testing
 	})
 }
 
-// The word for metrics is that of what the caller got.
+// The word for metrics matches the caller's result.
 func TestOutcome(t *testing.T) {
 	other := errors.New("other")
 	for want, errs := range map[string][]error{
@@ -300,7 +301,8 @@ func TestVirtual_Trace_SaysWhatKind(t *testing.T) {
 	})
 }
 
-// The reason of a loss is told in one word, and an overrun counts from the end of the lease, also for who saw it late.
+// The reason of a loss is one word, and an overrun counts from the end of the lease, even if it was
+// noticed late.
 func TestVirtual_Trace_Reasons(t *testing.T) {
 	for _, tt := range []struct {
 		reason string
@@ -345,12 +347,13 @@ func TestVirtual_Trace_Reasons(t *testing.T) {
 	require.Empty(t, zklock.LossReason(nil))
 	require.Empty(t, zklock.LossReason(zklock.ErrNotHeld))
 	require.Equal(t, zklock.LossOther, zklock.LossReason(zklock.ErrLost))
-	// Do joins what the work returned, which may be of another Session's.
+	// Do joins the error of the work, which may be another Session's.
 	lost := fmt.Errorf("%w: %w", zklock.ErrLost, errors.New("why"))
 	require.Equal(t, zklock.LossOther, zklock.LossReason(errors.Join(zklock.ErrClosed, fmt.Errorf("release: %w", lost))))
 }
 
-// 100 holds are lost at once, and four goroutines look at each: each is logged once, and traced once (R91).
+// 100 holds are lost at once, and four goroutines check each: each is logged once, and traced once
+// (R91).
 func TestVirtual_ManyHoldsAreLost_EachIsLoggedAndTracedOnce(t *testing.T) {
 	const holds = 100
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -388,7 +391,7 @@ func TestVirtual_ManyHoldsAreLost_EachIsLoggedAndTracedOnce(t *testing.T) {
 	})
 }
 
-// A release that finds its node gone is the loss, and says so in the line that people alert on.
+// A release that finds its node deleted is the loss, and its log line is the one for alerts.
 func TestVirtual_ReleaseFindsTheNodeGone_IsLoggedAndTraced(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var trace traced
@@ -425,7 +428,8 @@ func TestVirtual_ReleaseIsNotConfirmed_IsLoggedAndTraced(t *testing.T) {
 	})
 }
 
-// What AcquireStart puts into its context is in the work's, whose end stays the caller's.
+// The values that AcquireStart puts into its context are in the work's context, which still ends
+// with the caller's.
 func TestVirtual_TraceContext_ItsValuesReachTheWork(t *testing.T) {
 	type key struct{}
 	type callers struct{}

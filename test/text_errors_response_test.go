@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests end the contexts of calls whose requests got error responses, or that reached no server: the error of the call has the last
-// response, or what came of each dial.
+// These tests end the contexts of calls whose requests got error responses, or that reached no
+// server: the error of the call has the last response, or the result of each dial.
 
 import (
 	"context"
@@ -16,7 +16,8 @@ import (
 
 const lastResponse = "the last response was an error: "
 
-// R111, I6: each request of one kind gets an error response that says nothing of the node. When the context ends, the error has it.
+// R111, I6: each request of one kind gets an error response that does not concern the node. When
+// the context ends, the error has it.
 func TestVirtual_ContextEnds_ErrorHasTheLastResponse(t *testing.T) {
 	acquireOf := func(path string, opts ...zklock.MutexOption) func(context.Context, *testing.T, *zklock.Session) error {
 		return func(ctx context.Context, t *testing.T, s *zklock.Session) error {
@@ -69,7 +70,8 @@ func TestVirtual_ContextEnds_ErrorHasTheLastResponse(t *testing.T) {
 	}
 }
 
-// R111: the response is that of the call's own last request. Once that succeeded, or if it was another call's, the error has none.
+// R111: the response is that of the call's own last request. If that succeeded, or if the response
+// was another call's, the error has none.
 func TestVirtual_ContextEnds_ResponsesThatAreOver(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		held := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -89,7 +91,7 @@ func TestVirtual_ContextEnds_ResponsesThatAreOver(t *testing.T) {
 	})
 }
 
-// R111, I6: an acquire that reaches no server lists what came of each dial.
+// R111, I6: the error of an acquire that reaches no server lists the result of each dial.
 func TestVirtual_NoServerIsReached_ErrorListsTheDials(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests read the errors of calls: one layer, the cause, the place in the queue, both failures.
+// These tests read the errors of calls: one layer, the cause, the position in the queue, both
+// failures.
 
 import (
 	"context"
@@ -15,7 +16,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// The chain of an error reaches the cause of the caller's context, and names the lock as the caller does.
+// The chain of an error reaches the cause of the caller's context, and names the lock as the caller
+// does.
 func TestErrors_ChainAndPath(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -38,7 +40,8 @@ func TestErrors_ChainAndPath(t *testing.T) {
 	require.Equal(t, "/orders", e.Path)
 }
 
-// R10: the work fails, and the release finds the lock lost. The caller hears of both, the work's error first.
+// R10: the work fails, and the release finds the lock lost. The caller gets both errors, the work's
+// first.
 func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -54,7 +57,7 @@ func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
 	})
 }
 
-// A wait that ends and a try that fails say where they stood, and ask nobody for that.
+// A wait that ends and a try that fails report their position, and send no request for it.
 func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -103,8 +106,8 @@ func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
 	})
 }
 
-// A context may end with the error of another call, as an errgroup's does. The error of a call under it has one layer, its own,
-// whether the context ended before the call or during its wait.
+// A context may end with the error of another call, as an errgroup's does. The error of a call
+// under it has one layer, its own, whether the context ended before the call or during its wait.
 func TestVirtual_ContextEndsWithAnotherCallsError_OneLayer(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -128,7 +131,8 @@ func TestVirtual_ContextEndsWithAnotherCallsError_OneLayer(t *testing.T) {
 	})
 }
 
-// A hold is its Session's. A call through another one contends, with itself if need be, and its error says so.
+// A hold belongs to its Session. A call through another Session contends, possibly with itself, and
+// its error reports that.
 func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		mine := newMutex(t, v.connect(), "/job")
@@ -155,8 +159,8 @@ func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
 	})
 }
 
-// Whoever reads of a loss at night reads what happened: which servers were silent for how long, that there was no quorum, that
-// this process stood still, or who took the lock away.
+// The error of a loss explains what happened: which servers did not respond and for how long, that
+// there was no quorum, that this process was paused, or that another client took the lock.
 func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 	var asleep suspension
 	for _, tt := range []struct {

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests have many calls meet nodes that servers do not let go of, and attack how often the log says it.
+// These tests have many calls meet nodes that servers do not delete, and attack how often the log
+// reports it.
 
 import (
 	"context"
@@ -17,7 +18,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// refusing has a lock root without some permissions for everybody but the test.
+// refusing creates a lock root without some permissions for all clients but the test.
 func (v *virtual) refusing(t *testing.T, path string, perms int32) {
 	a := v.connect().Conn()
 	if _, err := a.SetACL(path, zk.WorldACL(perms), -1); err != nil {
@@ -26,8 +27,8 @@ func (v *virtual) refusing(t *testing.T, path string, perms int32) {
 	}
 }
 
-// Each node that the servers refuse to delete is said once, however often zklock tries again and many release at once; several permits
-// of one hold once.
+// Each node that the servers refuse to delete is logged once, however often zklock tries again and
+// however many calls release at once; several permits of one hold count as one.
 func TestVirtual_LogOnce_DeletionRefused(t *testing.T) {
 	const line = "zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -57,7 +58,8 @@ func TestVirtual_LogOnce_DeletionRefused(t *testing.T) {
 	})
 }
 
-// Each node of which nobody can find out whether it was made is said once, also by calls that look together, and of permits too.
+// Each node whose creation remains unknown is logged once, also by calls that look for nodes
+// together, and also for permits.
 func TestVirtual_LogOnce_CannotFindOut(t *testing.T) {
 	const line = "zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -70,7 +72,7 @@ func TestVirtual_LogOnce_CannotFindOut(t *testing.T) {
 			path := fmt.Sprintf("/closed%d", i)
 			want = append(want, "path="+path)
 			v.refusing(t, path, zk.PermAll&^zk.PermRead)
-			v.srv.Inject(zktest.After(zktest.Create).Path(path + "/*").DropReply().Close().Once().Optional()) // the end of one connection is that of all answers
+			v.srv.Inject(zktest.After(zktest.Create).Path(path + "/*").DropReply().Close().Once().Optional()) // the end of one connection ends all its responses
 		}
 		var calls sync.WaitGroup
 		for i := range 10 {
@@ -88,7 +90,7 @@ func TestVirtual_LogOnce_CannotFindOut(t *testing.T) {
 	})
 }
 
-// A record that may not be taken back is said once for each hold.
+// A record that may not be deleted is logged once for each hold.
 func TestVirtual_LogOnce_RecordStays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -113,8 +115,8 @@ func TestVirtual_LogOnce_RecordStays(t *testing.T) {
 	})
 }
 
-// The end of a counter is said once for each counter, and what keeps an empty root from being made anew once for each reason, however many
-// calls come to it. The root is made anew once.
+// The end of a counter is logged once for each counter, and the obstacle to recreating an empty
+// root once for each reason, however many calls meet it. The root is recreated once.
 func TestVirtual_LogOnce_CounterNearItsEnd(t *testing.T) {
 	const near, stays, removed = "zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
 		"zklock: could not remove the empty lock root to start its sequence counter again", "zklock: removed the empty lock root to start its sequence counter again"
@@ -157,7 +159,7 @@ func TestVirtual_LogOnce_CounterNearItsEnd(t *testing.T) {
 	})
 }
 
-// Too many permits are said once for each path and Session, however many wait.
+// A request for too many permits is logged once for each path and Session, however many wait.
 func TestVirtual_LogOnce_MorePermits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log, other warnings
@@ -186,7 +188,7 @@ func TestVirtual_LogOnce_MorePermits(t *testing.T) {
 	})
 }
 
-// Each panic of a trace is said once.
+// Each panic of a trace is logged once.
 func TestVirtual_LogOnce_TracePanics(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings

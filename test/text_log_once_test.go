@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests have many goroutines look at locks, and attack how often the log says what became of each.
+// These tests have many goroutines check locks, and attack how often the log reports the end of
+// each.
 
 import (
 	"context"
@@ -21,7 +22,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// once requires a message exactly once for each thing, and for nothing else. A thing is what the line has of it.
+// once requires a message exactly once for each thing, and for no other. A thing is a part of the
+// line.
 func (w *warnings) once(t testing.TB, message string, things ...string) {
 	t.Helper()
 	got := w.of(message)
@@ -31,7 +33,7 @@ func (w *warnings) once(t testing.TB, message string, things ...string) {
 	}
 }
 
-// having returns how many lines have a thing.
+// having returns the number of lines that contain a thing.
 func having(lines []string, thing string) (n int) {
 	for _, line := range lines {
 		if strings.Contains(line+" ", thing+" ") {
@@ -41,7 +43,7 @@ func having(lines []string, thing string) (n int) {
 	return n
 }
 
-// lookAt has four goroutines look at each hold and its Session, again and again, until stop is called.
+// lookAt has four goroutines check each hold and its Session repeatedly, until stop is called.
 func lookAt(s *zklock.Session, holds ...*zklock.Hold) (stop func()) {
 	var lookers sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -58,10 +60,10 @@ func lookAt(s *zklock.Session, holds ...*zklock.Hold) (stop func()) {
 	return func() { cancel(); lookers.Wait() }
 }
 
-// manyOfAKind is how many of each kind there are.
+// manyOfAKind is the number of holds of each kind.
 const manyOfAKind = 5
 
-// manyHolds takes holds of all kinds: those with a node of their own, and more handles of some of them.
+// manyHolds takes holds of all kinds. more are additional handles of some of them.
 func (v *virtual) manyHolds(s *zklock.Session) (holds, more []*zklock.Hold) {
 	for i := range manyOfAKind {
 		path := fmt.Sprintf("/job/%d", i)
@@ -85,7 +87,8 @@ func saidNodes(holds []*zklock.Hold) (nodes []string) {
 	return nodes
 }
 
-// R91: each hold ends once in the log, as lost or as released, however its loss comes, who looks meanwhile, and who releases in that moment.
+// R91: each hold ends once in the log, as lost or as released, whatever the cause of its loss, and
+// even if other goroutines check or release it at that moment.
 func TestVirtual_LogOnce_EachHoldEndsOnce(t *testing.T) {
 	for name, lose := range map[string]func(v *virtual, s *zklock.Session, holds []*zklock.Hold, sleeps *suspension){
 		"no server answers": func(v *virtual, _ *zklock.Session, _ []*zklock.Hold, _ *suspension) { v.srv.Stop() },
@@ -150,8 +153,8 @@ func TestVirtual_LogOnce_EachHoldEndsOnce(t *testing.T) {
 	}
 }
 
-// What is held and released by many at a time is queued, granted and released once for each node, also if connections end meanwhile and
-// the servers do not confirm a release in time.
+// Each node that many goroutines acquire and release is queued, granted and released once in the
+// log, even if connections end meanwhile and the servers do not confirm a release in time.
 func TestVirtual_LogOnce_QueuedGrantedReleased(t *testing.T) {
 	for _, confirmed := range []bool{true, false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -191,7 +194,7 @@ func TestVirtual_LogOnce_QueuedGrantedReleased(t *testing.T) {
 	}
 }
 
-// A hold that nobody gets, because a trace ended the goroutine, is released in the log, too.
+// A hold that no caller gets, because a trace ended the goroutine, is also released in the log.
 func TestVirtual_LogOnce_NobodyGetsTheHold_IsReleased(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -212,8 +215,8 @@ func TestVirtual_LogOnce_NobodyGetsTheHold_IsReleased(t *testing.T) {
 	})
 }
 
-// Each wait is queued once for each of its nodes, and said to be long after one, two and four minutes, whatever of its connection and
-// of its session ends meanwhile.
+// Each wait is logged as queued once for each of its nodes, and as long after one, two and four
+// minutes, whatever part of its connection and session ends meanwhile.
 func TestVirtual_LogOnce_EachLongWait(t *testing.T) {
 	for _, expires := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -228,7 +231,7 @@ func TestVirtual_LogOnce_EachLongWait(t *testing.T) {
 				nodes = append(nodes, "node="+path+"/"+lastOf(v.srv.Children(path)))
 			}
 			log.once(t, "zklock: queued", nodes...)
-			for range 10 { // looks, again and again
+			for range 10 { // repeated checks
 				v.srv.Stop()
 				require.NoError(t, v.srv.Start())
 				time.Sleep(25 * time.Second)
@@ -254,8 +257,8 @@ func TestVirtual_LogOnce_EachLongWait(t *testing.T) {
 	}
 }
 
-// A holder that disappears is said once in each Session that finds it gone, also if calls come and go until the delay is over, and
-// their connections end.
+// A disappeared holder is logged once in each Session that notices it, even if calls begin and end
+// until the delay has ended, and their connections end.
 func TestVirtual_LogOnce_TheHolderDisappeared(t *testing.T) {
 	for _, tryFirst := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -298,7 +301,7 @@ func TestVirtual_LogOnce_TheHolderDisappeared(t *testing.T) {
 	}
 }
 
-// Each candidate stands again once for each leadership that it lost.
+// Each candidate campaigns again once for each leadership that it lost.
 func TestVirtual_LogOnce_StandingAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -325,7 +328,8 @@ func TestVirtual_LogOnce_StandingAgain(t *testing.T) {
 	})
 }
 
-// Each function that goes on after the loss of its lock is said after five seconds, ten, twenty and forty, of a Multi once for the first that it lost.
+// Each function that continues after the loss of its lock is logged after five seconds, ten, twenty
+// and forty. A Multi is logged once, for the first lock that it lost.
 func TestVirtual_LogOnce_WorkStillRuns(t *testing.T) {
 	const line = "zklock: work still runs after its lock was lost"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests have many calls meet what servers refuse, lose and end, and attack how often the log says it.
+// These tests have many calls meet rejections, losses and ends by servers, and attack how often the
+// log reports them.
 
 import (
 	"bytes"
@@ -20,7 +21,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// Each step of the state is said once, in order, and an outage after three seconds and seldom, however many calls wait for a server.
+// Each change of the state is logged once, in order, and an outage after three seconds and then
+// rarely, however many calls wait for a server.
 func TestVirtual_LogOnce_StateAndOutage(t *testing.T) {
 	const state, outage = "zklock: connection state", "zklock: no server has accepted the session"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -90,7 +92,7 @@ func call(t *testing.T, s *zklock.Session) (stop func()) {
 	return func() { cancel(); calls.Wait() }
 }
 
-// A server that goes dark is left in the log once, with many holds and many waiters.
+// The Session logs once that it leaves an unresponsive server, with many holds and many waiters.
 func TestVirtual_LogOnce_SilentServer(t *testing.T) {
 	inTheDark(t, 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
 		var log warnings
@@ -117,7 +119,8 @@ func TestVirtual_LogOnce_SilentServer(t *testing.T) {
 	})
 }
 
-// Of each given-up session the log has each time that a server was asked to end it, and once that none has said so.
+// For each session that was given up, the log has each server that was asked to end it, and once
+// that no server has confirmed the end.
 func TestVirtual_LogOnce_GivenUpSession(t *testing.T) {
 	const asked, unended = "zklock: asked a server to end the given-up session", "zklock: no server has said that it ended the given-up session; unless one does, it expires"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -146,7 +149,7 @@ func TestVirtual_LogOnce_GivenUpSession(t *testing.T) {
 			}
 		}
 
-		// Close asks, too, and says that there was no answer.
+		// Close asks, too, and reports that there was no response.
 		v.srv.Inject(zktest.Before(zktest.CloseSession).Session(s.SessionID()).Close())
 		old, before := fmt.Sprintf("session=%#x", s.SessionID()), len(log.of(asked))
 		v.srv.Stop()
@@ -160,7 +163,8 @@ func TestVirtual_LogOnce_GivenUpSession(t *testing.T) {
 	})
 }
 
-// A heartbeat that the servers refuse is said once until they accept one again, with many holds, and many heartbeats before the lease ends.
+// A heartbeat that the servers reject is logged once until they accept one again, with many holds,
+// and many heartbeats before the lease ends.
 func TestVirtual_LogOnce_HeartbeatRefused(t *testing.T) {
 	const line = "zklock: the servers refuse the heartbeat; the holds end with the lease"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -183,7 +187,7 @@ func TestVirtual_LogOnce_HeartbeatRefused(t *testing.T) {
 	})
 }
 
-// R117: credentials that are refused are logged once, until a server has served the Session again.
+// R117: rejected credentials are logged once, until a server has served the Session again.
 func TestVirtual_LogOnce_CredentialsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -208,7 +212,8 @@ func TestVirtual_LogOnce_CredentialsRefused(t *testing.T) {
 	})
 }
 
-// A request that servers hang up on is said once, although it is sent three times, and once more for the next one.
+// A request at which servers close the connection is logged once, although it is sent three times,
+// and once more for the next request.
 func TestVirtual_LogOnce_HungUpOn(t *testing.T) {
 	const line = "zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests read what the log says of locks that come, go, and do not come.
+// These tests read the log lines about locks that are granted, lost, and not granted.
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// lines takes what a Session logs from a level on, without the ZooKeeper client's lines.
+// lines receives the log lines of a Session from a level on, without the ZooKeeper client's lines.
 func lines(w *warnings, level slog.Level) zklock.Option {
 	return zklock.WithLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
 }
@@ -62,8 +62,8 @@ func TestVirtual_Log_QueuedGrantedReleased(t *testing.T) {
 	})
 }
 
-// A wait of an hour is logged after a minute, with our place and who is directly ahead, and again each time that it has lasted
-// twice as long. That takes no request.
+// A wait of an hour is logged after a minute, with our position and the nearest predecessor, and
+// again each time that it has lasted twice as long. That takes no request.
 func TestVirtual_LongWait_IsLogged_AndSeldom(t *testing.T) {
 	for _, second := range []bool{true, false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -96,7 +96,8 @@ func TestVirtual_LongWait_IsLogged_AndSeldom(t *testing.T) {
 	}
 }
 
-// One waiter for a lock speaks for all in the Session that stand behind it. A lock that the Session holds itself is said, too.
+// One waiter for a lock logs for all waiters behind it in the Session. A lock that the Session
+// holds itself is reported, too.
 func TestVirtual_LongWait_OfManyInOneSession_IsLoggedOnce(t *testing.T) {
 	for _, itself := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -129,7 +130,8 @@ func TestVirtual_LongWait_OfManyInOneSession_IsLoggedOnce(t *testing.T) {
 	}
 }
 
-// The error of a wait directly behind the holder says who that is, from the read that set the watch: nothing is asked for it.
+// The error of a wait directly behind the holder names the holder, from the read that set the
+// watch: no further request is sent.
 func TestVirtual_WaitEnds_NamesTheHolder_WithoutARequest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		holder := v.connect()
@@ -155,7 +157,7 @@ func TestVirtual_WaitEnds_NamesTheHolder_WithoutARequest(t *testing.T) {
 	})
 }
 
-// What another client wrote into its node does not get into a log or an error as it is.
+// Text that another client wrote into its node does not get into a log or an error unquoted.
 func TestVirtual_WaitEnds_HolderWithControlCharacters_IsQuoted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job", zklock.WithData([]byte("\x1b[2J\u202e\u0085"+strings.Repeat("x", 1000)))))
@@ -166,8 +168,8 @@ func TestVirtual_WaitEnds_HolderWithControlCharacters_IsQuoted(t *testing.T) {
 	})
 }
 
-// A function that goes on after the loss of its lock is logged with the hold's token, and seldom. One that returns in time is not, nor one
-// that outlives its Session.
+// A function that continues after the loss of its lock is logged with the hold's token, and rarely.
+// A function that returns in time is not, nor one that outlives its Session.
 func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 	const line = "zklock: work still runs after its lock was lost"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -192,7 +194,7 @@ func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 		said := 0
 		ends := func(what string, err error) {
 			require.ErrorIs(t, err, zklock.ErrLost, what)
-			time.Sleep(5 * time.Minute) // nothing comes when it has returned
+			time.Sleep(5 * time.Minute) // no line is logged when it has returned
 			require.Equal(t, want, log.of(line)[said:], what)
 			said += len(want)
 		}
@@ -217,7 +219,7 @@ func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 		require.ErrorIs(t, m.Do(context.Background(), worksOn(5*time.Minute, 4*time.Second)), zklock.ErrLost)
 		require.ErrorIs(t, m.Do(context.Background(), func(_ context.Context, h *zklock.Hold) error {
 			require.NoError(t, h.Release(context.Background()))
-			time.Sleep(5 * time.Minute) // without a lock, and knows
+			time.Sleep(5 * time.Minute) // without a lock: it has released it
 			return nil
 		}), zklock.ErrNotHeld)
 		require.Error(t, m.Do(context.Background(), func(context.Context, *zklock.Hold) error {
@@ -229,7 +231,8 @@ func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 	})
 }
 
-// Readers of the same Session that were waiting when the writer behind them listed hold now: they say nothing, so it does.
+// Readers of the same Session that were waiting when the writer behind them listed hold now: they
+// no longer log, so the writer does.
 func TestVirtual_LongWait_BehindReadersOfTheSession_IsLogged(t *testing.T) {
 	for _, n := range []int{1, 15, 20} { // it watches the first writer, too, or not
 		inVirtualTime(t, func(t *testing.T, v *virtual) {

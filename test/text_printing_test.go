@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests print all that can be printed: no secret is in it.
+// These tests print everything that can be printed: it contains no secret.
 
 import (
 	"bytes"
@@ -32,12 +32,12 @@ const (
 	printedSecret = "s3cr3t-Wachtwoord"
 )
 
-// printable is one value, or more, of every exported type, of a Session that has credentials; and every error that has to do
-// with them.
+// printable has at least one value of every exported type, of a Session with credentials; and every
+// error that concerns them.
 type printable struct {
 	s      *zklock.Session
 	key    func() sessionkey.Key
-	log    *bytes.Buffer // what the Session logs, at all levels; to be read when it is closed
+	log    *bytes.Buffer // the Session's log, at all levels; to be read when it is closed
 	values map[string]any
 }
 
@@ -45,7 +45,7 @@ func printedSASL() zklock.Option {
 	return zklock.WithSASL(zklock.DigestMD5(printedUser, printedSecret))
 }
 
-// inPrintedTime has a server that takes the user by SASL, too.
+// inPrintedTime has a server that also accepts the user by SASL.
 func inPrintedTime(t *testing.T, f func(t *testing.T, v *virtual)) {
 	t.Helper()
 	inVirtualTime(t, f, zktest.WithSASLUsers(map[string]string{printedUser: printedSecret}))
@@ -121,19 +121,20 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 	return p
 }
 
-// secrets are what nobody may see, by what they are called.
+// secrets are the values that must not be visible, by name.
 func (p printable) secrets() map[string][]byte {
 	return map[string][]byte{"credentials": []byte(printedSecret), "the ZooKeeper session's password": p.key().Password}
 }
 
-// R71: printing shows no secret of any exported type: by itself, in a slice, and in a struct, whose methods fmt does not call.
+// R71: printing shows no secret of any exported type: by itself, in a slice, and in a struct, whose
+// methods fmt does not call.
 func TestPrinting_NoSecret(t *testing.T) { inPrintedTime(t, noSecret) }
 
 func noSecret(t *testing.T, v *virtual) {
 	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial), printedSASL())
 	secrets := p.secrets()
 	require.NoError(t, p.s.Close())
-	time.Sleep(time.Minute) // the client closes its connection after it has said that it ended; and a Connect in vain closes what it had
+	time.Sleep(time.Minute) // the client closes its connection after it has logged its end; and a failed Connect closes its connections
 	synctest.Wait()
 	for name, v := range p.values {
 		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
@@ -185,8 +186,8 @@ func TestPrinting_EveryType(t *testing.T) {
 	}
 }
 
-// R71: nor does slog, in text or in JSON, whether a value is handed to it or the Session itself logs; and what it says of
-// them is of use.
+// R71: slog does not show one either, in text or in JSON, whether a value is passed to it or the
+// Session itself logs; and its output about them is useful.
 func TestPrinting_Logs(t *testing.T) {
 	srv := target(t)
 	p := newPrintable(t, srv, lockPath(t, srv))
@@ -218,15 +219,16 @@ func TestPrinting_Logs(t *testing.T) {
 	}
 }
 
-// R71: printers that follow pointers by reflection (a crash reporter, a test's diff) find no secret either. The ZooKeeper
-// client under the Session keeps its session's password, which Conn's comment says, and no credentials.
+// R71: printers that follow pointers by reflection (a crash reporter, a test's diff) find no secret
+// either. The ZooKeeper client under the Session keeps its session's password, as Conn's comment
+// states, and no credentials.
 func TestPrinting_NothingToFind(t *testing.T) { inPrintedTime(t, nothingToFind) }
 
 func nothingToFind(t *testing.T, v *virtual) {
 	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial), printedSASL())
 	secrets := p.secrets()
 	require.NoError(t, p.s.Close())
-	time.Sleep(time.Minute) // or what is looked at changes
+	time.Sleep(time.Minute) // or the printed value changes
 	synctest.Wait()
 	for name, v := range p.values {
 		walkValue(reflect.ValueOf(v), "", map[visit]bool{}, func(path string, b []byte) {
@@ -249,8 +251,8 @@ type visit struct {
 	typ reflect.Type
 }
 
-// walkValue calls see with every string and every run of bytes that can be reached from v, unexported fields included, but
-// for what is in the server, to which the network in memory leads.
+// walkValue calls see with every string and every run of bytes that can be reached from v,
+// including unexported fields, but not the server's contents, to which the network in memory leads.
 func walkValue(v reflect.Value, path string, seen map[visit]bool, see func(path string, b []byte)) {
 	switch v.Kind() {
 	case reflect.String:
@@ -300,7 +302,8 @@ func walkValue(v reflect.Value, path string, seen map[visit]bool, see func(path 
 	}
 }
 
-// R71: to print what is in use is no data race: a printer must not read what is guarded by a lock it does not know.
+// R71: printing a value in use is no data race: a printer must not read data that is guarded by a
+// lock that it does not have.
 func TestPrinting_WhileInUse(t *testing.T) {
 	s := connect(t, target(t))
 	m := newMutex(t, s, "/printing")
@@ -326,7 +329,7 @@ func TestPrinting_WhileInUse(t *testing.T) {
 	}
 }
 
-// What the three print.
+// The output of the three.
 func TestPrinting_Says(t *testing.T) {
 	srv := zktest.Start(t).Addr()
 	s := connect(t, srv+"/app", zklock.WithCreateChroot())

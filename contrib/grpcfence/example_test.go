@@ -13,7 +13,8 @@ import (
 	"github.com/zklock/zklock/fence"
 )
 
-// A call takes a while, and a later holder comes meanwhile. The handler asks again before it writes.
+// A call takes a while, and a later holder is granted meanwhile. The handler asks again before it
+// writes.
 func ExampleAdmit() {
 	gate := &fence.Gate{Guard: fence.NewGuard(fence.NewMemory(1000)), Parse: parse} // for zklock's holds: zkfence.Parse, zkfence.Check
 	intercept := grpcfence.UnaryServer(gate, func(context.Context, string, any) (string, bool) { return "/locks/report", true })

@@ -1,5 +1,5 @@
-// Package grpcfence has the interceptors that send the sequencer of a lock's hold with a gRPC call, and those that refuse a call
-// whose hold is over.
+// Package grpcfence provides gRPC interceptors that send the sequencer of a lock's hold with a
+// call, and interceptors that reject a call whose hold has ended.
 package grpcfence
 
 import (
@@ -18,8 +18,9 @@ import (
 // Key is the key of the metadata that carries a sequencer: [fence.Header].
 const Key = "lock-sequencer"
 
-// UnaryClient sends the sequencer that find finds in a call's context. Where it returns false, the call goes out as it is. A sequencer that
-// metadata cannot carry is an InvalidArgument, and nothing is sent.
+// UnaryClient sends the sequencer that find returns for a call's context. If find returns false,
+// the call is sent unchanged. If metadata cannot carry the sequencer, the call fails with
+// InvalidArgument, and nothing is sent.
 func UnaryClient(find func(context.Context) (string, bool)) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		ctx, err := outgoing(ctx, find)
@@ -30,7 +31,8 @@ func UnaryClient(find func(context.Context) (string, bool)) grpc.UnaryClientInte
 	}
 }
 
-// StreamClient is [UnaryClient] for streams. The sequencer is that of the stream's beginning.
+// StreamClient is [UnaryClient] for streams. It sends the sequencer that is valid when the stream
+// begins.
 func StreamClient(find func(context.Context) (string, bool)) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		ctx, err := outgoing(ctx, find)
@@ -41,7 +43,7 @@ func StreamClient(find func(context.Context) (string, bool)) grpc.StreamClientIn
 	}
 }
 
-// outgoing returns the context of a call with its sequencer, in place of one that was passed on.
+// outgoing returns the context of a call with its sequencer, which replaces a forwarded one.
 func outgoing(ctx context.Context, find func(context.Context) (string, bool)) (context.Context, error) {
 	text, found := find(ctx)
 	if !found {
@@ -59,15 +61,17 @@ func outgoing(ctx context.Context, find func(context.Context) (string, bool)) (c
 	return metadata.NewOutgoingContext(ctx, md), nil
 }
 
-// LockOf returns the path of the lock under which a call must come, and false for one that needs no lock. The request is nil for a
-// stream.
+// LockOf returns the path of the lock that a call needs, and false for a call that needs none. The
+// request is nil for a stream.
 type LockOf func(ctx context.Context, fullMethod string, req any) (path string, guarded bool)
 
-// UnaryServer has the gate decide on calls. One that is refused does not reach its handler; its status says why:
+// UnaryServer has the gate decide on calls. A rejected call does not reach its handler. Its status
+// gives the reason:
 //
-//	FailedPrecondition  it is late: the message has its token and the one seen before, or says why its hold is over
-//	InvalidArgument     it has no sequencer, or more than one, rubbish or another lock's
-//	Unavailable         nobody knows whether it is late: the store or the check failed, or Memory is full
+//	FailedPrecondition  the call is late: the message has its token and the larger one seen
+//	                    before, or the reason why its hold has ended
+//	InvalidArgument     it has no sequencer, several, an invalid one, or another lock's
+//	Unavailable         unknown: the store or the check failed, or Memory is full
 func UnaryServer(gate *fence.Gate, lock LockOf) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if path, guarded := lock(ctx, info.FullMethod, req); guarded {
@@ -81,9 +85,10 @@ func UnaryServer(gate *fence.Gate, lock LockOf) grpc.UnaryServerInterceptor {
 	}
 }
 
-// StreamServer is [UnaryServer] for streams. The gate decides when a stream begins, on each message, and at the end of the client's
-// messages, before the handler has it: a stream may last longer than the hold under which it began. A handler that writes at another time
-// asks the gate itself, by [Admit].
+// StreamServer is [UnaryServer] for streams. A stream may outlast the hold under which it began, so
+// the gate decides when the stream begins, on each message, and at the end of the client's
+// messages, before the handler receives it. A handler that writes at another time calls [Admit]
+// first.
 func StreamServer(gate *fence.Gate, lock LockOf) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		path, guarded := lock(ss.Context(), info.FullMethod, nil)
@@ -98,9 +103,9 @@ func StreamServer(gate *fence.Gate, lock LockOf) grpc.StreamServerInterceptor {
 	}
 }
 
-// Admit has the gate decide on a call again, for a handler that is about to write: work that takes a while may last longer than the hold.
-// The context is the call's. The error is that of [UnaryServer], for the handler to return. A call that no gate has admitted is an
-// Internal, also if it needs no lock.
+// Admit has the gate decide on a call again. A handler calls it before it writes, if its work may
+// outlast the hold. The context is the call's, and the error is a status as from [UnaryServer], for
+// the handler to return. A call that no gate has admitted gets Internal, even if it needs no lock.
 func Admit(ctx context.Context) error {
 	a, found := ctx.Value(admission{}).(admission)
 	if !found {
@@ -109,7 +114,7 @@ func Admit(ctx context.Context) error {
 	return a.ask(ctx)
 }
 
-// admission is what a gate was asked about. The zero value is its key in a call's context.
+// admission is the gate's input for a call. The zero value is its key in the call's context.
 type admission struct {
 	gate *fence.Gate
 	lock string
@@ -127,7 +132,8 @@ type stream struct {
 // Context returns the stream's context, for Admit.
 func (s *stream) Context() context.Context { return s.ctx }
 
-// RecvMsg receives a message, or the end of the client's messages, or refuses it. At the end, too, handlers write.
+// RecvMsg receives a message or the end of the client's messages, unless the gate rejects it.
+// Handlers may write at the end, too.
 func (s *stream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -139,7 +145,8 @@ func (s *stream) RecvMsg(m any) error {
 	return err
 }
 
-// refusal returns the status for an error of the gate. What went wrong in the store or the check is not the client's matter.
+// refusal returns the status for an error of the gate. It hides the details of an error in the
+// store or the check from the client.
 func refusal(err error) error {
 	switch {
 	case err == nil:

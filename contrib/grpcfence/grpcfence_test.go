@@ -1,7 +1,7 @@
 package grpcfence_test
 
-// Attacks the interceptors with calls and streams over a connection in memory: late ones, ones without a sequencer, streams that outlive
-// their hold.
+// These tests attack the interceptors with calls and streams over a connection in memory: late
+// ones, calls without a sequencer, streams that outlive their hold.
 
 import (
 	"context"
@@ -34,10 +34,11 @@ const (
 	follow = "/reports.Reports/Follow" // a stream that needs no lock
 )
 
-// reports is the service: what reached its handlers. Each call is one message back.
+// reports is the service, which counts the calls that reach its handlers. Each call returns one
+// message.
 type reports struct {
 	got   []string
-	pause func() // in the middle of what takes long
+	pause func() // in the middle of a long operation
 }
 
 func (r *reports) call(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
@@ -73,7 +74,7 @@ func (r *reports) stream(_ any, ss grpc.ServerStream) error {
 	}
 }
 
-// save writes what has come when the client has sent all of it.
+// save writes the messages when the client has sent all of them.
 func (r *reports) save(_ any, ss grpc.ServerStream) error {
 	var all []string
 	for {
@@ -89,7 +90,7 @@ func (r *reports) save(_ any, ss grpc.ServerStream) error {
 	}
 }
 
-// follow sends three messages for one, and asks before each.
+// follow sends three messages for one, and calls Admit before each.
 func (r *reports) follow(_ any, ss grpc.ServerStream) error {
 	in := new(wrapperspb.StringValue)
 	if err := ss.RecvMsg(in); err != nil {
@@ -108,7 +109,7 @@ func (r *reports) follow(_ any, ss grpc.ServerStream) error {
 	return nil
 }
 
-// parse reads what the tests write: "exclusive 17 /locks/a".
+// parse parses the tests' sequencers: "exclusive 17 /locks/a".
 func parse(text string) (c fence.Claim, err error) {
 	var mode string
 	if _, err = fmt.Sscanf(text, "%s %d %s", &mode, &c.Token, &c.Resource); err != nil {
@@ -139,7 +140,8 @@ func lockOf(_ context.Context, method string, req any) (string, bool) {
 	return "", false
 }
 
-// serve starts the service behind a gate, and returns a connection whose client has the interceptors.
+// serve starts the service behind a gate, and returns a connection whose client has the
+// interceptors.
 func serve(t *testing.T, store fence.Store) (*reports, *grpc.ClientConn) {
 	t.Helper()
 	gate := &fence.Gate{Guard: fence.NewGuard(store), Parse: parse}
@@ -208,7 +210,7 @@ func TestUnary_LateOnesAreRefused(t *testing.T) {
 	require.NoError(t, call(conn, t.Context(), read, "a"))
 }
 
-// A server that passes its caller's metadata on sends its own hold's sequencer, and no other.
+// A server that forwards its caller's metadata sends its own hold's sequencer, and no other.
 func TestUnary_ReplacesWhatWasPassedOn(t *testing.T) {
 	_, conn := serve(t, fence.NewMemory(1))
 	md := metadata.Pairs(grpcfence.Key, "exclusive 99 /locks/z")
@@ -229,7 +231,7 @@ func TestUnary_StoreFails_Unavailable(t *testing.T) {
 	require.Empty(t, r.got)
 }
 
-// open opens a stream; send sends a message over it and waits for the answer.
+// open opens a stream; send sends a message over it and waits for the reply.
 func open(t *testing.T, conn *grpc.ClientConn, ctx context.Context, method string) grpc.ClientStream {
 	t.Helper()
 	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
@@ -238,7 +240,7 @@ func open(t *testing.T, conn *grpc.ClientConn, ctx context.Context, method strin
 }
 
 func send(s grpc.ClientStream, report string) error {
-	if err := s.SendMsg(wrapperspb.String(report)); err != nil && !errors.Is(err, io.EOF) { // then RecvMsg says why
+	if err := s.SendMsg(wrapperspb.String(report)); err != nil && !errors.Is(err, io.EOF) { // then RecvMsg returns the reason
 		return err
 	}
 	return s.RecvMsg(new(wrapperspb.StringValue))
@@ -274,7 +276,8 @@ func TestStream_OutlivesItsHold_NextMessageIsRefused(t *testing.T) {
 	require.ErrorIs(t, next.RecvMsg(new(wrapperspb.StringValue)), io.EOF)
 }
 
-// A sends and pauses, B uploads, A ends its stream: the handler does not hear of the end, at which it would write.
+// A sends and pauses, B uploads, A ends its stream: the handler, which would write at the end, does
+// not see the end.
 func TestStream_OutlivesItsHold_EndIsRefused(t *testing.T) {
 	r, conn := serve(t, fence.NewMemory(1))
 	const a, b = "exclusive 17 /locks/a", "exclusive 23 /locks/a"
@@ -317,7 +320,7 @@ func TestAdmit_OutlivesItsHold_HandlerIsTold(t *testing.T) {
 	})
 }
 
-// A handler that nobody guards learns that it is not, and writes nothing.
+// A handler without a gate gets an error, and writes nothing.
 func TestAdmit_NoGate_IsRefused(t *testing.T) {
 	require.Equal(t, codes.Internal, status.Code(grpcfence.Admit(t.Context())))
 }

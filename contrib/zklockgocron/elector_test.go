@@ -1,6 +1,7 @@
 package zklockgocron_test
 
-// These tests attack the Elector: two leaders at a time, a leader that is gone and nobody follows, one that does not know it.
+// These tests attack the Elector: two leaders at a time, a leader without a successor, a former
+// leader that still runs jobs.
 
 import (
 	"context"
@@ -51,7 +52,7 @@ func (sc *scene) elect(n int) (hosts []*host) {
 	return hosts
 }
 
-// leaders returns the hosts whose elector says yes.
+// leaders returns the hosts whose elector returns no error.
 func leaders(hosts []*host) (who []int) {
 	for i, h := range hosts {
 		if h.elector.IsLeader(context.Background()) == nil {
@@ -61,7 +62,7 @@ func leaders(hosts []*host) (who []int) {
 	return who
 }
 
-// The leader runs the jobs, though its clock is no earlier than the others'.
+// The leader runs the jobs, although its clock is not ahead of the other hosts' clocks.
 func TestElector_TheLeaderRuns(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		hosts := sc.elect(3)
@@ -71,7 +72,7 @@ func TestElector_TheLeaderRuns(t *testing.T) {
 	})
 }
 
-// However the leader ends, the next in line runs the jobs, and never both.
+// However the leader ends, the next candidate runs the jobs, and never both.
 func TestElector_LeaderEnds_TheNextRuns(t *testing.T) {
 	for how, end := range map[string]func(sc *scene, h *host){
 		"its context ends": func(sc *scene, h *host) {
@@ -103,7 +104,8 @@ func TestElector_LeaderEnds_TheNextRuns(t *testing.T) {
 	}
 }
 
-// A leader that no server answers says no before another can be elected; when servers are back, one leads, and runs the jobs.
+// A leader without a response from a server returns an error before another can be elected. When
+// servers are back, one leads, and runs the jobs.
 func TestElector_NoServer_NobodyRuns(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		hosts := sc.elect(2)
@@ -118,7 +120,8 @@ func TestElector_NoServer_NobodyRuns(t *testing.T) {
 	})
 }
 
-// A leader that loses its session stands again: it runs the jobs when the others are gone.
+// A leader that loses its session campaigns again: it runs the jobs when all other candidates have
+// ended.
 func TestElector_Lost_StandsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		hosts := sc.elect(2)

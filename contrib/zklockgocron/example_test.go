@@ -28,7 +28,8 @@ func exampleSession() (s *zklock.Session, stop func()) {
 	return s, func() { _ = s.Close(); srv.Close() }
 }
 
-// A job that must hear of the loss of its lock takes the lock itself, in place of a Locker. Its context ends with the lock too.
+// A job that must notice the loss of its lock takes the lock itself, without a Locker. Its context
+// also ends with the lock.
 func Example() {
 	s, stop := exampleSession()
 	defer stop()
@@ -67,7 +68,8 @@ func Example() {
 func ExampleNewLocker() {
 	s, stop := exampleSession()
 	defer stop()
-	// Longer than the clocks of the hosts are apart, and shorter than the time from one run of a job to the next.
+	// More than the difference between the hosts' clocks, and less than the time between two runs
+	// of a job.
 	locker, err := zklockgocron.NewLocker(s, "/jobs", 30*time.Second)
 	if err != nil {
 		log.Fatal(err)

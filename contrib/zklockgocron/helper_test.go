@@ -1,6 +1,7 @@
 package zklockgocron_test
 
-// What the tests use: a server, Sessions and schedulers whose clocks differ, in one bubble of virtual time.
+// The helpers of the tests: a server, Sessions and schedulers whose clocks differ, in one bubble of
+// virtual time.
 
 import (
 	"log/slog"
@@ -100,7 +101,7 @@ func (sc *scene) lock(host int, l gocron.Locker) (stop func()) {
 	return sc.schedule(host, gocron.WithDistributedLocker(l))
 }
 
-// jobIs says what the job does from now on. By itself it sleeps for 10 ms.
+// jobIs sets the work of the job from now on. By default it sleeps for 10 ms.
 func (sc *scene) jobIs(work func(host int)) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -120,7 +121,8 @@ func (sc *scene) run(host int) {
 	sc.mu.Unlock()
 }
 
-// pass lets periods go by, to the middle between two runs, and returns by which hosts the job was run meanwhile.
+// pass lets periods pass, to the middle between two runs, and returns the hosts that ran the job
+// meanwhile.
 func (sc *scene) pass(periods int) (hosts []int) {
 	sc.t.Helper()
 	from := time.Since(sc.began)
@@ -136,7 +138,7 @@ func (sc *scene) pass(periods int) (hosts []int) {
 	return hosts
 }
 
-// refusals returns the errors that gocron has told of, and forgets them.
+// refusals returns the errors that gocron has reported, and clears them.
 func (sc *scene) refusals() (all []error) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()

@@ -1,6 +1,7 @@
 package zklockgocron_test
 
-// These tests attack the Locker: hosts whose clocks differ, jobs that end late or never hear of a loss, names, locks that stay behind.
+// These tests attack the Locker: hosts whose clocks differ, jobs that end late or do not notice a
+// loss, names, locks that remain.
 
 import (
 	"context"
@@ -16,8 +17,9 @@ import (
 	"github.com/zklock/zklock/contrib/zklockgocron"
 )
 
-// Three hosts whose clocks are further apart than the job takes run it three times, one after the other: a lock is not once. With a
-// minimum that is longer than the clocks are apart, they run it once, and again when it is due again.
+// Three hosts whose clocks differ by more than the job takes run it three times, one after the
+// other: a lock does not mean once. With a minimum that is longer than the difference, they run it
+// once, and again when it is due again.
 func TestLocker_ClocksApart(t *testing.T) {
 	for atLeast, want := range map[time.Duration][]int{0: {0, 1, 2, 0, 1, 2}, time.Second: {0, 0}} {
 		t.Run(atLeast.String(), func(t *testing.T) {
@@ -34,7 +36,8 @@ func TestLocker_ClocksApart(t *testing.T) {
 	}
 }
 
-// A job that takes longer than the clocks are apart runs on one host; while it is not over, nobody runs it, its own host neither.
+// A job that takes longer than the difference between the clocks runs on one host. Until it has
+// ended, no host runs it again, not even its own.
 func TestLocker_LongJob_OneAtATime(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		sc.jobIs(func(int) { time.Sleep(period + period/4) })
@@ -49,7 +52,8 @@ func TestLocker_LongJob_OneAtATime(t *testing.T) {
 	})
 }
 
-// Schedulers that share a Session, and even a context that has an owner, exclude each other: no run enters under another's hold.
+// Schedulers that share a Session, and even a context that has an owner, exclude each other: no run
+// re-enters another's hold.
 func TestLocker_SharedSession_NoReentry(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s := sc.connect()
@@ -80,7 +84,8 @@ func TestLocker_Names(t *testing.T) {
 	})
 }
 
-// After Unlock everybody gets the lock, also if the scheduler is being shut down, by which gocron's context has ended.
+// After Unlock any host can get the lock, even if the scheduler is being shut down, which ends
+// gocron's context.
 func TestLocker_Unlock_Frees(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		here, there := sc.locker(sc.connect(), 0), sc.locker(sc.connect(), 0)
@@ -101,7 +106,8 @@ func TestLocker_Unlock_Frees(t *testing.T) {
 	})
 }
 
-// A scheduler that is shut down in the middle of a run waits for it, and its lock is free then. Another one on the same Session goes on.
+// A scheduler that is shut down in the middle of a run waits for it, and its lock is free then.
+// Another scheduler on the same Session continues.
 func TestLocker_Shutdown_ReleasesAndAnotherGoesOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s := sc.connect()
@@ -119,8 +125,9 @@ func TestLocker_Shutdown_ReleasesAndAnotherGoesOn(t *testing.T) {
 	})
 }
 
-// A session ends in the middle of a run. The job does not hear of it, and the other host, whose run is due later, runs beside it: what the
-// package's page says. Unlock tells the loss, and the next run on the first host has a lock again.
+// A session ends in the middle of a run. The job does not notice it, and the other host, whose run
+// is due later, runs in parallel, as the package documentation states. Unlock returns the loss, and
+// the next run on the first host has a lock again.
 func TestLocker_SessionLost_JobGoesOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s := sc.connect()
@@ -146,8 +153,8 @@ func TestLocker_SessionLost_JobGoesOn(t *testing.T) {
 	})
 }
 
-// While no server answers no host runs the job, and what AfterLockError is given says that it may have run nowhere. Then it runs again. With
-// a closed Session it does not.
+// While no server responds, no host runs the job, and the error for AfterLockError states that it
+// may not have run on any host. Then it runs again. With a closed Session it does not.
 func TestLocker_NoServer_SkippedAndSaid(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s := sc.connect()
@@ -173,7 +180,8 @@ func TestLocker_NoServer_SkippedAndSaid(t *testing.T) {
 	})
 }
 
-// A Session that is closed within the minimum frees the lock: the host whose clock is behind runs the job again.
+// A Session that is closed within the minimum frees the lock: the host whose clock is behind runs
+// the job again.
 func TestLocker_ClosedWithinMinimum_RunsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s := sc.connect()

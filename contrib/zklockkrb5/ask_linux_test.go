@@ -1,6 +1,7 @@
 package zklockkrb5
 
-// These tests attack the talk with KDCs: ones that say nothing, many connections at once, other realms.
+// These tests attack the requests to KDCs: KDCs that do not respond, many connections at once,
+// other realms.
 
 import (
 	"context"
@@ -33,7 +34,7 @@ func authenticates(t *testing.T, m zklock.SASLMechanism, host string, limit time
 	return err
 }
 
-// Connections that are made at once ask once.
+// Connections that are made at once cause one request.
 func TestAuthenticate_AtOnce_OneTicket(t *testing.T) {
 	k := sharedKDC(t)
 	m := k.keytabOf(t, "preauth")
@@ -53,7 +54,7 @@ func TestAuthenticate_AtOnce_OneTicket(t *testing.T) {
 	require.Equal(t, [2]int{tgts + 1, others + 1}, [2]int{tgtsNow, othersNow})
 }
 
-// blackHole takes connections, and says nothing.
+// blackHole accepts connections, and sends nothing.
 func blackHole(t *testing.T) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,7 +103,8 @@ func TestAuthenticate_NamesOfTheServer(t *testing.T) {
 	require.ErrorContains(t, err, "KDC_ERR_S_PRINCIPAL_UNKNOWN", "the option counts more")
 }
 
-// A KDC that says nothing does not outlast the connection's time, is no refusal, and leaves no goroutine behind.
+// A KDC that does not respond does not outlast the connection's time, is no rejection, and leaves
+// no goroutine behind.
 func TestAuthenticate_KDCSaysNothing(t *testing.T) {
 	k := sharedKDC(t)
 	m := k.keytabOf(t, "locker", k.withKDCs(t, blackHole(t)))
@@ -143,11 +145,11 @@ func TestAuthenticate_NextKDC(t *testing.T) {
 	require.ErrorContains(t, err, "KDC 127.0.0.1:1: dial")
 }
 
-// A KDC that refuses us may be behind the others, and a refusal is final for Connect: it is
-// believed if no other KDC takes us.
+// A KDC that rejects us may have an older database than another, and a rejection is final for
+// Connect: it counts if no other KDC accepts us.
 func TestAuthenticate_OneKDCRefuses(t *testing.T) {
 	t.Parallel()
-	k, stale := sharedKDC(t), ownKDC(t) // whose keys are others
+	k, stale := sharedKDC(t), ownKDC(t) // with other keys
 	for _, principal := range []string{"preauth", "wrongpre"} {
 		m := k.keytabOf(t, principal, k.withKDCs(t, stale.addr, "127.0.0.1:1", k.addr))
 		err := authenticates(t, m, "localhost:2181", patience)
@@ -159,7 +161,7 @@ func TestAuthenticate_OneKDCRefuses(t *testing.T) {
 	}
 }
 
-// mangled is a way to the KDC on which one byte of each answer is another.
+// mangled is a proxy before the KDC that changes one byte of each reply.
 func (k *kdc) mangled(t *testing.T, at *atomic.Int64) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -188,7 +190,7 @@ func (k *kdc) mangled(t *testing.T, at *atomic.Int64) (addr string) {
 	return l.Addr().String()
 }
 
-// Whatever is changed on the way, it is an error or it does not matter.
+// Any change in transit causes an error or has no effect.
 func TestAuthenticate_AnswersAreMangled(t *testing.T) {
 	k := sharedKDC(t)
 	var at atomic.Int64
@@ -198,8 +200,8 @@ func TestAuthenticate_AnswersAreMangled(t *testing.T) {
 	failed := 0
 	for i := range int64(100) {
 		at.Store(4 + 9*i)
-		m := k.keytabOf(t, "locker", conf) // asks for a ticket-granting ticket
-		if i%2 == 0 {                      // asks for another
+		m := k.keytabOf(t, "locker", conf) // gets a ticket-granting ticket
+		if i%2 == 0 {                      // gets a service ticket
 			var err error
 			m, err = TicketCache(cache, conf)
 			require.NoError(t, err)
@@ -211,7 +213,8 @@ func TestAuthenticate_AnswersAreMangled(t *testing.T) {
 	require.Greater(t, failed, 30)
 }
 
-// A server of another realm is found by its realm, through a realm between, by domain_realm, by what its KDC says, and not at all.
+// The realm of a server is found by its name, through a realm between, by domain_realm, by the
+// KDC's referral, and not at all.
 func TestAuthenticate_OtherRealm(t *testing.T) {
 	k := sharedKDC(t)
 	for _, server := range []string{"zookeeper/zk.elsewhere.test", "zookeeper/zk.elsewhere.test@" + other, "zookeeper/zk.third.test@" + third} {
@@ -229,7 +232,7 @@ func TestAuthenticate_OtherRealm(t *testing.T) {
 	}
 }
 
-// A kept ticket-granting ticket that the KDC takes no more is replaced.
+// A kept ticket-granting ticket that the KDC no longer accepts is replaced.
 func TestAuthenticate_KDCIsNew(t *testing.T) {
 	t.Parallel()
 	k := ownKDC(t)

@@ -1,6 +1,7 @@
 package zklockkrb5
 
-// These tests attack --sasl kerberos of the command, as real processes: whatever of it asks servers, and the guardian of one that was killed.
+// These tests attack --sasl kerberos of the command, as real processes: every subcommand that asks
+// servers, and the guardian of a process that was killed.
 
 import (
 	"fmt"
@@ -18,7 +19,7 @@ import (
 	"github.com/zklock/zklock/internal/proctest"
 )
 
-// built is the command, built when it is first wanted.
+// built is the command, built on first use.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "zklockkrb5-")
 	if err != nil {
@@ -75,7 +76,7 @@ func TestCommand(t *testing.T) {
 	proctest.Eventually(t, "the session is over", func() bool { return hold.Err() != nil })
 }
 
-// The guardian of a zklock that was killed ends its session, in the name that zklock had.
+// The guardian of a killed zklock ends its session, with zklock's credentials.
 func TestCommand_Killed_NextNeedNotWait(t *testing.T) {
 	t.Parallel()
 	k, srv := sharedKDC(t), sharedServer(t)

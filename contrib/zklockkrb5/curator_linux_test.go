@@ -1,6 +1,6 @@
 package zklockkrb5
 
-// This test puts Curator into one queue with us, on a server that answers nothing without Kerberos.
+// This test puts Curator into one queue with us, on a server that requires Kerberos.
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func compiled(t *testing.T) string {
 	return classPath
 }
 
-// F36, I1: never two in at a time, and each in its turn.
+// F36, I1: never two in at a time, and each in the order of the queue.
 func TestReal_CuratorInOneQueue(t *testing.T) {
 	t.Parallel()
 	k, srv := sharedKDC(t), sharedServer(t)
@@ -55,7 +55,7 @@ func TestReal_CuratorInOneQueue(t *testing.T) {
 		`" principal="zklock/host.test@`+realm+`"; };`)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	// Nobody is in until all are in the queue.
+	// No client is in until all are in the queue.
 	first, err := admin.Conn().Create("/curator/_c_00000000-0000-4000-8000-000000000000-lock-", nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	failed := make(chan error, contenders+1)
@@ -90,7 +90,7 @@ func TestReal_CuratorInOneQueue(t *testing.T) {
 	requireInTurn(t, admin.Conn())
 }
 
-// contend takes the lock, makes a node that must not be there, and leaves its number in the queue.
+// contend takes the lock, creates a node that must not exist, and records its number in the queue.
 func contend(ctx context.Context, s *zklock.Session) error {
 	m, err := zklock.NewMutex(s, "/curator")
 	if err != nil {
@@ -115,7 +115,7 @@ func contend(ctx context.Context, s *zklock.Session) error {
 	return nil
 }
 
-// requireInTurn looks whether the log, in its order, has the numbers of the queue in theirs.
+// requireInTurn checks that the log has the numbers of the queue in their order.
 func requireInTurn(t *testing.T, c *zk.Conn) {
 	t.Helper()
 	log, _, err := c.Children("/curator-log")

@@ -24,7 +24,7 @@ func ExampleKeytab() {
 	defer s.Close()
 }
 
-// Somebody else runs kinit, again and again.
+// Another program runs kinit regularly.
 func ExampleTicketCache() {
 	ctx, servers := context.Background(), "zk1.example.com:2181"
 

@@ -1,6 +1,6 @@
 package zklockkrb5
 
-// The files of Kerberos. Errors of the parsers are not shown: those of keytabs have the keys.
+// The files of Kerberos. Errors of their parsers are hidden, because a keytab contains keys.
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ import (
 	"github.com/jcmturner/gokrb5/v8/types"
 )
 
-// configFile is the one that the environment names: of several, the first.
+// configFile returns the file that the environment names, the first if it names several.
 func configFile() string {
 	for _, file := range filepath.SplitList(os.Getenv("KRB5_CONFIG")) {
 		if file != "" {
@@ -31,14 +31,14 @@ func configFile() string {
 	return "/etc/krb5.conf"
 }
 
-// unread are settings that gokrb5's parser rejects or does not know all values of. Either namingOf
-// reads them, or they are not needed.
+// unread matches settings that gokrb5's parser rejects or does not fully support. namingOf reads
+// them, or they are not needed.
 var unread = regexp.MustCompile(`(?m)^\s*((dns_canonicalize_hostname|rdns|preferred_preauth_types)\s*=.*|auth_to_local_names\s*=\s*\{[^}]*\}.*)$`)
 
-// defaults are MIT's and Java's, and not gokrb5's.
+// defaults are the defaults of MIT and Java, which differ from gokrb5's.
 const defaults = "[libdefaults]\ndns_lookup_kdc = true\n"
 
-// readConfig reads krb5.conf. Of the encryption types, those of AES are left.
+// readConfig reads krb5.conf. Of the encryption types it keeps only AES.
 func readConfig(file string) (*config.Config, naming, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -71,7 +71,6 @@ func isNotAES(id int32) bool {
 		etypeID.AES128_CTS_HMAC_SHA256_128, etypeID.AES256_CTS_HMAC_SHA384_192}, id)
 }
 
-// splitPrincipal takes the realm off, which may be missing.
 func splitPrincipal(s string) (name, realm string) {
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
 		return s[:i], s[i+1:]
@@ -79,12 +78,12 @@ func splitPrincipal(s string) (name, realm string) {
 	return s, ""
 }
 
-// keys is a keytab and whose keys in it count.
+// keys is a keytab, and the principal whose keys count.
 type keys struct {
 	tab       *keytab.Keytab
 	principal types.PrincipalName
 	realm     string
-	etypes    []int32 // that both the keytab and krb5.conf have
+	etypes    []int32 // that are in both the keytab and krb5.conf
 }
 
 func readKeytab(file, principal string, conf *config.Config) (keys, error) {
@@ -112,7 +111,7 @@ func readKeytab(file, principal string, conf *config.Config) (keys, error) {
 	return k, nil
 }
 
-// cacheFile is the file of a ticket cache's name.
+// cacheFile returns the file for the name of a ticket cache.
 func cacheFile(name string) (string, error) {
 	name = cmp.Or(name, os.Getenv("KRB5CCNAME"), fmt.Sprintf("/tmp/krb5cc_%d", os.Getuid()))
 	kind, file, ok := strings.Cut(name, ":")
@@ -125,7 +124,7 @@ func cacheFile(name string) (string, error) {
 	return "", fmt.Errorf("the ticket cache %s is no file: give one that kinit -c FILE has made", name)
 }
 
-// readCache returns the ticket-granting ticket of a ticket cache, whether it is valid or not.
+// readCache returns the ticket-granting ticket of a ticket cache, valid or not.
 func readCache(file string) (ticket, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -141,8 +140,9 @@ func readCache(file string) (ticket, error) {
 	return t, nil
 }
 
-// parseCache returns the client of a ticket cache, and its ticket-granting ticket, if there is one. gokrb5's own parser makes room for as many
-// addresses as the file says there are: what is damaged may take all memory.
+// parseCache returns the client of a ticket cache, and its ticket-granting ticket, if it has one.
+// gokrb5's own parser allocates memory for as many addresses as the file claims, so a damaged file
+// may exhaust the memory.
 func parseCache(b []byte) (t ticket, err error) {
 	r := cacheReader(slices.Clip(b))
 	version := r.uint16()
@@ -161,9 +161,9 @@ func parseCache(b []byte) (t ticket, err error) {
 			r.uint16() // the type of the key, twice
 		}
 		key := types.EncryptionKey{KeyType: int32(r.uint16()), KeyValue: r.data()}
-		r.take(4 + 4) // the times of the login, and of the begin
+		r.take(4 + 4) // the times of the login and of the beginning of validity
 		end := time.Unix(int64(r.uint32()), 0)
-		r.take(4 + 1 + 4) // until when it may be renewed, and flags
+		r.take(4 + 1 + 4) // the end of renewability, and flags
 		for range 2 {     // addresses, and authorization data
 			for range r.uint32() {
 				r.uint16()
@@ -182,7 +182,7 @@ func parseCache(b []byte) (t ticket, err error) {
 	return t, err
 }
 
-// cacheReader is the rest of a ticket cache. It panics where that is cut off.
+// cacheReader is the unread part of a ticket cache. It panics if the cache is truncated.
 type cacheReader []byte
 
 func (r *cacheReader) take(n uint32) []byte {
@@ -205,7 +205,8 @@ func (r *cacheReader) principal() (name types.PrincipalName, realm string) {
 	return name, realm
 }
 
-// parsed calls parsers, some of which panic where what they read is cut off or forged.
+// parsed calls a parser and recovers its panic: some parsers panic if their input is truncated or
+// forged.
 func parsed(parse func() error) (err error) {
 	defer func() {
 		if recover() != nil {

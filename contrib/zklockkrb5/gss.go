@@ -1,15 +1,16 @@
 package zklockkrb5
 
-// What is said to a server: RFC 4752 over RFC 4121.
+// The exchange with a server: RFC 4752 over RFC 4121.
 //
 //	client                                              server
 //	  ├── AP-REQ: ticket, authenticator with a subkey ───▶│ opens the ticket with its key, and so has the subkey
-//	  │◀──────── the layers that it has, signed with that ┤
-//	  ├── no layer, signed with that ────────────────────▶│
+//	  │◀──── the layers that it offers, signed with subkey┤
+//	  ├── no layer, signed with the subkey ──────────────▶│
 //	  │◀──────────────────────────────────────── (empty) ─┤
 //
-// No AP-REP is asked for, as of Java's clients: it would be a round trip more, and show nothing more. The subkey is new, and the server
-// cannot sign with it unless it has the key of its principal.
+// Like Java's clients, it does not request an AP-REP, which would cost a round trip and prove
+// nothing more: the subkey is new, and the server cannot sign with it without the key of its
+// principal.
 
 import (
 	"encoding/binary"
@@ -28,7 +29,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// exchange is one with one server. It has functions so that no printer finds a key in it.
+// exchange is the exchange with one server. Its fields are functions, so that no printer finds a
+// key in it.
 type exchange struct {
 	challenge func(challenge []byte) (done bool, next []byte, err error)
 	rejected  func() (wasKept bool)
@@ -37,17 +39,17 @@ type exchange struct {
 // Challenge implements zklock.SASLSession.
 func (x exchange) Challenge(challenge []byte) (bool, []byte, error) { return x.challenge(challenge) }
 
-// Rejected discards the ticket, because the server rejects it: its key may be another now. It
+// Rejected discards the ticket, because the server has rejected it: its key may have changed. It
 // reports whether the ticket was kept from an earlier connection.
 func (x exchange) Rejected() bool { return x.rejected() }
 
-// begin shows a ticket. The first token is the AP-REQ.
+// begin starts an exchange with a ticket. The first token is the AP-REQ.
 func begin(t ticket) (challenge func([]byte) (bool, []byte, error), first []byte, err error) {
 	auth, err := types.NewAuthenticator(t.realm, t.client)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := auth.GenerateSeqNumberAndSubKey(t.key.KeyType, len(t.key.KeyValue)); err != nil { // gokrb5 has another length for AES with SHA-384
+	if err := auth.GenerateSeqNumberAndSubKey(t.key.KeyType, len(t.key.KeyValue)); err != nil { // gokrb5 uses another length for AES with SHA-384
 		return nil, nil, err
 	}
 	sum := make([]byte, 24) // the length of channel bindings, no bindings, flags: RFC 4121, section 4.1.1
@@ -76,11 +78,12 @@ func begin(t ticket) (challenge func([]byte) (bool, []byte, error), first []byte
 	}, token, nil
 }
 
-// noLayer is "no security layer"; the three bytes after it are the size of what we could unwrap, and no name after them says that we want to be
-// the client of the ticket.
+// noLayer is "no security layer". The three bytes after it are the size that we could unwrap. No
+// name follows them, so we act as the client of the ticket.
 const noLayer = 1
 
-// readLayers looks whether the server has proved who it is, and takes connections without a security layer.
+// readLayers checks that the server has proved its identity, and that it accepts connections
+// without a security layer.
 func readLayers(challenge []byte, key types.EncryptionKey) error {
 	var offer gssapi.WrapToken
 	switch err := offer.Unmarshal(challenge, true); {
@@ -89,7 +92,7 @@ func readLayers(challenge []byte, key types.EncryptionKey) error {
 	case err != nil:
 		return fmt.Errorf("the server has no Kerberos: it answered a ticket with %d bytes that are no token of GSSAPI", len(challenge))
 	}
-	if ok, err := offer.Verify(key, keyusage.GSSAPI_ACCEPTOR_SEAL); !ok || err != nil { // err has what is in the token
+	if ok, err := offer.Verify(key, keyusage.GSSAPI_ACCEPTOR_SEAL); !ok || err != nil { // err contains the token
 		return fmt.Errorf("%w: %w", zklock.ErrAuthFailed, errNoServerKey)
 	}
 	if len(offer.Payload) != 4 || offer.Payload[0]&noLayer == 0 {
@@ -98,7 +101,7 @@ func readLayers(challenge []byte, key types.EncryptionKey) error {
 	return nil
 }
 
-// signed wraps a payload without encryption.
+// signed wraps a payload without encrypting it.
 func signed(payload []byte, key types.EncryptionKey, seq uint64) ([]byte, error) {
 	e, err := crypto.GetEtype(key.KeyType)
 	if err != nil {

@@ -1,6 +1,7 @@
 package zklockkrb5
 
-// These tests attack what we believe of servers and KDCs, and what we read of files: forged tokens, half a keytab, no secret in any text.
+// These tests attack our trust in servers and KDCs, and our file parsers: forged tokens, half a
+// keytab, no secret in any text.
 
 import (
 	"bytes"
@@ -36,7 +37,7 @@ func newKey() types.EncryptionKey {
 	return k
 }
 
-// offerOf is what a server with a key says.
+// offerOf returns the offer of a server with a key.
 func offerOf(t *testing.T, key types.EncryptionKey, layers ...byte) []byte {
 	t.Helper()
 	token := gssapi.WrapToken{Flags: 1, EC: 12, Payload: layers}
@@ -46,7 +47,8 @@ func offerOf(t *testing.T, key types.EncryptionKey, layers ...byte) []byte {
 	return b
 }
 
-// A server that has not the key of its principal is not believed; what says nothing of a key is no refusal.
+// A server without the key of its principal is not trusted; a reply without proof of a key is no
+// rejection.
 func TestReadLayers(t *testing.T) {
 	key := newKey()
 	good := offerOf(t, key, 7, 0, 0xff, 0xff)
@@ -82,7 +84,7 @@ func TestReadLayers(t *testing.T) {
 
 const conf = "[libdefaults]\ndefault_realm = ZKLOCK.TEST\ndns_canonicalize_hostname = fallback\n[realms]\nZKLOCK.TEST = {\nkdc = 127.0.0.1:1\n}\n"
 
-// A subkey is as long as a key of its type: a server may refuse others.
+// A subkey is as long as a key of its type, because a server may reject other lengths.
 func TestBegin_Subkey(t *testing.T) {
 	for etype, size := range map[int32]int{etypeID.AES128_CTS_HMAC_SHA1_96: 16, etypeID.AES256_CTS_HMAC_SHA1_96: 32,
 		etypeID.AES128_CTS_HMAC_SHA256_128: 16, etypeID.AES256_CTS_HMAC_SHA384_192: 32} {
@@ -98,7 +100,7 @@ func TestBegin_Subkey(t *testing.T) {
 	}
 }
 
-// write makes a file of the test's own.
+// write creates a file for the test.
 func write(t *testing.T, content string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "file")
@@ -106,7 +108,7 @@ func write(t *testing.T, content string) (file string) {
 	return file
 }
 
-// aKeytab has a key of ann's for AES, and one of bob's for RC4.
+// aKeytab returns a keytab with a key of ann for AES, and one of bob for RC4.
 func aKeytab(t *testing.T) []byte {
 	t.Helper()
 	tab := keytab.New()
@@ -117,7 +119,7 @@ func aKeytab(t *testing.T) []byte {
 	return b
 }
 
-// What cannot be right is refused at once, with what to do.
+// Invalid input is rejected at once, with the remedy.
 func TestFiles_BadInput(t *testing.T) {
 	t.Setenv("KRB5CCNAME", "KEYRING:persistent:0")
 	t.Setenv("KRB5_CONFIG", "")
@@ -159,7 +161,8 @@ func TestFiles_BadInput(t *testing.T) {
 	}
 }
 
-// What MIT's library reads is read, and has its defaults. gokrb5's parser does not know blocks within a realm's.
+// Every file that MIT's library reads is read, with its defaults. gokrb5's parser does not support
+// blocks within a realm's.
 func TestFiles_Config(t *testing.T) {
 	c, n, err := readConfig(write(t, "[libdefaults]\ndefault_realm = A\nrdns = false\n[realms]\nA = {\nauth_to_local_names = {\nann = bob\n}\nkdc = [::1]\nkdc = [::1]:89\nkdc = ::1\nkdc = kdc\n}\n"))
 	require.NoError(t, err)
@@ -174,7 +177,7 @@ func TestFiles_Config(t *testing.T) {
 	require.ErrorContains(t, err, "krb5.conf has no KDC of A")
 }
 
-// A file that is cut off anywhere is an error, and no key is in it.
+// A file that is truncated anywhere causes an error, which contains no key.
 func TestFiles_CutOff_NoSecretInErrors(t *testing.T) {
 	whole := aKeytab(t)
 	krb5 := WithConfig(write(t, conf))
@@ -198,7 +201,7 @@ func TestFiles_CutOff_NoSecretInErrors(t *testing.T) {
 	}
 }
 
-// answering is a KDC that has one answer.
+// answering is a KDC with a fixed reply.
 func answering(t *testing.T, answer []byte) Option {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -218,7 +221,8 @@ func answering(t *testing.T, answer []byte) Option {
 	return WithConfig(write(t, strings.Replace(conf, "127.0.0.1:1", l.Addr().String(), 1)))
 }
 
-// A KDC that talks nonsense is no refusal of us. One with too few encrypted bytes would have gokrb5 panic.
+// A malformed reply of a KDC is no rejection. A reply with too few encrypted bytes would make
+// gokrb5 panic.
 func TestAuthenticate_KDCTalksNonsense(t *testing.T) {
 	name := types.NewPrincipalName(nametype.KRB_NT_PRINCIPAL, "ann")
 	short := types.EncryptedData{EType: etypeID.AES256_CTS_HMAC_SHA1_96, Cipher: []byte{1, 2, 3}}
@@ -277,7 +281,8 @@ func aCache(t testing.TB, version byte, ticketOf, ticketFor string) []byte {
 	return b
 }
 
-// A ticket cache is read whole or not at all, and one that is damaged takes neither the memory nor the process.
+// A ticket cache is read completely or not at all, and a damaged one exhausts neither the memory
+// nor crashes the process.
 func TestFiles_Cache(t *testing.T) {
 	const tgt = "krbtgt/ZKLOCK.TEST"
 	for _, version := range []byte{3, 4} {

@@ -1,6 +1,6 @@
 package zklockkrb5
 
-// Questions to KDCs, over TCP. gokrb5's own client takes no context, and starts goroutines.
+// Requests to KDCs, over TCP. gokrb5's own client takes no context, and starts goroutines.
 
 import (
 	"context"
@@ -18,9 +18,10 @@ import (
 	"github.com/jcmturner/gokrb5/v8/messages"
 )
 
-// exchange asks the KDCs of a realm, one after the other, the one first that answered last. An error that is a messages.KRBError is a
-// KDC's answer. One that rejects us may have a copy of the database that is older than our key, so the others are asked, too: a
-// rejection ends Connect.
+// exchange asks the KDCs of a realm in turn, starting with the KDC that answered last. An error
+// that is a messages.KRBError is the reply of a KDC. A KDC that rejects us may have a copy of the
+// database that is older than our key, so exchange asks the other KDCs as well: a rejection ends
+// Connect.
 func (l *login) exchange(ctx context.Context, conf *config.Config, realm string, request []byte) ([]byte, error) {
 	kdcs, err := kdcsOf(ctx, conf, realm)
 	if err != nil {
@@ -58,7 +59,7 @@ func kdcsOf(ctx context.Context, conf *config.Config, realm string) (kdcs []stri
 	for _, r := range conf.Realms {
 		if r.Realm == realm {
 			for _, kdc := range r.KDC {
-				if _, _, err := net.SplitHostPort(kdc); err != nil { // an address of IPv6 alone
+				if _, _, err := net.SplitHostPort(kdc); err != nil { // an IPv6 address without a port
 					kdc = net.JoinHostPort(strings.Trim(kdc, "[]"), "88")
 				}
 				kdcs = append(kdcs, kdc)
@@ -80,10 +81,11 @@ func kdcsOf(ctx context.Context, conf *config.Config, realm string) (kdcs []stri
 	return kdcs, nil
 }
 
-// maxAnswer bounds what a KDC may have us read.
+// maxAnswer limits the size of a KDC's reply.
 const maxAnswer = 1 << 20
 
-// askOne asks one KDC, in its share of the time that is left for so many of them.
+// askOne asks one KDC. It uses an equal share of the remaining time if left KDCs are still to be
+// asked.
 func askOne(ctx context.Context, kdc string, left int, request []byte) ([]byte, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -107,7 +109,7 @@ func askOne(ctx context.Context, kdc string, left int, request []byte) ([]byte, 
 	return answer, nil
 }
 
-// talk sends a message and reads one, each with its length in front.
+// talk sends a message and reads one, each preceded by its length.
 func talk(ctx context.Context, kdc string, request []byte) ([]byte, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", kdc)
 	if err != nil {

@@ -1,6 +1,7 @@
 package zklockkrb5
 
-// What the tests share: a KDC of MIT's and real servers that want Kerberos, as child processes.
+// The helpers of the tests: a KDC of MIT's and real servers that require Kerberos, as child
+// processes.
 
 import (
 	"context"
@@ -33,10 +34,11 @@ const (
 	patience = 30 * time.Second
 )
 
-// errNoKDC says that this machine has none.
+// errNoKDC is the error of a machine without a KDC.
 var errNoKDC = errors.New("no krb5-kdc, krb5-admin-server and krb5-user are installed")
 
-// kdc is a KDC with its files. What it starts ends with the thread that started it, so that a killed test leaves nothing behind.
+// kdc is a KDC with its files. Its processes end with the thread that started them, so a killed
+// test leaves none behind.
 type kdc struct {
 	dir, addr string
 	child     *exec.Cmd
@@ -131,7 +133,7 @@ func (k *kdc) admin(realm string, commands ...string) error {
 	return k.run(strings.Join(commands, "\n")+"\n", "kadmin.local", "-r", realm)
 }
 
-// start starts the KDC, and returns when it answers.
+// start starts the KDC, and returns when it responds.
 func (k *kdc) start() error {
 	k.child = k.command("krb5kdc", "-n", "-r", realm, "-r", other, "-r", third, "-P", k.path("pid"))
 	k.child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -223,7 +225,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// forServer has a server that answers nothing without Kerberos.
+// forServer returns the options of a server that requires Kerberos.
 func (k *kdc) forServer() []zkserver.Option {
 	k.write("jaas.conf", `Server { com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true useTicketCache=false keyTab="`+
 		k.path("server")+`" principal="zookeeper/localhost@`+realm+`"; };`)
@@ -261,7 +263,7 @@ func sharedServer(t testing.TB) *zkserver.Server {
 	return srv
 }
 
-// requireThere skips a test where there is no KDC or server, and fails it where they do not start.
+// requireThere skips a test if there is no KDC or server, and fails it if they do not start.
 func requireThere(t testing.TB, err error) {
 	t.Helper()
 	if (errors.Is(err, errNoKDC) || errors.Is(err, zkserver.ErrNotInstalled)) && !zkserver.Required() {

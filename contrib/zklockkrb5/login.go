@@ -1,6 +1,6 @@
 package zklockkrb5
 
-// Tickets: which are kept, and how others are got of KDCs.
+// Tickets: keeping them, and requesting them from KDCs.
 
 import (
 	"bytes"
@@ -28,20 +28,21 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// login is one client, and what it has of tickets.
 type login struct {
 	config  string // the file
 	server  string // principal
 	asGiven bool   // no canonical names
 
-	// obtain gets a ticket-granting ticket; rereads says that it costs nothing, so that it is done each time.
+	// obtain gets a ticket-granting ticket. rereads means that obtain costs nothing and is called
+	// each time.
 	obtain  func(context.Context, *config.Config) (ticket, error)
 	rereads bool
 
-	// asking has who asks a KDC, and so owns the two below it: one at a time, however many connections are made, and however long a KDC is silent.
+	// asking is held by the connection that asks a KDC, and guards the two fields below. One
+	// connection at a time asks, even if there are many or a KDC does not respond.
 	asking   chan struct{}
 	tgt      ticket
-	answered map[string]string // the KDC of each realm that answered last
+	answered map[string]string // by realm, the KDC that answered last
 
 	mu struct {
 		sync.Mutex
@@ -49,7 +50,7 @@ type login struct {
 	}
 }
 
-// ticket is one that we can show: we have its key.
+// ticket is a ticket with its key, so that we can use it.
 type ticket struct {
 	messages.Ticket
 	client types.PrincipalName
@@ -58,10 +59,9 @@ type ticket struct {
 	end    time.Time
 }
 
-// isValid says whether there is time enough to show it.
+// isValid reports whether there is enough time left to use it.
 func (t ticket) isValid() bool { return time.Until(t.end) > time.Second }
 
-// kept returns the ticket for an address, if there is one.
 func (l *login) kept(addr string) (t ticket, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *login) kept(addr string) (t ticket, ok bool) {
 	return t, t.isValid()
 }
 
-// discard forgets a ticket that the server at an address has rejected, unless it has been replaced.
+// discard removes a ticket that the server at an address has rejected, unless it has been replaced.
 func (l *login) discard(addr string, t ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +90,7 @@ func (l *login) ticketFor(ctx context.Context, addr string) (t ticket, wasKept b
 	case <-ctx.Done():
 		return ticket{}, false, fmt.Errorf("no KDC has answered another connection yet: %w", context.Cause(ctx))
 	}
-	if t, ok := l.kept(addr); ok { // the one before us was for the same server
+	if t, ok := l.kept(addr); ok { // the connection before this one was to the same server
 		return t, true, nil
 	}
 	t, err = l.ask(ctx, addr)
@@ -106,7 +106,8 @@ func (l *login) ticketFor(ctx context.Context, addr string) (t ticket, wasKept b
 	return t, false, nil
 }
 
-// ask gets a ticket for a server. A KDC that does not take a kept ticket-granting ticket any more gets a new one.
+// ask gets a ticket for a server. If a KDC no longer accepts a kept ticket-granting ticket, ask
+// gets a new one first.
 func (l *login) ask(ctx context.Context, addr string) (ticket, error) {
 	conf, naming, err := readConfig(l.config)
 	if err != nil {
@@ -128,7 +129,7 @@ func (l *login) ask(ctx context.Context, addr string) (ticket, error) {
 	}
 }
 
-// service asks for the first of the names that the KDC knows.
+// service requests a ticket for the first of the names that the KDC has.
 func (l *login) service(ctx context.Context, conf *config.Config, names iter.Seq[string], realm string) (t ticket, err error) {
 	var tried []string
 	for name := range names {
@@ -148,10 +149,11 @@ func (l *login) service(ctx context.Context, conf *config.Config, names iter.Seq
 	return t, err
 }
 
-// maxRealms bounds the way through other realms to the server's.
+// maxRealms limits the number of realms on the way to the server's realm.
 const maxRealms = 5
 
-// follow gets a ticket for a server of a realm, "" for the client's, through the realms that KDCs point to.
+// follow gets a ticket for a server of a realm, or of the client's realm for "", through the realms
+// to which KDCs refer.
 func (l *login) follow(ctx context.Context, conf *config.Config, server types.PrincipalName, realm string) (ticket, error) {
 	t := l.tgt
 	for range maxRealms {
@@ -165,19 +167,19 @@ func (l *login) follow(ctx context.Context, conf *config.Config, server types.Pr
 			return ticket{}, err
 		}
 		switch isTGT := len(got.SName.NameString) == 2 && got.SName.NameString[0] == "krbtgt"; {
-		case want.Equal(server) && !isTGT: // which may have another name, of which ours is an alias
+		case want.Equal(server) && !isTGT: // the server may have another name, with ours as an alias
 			return got, nil
 		case !isTGT:
 			return ticket{}, fmt.Errorf("the KDC of %s answered with a ticket for %.64q", at, got.SName.PrincipalNameString())
 		case want.Equal(server):
-			realm = "" // as the KDC says
+			realm = "" // the KDC's referral decides
 		}
 		t = got
 	}
 	return ticket{}, fmt.Errorf("the KDCs point to more than %d realms", maxRealms)
 }
 
-// grant shows a ticket-granting ticket to a realm's KDC, for another ticket.
+// grant requests a ticket from a realm's KDC with a ticket-granting ticket.
 func (l *login) grant(ctx context.Context, conf *config.Config, tgt ticket, realm string, server types.PrincipalName) (ticket, error) {
 	request, err := tgt.requestFor(conf, realm, server)
 	if err != nil {
@@ -211,8 +213,9 @@ func (l *login) grant(ctx context.Context, conf *config.Config, tgt ticket, real
 	return ticket{reply.Ticket, tgt.client, tgt.realm, reply.DecryptedEncPart.Key, reply.DecryptedEncPart.EndTime}, nil
 }
 
-// requestFor is gokrb5's request for a ticket, with another authenticator: there the client is of the realm that issued the ticket-granting
-// ticket, which on the way through a third realm it is not.
+// requestFor is gokrb5's request for a ticket, with another authenticator. gokrb5 assumes that the
+// client is of the realm that issued the ticket-granting ticket. On the way through a third realm
+// it is not.
 func (t ticket) requestFor(conf *config.Config, realm string, server types.PrincipalName) (messages.TGSReq, error) {
 	request, err := messages.NewTGSReq(t.client, realm, conf, t.Ticket, t.key, server, false)
 	if err != nil || t.Ticket.Realm == t.realm {
@@ -242,7 +245,8 @@ func (t ticket) requestFor(conf *config.Config, realm string, server types.Princ
 	return request, err
 }
 
-// isNamed says whether a ticket has the name that its KDC signed. The ticket itself is not signed for us.
+// isNamed reports whether a ticket has the name that its KDC signed. The ticket itself is not
+// signed for us.
 func isNamed(t messages.Ticket, name types.PrincipalName) bool {
 	return len(name.NameString) > 0 && t.SName.Equal(name)
 }
@@ -254,7 +258,7 @@ func (l *login) logIn(ctx context.Context, conf *config.Config, k keys) (ticket,
 		return ticket{}, err
 	}
 	request.ReqBody.EType = k.etypes
-	types.UnsetFlag(&request.ReqBody.KDCOptions, flags.Canonicalize) // we are who we say
+	types.UnsetFlag(&request.ReqBody.KDCOptions, flags.Canonicalize) // use our name unchanged
 	answer, err := l.authenticateAt(ctx, conf, request)
 	if no, ok := refusal(err); ok && no.ErrorCode == errorcode.KDC_ERR_PREAUTH_REQUIRED {
 		var proof types.PAData
@@ -298,11 +302,11 @@ func (l *login) authenticateAt(ctx context.Context, conf *config.Config, request
 	return l.exchange(ctx, conf, request.ReqBody.Realm, b)
 }
 
-// proof is the time, encrypted with the key of the type that the KDC has asked for.
+// proof is the time, encrypted with a key of the type that the KDC has asked for.
 func (k keys) proof(asked messages.KRBError) (types.PAData, error) {
 	etype := k.etypes[0]
 	var hints types.PADataSequence
-	_ = hints.Unmarshal(asked.EData) // without any, what we would rather have
+	_ = hints.Unmarshal(asked.EData) // without hints, our own preference applies
 	for _, hint := range hints {
 		if info, err := hint.GetETypeInfo2(); hint.PADataType == patype.PA_ETYPE_INFO2 && err == nil && len(info) > 0 {
 			etype = info[0].EType
@@ -324,19 +328,21 @@ func (k keys) proof(asked messages.KRBError) (types.PAData, error) {
 	return types.PAData{PADataType: patype.PA_ENC_TIMESTAMP, PADataValue: b}, err
 }
 
-// refusesUs are the codes by which a KDC refuses who we are. Others may pass: a clock that is wrong, a KDC that is busy.
+// refusesUs are the codes by which a KDC rejects our identity. All other errors may be temporary: a
+// wrong clock, a busy KDC.
 var refusesUs = []int32{
 	errorcode.KDC_ERR_NAME_EXP, errorcode.KDC_ERR_C_PRINCIPAL_UNKNOWN, errorcode.KDC_ERR_CLIENT_REVOKED,
 	errorcode.KDC_ERR_KEY_EXPIRED, errorcode.KDC_ERR_PREAUTH_FAILED,
 }
 
-// refusal returns what a KDC said, if it did.
+// refusal returns the error reply of a KDC, if err is one.
 func refusal(err error) (no messages.KRBError, ok bool) {
 	ok = errors.As(err, &no)
 	return no, ok
 }
 
-// isUnknown says that a KDC does not know the server. That is no refusal of us: another server may be known.
+// isUnknown reports whether a KDC does not have the server. That does not reject our identity: it
+// may have another server.
 func isUnknown(err error) bool {
 	no, ok := refusal(err)
 	return ok && no.ErrorCode == errorcode.KDC_ERR_S_PRINCIPAL_UNKNOWN

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// hostPlace stands for the server's name in its principal.
+// hostPlace is the placeholder for the server's name in its principal.
 const hostPlace = "_HOST"
 
-// naming has the settings of krb5.conf for the names of servers. The zero value is the default.
+// naming has the settings of krb5.conf for the names of servers. The zero value has the defaults.
 type naming struct {
 	asGiven    bool // dns_canonicalize_hostname = false: try only the host as given
 	givenFirst bool // dns_canonicalize_hostname = fallback: try the host as given first
-	noReverse  bool // rdns = false: the canonical name is that of the host, not that of its address
+	noReverse  bool // rdns = false: the canonical name is from the host, not from its address
 }
 
 // namingOf reads the settings from the section libdefaults. The first value of a setting counts.
@@ -46,7 +46,7 @@ func namingOf(text string) (n naming, err error) {
 	return n, nil
 }
 
-// set takes a setting. It skips those that are not about names.
+// set applies a setting. It ignores settings that do not concern names.
 func (n *naming) set(name, value string) error {
 	isNo := slices.Contains([]string{"n", "no", "false", "nil", "0", "off"}, value)
 	isYes := slices.Contains([]string{"y", "yes", "true", "t", "1", "on"}, value)
@@ -99,7 +99,6 @@ func (n naming) principals(ctx context.Context, dns resolver, pattern, addr stri
 	}
 }
 
-// resolver is net.Resolver.
 type resolver interface {
 	LookupHost(ctx context.Context, host string) ([]string, error)
 	LookupCNAME(ctx context.Context, host string) (string, error)
@@ -126,9 +125,9 @@ func (n naming) canonical(ctx context.Context, dns resolver, host string) string
 	return host
 }
 
-// reverse returns the name that a host's addresses have, if that name has one of them, and
-// otherwise the host. Addresses with several names are several servers, and it is not known which
-// of them was dialled. A server rejects a ticket for another one, and a rejection ends Connect.
+// reverse returns the name of a host's addresses, if that name has one of them, and otherwise the
+// host. Addresses with several names are several servers, and the dialled one is unknown. A server
+// rejects a ticket for another server, and a rejection ends Connect.
 func reverse(ctx context.Context, dns resolver, host string) string {
 	addrs, _ := dns.LookupHost(ctx, host)
 	name := ""

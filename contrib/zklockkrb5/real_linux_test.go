@@ -1,6 +1,7 @@
 package zklockkrb5
 
-// These tests show Kerberos to real servers: what they call us, and what tickets that end and KDCs that are gone do to a lock that is held.
+// These tests use Kerberos with real servers: the ids that they give us, and the effect of expired
+// tickets and missing KDCs on a lock that is held.
 
 import (
 	"context"
@@ -22,7 +23,7 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// idOf takes a lock whose nodes are the creator's, and returns whom the server takes that for.
+// idOf takes a lock whose nodes are the creator's, and returns the creator's id on the server.
 func idOf(t *testing.T, s *zklock.Session) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -59,7 +60,7 @@ func TestReal_WhoWeAre(t *testing.T) {
 	}
 }
 
-// A KDC or a server that refuses who we are ends Connect at once.
+// A KDC or a server that rejects our identity ends Connect at once.
 func TestReal_Refused(t *testing.T) {
 	t.Parallel()
 	k, srv := sharedKDC(t), sharedServer(t)
@@ -82,7 +83,8 @@ func TestReal_Refused(t *testing.T) {
 	require.ErrorContains(t, err, "-124")
 }
 
-// A server that the KDC does not know is no refusal of us: it is named, and the next server is tried.
+// A server that is not in the KDC is no rejection of us: the error names it, and the next server is
+// tried.
 func TestReal_ServerUnknown(t *testing.T) {
 	t.Parallel()
 	k, srv := sharedKDC(t), sharedServer(t)
@@ -101,7 +103,7 @@ func TestReal_ServerUnknown(t *testing.T) {
 	require.Error(t, err, "a principal is taken as it is given")
 }
 
-// watched is a mechanism, and what came of its last try.
+// watched is a mechanism with the result of its last try.
 type watched struct {
 	zklock.SASLMechanism
 	mu   sync.Mutex
@@ -116,7 +118,7 @@ func (w *watched) Authenticate(ctx context.Context, host string) (zklock.SASLSes
 	return x, first, err
 }
 
-// failed returns why the last try failed: "<nil>" if it did not.
+// failed returns the error of the last try: "<nil>" if it succeeded.
 func (w *watched) failed() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,7 +134,7 @@ type held struct {
 	m    *watched
 }
 
-// holding takes a lock, with a lease that has room for a while without a server.
+// holding takes a lock, with a lease that has a margin for a while without a server.
 func holding(t *testing.T, srv *zkserver.Server, m zklock.SASLMechanism) held {
 	t.Helper()
 	h := held{t: t, way: oneway.New(net.DialTimeout), m: &watched{SASLMechanism: m}}
@@ -146,7 +148,7 @@ func holding(t *testing.T, srv *zkserver.Server, m zklock.SASLMechanism) held {
 	return h
 }
 
-// reconnects cuts the connection, and waits until there is another; the lock is held all along.
+// reconnects closes the connection, and waits for the next one; the lock is held all the time.
 func (h held) reconnects() {
 	h.t.Helper()
 	before := h.s.Stats().Reconnects
@@ -162,7 +164,8 @@ func (h held) reconnected(before int) {
 	require.NoError(h.t, h.hold.Err())
 }
 
-// triesInVain cuts the connection, and waits until a try has failed for this reason, which is no refusal.
+// triesInVain closes the connection, and waits until a try has failed for this reason, which is no
+// rejection.
 func (h held) triesInVain(says string) (before int) {
 	h.t.Helper()
 	before = h.s.Stats().Reconnects
@@ -172,7 +175,8 @@ func (h held) triesInVain(says string) (before int) {
 	return before
 }
 
-// A lock is held over connections that are cut, however often the tickets have ended meanwhile.
+// A lock is held over connections that are closed, however often the tickets have expired
+// meanwhile.
 func TestReal_TicketsEnd_LockIsHeld(t *testing.T) {
 	t.Parallel()
 	k, srv := sharedKDC(t), sharedServer(t)
@@ -189,8 +193,8 @@ func TestReal_TicketsEnd_LockIsHeld(t *testing.T) {
 	})
 }
 
-// With tickets, a connection needs no KDC. Without one it is tried again while the lock is held, and works when the KDC is back; after that the
-// Session is as good as ever.
+// With tickets, a connection needs no KDC. Without one it is tried again while the lock is held,
+// and works when the KDC is back; after that the Session works as before.
 func TestReal_KDCDies_LockIsHeld(t *testing.T) {
 	t.Parallel()
 	k := ownKDC(t)
@@ -207,7 +211,7 @@ func TestReal_KDCDies_LockIsHeld(t *testing.T) {
 	require.Equal(t, "sasl:brief@"+realm, idOf(t, brief.s))
 }
 
-// A lease that ends before the KDC is back is lost as ever; the Session is not.
+// If the lease ends before the KDC is back, the hold is lost as usual; the Session is not.
 func TestReal_KDCDies_LeaseEnds_SessionGoesOn(t *testing.T) {
 	t.Parallel()
 	k := ownKDC(t)
@@ -233,7 +237,8 @@ func TestReal_KDCDies_LeaseEnds_SessionGoesOn(t *testing.T) {
 	require.Equal(t, "sasl:brief@"+realm, idOf(t, s))
 }
 
-// A ticket cache that has ended, or that kinit is writing, is no refusal; the next connection reads it again.
+// An expired ticket cache, or one that kinit is writing, is no rejection; the next connection reads
+// it again.
 func TestReal_TicketCache_RenewedByKinit(t *testing.T) {
 	t.Parallel()
 	k, srv := sharedKDC(t), sharedServer(t)
@@ -252,8 +257,8 @@ func TestReal_TicketCache_RenewedByKinit(t *testing.T) {
 	require.Equal(t, "sasl:person@"+realm, idOf(t, h.s))
 }
 
-// R117: the server gets another key, and cannot read the tickets that are kept. It is shown new
-// ones, and the lock is held; so is one that a first connection asks for with a kept ticket.
+// R117: the server gets another key, and cannot read the kept tickets. The next connection uses new
+// tickets, and the lock is held. A first connection with a kept ticket succeeds in the same way.
 func TestReal_ServerHasAnotherKey_NewTicketIsShown(t *testing.T) {
 	t.Parallel()
 	k := ownKDC(t)
@@ -266,7 +271,7 @@ func TestReal_ServerHasAnotherKey_NewTicketIsShown(t *testing.T) {
 	_, before := k.issued(t, "locker")
 
 	require.NoError(t, os.Remove(k.path("server")))
-	// ktadd makes a new key.
+	// ktadd creates a new key.
 	require.NoError(t, k.admin(realm, "ktadd -k "+k.path("server")+" zookeeper/localhost"))
 	attached := h.s.Stats().Reconnects
 	require.NoError(t, srv.Stop())

@@ -1,24 +1,26 @@
-// Package zklockkrb5 has a Session prove who it is by Kerberos (SASL with GSSAPI), to servers whose JAAS file has Krb5LoginModule:
+// Package zklockkrb5 authenticates a Session by Kerberos (SASL with GSSAPI), for servers whose JAAS
+// file has Krb5LoginModule:
 //
 //	locker, err := zklockkrb5.Keytab("locker@EXAMPLE.COM", "/etc/locker.keytab")
 //	…
 //	s, err := zklock.Connect(ctx, servers, zklock.WithSASL(locker))
 //
 // The mechanism asks the KDCs of krb5.conf, over TCP, when a connection is made and it has no
-// ticket for that server: files are read again then, so that a keytab, a ticket cache and krb5.conf
-// may be replaced at any time. It keeps tickets until they end, and between connections it does
-// nothing: a connection needs a KDC only if there was none to that server within the life of a
-// ticket, or the server rejected that. Only one goroutine at a time asks, in the time that its
-// connection has.
+// ticket for that server. It then reads its files again, so a keytab, a ticket cache and krb5.conf
+// may be replaced at any time. It keeps tickets until they expire, and does nothing between
+// connections. A connection needs a KDC only if there was no connection to that server within the
+// life of a ticket, or if the server rejected the ticket. Only one goroutine at a time asks, within
+// the time limit of its connection.
 //
 // A KDC that rejects us (an unknown principal, another key than the keytab's, an expired password)
-// is zklock.ErrAuthFailed, and so is a server that rejects a new ticket. That is final for Connect
-// only: see zklock.WithSASL. No other failure is a rejection: no KDC answers, a file is not there,
-// the ticket cache has ended, the KDC does not know the server. A server that rejects a kept
-// ticket, because it has another key now, is shown a new one on the next connection.
+// causes zklock.ErrAuthFailed, and so does a server that rejects a new ticket. That error is final
+// only for Connect: see zklock.WithSASL. No other failure counts as a rejection: no KDC responds, a
+// file is missing, the ticket cache has expired, the KDC does not have the server. If a server
+// rejects a kept ticket because its key has changed, the next connection uses a new ticket.
 //
-// The server proves who it is, too: it must have the key of its principal. After that nothing is signed or encrypted: use TLS for that. Tickets
-// need AES. Printed values, errors and log lines have no keys.
+// The server proves its identity, too: it must have the key of its principal. After that, nothing
+// is signed or encrypted: use TLS for that. Tickets need AES. Printed values, errors and log lines
+// contain no keys.
 package zklockkrb5
 
 import (
@@ -35,31 +37,33 @@ import (
 // Option is an option of Keytab and TicketCache.
 type Option func(*login)
 
-// WithConfig names another file than $KRB5_CONFIG, or /etc/krb5.conf. Of what that says these count: default_realm, KDCs, domain_realm,
-// dns_lookup_kdc, dns_canonicalize_hostname, rdns, ticket_lifetime, clockskew and enctypes. Files
-// that it includes are not read.
+// WithConfig sets a file other than $KRB5_CONFIG or /etc/krb5.conf. These settings of the file
+// count: default_realm, KDCs, domain_realm, dns_lookup_kdc, dns_canonicalize_hostname, rdns,
+// ticket_lifetime, clockskew and enctypes. Files that it includes are not read.
 func WithConfig(file string) Option { return func(l *login) { l.config = file } }
 
-// WithServerPrincipal says who the servers are, as zookeeper.server.principal does in Java: "zookeeper/_HOST" unless set. _HOST stands for the name of
-// the server that is connected to; another service than zookeeper (zookeeper.sasl.client.username) is "service/_HOST". Without a realm, that of
-// domain_realm counts, or else the client's.
+// WithServerPrincipal sets the principal of the servers, as zookeeper.server.principal does in
+// Java; the default is "zookeeper/_HOST". _HOST is replaced by the name of the server. For a
+// service other than zookeeper (zookeeper.sasl.client.username), use "service/_HOST". If the
+// principal has no realm, the realm from domain_realm is used, or else the client's.
 func WithServerPrincipal(principal string) Option {
 	return func(l *login) { l.server = principal }
 }
 
-// WithHostAsGiven takes _HOST from the connection string, whatever krb5.conf says. In Java,
+// WithHostAsGiven takes _HOST from the connection string, regardless of krb5.conf. In Java,
 // zookeeper.sasl.client.canonicalize.hostname=false has this effect.
 //
 // Without the option, _HOST is the name that DNS has for the server's address, if that name has
 // this address. With rdns = false in krb5.conf it is the canonical name of the host in the
-// connection string, and an address there is not replaced. If the KDC does not know the first name,
+// connection string, and an address there is not replaced. If the KDC does not have the first name,
 // the host as given is tried. With dns_canonicalize_hostname = fallback the host as given is tried
-// first, and with dns_canonicalize_hostname = false no other name is. If the addresses of a host
+// first, and with dns_canonicalize_hostname = false it is the only one. If the addresses of a host
 // have several names, only the host as given is tried: list each server in the connection string.
 func WithHostAsGiven() Option { return func(l *login) { l.asGiven = true } }
 
-// Keytab returns the mechanism of a principal, such as "locker@EXAMPLE.COM", whose key is in a keytab file. Without a realm, it is of
-// default_realm. Keytab fails if krb5.conf or the keytab cannot be read, or the keytab has no key of the principal. It asks no KDC.
+// Keytab returns the mechanism of a principal, such as "locker@EXAMPLE.COM", whose key is in a
+// keytab file. A principal without a realm is in default_realm. Keytab fails if krb5.conf or the
+// keytab cannot be read, or the keytab has no key of the principal. It does not ask a KDC.
 func Keytab(principal, file string, opts ...Option) (zklock.SASLMechanism, error) {
 	l, err := newLogin("Keytab", opts)
 	if err != nil {
@@ -80,9 +84,10 @@ func Keytab(principal, file string, opts ...Option) (zklock.SASLMechanism, error
 	return l.mechanism("Keytab", err)
 }
 
-// TicketCache returns the mechanism of the principal for whom kinit made a ticket cache: the file, or if it is "" that of $KRB5CCNAME, or
-// /tmp/krb5cc_UID. Somebody else must renew it, kinit or k5start say, before its tickets end. TicketCache fails if krb5.conf or the
-// cache cannot be read; it does not ask whether the tickets are valid.
+// TicketCache returns the mechanism of the principal for whom kinit made a ticket cache. If file is
+// "", it is the file of $KRB5CCNAME, or /tmp/krb5cc_UID. Another program, such as kinit or k5start,
+// must renew the cache before its tickets expire. TicketCache fails if krb5.conf or the cache
+// cannot be read; it does not check that the tickets are valid.
 func TicketCache(file string, opts ...Option) (zklock.SASLMechanism, error) {
 	l, err := newLogin("TicketCache", opts)
 	if err != nil {
@@ -105,7 +110,6 @@ func TicketCache(file string, opts ...Option) (zklock.SASLMechanism, error) {
 	return l.mechanism("TicketCache", err)
 }
 
-// newLogin takes the options.
 func newLogin(caller string, opts []Option) (*login, error) {
 	l := &login{config: configFile(), server: "zookeeper/" + hostPlace, asking: make(chan struct{}, 1), answered: map[string]string{}}
 	l.mu.tickets = map[string]ticket{}
@@ -141,7 +145,6 @@ func (m mechanism) Authenticate(ctx context.Context, host string) (zklock.SASLSe
 	return x, first, nil
 }
 
-// authenticate gets the ticket and begins the exchange.
 func (l *login) authenticate(ctx context.Context, host string) (exchange, []byte, error) {
 	t, wasKept, err := l.ticketFor(ctx, host)
 	if err != nil {

@@ -1,7 +1,8 @@
 package zklockotel_test
 
-// The benchmark times an acquire and a release without a trace, with an empty one, with spans, with metrics and with both. What it measures
-// beside is the library's own work and the test server's, without a network: on real servers the parts are smaller.
+// The benchmark times an acquire and a release without a trace, with an empty one, with spans, with
+// metrics and with both. The rest is the library's own work and the test server's, without a
+// network: on real servers the shares are smaller.
 
 import (
 	"context"

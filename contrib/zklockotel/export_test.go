@@ -1,6 +1,6 @@
 package zklockotel
 
-// What the tests see of a Telemetry from inside.
+// The internals of a Telemetry that the tests use.
 
 import (
 	"runtime/debug"
@@ -8,18 +8,18 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// Version is that of the scope in this program.
+// Version returns the version of the scope in this program.
 func Version() string { return version() }
 
-// VersionIn is the version of the scope in a program that was built so.
+// VersionIn returns the version of the scope in a program with this build info.
 func VersionIn(info *debug.BuildInfo) string { return versionIn(info) }
 
-// Remembered says how much is kept of acquires and holds under way.
+// Remembered returns how many acquires and holds under way are kept.
 func Remembered(t *Telemetry) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.mu.open) + len(t.mu.holds) + len(t.mu.standing)
 }
 
-// Step is a step of the Session's state that arrives now.
+// Step delivers a change of the Session's state now.
 func Step(t *Telemetry, s *zklock.Session, c zklock.Change) { t.step(s, c) }

@@ -1,6 +1,7 @@
 package zklockotel_test
 
-// What the tests use: a server, Sessions and what they tell OpenTelemetry, in one bubble of virtual time.
+// The helpers of the tests: a server, Sessions and their OpenTelemetry data, in one bubble of
+// virtual time.
 
 import (
 	"context"
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const timeout = 30 * time.Second // of sessions
 
-// scene has a server and an SDK that keeps what it is told.
+// scene has a server and an SDK that keeps its data.
 type scene struct {
 	t       *testing.T
 	net     *zktest.Network
@@ -100,7 +101,7 @@ func (sc *scene) release(holds ...*zklock.Hold) {
 	synctest.Wait()
 }
 
-// begin starts a span as a service has one for its request.
+// begin starts a span as a service does for its request.
 func (sc *scene) begin(name string) (context.Context, func()) {
 	ctx, span := sc.tracers.Tracer("test").Start(sc.t.Context(), name)
 	return ctx, func() { span.End() }
@@ -139,7 +140,7 @@ func (sc *scene) isChild(child, parent sdktrace.ReadOnlySpan) {
 	require.Equal(sc.t, parent.SpanContext().SpanID(), child.Parent().SpanID(), "the parent of %q", child.Name())
 }
 
-// attrs returns what a span says of the lock, without what differs each time.
+// attrs returns a span's attributes of the lock, without those that differ each time.
 func attrs(s sdktrace.ReadOnlySpan) map[string]string {
 	all := map[string]string{}
 	for _, a := range s.Attributes() {
@@ -166,7 +167,8 @@ func events(s sdktrace.ReadOnlySpan) (names []string) {
 	return names
 }
 
-// numbers are the metrics, by name and attributes. Of a histogram they have the count, and the sum under its name with ".sum".
+// numbers are the metrics, by name and attributes. Of a histogram they have the count, and the sum
+// under its name with ".sum".
 type numbers map[string]float64
 
 func (sc *scene) numbers() numbers {
@@ -227,7 +229,8 @@ func (n numbers) of(name string) map[string]float64 {
 	return of
 }
 
-// waitsFor starts an acquire, and returns when it waits. The function that it returns waits until the acquire has ended.
+// waitsFor starts an acquire, and returns when it waits. The function that it returns waits until
+// the acquire has ended.
 func (sc *scene) waitsFor(ctx context.Context, l zklock.Lock) (end func() (*zklock.Hold, error)) {
 	var h *zklock.Hold
 	var err error

@@ -1,6 +1,6 @@
 package zklockotel
 
-// The instruments, and by which attributes they tell locks apart.
+// The instruments, and the attributes that distinguish locks.
 
 import (
 	"errors"
@@ -14,7 +14,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// instruments are recorded as things happen, and those of gauges are observed at each collection.
+// instruments has counters and histograms, which record events, and gauges, which are observed at
+// each collection.
 type instruments struct {
 	acquired, held, overrun metric.Float64Histogram
 	lost                    metric.Int64Counter
@@ -32,7 +33,7 @@ func (g *gauges) all() []metric.Observable {
 	return []metric.Observable{g.waiting, g.holds, g.lostUnreleased, g.deletions, g.sessions, g.attached, g.reconnects, g.leaseLeft, g.isLeader}
 }
 
-// buckets are those of zklockprom: from a round trip to half a day, in seconds.
+// buckets are the same as in zklockprom: from a round trip to half a day, in seconds.
 var buckets = []float64{.001, .005, .025, .1, .5, 2.5, 10, 60, 300, 1800, 7200, 43200}
 
 func newInstruments(m metric.Meter) (in instruments, err error) {
@@ -72,7 +73,8 @@ const (
 	others    = "_others"
 )
 
-// series are the sets of attributes, made once each: there are a few for each lock attribute, and of those mostLocks and one.
+// series are the sets of attributes, each made once. There are a few for each lock attribute, which
+// has at most mostLocks values and one for all other locks.
 type series struct {
 	base  []attribute.KeyValue
 	alone metric.MeasurementOption // base
@@ -82,7 +84,8 @@ type series struct {
 	sets  map[key]metric.MeasurementOption
 }
 
-// key is a set of attributes: the lock, its kind unless that is empty, and one more attribute if there is one.
+// key is a set of attributes: the lock, its kind unless that is empty, and at most one more
+// attribute.
 type key struct{ lock, kind, more, value string }
 
 func (s *series) init(base []attribute.KeyValue) {
@@ -90,10 +93,10 @@ func (s *series) init(base []attribute.KeyValue) {
 	s.alone = metric.WithAttributeSet(attribute.NewSet(slices.Clone(base)...))
 }
 
-// valid returns the text as UTF-8: for any other, an exporter drops all that it was to send with it.
+// valid returns the text as UTF-8. An exporter drops the whole batch if one text is not.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// name returns the lock attribute: the name or the path, while there are few.
+// name returns the lock attribute: the name or the path, up to the limit.
 func (s *series) name(a zklock.AcquireInfo) string {
 	name := a.Name
 	if name == "" {

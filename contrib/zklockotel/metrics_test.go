@@ -1,6 +1,7 @@
 package zklockotel_test
 
-// Attacks the metrics: what is counted twice or not at all, gauges that drift, and lock attributes without end.
+// These tests attack the metrics: events that are counted twice or not at all, gauges that drift,
+// and lock attributes without a limit.
 
 import (
 	"context"
@@ -72,7 +73,8 @@ func TestMetrics_AcquireByOutcome_AndHold(t *testing.T) {
 	})
 }
 
-// Of the lease's end and the work that went on, the metrics have the exact times: no server is heard any more.
+// The metrics have the exact times of the lease's end and of the work that continued: no server
+// responds any more.
 func TestMetrics_LeaseEnds_OverrunCountsFromItsEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, _ := sc.watched()
@@ -94,7 +96,8 @@ func TestMetrics_LeaseEnds_OverrunCountsFromItsEnd(t *testing.T) {
 	})
 }
 
-// A hold with three handles is lost once, also if the first handle was released before; the overrun is that of the last one.
+// A hold with three handles is lost once, even if the first handle was released before; the overrun
+// ends with the last one.
 func TestMetrics_SeveralHandles_OneLossAndTheLastOverrun(t *testing.T) {
 	for _, firstReleased := range []bool{false, true} {
 		t.Run(fmt.Sprint(firstReleased), func(t *testing.T) {
@@ -125,8 +128,8 @@ func TestMetrics_SeveralHandles_OneLossAndTheLastOverrun(t *testing.T) {
 	}
 }
 
-// A trace before ours may keep AcquireEnd of a re-entry back until the granted handle is released.
-// The hold counts once all the same.
+// A trace before ours may delay AcquireEnd of a re-entry until the granted handle is released. The
+// hold still counts once.
 func TestMetrics_ReentryTracedLate_CountsOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		tel := sc.telemetry()
@@ -163,7 +166,7 @@ func TestMetrics_ReentryUnderAnotherName_EndsTheHold(t *testing.T) {
 	})
 }
 
-// The gauges are the Session's numbers as they are when somebody collects, and go with the Session.
+// The gauges are the Session's numbers at the time of the collection, and end with the Session.
 func TestMetrics_Gauges(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		other := sc.acquire(t.Context(), sc.mutex(sc.connect(), "/taken"))
@@ -214,8 +217,8 @@ func TestMetrics_Gauges(t *testing.T) {
 	})
 }
 
-// Work goes on under a hold that the Session's end took away: that shows until the release, also
-// when another Session is watched by then, and once.
+// Work continues under a hold that the Session's end took away. That shows until the release, once,
+// even if another Session is watched by then.
 func TestMetrics_ClosedUnderAHold_LossShowsUntilTheRelease(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		t.Run(fmt.Sprintf("watched again: %v", again), func(t *testing.T) {
@@ -247,7 +250,8 @@ func TestMetrics_ClosedUnderAHold_LossShowsUntilTheRelease(t *testing.T) {
 	}
 }
 
-// The gauge of an election is there while the program stands or leads, and is 0 before and between the terms; a pause shows in it at once.
+// The gauge of an election exists while the program campaigns or leads, and is 0 before and between
+// the terms; a pause shows in it at once.
 func TestMetrics_IsLeader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, tel := sc.watched()
@@ -291,8 +295,8 @@ func TestMetrics_IsLeader(t *testing.T) {
 	})
 }
 
-// Ten thousand paths are a hundred and one lock attributes, in metrics and in the names of spans. Those that came first stay, names are
-// worth as much as paths, and each span has its true path.
+// Ten thousand paths give a hundred and one lock attributes, in metrics and in the names of spans.
+// The first ones remain, names count like paths, and each span has its real path.
 func TestMetrics_TenThousandPaths_HundredAndOthers(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, tel := sc.watched()
@@ -365,7 +369,7 @@ func TestMetrics_TwoSessions_AddUp(t *testing.T) {
 	})
 }
 
-// What dashboards are made of: names, units and kinds.
+// The basis of dashboards: names, units and kinds.
 func TestMetrics_NamesAndUnits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, _ := sc.watched()

@@ -1,6 +1,6 @@
 package zklockotel
 
-// From an acquire to the end of its hold: what the trace's functions make of it.
+// Spans: the trace functions from an acquire to the end of its hold.
 
 import (
 	"context"
@@ -15,7 +15,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// op is an acquire, and then the handle that it got. The context that acquireStart returns has it.
+// op is an acquire, and then the handle that it got. It is in the context that acquireStart
+// returns.
 type op struct {
 	span   trace.Span
 	caller trace.SpanContext // of the span in the context that the acquire was given
@@ -24,8 +25,8 @@ type op struct {
 
 type opKey struct{ t *Telemetry }
 
-// opFrom returns the op that the context carries. It returns one without a span if acquireStart
-// panicked, because the TracerProvider is the program's: then the context is empty.
+// opFrom returns the op that the context carries. If acquireStart panicked, because the
+// TracerProvider is the program's, the context is empty, and opFrom returns an op without a span.
 func (t *Telemetry) opFrom(ctx context.Context) *op {
 	if o, ok := ctx.Value(opKey{t}).(*op); ok {
 		return o
@@ -33,15 +34,15 @@ func (t *Telemetry) opFrom(ctx context.Context) *op {
 	return &op{span: trace.SpanFromContext(context.Background())}
 }
 
-// hold is a hold whose handles are not all released.
+// hold is a hold with at least one handle that is not released.
 type hold struct {
-	first      *zklock.Hold      // its first handle, which may have been released
-	span       trace.SpanContext // of that
-	lock, kind string            // its attributes: the last handle may be of another name
+	first      *zklock.Hold      // its first handle, which may be released already
+	span       trace.SpanContext // of the first handle
+	lock, kind string            // its attributes: the last handle may have another name
 }
 
-// isLost reports whether the hold was lost. Err compares the clock with the lease, and Lost is that
-// of all handles.
+// isLost reports whether the hold was lost. Err compares the clock with the lease. All handles
+// share Lost.
 func (h hold) isLost() bool {
 	_ = h.first.Err()
 	select {
@@ -122,7 +123,7 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	}
 }
 
-// record records the error, whose text may be a program's own: the cause of a context.
+// record records the error. Its text may be the program's own, such as the cause of a context.
 func record(span trace.Span, err error) {
 	if !utf8.ValidString(err.Error()) {
 		err = errors.New(valid(err.Error()))
@@ -147,7 +148,7 @@ func (t *Telemetry) holdLost(ctx context.Context, h zklock.HoldInfo) {
 	t.inst.lost.Add(ctx, 1, t.series.of(key{lock: t.series.name(h.AcquireInfo), more: "zklock.reason", value: h.Reason}))
 }
 
-// holdEnd ends the span of a handle, and a hold with the last of its handles.
+// holdEnd ends the span of a handle, and ends the hold with its last handle.
 func (t *Telemetry) holdEnd(ctx context.Context, h zklock.HoldInfo) {
 	now, o := time.Now(), t.opFrom(ctx)
 	ctx = trace.ContextWithSpan(ctx, o.span)
@@ -181,7 +182,6 @@ func (t *Telemetry) holdEnd(ctx context.Context, h zklock.HoldInfo) {
 	t.end(o, now)
 }
 
-// end ends the span, and forgets the op.
 func (t *Telemetry) end(o *op, at time.Time) {
 	t.mu.Lock()
 	delete(t.mu.open, o)

@@ -1,6 +1,7 @@
 package zklockotel_test
 
-// Attacks the spans of acquires and holds: their parents, times, attributes, events and ends, in every way in which an acquire or a hold ends.
+// These tests attack the spans of acquires and holds: their parents, times, attributes, events and
+// ends, in every way in which an acquire or a hold ends.
 
 import (
 	"context"
@@ -54,7 +55,7 @@ func TestSpan_WaitsAndHolds_OneSpanWithAWait(t *testing.T) {
 	})
 }
 
-// What ends without a hold ends its span, and only what is no usual answer is an error.
+// An acquire that ends without a hold ends its span, and only unusual results are errors.
 func TestSpan_AcquireFails(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		other := sc.acquire(t.Context(), sc.mutex(sc.connect(), "/taken"))
@@ -85,7 +86,8 @@ func TestSpan_AcquireFails(t *testing.T) {
 	})
 }
 
-// Work under the hold's context is a part of the hold: spans of its own, other locks, and the same lock again, which does not wait.
+// Work under the hold's context is a part of the hold: spans of its own, other locks, and the same
+// lock again, which does not wait.
 func TestSpan_WorkUnderTheHoldsContext_IsAChild(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, _ := sc.watched()
@@ -113,7 +115,8 @@ func TestSpan_WorkUnderTheHoldsContext_IsAChild(t *testing.T) {
 	})
 }
 
-// A re-entry whose parent is the hold needs no link. One by an owner that the context only names has the caller's parent, and a link.
+// A re-entry whose parent is the hold needs no link. One by an owner that the context only names
+// has the caller's parent, and a link.
 func TestSpan_Reentry_Link(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, _ := sc.watched()
@@ -136,7 +139,7 @@ func TestSpan_Reentry_Link(t *testing.T) {
 	})
 }
 
-// The context of Do's and of Campaign's work is the hold's, too.
+// The context of the work of Do and Campaign is also the hold's.
 func TestSpan_WorkOfDo_IsAChild(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, _ := sc.watched()
@@ -158,7 +161,7 @@ func TestSpan_WorkOfDo_IsAChild(t *testing.T) {
 	})
 }
 
-// Somebody deletes the lock node, and the holder notices it when it is told to: five seconds later.
+// The lock node is deleted, and the holder acts on the notification five seconds later.
 func TestSpan_Lost_SaysWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, tel := sc.watched()
@@ -184,7 +187,8 @@ func TestSpan_Lost_SaysWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
 	})
 }
 
-// A server that is gone for a moment: a hold and a wait of the Session say so, and what has ended or belongs to another does not.
+// A server is away for a moment: the spans of a hold and a wait of the Session have the events;
+// spans that have ended or belong to another Session do not.
 func TestSpan_SuspendedAndBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, _ := sc.watched()
@@ -217,7 +221,7 @@ func TestSpan_SuspendedAndBack(t *testing.T) {
 	})
 }
 
-// A step that is read late is not on the span of an acquire that began after it.
+// A change that is read late is not on the span of an acquire that began after it.
 func TestSpan_StepBeforeTheAcquire_IsNotOnIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, tel := sc.watched()
@@ -281,7 +285,7 @@ func TestSpan_Multi(t *testing.T) {
 	})
 }
 
-// Each candidature begins a trace, with a link to where Campaign was called.
+// Each candidate begins a trace, with a link to the span in which Campaign was called.
 func TestSpan_Election_TracesOfTheirOwn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, _ := sc.watched()
@@ -310,7 +314,7 @@ func TestSpan_Election_TracesOfTheirOwn(t *testing.T) {
 	})
 }
 
-// Work that panics, and functions of other traces that do: the span ends all the same.
+// Work that panics, and functions of other traces that do: the span still ends.
 func TestSpan_Panics(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		panics := zklock.WithTrace(&zklock.Trace{
@@ -371,7 +375,7 @@ func TestSpan_PanicsUnderAHold_OuterSpanStays(t *testing.T) {
 }
 
 // Every attribute has a prefix of its own, or a name of OpenTelemetry's conventions; spans and
-// metrics say which version they are of.
+// metrics contain their version.
 func TestAttributes_HavePrefixes_AndTheScopeAVersion(t *testing.T) {
 	require.NotEmpty(t, zklockotel.Version())
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
@@ -414,7 +418,7 @@ func TestAttributes_HavePrefixes_AndTheScopeAVersion(t *testing.T) {
 	}
 }
 
-// A release that nobody confirms was held to the end: an exception, and no error status.
+// A release without a confirmation was held to the end: an exception, and no error status.
 func TestSpan_ReleaseNotConfirmed(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, _ := sc.watched()
@@ -430,7 +434,7 @@ func TestSpan_ReleaseNotConfirmed(t *testing.T) {
 	})
 }
 
-// A trace after ours that starts spans of its own takes nothing away.
+// A trace after ours that starts spans of its own has no effect on ours.
 func TestSpan_AnotherTraceStartsSpans(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		tel := sc.telemetry()
@@ -445,7 +449,8 @@ func TestSpan_AnotherTraceStartsSpans(t *testing.T) {
 	})
 }
 
-// One that returns a context of its own takes the span from the work's context, as Option says, and from nothing else.
+// A trace that returns a context of its own removes the span from the work's context, as Option
+// documents, and has no other effect.
 func TestSpan_AnotherTraceReturnsAContextOfItsOwn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		tel := sc.telemetry()
@@ -464,7 +469,8 @@ func TestSpan_AnotherTraceReturnsAContextOfItsOwn(t *testing.T) {
 	})
 }
 
-// Exporters drop a whole batch for one text that is not UTF-8. A name, a cause and a state's error that are not are made such.
+// Exporters drop a whole batch for one text that is not UTF-8. A name, a cause and a state's error
+// that are not UTF-8 are converted.
 func TestSpan_TextIsNotUTF8_IsMadeSuch(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, tel := sc.watched()
@@ -509,7 +515,7 @@ func TestSpan_TextIsNotUTF8_IsMadeSuch(t *testing.T) {
 	})
 }
 
-// What is not sampled has no spans, and the metrics all the same.
+// An acquire that is not sampled has no spans, but still counts in the metrics.
 func TestSpan_NotSampled(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		sc.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(sc.spans), sdktrace.WithSampler(sdktrace.NeverSample()))

@@ -1,6 +1,6 @@
 package zklockotel
 
-// What the Session itself says: its numbers at each collection, and the steps of its state.
+// Watch: the Session's numbers at each collection, and the changes of its state.
 
 import (
 	"context"
@@ -18,13 +18,15 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// Watch has the metrics of zklock.Stats collected from the Session, until that is closed, and puts the steps of its state on the spans of
-// its holds and waits that are under way. The Session is the one that was connected with Option: call Watch right after Connect, and once.
-// Holds that Close has ended are collected until they are released.
+// Watch collects the metrics of zklock.Stats from the Session until it is closed, and adds the
+// changes of its state to the open spans of its holds and waits. The Session is the one that was
+// connected with Option. Call Watch once, right after Connect. Holds that Close has ended are
+// collected until they are released.
 //
-// It returns an error, and watches nothing, if the Session is nil, zero or closed, if another one is watched that is not closed, or if the meter refuses.
+// It returns an error, and watches nothing, if the Session is nil, zero or closed, if another open
+// Session is already watched, or if the meter returns an error.
 func (t *Telemetry) Watch(s *zklock.Session) error {
-	if _, err := zklock.NewMutex(s, "/zklockotel"); err != nil { // it makes no node, and knows a zero Session
+	if _, err := zklock.NewMutex(s, "/zklockotel"); err != nil { // creates no node, and detects a zero Session
 		return fmt.Errorf("zklockotel: %w", err)
 	}
 	if s.State() == zklock.Closed {
@@ -42,7 +44,7 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	if err != nil {
 		return fmt.Errorf("zklockotel: %w", err)
 	}
-	t.unregister() // the new callback observes what the one before has left
+	t.unregister() // the new callback also observes the holds of the previous one
 	t.setOver(false)
 	t.watched.session, t.watched.observed = s, observed
 	t.attachedTo(s.Stats().Server)
@@ -56,7 +58,7 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	return nil
 }
 
-// attachedTo notes the server of the Session, and returns its attributes: none if it is not known.
+// attachedTo notes the server of the Session, and returns its attributes, or none if it is unknown.
 func (t *Telemetry) attachedTo(server string) (attrs []attribute.KeyValue) {
 	if host, port, err := net.SplitHostPort(server); err == nil {
 		n, _ := strconv.Atoi(port)
@@ -68,17 +70,17 @@ func (t *Telemetry) attachedTo(server string) (attrs []attribute.KeyValue) {
 	return attrs
 }
 
-// serverAttrs returns the attributes of the server that the Session was last attached to.
+// serverAttrs returns the attributes of the server to which the Session was last attached.
 func (t *Telemetry) serverAttrs() []attribute.KeyValue {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.server
 }
 
-// closed says that a Session which was watched is closed.
+// closed notes that the Session is closed, if it is the watched one.
 func (t *Telemetry) closed(s *zklock.Session) {
 	t.watched.Lock()
-	if t.watched.session == s { // no other is watched by now
+	if t.watched.session == s { // no other Session is watched by now
 		t.setOver(true)
 	}
 	t.watched.Unlock()
@@ -103,15 +105,15 @@ func (t *Telemetry) letGo() {
 	}
 	t.watched.Lock()
 	defer t.watched.Unlock()
-	if isOver() { // still: Watch may have got another
+	if isOver() { // check again: Watch may have a new Session
 		t.unregister()
 	}
 }
 
-// unregister is called with watched locked.
+// unregister requires that watched is locked.
 func (t *Telemetry) unregister() {
 	if t.watched.observed != nil {
-		_ = t.watched.observed.Unregister() // an error leaves a callback that observes nothing more
+		_ = t.watched.observed.Unregister() // after an error the callback still runs and observes nothing
 		t.watched.observed = nil
 	}
 }
@@ -143,14 +145,15 @@ func (t *Telemetry) observe(s *zklock.Session, o metric.Observer) {
 	}
 }
 
-// unreleased returns the holds whose handles are not all released.
+// unreleased returns the holds with at least one handle that is not released.
 func (t *Telemetry) unreleased() []hold {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.mu.holds))
 }
 
-// lost counts the holds that were lost and are not released. It asks the holds: the Session forgets them when it is closed.
+// lost counts the lost holds that are not released. It asks the holds, because the Session drops
+// them when it is closed.
 func (t *Telemetry) lost() (n int64) {
 	for _, h := range t.unreleased() {
 		if h.isLost() {
@@ -160,14 +163,14 @@ func (t *Telemetry) lost() (n int64) {
 	return n
 }
 
-// stands notes a candidature, whose election has a gauge while it goes on.
+// stands notes a candidate. Its election has a gauge while it campaigns.
 func (t *Telemetry) stands(lock string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.standing[lock]++
 }
 
-// stood notes that it is over: the candidate is elected, or has given up.
+// stood notes that the candidate is elected, or has stopped campaigning.
 func (t *Telemetry) stood(lock string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,8 +179,8 @@ func (t *Telemetry) stood(lock string) {
 	}
 }
 
-// leaders returns 1 for each election in which a hold stands, and 0 for the others with a candidate or a hold that is not released. It asks the
-// holds, so that a pause of the process shows.
+// leaders returns 1 for each election with a valid hold, and 0 for every other election that has a
+// candidate or an unreleased hold. It asks the holds, so a pause of the process shows.
 func (t *Telemetry) leaders() map[string]int64 {
 	leads := make(map[string]int64)
 	t.mu.Lock()
@@ -187,7 +190,7 @@ func (t *Telemetry) leaders() map[string]int64 {
 	t.mu.Unlock()
 	for _, h := range t.unreleased() {
 		n := int64(0)
-		if h.first.Err() == nil { // it compares the clock with the lease
+		if h.first.Err() == nil { // Err compares the clock with the lease
 			n = 1
 		}
 		if h.kind == election {
@@ -197,7 +200,8 @@ func (t *Telemetry) leaders() map[string]int64 {
 	return leads
 }
 
-// step puts a step of the Session's state on the spans that are open. That a hold is lost, holdLost says of each.
+// step adds a change of the Session's state to the open spans. Losses of holds are reported by
+// holdLost, one by one.
 func (t *Telemetry) step(s *zklock.Session, c zklock.Change) {
 	var name string
 	attrs := []attribute.KeyValue{attribute.String("zklock.session", fmt.Sprintf("%#x", c.SessionID))}

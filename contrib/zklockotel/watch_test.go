@@ -1,6 +1,7 @@
 package zklockotel_test
 
-// Attacks what a program can give to New and Watch, and many goroutines that acquire, re-enter, try and lose at once.
+// These tests attack New and Watch with every input, and with many goroutines that acquire,
+// re-enter, try and lose at once.
 
 import (
 	"context"
@@ -80,7 +81,7 @@ func (r registration) Unregister() error {
 	return r.Registration.Unregister()
 }
 
-// A closed Session is let go.
+// A closed Session is dropped.
 func TestWatch_Closed_CallbackIsGone(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		var n atomic.Int32
@@ -94,7 +95,7 @@ func TestWatch_Closed_CallbackIsGone(t *testing.T) {
 	})
 }
 
-// Without Watch, acquires and holds are told all the same.
+// Without Watch, acquires and holds are still recorded.
 func TestWatch_LeftOut(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s := sc.connect(sc.telemetry().Option())
@@ -106,8 +107,8 @@ func TestWatch_LeftOut(t *testing.T) {
 	})
 }
 
-// Twenty goroutines do what comes to their mind while sessions and nodes go, and somebody collects: every span that started has ended, each
-// acquire is counted once, and nothing is remembered.
+// Twenty goroutines act at random while sessions and nodes end, and a collector runs: every span
+// that started has ended, each acquire is counted once, and nothing is kept.
 func TestMany_EverySpanEnds_NothingIsRemembered(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -141,7 +142,7 @@ func TestMany_EverySpanEnds_NothingIsRemembered(t *testing.T) {
 			sc.numbers()
 		}
 		wg.Wait()
-		n := sc.numbers() // waits for losses that are still told
+		n := sc.numbers() // waits for losses that are still being reported
 		require.Zero(t, zklockotel.Remembered(tel))
 		require.Len(t, sc.spans.Ended(), len(sc.spans.Started()))
 		var want, got float64
@@ -156,7 +157,8 @@ func TestMany_EverySpanEnds_NothingIsRemembered(t *testing.T) {
 	})
 }
 
-// work acquires or tries, now and then once more under the hold, and releases. It returns how many acquires that were that do not re-enter.
+// work acquires or tries, sometimes once more under the hold, and releases. It returns the number
+// of acquires that are no re-entries.
 func work(ctx context.Context, m *zklock.Mutex, r *rand.Rand) int {
 	get := m.Acquire
 	if r.IntN(3) == 0 {

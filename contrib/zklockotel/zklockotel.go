@@ -1,47 +1,56 @@
-// Package zklockotel shows the locks of a zklock Session in OpenTelemetry: a span for each acquire with its hold, and metrics.
+// Package zklockotel shows the locks of a zklock Session in OpenTelemetry: a span for each acquire
+// with its hold, and metrics.
 //
-// A span's name is the lock's kind and name, such as "mutex /locks/nightly". It starts when the
-// acquire does. It ends when the acquire fails, or when the hold is released: not when it is lost,
-// because work may go on under it. A hold that is not released has no span. Its attributes are
-// zklock.path, zklock.name (of WithName), zklock.kind, zklock.multi and zklock.try; later
-// zklock.place (if a client was ahead), zklock.requeued, zklock.reentered, zklock.token,
-// zklock.node and zklock.overrun (in seconds); and, with Watch, server.address and server.port of
-// the server to which the Session was attached. A child named "wait" is the acquire alone; a
-// re-entry has none. Events are "suspended" and "back", when the Session loses its server and has
-// one again, and "lost" with the reason. The status is an error after a loss, and if the acquire
-// failed otherwise than with ErrNotAcquired. A release that the servers did not confirm is recorded
-// as an exception.
+// A span's name is the lock's kind and name, such as "mutex /locks/nightly". The span starts with
+// the acquire. It ends when the acquire fails or the hold is released. A loss does not end it,
+// because work may continue under the lost hold. A hold that is not released has no span.
 //
-// The span's parent is the span in the context that the acquire was given. Spans that are started with the hold's context, or with the
-// context of the work, are its children; so is a re-entry with such a context. A re-entry by an owner that a context only names has a link to
-// the hold's span. Each candidature of an election begins a trace of its own with a link to the span in Campaign's context, because it may
-// outlive that by days.
+// Its attributes are zklock.path, zklock.name (of WithName), zklock.kind, zklock.multi and
+// zklock.try; later zklock.place (if another client was first in the queue), zklock.requeued,
+// zklock.reentered, zklock.token, zklock.node and zklock.overrun (in seconds); and, with Watch,
+// server.address and server.port of the server to which the Session was attached. A child named
+// "wait" is the acquire alone; a re-entry has none. Events are "suspended" and "back", when the
+// Session loses its server and is attached again, and "lost" with the reason. The status is an
+// error after a loss, and if the acquire failed with any error except ErrNotAcquired. A release
+// that the servers did not confirm is recorded as an exception.
 //
-// The metrics are those of zklockprom in OpenTelemetry's spelling, but for the longest wait and the
-// longest hold. Durations are in seconds. The names of their attributes begin with "zklock.", too:
-// zklock.lock, zklock.kind, zklock.outcome, zklock.reason.
+// The span's parent is the span in the acquire's context. Spans that start with the hold's context
+// or the context of the work are children of the hold's span, and so is a re-entry with such a
+// context. A re-entry by an owner that a context only names has a link to the hold's span. Each
+// candidate of an election begins a new trace with a link to the span in Campaign's context,
+// because it may outlive that span by days.
 //
-//	zklock.acquire.duration        histogram       lock, kind, outcome (what zklock.Outcome returns)
-//	zklock.hold.duration           histogram       lock, kind
-//	zklock.overrun                 histogram       lock           how long lost holds were not released
-//	zklock.holds.lost              counter         lock, reason   what zklock.LossReason returns
-//	zklock.is_leader               gauge           lock           1 if this Session leads an election of that name, else 0; missing if it does not stand
-//	zklock.waiting                 up-down counter                acquires under way
-//	zklock.holds                   up-down counter                holds that stand
-//	zklock.holds.lost_unreleased   up-down counter                lost holds that nobody has released, also those of a Session that is closed
-//	zklock.deletions.pending       up-down counter                deletions of lock nodes that no server has confirmed
-//	zklock.sessions                up-down counter                1 until the Session is closed
-//	zklock.sessions.attached       up-down counter                1 if it is attached to a server, else 0
-//	zklock.lease.left              gauge                          how long the holds may be relied on; missing if there are none
-//	zklock.reconnects              counter                        how often the Session was attached again
+// The metrics are the same as in zklockprom, in OpenTelemetry's spelling, except for the longest
+// wait and the longest hold. Durations are in seconds. The names of their attributes also begin
+// with "zklock.": zklock.lock, zklock.kind, zklock.outcome, zklock.reason.
 //
-// The last nine take Watch, and are as they are when they are collected. A re-entry is no acquire,
-// and its handle no hold: a hold is counted once, and ends when its last handle is released. The
-// scope of spans and metrics has the version of this module.
+//	zklock.acquire.duration        histogram        lock, kind, outcome (of zklock.Outcome)
+//	zklock.hold.duration           histogram        lock, kind
+//	zklock.overrun                 histogram        lock; from a loss to the release
+//	zklock.holds.lost              counter          lock, reason (of zklock.LossReason)
+//	zklock.is_leader               gauge            lock; 1 if this Session leads an election
+//	                                                of that name, else 0; missing if it does
+//	                                                not campaign
+//	zklock.waiting                 up-down counter  acquires under way
+//	zklock.holds                   up-down counter  valid holds
+//	zklock.holds.lost_unreleased   up-down counter  lost holds that are not released,
+//	                                                also of a closed Session
+//	zklock.deletions.pending       up-down counter  deletions of lock nodes that no server
+//	                                                has confirmed
+//	zklock.sessions                up-down counter  1 until the Session is closed
+//	zklock.sessions.attached       up-down counter  1 if it is attached to a server, else 0
+//	zklock.lease.left              gauge            how long the holds may be relied on;
+//	                                                missing without a hold
+//	zklock.reconnects              counter          how often the Session was attached again
 //
-// The lock attribute is the name that WithName gave, otherwise the path. A Telemetry keeps the first 100 apart: all later ones are "_others", in
-// metrics and in the names of spans. The path attribute of a span is always the true one. So an acquire has at most 808 series a kind, and
-// in practice one or two a lock.
+// The last nine require Watch, and are read at each collection. A re-entry does not count as an
+// acquire, nor its handle as a hold: a hold is counted once, and ends when its last handle is
+// released. The scope of spans and metrics has the version of this module.
+//
+// The lock attribute is the name from WithName, otherwise the path. A Telemetry distinguishes the
+// first 100 values: all later ones are "_others", in metrics and in the names of spans. The path
+// attribute of a span is always the real path. So an acquire has at most 808 series for each kind,
+// and in practice one or two for each lock.
 package zklockotel
 
 import (
@@ -61,8 +70,8 @@ import (
 
 const scope = "github.com/zklock/zklock/contrib/zklockotel"
 
-// version returns the version of this module in the program that runs, as the scope of its spans
-// and metrics has it.
+// version returns the version of this module in the running program, for the scope of its spans and
+// metrics.
 func version() string {
 	info, _ := debug.ReadBuildInfo()
 	return versionIn(info)
@@ -84,7 +93,8 @@ func versionIn(info *debug.BuildInfo) string {
 	return ""
 }
 
-// Telemetry makes the spans and the metrics of one Session. Its methods are safe for use from many goroutines.
+// Telemetry creates the spans and the metrics of one Session. Its methods are safe for use by many
+// goroutines.
 type Telemetry struct {
 	tracer trace.Tracer
 	meter  metric.Meter
@@ -95,14 +105,14 @@ type Telemetry struct {
 	watched struct {
 		sync.Mutex                     // held while Watch runs
 		session    *zklock.Session     // the last one
-		observed   metric.Registration // its callback; nil once that is let go
+		observed   metric.Registration // its callback; nil after it is unregistered
 	}
 	mu struct {
 		sync.Mutex                       // never held across a call of zklock or of OpenTelemetry
-		isOver     bool                  // the Session that is watched is closed
-		server     []attribute.KeyValue  // that it was last attached to
-		open       map[*op]struct{}      // those with a span that records
-		holds      map[*zklock.Hold]hold // that have not ended, by their first handle
+		isOver     bool                  // the watched Session is closed
+		server     []attribute.KeyValue  // to which it was last attached
+		open       map[*op]struct{}      // ops with a span that records
+		holds      map[*zklock.Hold]hold // holds that have not ended, by their first handle
 		standing   map[string]int        // by lock attribute: the candidatures under way
 	}
 }
@@ -116,20 +126,21 @@ type options struct {
 	attrs   []attribute.KeyValue
 }
 
-// WithTracerProvider sets where spans go; the default is otel.GetTracerProvider().
+// WithTracerProvider sets the destination of spans; the default is otel.GetTracerProvider().
 func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
 
-// WithMeterProvider sets where metrics go; the default is otel.GetMeterProvider().
+// WithMeterProvider sets the destination of metrics; the default is otel.GetMeterProvider().
 func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) { o.meters = p } }
 
-// WithAttributes adds attributes to each span and each metric. If a process has several Sessions, give each a value of its own: otherwise their
-// metrics are added up, but for zklock.lease.left and zklock.is_leader, which show one of them.
+// WithAttributes adds attributes to each span and each metric. If a process has several Sessions,
+// give each a different value: otherwise their metrics are added up, except zklock.lease.left and
+// zklock.is_leader, which then show one of them.
 func WithAttributes(attrs ...attribute.KeyValue) Option {
 	return func(o *options) { o.attrs = append(o.attrs, attrs...) }
 }
 
-// New returns a Telemetry for one Session: make another for each. It returns an error if the meter refuses an instrument, or for a nil
-// option or provider.
+// New returns a Telemetry for one Session: create another for each. It returns an error if the
+// meter returns one for an instrument, or if an option or a provider is nil.
 func New(opts ...Option) (*Telemetry, error) {
 	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
 	for _, opt := range opts {
@@ -153,9 +164,10 @@ func New(opts ...Option) (*Telemetry, error) {
 	return t, nil
 }
 
-// Option returns what zklock.Connect is to be given, for one Session. Then give that Session to [Telemetry.Watch]. It goes with other traces. But the
-// work's context is what the last one's AcquireStart returns: if that does not come from the context that it was given, it takes the span away
-// from the work, whose own spans have another parent then.
+// Option returns the option to pass to zklock.Connect, for one Session. Then pass that Session to
+// [Telemetry.Watch]. It can be combined with other traces. The context of the work is the one that
+// the last trace's AcquireStart returns. If it does not derive from the context that AcquireStart
+// was given, the work's own spans have another parent.
 func (t *Telemetry) Option() zklock.Option {
 	return zklock.WithTrace(&zklock.Trace{AcquireStart: t.acquireStart, AcquireEnd: t.acquireEnd, HoldLost: t.holdLost, HoldEnd: t.holdEnd})
 }

@@ -1,7 +1,7 @@
 package zklockprom_test
 
-// These tests attack what is said of acquires and holds: an outcome under a wrong name, a re-entry that counts twice, a wait or a hold that
-// is not seen while it lasts.
+// These tests attack the metrics of acquires and holds: an outcome under a wrong name, a re-entry
+// that counts twice, a wait or a hold that does not show while it lasts.
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// Every acquire has one outcome, and that is what the caller got.
+// Every acquire has one outcome, which matches the caller's result.
 func TestVirtual_Acquire_OneOutcomeEach(t *testing.T) {
 	background := context.Background()
 	acquire := func(m *zklock.Mutex) error { _, err := m.Acquire(background); return err }
@@ -114,7 +114,7 @@ func TestVirtual_Kinds(t *testing.T) {
 	})
 }
 
-// A wait and a hold show while they last, and with their whole length when they are over.
+// A wait and a hold show while they last, and with their whole length when they have ended.
 func TestVirtual_WaitAndHold_ShowWhileTheyLast(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -144,7 +144,8 @@ func TestVirtual_WaitAndHold_ShowWhileTheyLast(t *testing.T) {
 	})
 }
 
-// A hold that is re-entered is one acquire and one hold, which lasts until its last handle is released, whichever that is.
+// A hold that is re-entered is one acquire and one hold, which lasts until its last handle is
+// released, whichever that is.
 func TestVirtual_Reentered_CountsOnce(t *testing.T) {
 	for _, name := range []string{"the outer handle last", "the inner handle last"} {
 		t.Run(name, func(t *testing.T) {
@@ -171,8 +172,7 @@ func TestVirtual_Reentered_CountsOnce(t *testing.T) {
 	}
 }
 
-// The last handle of a hold has another name: the hold ends all the same, under the name of its
-// grant.
+// The last handle of a hold has another name: the hold still ends, under the name of its grant.
 func TestVirtual_ReentryUnderAnotherName_EndsTheHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -188,8 +188,8 @@ func TestVirtual_ReentryUnderAnotherName_EndsTheHold(t *testing.T) {
 	})
 }
 
-// A trace before this one may keep AcquireEnd of a re-entry back until the handle that it re-enters
-// is released, or lost and released. The hold counts once all the same, for as long as it lasts.
+// A trace before this one may delay AcquireEnd of a re-entry until the handle that it re-enters is
+// released, or lost and released. The hold still counts once, for as long as it lasts.
 func TestVirtual_ReentryTracedLate_CountsOnce(t *testing.T) {
 	for _, isLost := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lost: %v", isLost), func(t *testing.T) {
@@ -231,7 +231,8 @@ func TestVirtual_ReentryTracedLate_CountsOnce(t *testing.T) {
 	}
 }
 
-// Another trace's function may return a context that does not come from the one that it was given. Nothing fails then.
+// Another trace's function may return a context that does not derive from the one that it was
+// given. Nothing fails then.
 func TestVirtual_ContextOfAnother_NothingFails(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(zklock.WithTrace(&zklock.Trace{AcquireStart: func(context.Context, zklock.AcquireInfo) context.Context { return context.Background() }}))

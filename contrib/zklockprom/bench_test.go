@@ -1,6 +1,7 @@
 package zklockprom_test
 
-// The benchmark times an acquire and its release, uncontended, with no trace, with an empty one and with a Metrics.
+// The benchmark times an acquire and its release, uncontended, with no trace, with an empty one and
+// with a Metrics.
 
 import (
 	"context"
@@ -14,8 +15,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// BenchmarkAcquire takes turns: a hundred cycles without a trace, a hundred with an empty one, a hundred with a Metrics. So what else the
-// machine does falls on all three. It reports the time of each, and the ratios to the first.
+// BenchmarkAcquire alternates: a hundred cycles without a trace, a hundred with an empty one, a
+// hundred with a Metrics. So any other load on the machine affects all three. It reports the time
+// of each, and the ratios to the first.
 func BenchmarkAcquire(b *testing.B) {
 	const turn = 100
 	n := zktest.NewNetwork()

@@ -1,7 +1,7 @@
 package zklockprom_test
 
-// These tests attack a Metrics from many goroutines at a time, with -race: calls, losses, scrapes and Sessions that come and go. In the end
-// the sums agree.
+// These tests attack a Metrics from many goroutines at a time, with -race: calls, losses, scrapes
+// and Sessions that open and close. In the end the sums agree.
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func lead(d time.Duration) func(context.Context, *zklock.Hold) error {
 	}
 }
 
-// crowd is callers that take locks in every way, and what they got.
+// crowd has callers that take locks in every way, and their results.
 type crowd struct {
 	acquires, holds atomic.Int64
 }
@@ -59,8 +59,9 @@ func (c *crowd) call(ctx context.Context, l zklock.Lock) {
 	_ = h.Release(context.Background())
 }
 
-// Callers in several Sessions, sessions that expire, and scrapes meanwhile: every acquire has one outcome, every hold one end, every loss one
-// overrun, and nothing is under way when all have returned.
+// Callers in several Sessions, sessions that expire, and concurrent scrapes: every acquire has one
+// outcome, every hold one end, every loss one overrun, and nothing is under way when all have
+// returned.
 func TestVirtual_Crowd_TheSumsAgree(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var c crowd
@@ -105,7 +106,8 @@ func TestVirtual_Crowd_TheSumsAgree(t *testing.T) {
 	})
 }
 
-// The same in real time, where goroutines run in parallel: Sessions are closed under their callers, who go on with the next one.
+// The same in real time, where goroutines run in parallel: Sessions are closed under their callers,
+// which continue with the next one.
 func TestParallel_SessionsComeAndGo(t *testing.T) {
 	srv, metrics := startServer(t), zklockprom.New()
 	var all sync.WaitGroup

@@ -9,7 +9,6 @@ import (
 	"github.com/zklock/zklock/shards"
 )
 
-// groups is the groups of shards that are watched.
 type groups struct {
 	mu      sync.Mutex
 	watched map[*shards.Group]struct{}
@@ -58,22 +57,23 @@ func isTrue(is bool) float64 {
 	return 0
 }
 
-// WatchGroup adds the Stats of a group of shards to the metrics, for as long as m is used. A Group is counted once, however often
-// it is watched. WatchGroup panics if g is nil.
+// WatchGroup adds the Stats of a group of shards to the metrics, as long as m is used. A Group is
+// counted once, however often it is watched. WatchGroup panics if g is nil.
 func (m *Metrics) WatchGroup(g *shards.Group) {
-	g.Path() // panics where the mistake is
+	g.Path() // panics at the caller's mistake
 	m.groups.mu.Lock()
 	defer m.groups.mu.Unlock()
 	m.groups.watched[g] = struct{}{}
 }
 
-// collectGroups adds up the numbers of the groups that have one label; of times, the longest counts.
+// collectGroups adds up the numbers of the groups that have one label. Of durations it takes the
+// longest.
 func (m *Metrics) collectGroups(ch chan<- prometheus.Metric) {
 	sums := map[string]*shards.Stats{}
 	m.groups.mu.Lock()
 	for g := range m.groups.watched {
 		m.mu.Lock()
-		label := m.names.label(zklock.AcquireInfo{Path: g.Path()}) // that of the group's locks
+		label := m.names.label(zklock.AcquireInfo{Path: g.Path()}) // the label of the group's locks
 		m.mu.Unlock()
 		s := g.Stats()
 		sum := sums[label]

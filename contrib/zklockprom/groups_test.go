@@ -1,7 +1,7 @@
 package zklockprom_test
 
-// These tests attack the numbers of a group of shards: a shard that waits and does not show, a time that does not add up, a label that is not
-// that of the group's locks.
+// These tests attack the numbers of a group of shards: a shard that waits and does not show, a time
+// that does not add up, a label that differs from the label of the group's locks.
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 package zklockprom_test
 
-// What the tests use: a server with its clients in virtual time, and what a Metrics shows.
+// The helpers of the tests: a server with its clients in virtual time, and the output of a Metrics.
 
 import (
 	"context"
@@ -27,7 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// virtual is a server, a way to it and a Metrics in one bubble: time passes when everybody waits.
+// virtual is a server, a connection to it and a Metrics in one bubble: time passes when all
+// goroutines wait.
 type virtual struct {
 	t       *testing.T
 	net     *zktest.Network
@@ -74,7 +75,8 @@ func connectTo(t testing.TB, srv *zktest.Server, opts ...zklock.Option) *zklock.
 	return s
 }
 
-// shown is what the Metrics shows, by series as the text format spells it: `zklock_holds`, `zklock_is_leader{lock="/job"}`.
+// shown is what the Metrics shows, by series as the text format spells it: `zklock_holds`,
+// `zklock_is_leader{lock="/job"}`.
 type shown map[string]float64
 
 func (v *virtual) shown() shown { v.t.Helper(); return shownBy(v.t, v.metrics) }
@@ -120,7 +122,7 @@ func (s shown) sum(prefix string) (sum float64) {
 	return sum
 }
 
-// cut has a client hear its servers no more, nor they it.
+// cut stops all data between a client and its servers.
 func cut(way *oneway.Way) {
 	way.LoseAnswers()
 	way.LoseRequests()

@@ -1,6 +1,7 @@
 package zklockprom_test
 
-// These tests attack the number of series: thousands of paths, names that Prometheus does not take, and metrics that its linter objects to.
+// These tests attack the number of series: thousands of paths, names that Prometheus does not
+// accept, and metrics that its linter rejects.
 
 import (
 	"context"
@@ -29,7 +30,8 @@ func (s shown) locks() map[string]bool {
 	return all
 }
 
-// Ten thousand paths make a hundred labels and one for all others, in all metrics together, and nothing is left out of the sums.
+// Ten thousand paths give a hundred labels and one for all other paths, in all metrics together,
+// and the sums are complete.
 func TestVirtual_TenThousandPaths_AHundredLabels(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -80,7 +82,7 @@ func TestVirtual_NoLocks_AllAreOthers(t *testing.T) {
 	})
 }
 
-// Prometheus takes UTF-8 alone as a label. Another name is made such, and nothing panics.
+// Prometheus accepts only UTF-8 as a label. Any other name is converted, and nothing panics.
 func TestVirtual_NameIsNotUTF8_IsMadeSuch(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -92,7 +94,7 @@ func TestVirtual_NameIsNotUTF8_IsMadeSuch(t *testing.T) {
 	})
 }
 
-// Metrics of two ensembles are told apart by a label that the registerer adds.
+// A label that the registerer adds distinguishes the metrics of two ensembles.
 func TestVirtual_TwoEnsembles_ALabelOfTheRegisterer(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		registry := prometheus.NewPedanticRegistry()
@@ -107,7 +109,8 @@ func TestVirtual_TwoEnsembles_ALabelOfTheRegisterer(t *testing.T) {
 	})
 }
 
-// promlint objects to nothing, with a series of each metric there; and each histogram is a classic and a native one.
+// promlint objects to nothing, with a series of each metric there; and each histogram is a classic
+// and a native one.
 func TestVirtual_Lint(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

@@ -25,14 +25,13 @@ var (
 	byLine = []*prometheus.Desc{longestWaitDesc, longestHoldDesc, leaderDesc, unreleasedDesc}
 )
 
-// lineKey names a line: a label and AcquireInfo.Kind.
 type lineKey struct{ lock, kind string }
 
-// line is the acquires under way and the holds of the locks that have one label and one kind.
+// line counts the acquires under way and the holds of all locks with one label and one kind.
 type line struct {
 	lineKey
 	waits map[*wait]struct{}
-	holds map[*zklock.Hold]time.Time // by the first handle of each that has not ended: since when
+	holds map[*zklock.Hold]time.Time // by the first handle of each hold that has not ended: the time of the grant
 
 	acquired, held, overrun prometheus.Observer // looked up once
 }
@@ -42,8 +41,8 @@ type wait struct{ since time.Time }
 
 type waitKey struct{ m *Metrics }
 
-// isLost reports whether a hold was lost, by its first handle, which may have been released: Err
-// compares the clock with the lease, and Lost is that of all handles.
+// isLost reports whether a hold was lost, by its first handle, which may be released already. Err
+// compares the clock with the lease. All handles share Lost.
 func isLost(first *zklock.Hold) bool {
 	_ = first.Err()
 	select {
@@ -54,9 +53,10 @@ func isLost(first *zklock.Hold) bool {
 	}
 }
 
-// lineLocked returns the line of an acquire. The first call for a label makes the series that alerts look at, with 0. That helps from the next scrape
-// on: Prometheus sees no increase in a series in which its first scrape finds 1. For an acquire that fails before, ZklockAcquireFails looks at
-// new series, too.
+// lineLocked returns the line of an acquire. The first call for a label creates the series that
+// alerts use, with 0. That helps from the next scrape on, because Prometheus sees no increase in a
+// series whose first sample is 1. For an acquire that fails before that scrape, ZklockAcquireFails
+// also looks at new series.
 func (m *Metrics) lineLocked(a zklock.AcquireInfo) *line {
 	key := lineKey{m.names.label(a), a.Kind}
 	l := m.lines[key]
@@ -104,7 +104,7 @@ func (m *Metrics) holdLost(_ context.Context, i zklock.HoldInfo) {
 	m.lost.WithLabelValues(m.lineLocked(i.AcquireInfo).lock, i.Reason).Inc()
 }
 
-// holdEnd ends a hold with the last of its handles: it was held, and overran, until then.
+// holdEnd ends a hold with its last handle: until then it counts as held, or as overrunning.
 func (m *Metrics) holdEnd(_ context.Context, i zklock.HoldInfo) {
 	if !i.Last {
 		return
@@ -125,7 +125,7 @@ func (m *Metrics) holdEnd(_ context.Context, i zklock.HoldInfo) {
 	}
 }
 
-// longestLocked returns how long the longest wait and the longest hold have lasted.
+// longestLocked returns the duration of the longest wait and of the longest hold.
 func (l *line) longestLocked(now time.Time) (waits, holds time.Duration) {
 	for w := range l.waits {
 		waits = max(waits, now.Sub(w.since))
@@ -136,11 +136,11 @@ func (l *line) longestLocked(now time.Time) (waits, holds time.Duration) {
 	return waits, holds
 }
 
-// collectLines asks the holds themselves, and neither their Session, which forgets them when it is
-// closed, nor HoldLost, which may have to wait for another trace: work that goes on must show.
+// collectLines asks the holds themselves. Their Session drops them when it is closed, and HoldLost
+// may have to wait for another trace, but work that continues must show.
 func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
 	var unreleased []*zklock.Hold              // the first handle of each hold
-	leaders := make(map[string][]*zklock.Hold) // of those, the ones that may lead
+	leaders := make(map[string][]*zklock.Hold) // the holds among them that may lead
 	var gauges []prometheus.Metric
 	m.mu.Lock()
 	now := time.Now()
@@ -149,7 +149,7 @@ func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
 		gauges = append(gauges, gauge(longestWaitDesc, waits.Seconds(), l.lock, l.kind), gauge(longestHoldDesc, holds.Seconds(), l.lock, l.kind))
 		first := len(unreleased)
 		unreleased = slices.AppendSeq(unreleased, maps.Keys(l.holds))
-		if l.kind == election && len(l.waits)+len(l.holds) > 0 { // a program that stands no more is not asked for a leader
+		if l.kind == election && len(l.waits)+len(l.holds) > 0 { // a program without a candidate has no is_leader
 			leaders[l.lock] = unreleased[first:]
 		}
 	}
@@ -163,7 +163,7 @@ func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
 	gauges = append(gauges, gauge(unreleasedDesc, lost))
 	for lock, holds := range leaders {
 		leads := 0
-		if slices.ContainsFunc(holds, func(h *zklock.Hold) bool { return h.Err() == nil }) { // it compares the clock with the lease
+		if slices.ContainsFunc(holds, func(h *zklock.Hold) bool { return h.Err() == nil }) { // Err compares the clock with the lease
 			leads = 1
 		}
 		gauges = append(gauges, gauge(leaderDesc, leads, lock))

@@ -1,7 +1,7 @@
 package zklockprom_test
 
-// These tests attack what is said of losses: one that does not count or counts twice, an overrun that does not show while it goes on, a leader
-// that the metric believes in for longer than its hold does.
+// These tests attack the metrics of losses: a loss that does not count or counts twice, an overrun
+// that does not show while it lasts, a leader that the metric shows for longer than its hold.
 
 import (
 	"context"
@@ -52,8 +52,8 @@ func TestVirtual_Loss_ReasonAndOverrun(t *testing.T) {
 	}
 }
 
-// A Session whose credentials all servers come to reject loses its holds when their lease ends, and
-// the reason is that.
+// If all servers begin to reject the credentials of a Session, it loses its holds when their lease
+// ends, for that reason.
 func TestVirtual_CredentialsRefused_LossShows(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(zklock.WithDigest("someone", "secret"))
@@ -70,7 +70,7 @@ func TestVirtual_CredentialsRefused_LossShows(t *testing.T) {
 	})
 }
 
-// Another trace's HoldLost that blocks keeps no loss from showing.
+// Another trace's HoldLost that blocks does not prevent a loss from showing.
 func TestVirtual_AnotherHoldLostBlocks_LossShows(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		goOn := make(chan struct{})
@@ -91,7 +91,7 @@ func TestVirtual_AnotherHoldLostBlocks_LossShows(t *testing.T) {
 	})
 }
 
-// Before anything is lost the counters are there with 0, so that the first loss is an increase.
+// Before any loss the counters exist with 0, so that the first loss is an increase.
 func TestVirtual_NothingLost_CountersAreThere(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, acquire(t, newMutex(t, v.connect(), "/job")))
@@ -105,7 +105,8 @@ func TestVirtual_NothingLost_CountersAreThere(t *testing.T) {
 	})
 }
 
-// A hold with two handles is lost once. Its overrun is that of the handle that is released last, although it re-entered.
+// A hold with two handles is lost once. Its overrun ends with the handle that is released last,
+// even if that re-entered.
 func TestVirtual_LossUnderTwoHandles_CountsOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -127,7 +128,7 @@ func TestVirtual_LossUnderTwoHandles_CountsOnce(t *testing.T) {
 	})
 }
 
-// The handle that was granted may be released first. The loss of what it leaves counts all the same.
+// The granted handle may be released first. The loss of the remaining handle still counts.
 func TestVirtual_LossUnderAHandleThatReentered_Counts(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -152,7 +153,8 @@ func newElection(t testing.TB, s *zklock.Session) *zklock.Election {
 
 const leads = `zklock_is_leader{lock="/leader"}`
 
-// A process leads from its election on and while its hold stands: not a moment longer, also if lead goes on. A candidate that waits shows 0.
+// A process leads from its election and while its hold is valid, and no longer, even if lead
+// continues. A waiting candidate shows 0.
 func TestVirtual_Leader_AsItsHoldSays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		l := oneway.New(v.net.Dial)

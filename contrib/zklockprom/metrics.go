@@ -1,4 +1,4 @@
-// Package zklockprom has the metrics of a process's locks for Prometheus.
+// Package zklockprom provides Prometheus metrics of a process's locks.
 //
 //	metrics := zklockprom.New()
 //	prometheus.MustRegister(metrics)
@@ -6,68 +6,88 @@
 //	...
 //	metrics.Watch(s)
 //
-// rules.yml beside this file alerts on them.
+// rules.yml in this directory has alerts on them.
 //
 // # By lock
 //
-//	zklock_acquire_duration_seconds  histogram  lock, kind, outcome  how long acquires took, those that got nothing too
-//	zklock_hold_duration_seconds     histogram  lock, kind           how long locks were held, until the release
-//	zklock_overrun_seconds           histogram  lock                 how long lost holds were not released: work may have run beside the next holder
-//	zklock_holds_lost_total          counter    lock, reason         holds that ended without a release; reason is zklock.LossReason's
-//	zklock_longest_wait_seconds      gauge      lock, kind           how long the longest acquire under way has waited; 0 if none is
-//	zklock_longest_hold_seconds      gauge      lock, kind           how long the longest hold has not been released; 0 if there is none
-//	zklock_is_leader                 gauge      lock                 of candidates: 1 if this process leads now, by Hold.Err, otherwise 0; missing if it does not stand
-//	zklock_holds_lost_unreleased     gauge                           holds that were lost and are not released: an overrun that has not ended
+//	zklock_acquire_duration_seconds  histogram  lock, kind, outcome: how long acquires took,
+//	                                            including failed ones
+//	zklock_hold_duration_seconds     histogram  lock, kind: from the grant to the release
+//	zklock_overrun_seconds           histogram  lock: from a loss to the release; in that time
+//	                                            work may have overlapped with the next holder
+//	zklock_holds_lost_total          counter    lock, reason: holds that ended without a release;
+//	                                            the reason is from zklock.LossReason
+//	zklock_longest_wait_seconds      gauge      lock, kind: how long the longest acquire under
+//	                                            way has waited; 0 without one
+//	zklock_longest_hold_seconds      gauge      lock, kind: how long the longest hold has not
+//	                                            been released; 0 without one
+//	zklock_is_leader                 gauge      lock: 1 if a candidate of this process leads now,
+//	                                            by Hold.Err, else 0; missing without a candidate
+//	zklock_holds_lost_unreleased     gauge      lost holds that are not released: overruns that
+//	                                            have not ended
 //
-// kind is AcquireInfo.Kind: mutex, read, write, semaphore or election. outcome is zklock.Outcome's
-// word: acquired, not_acquired, canceled, deadline, not_connected, session_lost, closed or error.
+// kind is AcquireInfo.Kind: mutex, read, write, semaphore or election. outcome is the result of
+// zklock.Outcome: acquired, not_acquired, canceled, deadline, not_connected, session_lost, closed
+// or error.
 //
-// A re-entry is no acquire, and its handle no hold: a hold is counted once, and ends when its last handle is released. A Session that is closed
-// takes its holds away, and they are lost until they are released: work may go on under them.
+// A re-entry does not count as an acquire, nor its handle as a hold: a hold is counted once, and
+// ends when its last handle is released. Closing a Session ends its holds. They count as lost until
+// they are released, because work may continue under them.
 //
 // # By process
 //
-// These gauges and the counter come from Session.Stats at each scrape, so they cannot drift. They are sums over the Sessions that are watched.
+// These gauges and the counter come from Session.Stats at each scrape, so they cannot drift. They
+// are sums over the watched Sessions.
 //
 //	zklock_waiting             gauge    acquires under way
-//	zklock_holds               gauge    holds that stand
+//	zklock_holds               gauge    valid holds
 //	zklock_deletions_pending   gauge    deletions of lock nodes that no server has confirmed
 //	zklock_sessions            gauge    Sessions
-//	zklock_sessions_attached   gauge    those that are attached to a server
-//	zklock_lease_left_seconds  gauge    the shortest lease of a Session that holds something; missing if none does
-//	zklock_reconnects_total    counter  how often Sessions were attached again, closed ones included
+//	zklock_sessions_attached   gauge    Sessions that are attached to a server
+//	zklock_lease_left_seconds  gauge    the shortest lease of a Session that has a hold; missing
+//	                                    without a hold
+//	zklock_reconnects_total    counter  how often Sessions were attached again, also closed ones
 //
 // # By group of shards
 //
-// These come from Group.Stats of the groups that WatchGroup was given. lock is the path of the group, as it is for the locks of the
-// group above: zklock_is_leader shows which process plans, and the mutexes of the shards are one line. Counters begin again with each
-// call of Run.
+// These come from Group.Stats of the groups that were passed to WatchGroup. lock is the path of the
+// group, as it is for the locks of the group above: zklock_is_leader shows the process that plans,
+// and the mutexes of the shards share one line. Counters start at 0 with each call of Run.
 //
-//	zklock_shards_wanted                  gauge    lock  shards that the plan gives to this process
-//	zklock_shards_working                 gauge    lock  shards on which a function works
-//	zklock_shards_unwanted                gauge    lock  of those, the ones that wait for another process to take them over
-//	zklock_shards_returning               gauge    lock  shards whose function was asked to end and has not returned
-//	zklock_shards_longest_wait_seconds    gauge    lock  the longest time for which a shard has been wanted and not worked on
-//	zklock_shards_longest_return_seconds  gauge    lock  the longest time since a function that has not returned was asked to end
-//	zklock_shards_name_taken              gauge    lock  1 if another member has the name of this one, which gets no shards
-//	zklock_shards_unserved_seconds_total  counter  lock  for how long shards were wanted and not worked on, added up over the shards
-//	zklock_shards_failed_total            counter  lock  functions that returned early or panicked
-//	zklock_shards_lost_total              counter  lock  holds that were lost while a function worked
-//	zklock_shards_plans_total             counter  lock  plans that this process has written
-//	zklock_shards_moves_total             counter  lock  moves of shards in those plans
+//	zklock_shards_wanted                  gauge    lock: shards that the plan gives this process
+//	zklock_shards_working                 gauge    lock: shards on which a function works
+//	zklock_shards_unwanted                gauge    lock: working shards that wait for another
+//	                                               process to take them over
+//	zklock_shards_returning               gauge    lock: shards whose function was asked to end
+//	                                               and has not returned
+//	zklock_shards_longest_wait_seconds    gauge    lock: the longest time for which a shard has
+//	                                               been wanted and not worked on
+//	zklock_shards_longest_return_seconds  gauge    lock: the longest time since a function that
+//	                                               has not returned was asked to end
+//	zklock_shards_name_taken              gauge    lock: 1 if another member has the name of
+//	                                               this one, which gets no shards
+//	zklock_shards_unserved_seconds_total  counter  lock: how long shards were wanted and not
+//	                                               worked on, added up over the shards
+//	zklock_shards_failed_total            counter  lock: functions that returned early or panicked
+//	zklock_shards_lost_total              counter  lock: holds lost while a function worked
+//	zklock_shards_plans_total             counter  lock: plans that this process has written
+//	zklock_shards_moves_total             counter  lock: moves of shards in those plans
 //
-// A process knows nothing of shards that the plan gives to others: for the shards that a dead process had, look at the time from its
-// death to the next plan, and use `zklock shards`.
+// A process has no data about shards that the plan gives to others. For the shards of a dead
+// process, look at the time from its death to the next plan, and use `zklock shards`.
 //
 // # Cardinality
 //
-// lock is the name that WithName gave, otherwise the path as given. The first 100 names (WithMaxLocks) have series of their own; all later
-// ones are together in "_others". Nothing guesses which part of a path is an id: if paths have ids, give those locks one name.
+// lock is the name from WithName, otherwise the path as given. The first 100 names (WithMaxLocks)
+// have series of their own; all later ones are combined in "_others". The package does not guess
+// which part of a path is an id: if paths have ids, give those locks one name.
 //
-// A lock has 71 series: four histograms of 12 buckets, of acquires that got it, of those that failed, of holds and of overruns; a counter for
-// each reason of a loss; and two gauges. Each other outcome that it has had adds 15, and a read/write lock has 47 for its other side. So a
-// process with more than 100 names has some 7,200 series, and 16,000 if each mutex has had every outcome. Each histogram is a native one as
-// well. A Prometheus that stores these alone has 15 series a lock, and 1 for another outcome.
+// A lock has 71 series: four histograms of 12 buckets, for successful acquires, failed acquires,
+// holds and overruns; a counter for each reason of a loss; and two gauges. Each further outcome
+// adds 15, and a read/write lock has 47 for its other side. So a process with more than 100 names
+// has some 7,200 series, and 16,000 if each mutex has had every outcome. Each histogram is also a
+// native one. A Prometheus that stores only native histograms has 15 series for each lock, and 1
+// for each further outcome.
 package zklockprom
 
 import (
@@ -80,11 +100,13 @@ import (
 	"github.com/zklock/zklock/shards"
 )
 
-// Metrics counts the acquires and holds of the Sessions that were given its Option, and asks those that it watches for their Stats. It is a
-// prometheus.Collector. All its methods may be called from any goroutine.
+// Metrics counts the acquires and holds of the Sessions that were connected with its Option, and
+// reads the Stats of the Sessions that it watches. It is a prometheus.Collector. All its methods
+// may be called from any goroutine.
 //
-// Several Sessions may share one Metrics: their numbers are added up. To tell them apart, give each a Metrics of its own, and register
-// those with prometheus.WrapRegistererWith and a label, say the ensemble.
+// Several Sessions may share one Metrics: their numbers are added up. To distinguish them, give
+// each a Metrics of its own, and register those with prometheus.WrapRegistererWith and a label,
+// such as the ensemble.
 type Metrics struct {
 	trace    zklock.Trace
 	acquires *prometheus.HistogramVec
@@ -95,21 +117,22 @@ type Metrics struct {
 	sessions sessions
 	groups   groups
 
-	mu    sync.Mutex // guards what follows, and what the lines have; not held while a Hold is asked
+	mu    sync.Mutex // guards what follows, and the contents of the lines; not held during a call of a Hold
 	names names
 	lines map[lineKey]*line
 }
 
-// buckets are those of waits and holds, from a millisecond to half a day.
+// buckets are for waits and holds, from a millisecond to half a day.
 var buckets = []float64{.001, .005, .025, .1, .5, 2.5, 10, 60, 300, 1800, 7200, 43200}
 
 // Option configures New.
 type Option func(*Metrics)
 
-// WithMaxLocks sets how many lock names have series of their own; the default is 100. With 0 or less all are "_others".
+// WithMaxLocks sets how many lock names have series of their own; the default is 100. With 0 or
+// less, all names are "_others".
 func WithMaxLocks(n int) Option { return func(m *Metrics) { m.names.limit = n } }
 
-// New returns a Metrics that counts from zero. Register it once. New panics for a nil option.
+// New returns a Metrics that counts from zero. Register it once. New panics if an option is nil.
 func New(opts ...Option) *Metrics {
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -138,15 +161,16 @@ func New(opts ...Option) *Metrics {
 	return m
 }
 
-// Option is for Connect: the Session's acquires and holds are counted. It goes with other traces. While another trace's HoldLost blocks, a loss may
-// count only when its hold is released; zklock_holds_lost_unreleased shows it at once.
+// Option is an option for Connect that has the Session's acquires and holds counted. It can be
+// combined with other traces. While another trace's HoldLost blocks, a loss may be counted only
+// when its hold is released; zklock_holds_lost_unreleased shows it at once.
 func (m *Metrics) Option() zklock.Option { return zklock.WithTrace(&m.trace) }
 
-// Watch adds the Session's Stats to the metrics of the process, until it is closed. Then it is forgotten. A Session is counted once,
-// however often it is watched. Watch panics if s is nil or zero.
+// Watch adds the Session's Stats to the metrics of the process until it is closed. A Session is
+// counted once, however often it is watched. Watch panics if s is nil or zero.
 func (m *Metrics) Watch(s *zklock.Session) { m.sessions.watch(s) }
 
-// Describe is for the registry.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range []prometheus.Collector{m.acquires, m.held, m.overrun, m.lost} {
 		c.Describe(ch)
@@ -162,9 +186,10 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is for the registry. It asks the Sessions and the holds of elections as they are now, and sends nothing.
+// Collect implements prometheus.Collector. It reads the current state of the Sessions and of the
+// holds of elections, and sends nothing to a server.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	m.sessions.collect(ch) // first: a lease that has ended ends its holds
+	m.sessions.collect(ch) // first, because a lease that has expired ends its holds
 	m.collectLines(ch)
 	m.collectGroups(ch)
 	for _, c := range []prometheus.Collector{m.acquires, m.held, m.overrun, m.lost} {

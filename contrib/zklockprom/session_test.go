@@ -1,6 +1,7 @@
 package zklockprom_test
 
-// These tests attack the numbers of a process: a Session that counts twice or for ever, a counter that falls, a gauge that drifts.
+// These tests attack the numbers of a process: a Session that counts twice or forever, a counter
+// that decreases, a gauge that drifts.
 
 import (
 	"context"
@@ -18,7 +19,7 @@ import (
 
 func newMetrics() *zklockprom.Metrics { return zklockprom.New() }
 
-// Several Sessions are added up, each once, and a closed one is forgotten, but for its reconnects.
+// Several Sessions are added up, each once, and a closed one is dropped, except for its reconnects.
 func TestVirtual_Sessions_AddedUpAndForgotten(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a, b := v.connect(), v.connect()
@@ -44,7 +45,8 @@ func TestVirtual_Sessions_AddedUpAndForgotten(t *testing.T) {
 	})
 }
 
-// While no server can be reached the Session is not attached, the lease of its hold runs down, and what is not confirmed shows.
+// While no server can be reached the Session is not attached, the lease of its hold runs down, and
+// unconfirmed deletions show.
 func TestVirtual_NoServer_Shows(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -71,7 +73,8 @@ func TestVirtual_NoServer_Shows(t *testing.T) {
 	})
 }
 
-// The lease that is left is the shortest of several: that of a Session whose way to the server is cut. The others renew theirs.
+// The lease that is left is the shortest of several: it is of a Session whose connection is cut.
+// All other Sessions renew theirs.
 func TestVirtual_LeaseLeft_TheShortest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		way := oneway.New(v.net.Dial)
@@ -89,7 +92,7 @@ func TestVirtual_LeaseLeft_TheShortest(t *testing.T) {
 		time.Sleep(time.Minute + 100*time.Millisecond) // between two heartbeats
 		cut(way)
 		time.Sleep(3 * time.Second)
-		for range 20 { // in whatever order they are asked
+		for range 20 { // in any order of the Sessions
 			require.InDelta(t, time.Until(first.Deadline()).Seconds(), v.shown()["zklock_lease_left_seconds"], 0.001)
 		}
 		require.Equal(t, 3.0, v.shown()["zklock_holds"])
@@ -112,7 +115,7 @@ func TestNew_ShowsZeros(t *testing.T) {
 	require.Zero(t, now.sum("zklock_"))
 }
 
-// A Session whose connections are cut again and again says how often.
+// A Session whose connections are cut repeatedly reports how often.
 func TestVirtual_Reconnects_EachCounts(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

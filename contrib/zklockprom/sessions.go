@@ -8,11 +8,10 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// sessions is the Sessions that are watched.
 type sessions struct {
 	mu         sync.Mutex
 	watched    map[*zklock.Session]struct{}
-	reconnects int // of those that were closed
+	reconnects int // of the closed Sessions
 }
 
 var (
@@ -36,13 +35,13 @@ func gauge[N int | float64](d *prometheus.Desc, n N, labels ...string) prometheu
 }
 
 func (w *sessions) watch(s *zklock.Session) {
-	s.State() // panics where the mistake is
+	s.State() // panics at the caller's mistake
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.watched[s] = struct{}{}
 }
 
-// sum adds up the Sessions' numbers. LeaseLeft is the shortest of those that hold something.
+// sum adds up the Sessions' numbers. LeaseLeft is the shortest of the Sessions that have a hold.
 func (w *sessions) sum() (sum zklock.Stats, open, attached int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +50,7 @@ func (w *sessions) sum() (sum zklock.Stats, open, attached int) {
 		st := s.Stats()
 		sum.Reconnects += st.Reconnects
 		if st.State == zklock.Closed {
-			w.reconnects += st.Reconnects // a counter must not fall
+			w.reconnects += st.Reconnects // a counter must never decrease
 			delete(w.watched, s)
 			continue
 		}

@@ -1,6 +1,6 @@
 package main
 
-// Attacks fence.Table on SQLite.
+// These tests attack fence.Table on SQLite.
 
 import (
 	"database/sql"
@@ -14,7 +14,8 @@ import (
 func TestFence_SQL(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fence.db")
 	open := func(wait string) *sql.DB {
-		// With its write-ahead log a transaction that reads keeps nobody from writing: it goes on reading what was there.
+		// With its write-ahead log a transaction that reads does not block writers: it continues to
+		// read the old data.
 		db, err := sql.Open("sqlite", file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout("+wait+")")
 		if err != nil {
 			t.Fatal(err)

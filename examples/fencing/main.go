@@ -1,4 +1,5 @@
-// Command fencing saves a report under a lock, in a database that refuses the write of a holder that comes too late.
+// Command fencing saves a report under a lock, in a database that rejects the write of a holder
+// that is too late.
 //
 //	cd examples/fencing && ZKLOCK_SERVERS=127.0.0.1:2181 go run .
 package main
@@ -24,13 +25,14 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	work := func(context.Context) (string, error) { return "all is well", nil } // yours
+	work := func(context.Context) (string, error) { return "all is well", nil } // your work
 	if err := run(ctx, os.Getenv("ZKLOCK_SERVERS"), db, work); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// open opens the database. The row is there from the start, with a token that every holder's exceeds.
+// open opens the database. The row exists from the start, with a token that is smaller than every
+// holder's.
 func open(ctx context.Context, file string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", file)
 	if err != nil {
@@ -42,7 +44,7 @@ func open(ctx context.Context, file string) (*sql.DB, error) {
 	return db, err
 }
 
-// run does the work under the lock, and saves what it returns.
+// run does the work under the lock, and saves the result.
 func run(ctx context.Context, servers string, db *sql.DB, work func(context.Context) (string, error)) error {
 	connecting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -60,7 +62,8 @@ func run(ctx context.Context, servers string, db *sql.DB, work func(context.Cont
 		if err != nil {
 			return err
 		}
-		// If the process stands still here until the next holder has written, only the token keeps it from writing over that.
+		// If the process pauses here until the next holder has written, only the token prevents it
+		// from overwriting that result.
 		return save(ctx, db, body, hold.Token())
 	})
 }

@@ -39,7 +39,7 @@ func TestFencing_ReportIsSaved(t *testing.T) {
 	}
 }
 
-// A holder stands still before it writes. Meanwhile its session ends, and the next holder has written.
+// A holder pauses before it writes. Meanwhile its session ends, and the next holder has written.
 func TestFencing_LateWriteIsRefused(t *testing.T) {
 	srv, db := zktest.Start(t), database(t)
 	s, err := zklock.Connect(t.Context(), srv.Addr())
@@ -60,7 +60,7 @@ func TestFencing_LateWriteIsRefused(t *testing.T) {
 	if err := run(t.Context(), srv.Addr(), db, func(context.Context) (string, error) { return "the next one's", nil }); err != nil {
 		t.Fatal(err)
 	}
-	// It does not know yet: its context has not ended where it looked.
+	// The holder has not noticed it yet: its context had not ended when it checked.
 	if err := save(t.Context(), db, "late", late.Token()); !errors.Is(err, errStale) {
 		t.Error("the late write:", err)
 	}

@@ -1,4 +1,5 @@
-// Command metrics is a service with one lock, under which it sweeps. Prometheus finds at /metrics how the lock fares.
+// Command metrics is a service that sweeps under one lock, and exports the lock's metrics to
+// Prometheus at /metrics.
 //
 //	cd examples/metrics && ZKLOCK_SERVERS=127.0.0.1:2181 LISTEN=127.0.0.1:8080 go run .
 package main

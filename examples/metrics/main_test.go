@@ -12,7 +12,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// start runs the service until stop, which returns when it has ended. Its sweeps arrive at the channel, and end when the test says so.
+// start runs the service until stop, which returns when it has ended. Its sweeps arrive at the
+// channel, and end when the test closes them.
 func start(t *testing.T, servers string, sweeps chan *zklock.Hold) (url string, stop func()) {
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -46,7 +47,7 @@ func scrape(t *testing.T, url string) string {
 	return string(text)
 }
 
-// A sweep that goes on after its lock was lost shows while it does, and then as an overrun.
+// A sweep that continues after the loss of its lock shows while it runs, and then as an overrun.
 func TestMetrics_SweepOutlivesItsLock_Shows(t *testing.T) {
 	srv, sweeps := zktest.Start(t), make(chan *zklock.Hold)
 	url, stop := start(t, srv.Addr(), sweeps)

@@ -1,5 +1,6 @@
-// Command nightly writes a report a day into its working directory, which all hosts share. Cron starts it on every host at
-// once: one of them does the work, and if that one dies, another does it.
+// Command nightly writes a report a day into its working directory, which all hosts share. Cron
+// starts it on every host at once: one of them does the work, and if that host crashes, another
+// does it.
 //
 //	cd /srv/reports && ZKLOCK_SERVERS=zk1:2181,zk2:2181,zk3:2181 nightly
 package main
@@ -26,7 +27,7 @@ func main() {
 	}
 }
 
-// nightly writes the report with what measure returns, unless the report is there.
+// nightly writes the result of measure to the report, unless the report exists.
 func nightly(ctx context.Context, servers, report string, measure func(context.Context) ([]byte, error)) error {
 	connecting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -39,7 +40,8 @@ func nightly(ctx context.Context, servers, report string, measure func(context.C
 	if err != nil {
 		return err
 	}
-	// All wait, and find the work done. If the first dies, the second finds it not done. After six hours: ErrNotAcquired.
+	// All hosts wait, and then find the work done. If the first one crashes, the second one does
+	// it. After six hours: ErrNotAcquired.
 	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error { // ctx ends when the lock is lost
 		if _, err := os.Stat(report); err == nil {
 			return nil
@@ -48,12 +50,13 @@ func nightly(ctx context.Context, servers, report string, measure func(context.C
 		if err != nil {
 			return err
 		}
-		draft := fmt.Sprintf("%s.%d", report, hold.Token()) // a file of this hold's own
+		draft := fmt.Sprintf("%s.%d", report, hold.Token()) // a file for this hold alone
 		defer os.Remove(draft)
 		if err := os.WriteFile(draft, body, 0o644); err != nil {
 			return err
 		}
-		// Link never replaces a file. So a host that stood still here, and lost the lock, cannot undo what the next has done.
+		// Link never replaces a file. So a host that pauses here and loses the lock cannot
+		// overwrite the next host's report.
 		if err := os.Link(draft, report); !errors.Is(err, os.ErrExist) {
 			return err
 		}
@@ -61,7 +64,7 @@ func nightly(ctx context.Context, servers, report string, measure func(context.C
 	}, zklock.WaitAtMost(6*time.Hour))
 }
 
-// measure stands for your job. It takes a while, and looks at ctx.
+// measure is a placeholder for your job. It takes a while, and checks ctx.
 func measure(ctx context.Context) ([]byte, error) {
 	select {
 	case <-time.After(3 * time.Second):

@@ -37,7 +37,7 @@ func TestNightly_TenHosts_OneWorks(t *testing.T) {
 	}
 }
 
-// The first host's session ends while it works: its work stops, the next host does it.
+// The first host's session ends while it works: its work stops, and the next host does it.
 func TestNightly_HolderLost_TheNextWorks(t *testing.T) {
 	srv, report := zktest.Start(t), filepath.Join(t.TempDir(), "today.txt")
 	working, first, second := make(chan bool), make(chan error, 1), make(chan error, 1)

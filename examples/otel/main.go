@@ -1,5 +1,5 @@
-// Command otel does a job under a lock, and prints the spans that tell how that went: the job, the lock from the acquire to the release, and
-// the wait for it. Start two at once, and the second waits.
+// Command otel does a job under a lock, and prints the spans: the job, the lock from the acquire to
+// the release, and the wait for it. Start two at once, and the second one waits.
 //
 //	cd examples/otel && ZKLOCK_SERVERS=127.0.0.1:2181 go run .
 package main
@@ -60,12 +60,12 @@ func run(ctx context.Context, servers string, out io.Writer, work func(context.C
 	if err != nil {
 		return err
 	}
-	ctx, job := tracers.Tracer("nightly").Start(ctx, "nightly job") // what is around the lock, in your program a request perhaps
+	ctx, job := tracers.Tracer("nightly").Start(ctx, "nightly job") // the caller of the lock; in your program perhaps a request
 	defer job.End()
 	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error { return work(ctx) })
 }
 
-// work stands for your job. It takes a while, and looks at ctx.
+// work is a placeholder for your job. It takes a while, and checks ctx.
 func work(ctx context.Context) error {
 	select {
 	case <-time.After(3 * time.Second):

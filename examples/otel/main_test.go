@@ -1,6 +1,7 @@
 package main
 
-// Attacks what the program prints: after work that fails, too, and with the lock as a part of the job.
+// These tests attack the output of the program: after work that fails, too, and with the lock as a
+// part of the job.
 
 import (
 	"bytes"

@@ -1,4 +1,5 @@
-// Command service is an HTTP service of several replicas. Each of them answers requests and knows who leads; the leader also sweeps.
+// Command service is an HTTP service with several replicas. Each of them serves requests and
+// observes the leader. The leader also sweeps.
 //
 //	ZKLOCK_SERVERS=127.0.0.1:2181 LISTEN=127.0.0.1:8080 go run ./examples/service
 package main
@@ -21,11 +22,12 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// The steps of a stop, counted from the signal. With Close, which takes 4 s at most, a stop is over after 24 s. Kubernetes kills after 30.
+// The steps of a stop, counted from the signal. With Close, which takes 4 s at most, a stop takes
+// at most 24 s. Kubernetes kills after 30.
 const (
-	drain  = 5 * time.Second  // until then requests come as before, because a load balancer learns late that the replica is not ready
+	drain  = 5 * time.Second  // until then requests arrive as before, because a load balancer learns late that the replica is not ready
 	finish = 15 * time.Second // then the context of a sweep ends
-	giveUp = 20 * time.Second // then nothing is waited for any more
+	giveUp = 20 * time.Second // then the service waits for nothing any more
 )
 
 var errNotHandedOver = errors.New("the leader's work or its release has not ended in time")
@@ -49,17 +51,17 @@ func main() {
 	}
 }
 
-// service is one replica.
 type service struct {
 	session  *zklock.Session
 	election *zklock.Election
 	sweep    func(context.Context) error
-	leader   atomic.Value // the address of the replica that leads, "" if nobody leads or nobody knows
+	leader   atomic.Value // the address of the replica that leads, "" if none leads or the leader is unknown
 	stopping atomic.Bool
 }
 
-// run serves until ctx ends, or until the Session or the HTTP server cannot go on. Then it stops all in order. When it has returned, the
-// process must end: after errNotHandedOver, the sweep may still be running.
+// run serves until ctx ends, or until the Session or the HTTP server fails. Then it stops
+// everything in order. When it has returned, the process must end: after errNotHandedOver, the
+// sweep may still be running.
 func run(ctx context.Context, session *zklock.Session, listener net.Listener, sweep func(context.Context) error) error {
 	e, err := zklock.NewElection(session, "/elections/sweep", zklock.WithData([]byte(listener.Addr().String())))
 	if err != nil {
@@ -81,7 +83,7 @@ func run(ctx context.Context, session *zklock.Session, listener net.Listener, sw
 	return v.shutdown(web, led)
 }
 
-// campaign stands for election until the service stops. After a failure it lets others lead first.
+// campaign campaigns until the service stops. After a failure it lets other replicas lead first.
 func (v *service) campaign(ctx context.Context) error {
 	for {
 		err := v.election.Campaign(ctx, v.lead)
@@ -93,7 +95,8 @@ func (v *service) campaign(ctx context.Context) error {
 	}
 }
 
-// lead sweeps while this replica leads: ctx ends when the leadership is lost, and when the service stops.
+// lead sweeps while this replica leads: ctx ends when the leadership is lost, and when the service
+// stops.
 func (v *service) lead(ctx context.Context, hold *zklock.Hold) error {
 	for ; ctx.Err() == nil; pause(ctx, time.Second) {
 		if err := v.sweepOnce(ctx, hold); err != nil {
@@ -103,7 +106,8 @@ func (v *service) lead(ctx context.Context, hold *zklock.Hold) error {
 	return context.Cause(ctx)
 }
 
-// sweepOnce ends the sweep's context when the leadership is lost. When the service stops, the sweep may be finished, but not take for ever.
+// sweepOnce ends the sweep's context when the leadership is lost. When the service stops, the sweep
+// may finish, but only until a deadline.
 func (v *service) sweepOnce(ctx context.Context, hold *zklock.Hold) error {
 	work, cancel := context.WithCancel(hold.Context())
 	defer cancel()
@@ -127,7 +131,7 @@ func (v *service) shutdown(web *http.Server, led <-chan error) error {
 	}
 }
 
-// follow keeps in mind who leads, for requests that only the leader may do.
+// follow keeps track of the leader, for requests that only the leader may serve.
 func (v *service) follow(ctx context.Context) {
 	for leader, err := range v.election.Observe(ctx) {
 		if err != nil && ctx.Err() == nil {
@@ -137,7 +141,7 @@ func (v *service) follow(ctx context.Context) {
 	}
 }
 
-// ServeHTTP answers /leader, /healthz and, for a service whose requests need ZooKeeper, /readyz.
+// ServeHTTP serves /leader, /healthz and, for a service whose requests need ZooKeeper, /readyz.
 func (v *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	state := v.session.State()
 	switch {

@@ -1,6 +1,7 @@
 package main
 
-// These tests stop the service while it sweeps, while a sweep does not end, and while ZooKeeper is away; and look at what it says of itself.
+// These tests stop the service while it sweeps, while a sweep does not end, and while ZooKeeper is
+// away; and check its reports about itself.
 
 import (
 	"context"
@@ -21,7 +22,8 @@ import (
 // kubernetes is how long Kubernetes waits before it kills.
 const kubernetes = 30 * time.Second
 
-// cluster is a ZooKeeper server and replicas of the service, on a network and in time of their own.
+// cluster is a ZooKeeper server and replicas of the service, with a network and a time of their
+// own.
 type cluster struct {
 	*testing.T
 	net *zktest.Network
@@ -45,7 +47,7 @@ type replica struct {
 	ended   chan error
 }
 
-// start runs a replica. Its sweeps are reported, and then last as work says.
+// start runs a replica. Its sweeps are reported, and then last as long as work.
 func (c *cluster) start(addr string, work func(context.Context)) *replica {
 	s, err := zklock.Connect(c.Context(), c.zk.Addr(), zklock.WithDialer(c.net.Dial))
 	if err != nil {
@@ -77,7 +79,7 @@ func (r *replica) end() error {
 	return err
 }
 
-// get returns the status and the body of an answer, 0 if there is none.
+// get returns the status and the body of a response, 0 if there is no response.
 func (r *replica) get(path string) (status int, body string) {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -101,8 +103,9 @@ func until(d time.Duration) func(context.Context) {
 	return func(ctx context.Context) { pause(ctx, d) }
 }
 
-// A service that is stopped in the middle of a sweep says at once that it is not ready, and still answers. It finishes the sweep and
-// releases, and the next leader follows, long before the session timeout.
+// A service that is stopped in the middle of a sweep reports at once that it is not ready, and
+// still serves requests. It finishes the sweep and releases, and the next leader follows, long
+// before the session timeout.
 func TestService_Stopped_FinishesReleasesAndHandsOver(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		first := c.start("192.0.2.81:80", until(10*time.Second))
@@ -132,7 +135,7 @@ func TestService_Stopped_FinishesReleasesAndHandsOver(t *testing.T) {
 	})
 }
 
-// A sweep that takes too long is told to stop, in time.
+// A sweep that takes too long is asked to stop, in time.
 func TestService_Stopped_EndsALongSweep(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		r := c.start("192.0.2.81:80", until(time.Hour))
@@ -149,7 +152,8 @@ func TestService_Stopped_EndsALongSweep(t *testing.T) {
 	})
 }
 
-// A sweep that does not heed its context does not hold up the end of the process, and nobody else leads before that.
+// A sweep that ignores its context does not delay the end of the process, and no other replica
+// leads before that.
 func TestService_Stopped_LeavesASweepThatDoesNotReturn(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		awake := make(chan struct{})
@@ -171,7 +175,7 @@ func TestService_Stopped_LeavesASweepThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// A service whose ZooKeeper is away stops in time, too: a leader, and one that waits.
+// A service without ZooKeeper stops in time, too: a leader, and a waiting candidate.
 func TestService_Stopped_WithoutServers(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		leader := c.start("192.0.2.81:80", until(time.Second))
@@ -187,7 +191,7 @@ func TestService_Stopped_WithoutServers(t *testing.T) {
 	})
 }
 
-// Each replica knows who leads, and whether it does itself.
+// Each replica reports the leader, and whether it leads itself.
 func TestService_KnowsTheLeader(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		first := c.start("192.0.2.81:80", until(time.Second))

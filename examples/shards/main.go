@@ -1,5 +1,6 @@
-// Command shards is a pool of workers that share 64 partitions: each has one owner, which does its background work and answers its requests.
-// Another worker answers 421 and says whose the partition is. On SIGTERM a worker hands its partitions over, and ends.
+// Command shards is a pool of workers that share 64 partitions. Each partition has one owner, which
+// does its background work and serves its requests. Any other worker responds with 421 and the name
+// of the owner. On SIGTERM a worker hands its partitions over, and ends.
 //
 //	ZKLOCK_SERVERS=127.0.0.1:2181 NAME=orders-0 LISTEN=127.0.0.1:8080 go run ./examples/shards
 //	curl 127.0.0.1:8080/orders/4711
@@ -24,7 +25,7 @@ import (
 	"github.com/zklock/zklock/shards"
 )
 
-// partitions is fixed for good: see docs/shards.md before you change it.
+// partitions can never change: see docs/shards.md before you change it.
 const partitions = 64
 
 // partitionOf must be the same function in all workers and clients.
@@ -47,35 +48,35 @@ func main() {
 		log.Fatal(err)
 	}
 	host, _ := os.Hostname()
-	err = run(ctx, session, listener, cmp.Or(os.Getenv("NAME"), host), answer) // a name that comes back, such as a StatefulSet's pod has
+	err = run(ctx, session, listener, cmp.Or(os.Getenv("NAME"), host), answer) // a name that stays the same after a restart, as the pod of a StatefulSet has
 	if log.Print("stopped: ", err); ctx.Err() == nil {
 		os.Exit(1)
 	}
 }
 
-// answer is your work for a request. Until it returns, no other worker gets the partition, unless the hold is lost: so a write carries the token.
+// answer is your work for a request. Until it returns, no other worker gets the partition, unless
+// the hold is lost: so a write carries the token.
 func answer(w http.ResponseWriter, r *http.Request, hold *zklock.Hold) {
 	fmt.Fprintf(w, "order %s, token %d\n", r.PathValue("key"), hold.Token())
 }
 
-// pool is one worker.
 type pool struct {
 	group  *shards.Group
 	answer func(w http.ResponseWriter, r *http.Request, hold *zklock.Hold)
 
 	mu    sync.Mutex
 	mine  map[int]*partition
-	owner shards.Assignment // who should own what; a hint for those who ask the wrong worker
+	owner shards.Assignment // the worker that should own each partition; a hint for clients that ask the wrong worker
 }
 
-// partition is one that this worker owns.
+// partition is a partition that this worker owns.
 type partition struct {
 	hold     *zklock.Hold
 	requests sync.WaitGroup
 }
 
-// run works until ctx ends, or until the group or the HTTP server cannot go on. It returns when other workers have the partitions, and
-// closes the Session.
+// run works until ctx ends, or until the group or the HTTP server fails. It returns when other
+// workers have the partitions, and closes the Session.
 func run(ctx context.Context, session *zklock.Session, listener net.Listener, name string, answer func(http.ResponseWriter, *http.Request, *zklock.Hold)) error {
 	defer session.Close()
 	group, err := shards.New(session, "/orders/workers", partitions, shards.WithMember(name, []byte(listener.Addr().String())))
@@ -90,13 +91,14 @@ func run(ctx context.Context, session *zklock.Session, listener net.Listener, na
 	defer stop(nil)
 	go func() { stop(web.Serve(listener)) }()
 	go p.observe(ctx)
-	err = group.Run(ctx, p.work) // while it hands over, requests are answered: those of a partition that is gone with 421
+	err = group.Run(ctx, p.work) // while it hands over, requests are served: with 421 for a partition that it no longer owns
 	ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, web.Shutdown(ending))
 }
 
-// work owns a partition until ctx ends. It does not return before the last request has been answered: then the next owner begins.
+// work owns a partition until ctx ends. The next owner begins when work returns, so work first
+// waits for the last request.
 func (p *pool) work(ctx context.Context, shard int, hold *zklock.Hold) error {
 	own := &partition{hold: hold}
 	p.mu.Lock()
@@ -108,7 +110,7 @@ func (p *pool) work(ctx context.Context, shard int, hold *zklock.Hold) error {
 		delete(p.mine, shard) // no request begins from here on
 		p.mu.Unlock()
 	}()
-	for ctx.Err() == nil { // your work in the background: give the token to whatever it writes to
+	for ctx.Err() == nil { // your work in the background: pass the token to every store that it writes to
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
@@ -117,7 +119,7 @@ func (p *pool) work(ctx context.Context, shard int, hold *zklock.Hold) error {
 	return nil
 }
 
-// order answers a request for one order, if this worker owns its partition.
+// order serves a request for one order, if this worker owns its partition.
 func (p *pool) order(w http.ResponseWriter, r *http.Request) {
 	shard := partitionOf(r.PathValue("key"))
 	p.mu.Lock()
@@ -135,7 +137,7 @@ func (p *pool) order(w http.ResponseWriter, r *http.Request) {
 	p.answer(w, r, own.hold)
 }
 
-// observe keeps in mind who should own what.
+// observe keeps track of the worker that should own each partition.
 func (p *pool) observe(ctx context.Context) {
 	for a, err := range p.group.Observe(ctx) {
 		if err != nil {

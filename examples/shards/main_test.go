@@ -1,6 +1,7 @@
 package main
 
-// These tests attack the pool where partitions move: an order that two workers answer or none does, a worker that is stopped while it answers.
+// These tests attack the pool where partitions move: an order that two workers serve or none does,
+// a worker that is stopped while it serves a request.
 
 import (
 	"context"
@@ -18,7 +19,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// cluster is a ZooKeeper server and workers, on a network and in time of their own.
+// cluster is a ZooKeeper server and workers, with a network and a time of their own.
 type cluster struct {
 	*testing.T
 	net    *zktest.Network
@@ -75,7 +76,8 @@ func (c *cluster) get(w *worker, key string) (status int, body string) {
 	return answer.StatusCode, string(b)
 }
 
-// owner returns the worker that answers an order, nil if none does. Each other one must say not mine.
+// owner returns the worker that serves an order, nil if none does. Every other worker must respond
+// "not mine".
 func (c *cluster) owner(key string, workers []*worker) (owner *worker) {
 	for _, w := range workers {
 		switch status, body := c.get(w, key); {

@@ -1,6 +1,6 @@
 package zkfence_test
 
-// A service that takes requests of holders only.
+// A service that accepts requests only from holders.
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// guarded refuses the report of a client that is late, or holds nothing.
+// guarded rejects the report of a client that is late, or holds nothing.
 func guarded(s *zklock.Session, reports http.Handler) http.Handler {
 	gate := &fence.Gate{
 		Guard: fence.NewGuard(fence.NewMemory(1000)),
@@ -44,7 +44,8 @@ func send(url string, hold *zklock.Hold) int {
 	return resp.StatusCode
 }
 
-// A is late when B has been there. A service that was restarted remembers neither, and asks the ensemble.
+// A is late after a request of B. A service that was restarted has seen neither, and asks the
+// ensemble.
 func ExampleCheck() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -77,7 +78,7 @@ func ExampleCheck() {
 	// restarted, A: 412 B: 200
 }
 
-// Permits are held beside each other.
+// Several clients hold permits at a time.
 func ExampleParse() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -97,7 +98,7 @@ func ExampleParse() {
 	// others may hold beside it, and this needs the lock alone
 }
 
-// exampleSession is a Session with a server inside this process, which stands for the ensemble.
+// exampleSession is a Session with a server inside this process, in the role of the ensemble.
 func exampleSession() (ctx context.Context, s *zklock.Session, stop func()) {
 	srv, err := zktest.NewServer()
 	if err != nil {

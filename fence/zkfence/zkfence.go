@@ -1,5 +1,6 @@
-// Package zkfence has what a [fence.Gate] needs to know of the holds of package zklock: what a sequencer says, and whether its hold
-// stands. An importer downloads what zklock needs, and no more.
+// Package zkfence provides the functions that a [fence.Gate] needs for the holds of package zklock:
+// one parses a sequencer, one checks whether its hold is still valid. An importer downloads only
+// the modules that zklock itself needs.
 package zkfence
 
 import (
@@ -13,16 +14,17 @@ import (
 	"github.com/zklock/zklock/fence"
 )
 
-// Parse is for Gate.Parse. It takes the text of any hold, and the claim's resource is the lock's path with the chroot: so that is what
-// [fence.Gate.Admit] is to be given, too. Holds of readers and of permits are Shared: others hold beside them. The tokens of permits have
-// no order, so a gate for a semaphore needs Check. An error is [zklock.ErrBadSequencer].
+// Parse is for Gate.Parse. It accepts the text of any hold. The claim's resource is the lock's path
+// with the chroot, so pass the same spelling to [fence.Gate.Admit]. Holds of readers and of permits
+// are Shared, because several are valid at a time. The tokens of permits have no order, so a gate
+// for a semaphore needs Check. The error is [zklock.ErrBadSequencer].
 func Parse(text string) (fence.Claim, error) {
 	q, err := zklock.ParseSequencer(text)
 	return fence.Claim{Resource: q.Path, Shared: q.Mode != "exclusive", Token: q.Token}, err
 }
 
-// ParseExclusive is Parse for requests that need the lock alone, as most that write do: the text of a reader's hold or of permits is an
-// error, too.
+// ParseExclusive is Parse for requests that need the lock alone, as most writes do. It returns an
+// error for the hold of a reader or of permits.
 func ParseExclusive(text string) (fence.Claim, error) {
 	c, err := Parse(text)
 	if err == nil && c.Shared {
@@ -31,17 +33,23 @@ func ParseExclusive(text string) (fence.Claim, error) {
 	return c, err
 }
 
-// Check is for Gate.Check. The function that it returns asks the ensemble by [zklock.CheckSequencer], over s, and returns within bound
-// whatever happens: a request's context may have no deadline, and an outage may last. A second is enough for an ensemble that is well.
+// Check is for Gate.Check. The function that it returns asks the ensemble with
+// [zklock.CheckSequencer] over s. It returns within bound, because a request's context may have no
+// deadline and an outage may last. One second is enough for a healthy ensemble.
 //
-// Its error is a [fence.ErrStale] if the hold is over: it was released or lost, or its lock root was removed. It is a [fence.ErrInvalid]
-// if no hold has given the text. With any other, nobody knows: no answer came in time, s is closed, or it may not read the lock.
+// Its error is a [fence.ErrStale] if the hold has ended: it was released or lost, or its lock root
+// was removed. It is a [fence.ErrInvalid] if the text is not from any hold. With any other error
+// the state of the hold is unknown: no response arrived in time, s is closed, or s may not read the
+// lock.
 //
-// Where known is true, it returns nil at once: it asks about a hold when that is new to the Guard, and then no more. So a hold that is over
-// passes until a later one has been at the Guard that excludes it. To have the ensemble asked about each request, call it with false; the
-// price is a transaction for each. Requests with permits pay that price anyway: permits have no order, so the Guard knows nothing of them.
-// So do readers until a writer has been at the Guard. Later, who comes with a smaller token than another reader is not asked about: no
-// writer has been there since.
+// If known is true, the function returns nil at once: it asks about a hold once, when the hold is
+// new to the Guard. So a hold that has ended is admitted until the Guard sees a later hold that
+// excludes it. To have each request checked with the ensemble, call the function with false; each
+// request then costs a transaction.
+//
+// Requests with permits cost that anyway: permits have no order, so the Guard has no mark for them.
+// The same applies to readers until the Guard has seen a writer. After that, a reader whose token
+// is smaller than another reader's is not checked: no writer has been admitted since.
 func Check(s *zklock.Session, bound time.Duration) func(ctx context.Context, lock, text string, known bool) error {
 	return func(ctx context.Context, lock, text string, known bool) error {
 		if known {

@@ -1,6 +1,7 @@
 package zkfence_test
 
-// These tests attack a gate with the sequencers of zklock's holds: late ones, lies, holds beside each other, outages.
+// These tests attack a gate with the sequencers of zklock's holds: late ones, forged ones, shared
+// holds, outages.
 
 import (
 	"context"
@@ -64,7 +65,7 @@ func (w *world) mutex(path string) *zklock.Mutex {
 	return m
 }
 
-// gate is that of a service that was just started.
+// gate is the gate of a service that was just started.
 func gate(s *zklock.Session, parse func(string) (fence.Claim, error)) *fence.Gate {
 	return &fence.Gate{Guard: fence.NewGuard(fence.NewMemory(10)), Parse: parse, Check: zkfence.Check(s, bound)}
 }
@@ -138,7 +139,7 @@ func TestVirtual_Gate_EachAnswerHasItsStatus(t *testing.T) {
 	})
 }
 
-// I6: an outage leaves no request without an answer, and none that waits for longer than the bound.
+// I6: during an outage each request gets a response, and none waits for longer than the bound.
 func TestVirtual_Gate_Outage_EachRequestIsAnswered(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		g := gate(w.connect(""), zkfence.ParseExclusive)
@@ -160,7 +161,7 @@ func TestVirtual_Gate_Outage_EachRequestIsAnswered(t *testing.T) {
 	})
 }
 
-// What the ensemble has not confirmed raises no mark, also where there is one to compare with.
+// A token that the ensemble has not confirmed raises no mark, even if there is one to compare with.
 func TestVirtual_Gate_Lie_DoesNotLockTheHolderOut(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		g := gate(w.connect(""), zkfence.ParseExclusive)
@@ -175,7 +176,8 @@ func TestVirtual_Gate_Lie_DoesNotLockTheHolderOut(t *testing.T) {
 	})
 }
 
-// A hold is asked about once. Its later requests cost the ensemble nothing, and an outage does not concern them.
+// A hold is checked once. Its later requests cost the ensemble nothing, and do not depend on an
+// outage.
 func TestVirtual_Gate_Check_OncePerHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		s, m := w.connect(""), w.mutex("/job")
@@ -192,7 +194,7 @@ func TestVirtual_Gate_Check_OncePerHold(t *testing.T) {
 	})
 }
 
-// Permits have no order, and readers none among each other: the older of two holds is as good.
+// Permits have no order, and readers none among each other: the older of two holds is as valid.
 func TestVirtual_Gate_HoldsBesideEachOther(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		sem, err := zklock.NewSemaphore(w.connect(""), "/sem", 3)
@@ -217,7 +219,8 @@ func TestVirtual_Gate_HoldsBesideEachOther(t *testing.T) {
 	})
 }
 
-// Readers have no order among each other, so the Guard knows of a reader only that no writer has been there since.
+// Readers have no order among each other, so the Guard can only decide that no writer has been
+// admitted since a reader.
 func TestVirtual_Gate_Check_OfReaders(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		s := w.connect("")

@@ -1,6 +1,6 @@
 package conformance
 
-// What Curator's mutex sends, beside TestRequestBudget of the library.
+// The requests of Curator's mutex, next to TestRequestBudget of the library.
 
 import (
 	"bufio"
@@ -21,8 +21,10 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// TestCuratorBudget counts the requests of Curator 5.4.0 for each row of the request budget, of TestRequestBudget and
-// TestVirtual_RequestBudget_Recipes: Curator's column in docs/performance.md. Where threads wake each other, how often they look is a matter of timing, and this the least.
+// TestCuratorBudget counts the requests of Curator 5.4.0 for each row of the request budget, of
+// TestRequestBudget and TestVirtual_RequestBudget_Recipes: Curator's column in docs/performance.md.
+// If threads wake each other, the number of their checks depends on timing, and this is the
+// smallest.
 func TestCuratorBudget(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
@@ -54,7 +56,7 @@ func TestCuratorBudget(t *testing.T) {
 	sent := func(n int) func() bool {
 		return func() bool { return srv.Requests().Total() >= n }
 	}
-	// When the program says "end", threads that it does not wait for may have requests to send.
+	// When the program prints "end", threads that it does not wait for may still send requests.
 	settled := map[string]func() bool{
 		"queue one waiter":                func() bool { return watches("/locks/queue") == 1 },
 		"queue another":                   func() bool { return watches("/locks/queue") == 2 },
@@ -108,7 +110,8 @@ func TestCuratorBudget(t *testing.T) {
 		"10 readers behind a writer: its release":  {requests: 11, events: 10},
 		"100 readers behind a writer: its release": {requests: 101, events: 100},
 	}
-	// Of a permit, the last request takes back a watch from the client, and leaves it at the server: its event comes later.
+	// For a permit, the last request removes a watch from the client, and leaves it on the server:
+	// its event arrives later.
 	atLeast := []string{"wait that times out", "hand-over among eight threads", "lost connection with 20 waiters"}
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -152,7 +155,7 @@ func TestCuratorBudget(t *testing.T) {
 	require.Empty(t, want, "rows that were not counted")
 }
 
-// byteCounter passes connections on to a server, and counts what comes back.
+// byteCounter forwards connections to a server, and counts the bytes that the server sends.
 type byteCounter struct {
 	ln   net.Listener
 	back atomic.Int64

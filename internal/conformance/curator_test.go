@@ -1,6 +1,6 @@
 package conformance
 
-// Curator's recipes, by a program of ours on Debian's jars.
+// These tests run Curator's recipes, with a program of ours on Debian's jars.
 
 import (
 	"bytes"
@@ -78,7 +78,8 @@ func compileCurator(t *testing.T) string {
 	return classPath
 }
 
-// curatorVersion is the version of the jar of Curator's recipes: it or another name of it ends in it.
+// curatorVersion returns the version of the jar of Curator's recipes. The jar, or another name of
+// it, ends in the version.
 func curatorVersion(t *testing.T) string {
 	t.Helper()
 	jar := curatorRecipes(t)
@@ -99,7 +100,7 @@ func curatorRecipes(t *testing.T) string {
 	return jars[i]
 }
 
-// curatorArgs are java's for a program that compileCurator compiled.
+// curatorArgs returns java's arguments for a program that compileCurator compiled.
 func curatorArgs(classPath string, program ...string) []string {
 	return append([]string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
 		"-cp", classPath}, program...)

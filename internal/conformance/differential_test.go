@@ -44,17 +44,18 @@ const (
 	transcriptOps = 3000
 )
 
-// versions are those that our server can be, oldest first.
+// versions are the versions that our server can imitate, oldest first.
 var versions = []string{"3.8.0", "3.9.3", "3.9.6"}
 
 func transcript(version string) string { return "testdata/transcript-" + version + ".json.gz" }
 
-// sessions is how many clients there are; three make every relation between them possible.
+// sessions is the number of clients; three make every relation between them possible.
 const sessions = 3
 
 func TestDifferential_FixedSeed(t *testing.T) { differential(t, fixedSeed, *opsFlag) }
 
-// A change is not held up by what a new seed finds in what it did not touch: so this is for the night.
+// A change must not be blocked by a bug that a new seed finds in other code, so this test runs at
+// night.
 func TestDifferential_FreshSeed(t *testing.T) {
 	suites(t)
 	seed := *seedFlag
@@ -64,14 +65,15 @@ func TestDifferential_FreshSeed(t *testing.T) {
 	differential(t, seed, *opsFlag)
 }
 
-// differential makes the same random operations on a fresh real server and on a fresh one of ours.
+// differential performs the same random operations on a fresh real server and on a fresh one of
+// ours.
 func differential(t *testing.T, seed uint64, ops int) {
 	real, version := startModelled(t)
 	newRun(t, seed, version, real, single(t, version), nil).operate(ops)
 }
 
-// startModelled runs a real server and returns the version of ours that is to be like it: the last that is not newer. On an
-// older one than any the test is skipped.
+// startModelled runs a real server and returns the version of ours that imitates it: the last one
+// that is not newer. If the real server is older than all of them, the test is skipped.
 func startModelled(t *testing.T) (*side, string) {
 	t.Helper()
 	addr := startReal(t)
@@ -90,12 +92,13 @@ func startModelled(t *testing.T) (*side, string) {
 	return newSide(t, "real", addr), model
 }
 
-// TestDifferential_Transcript holds our server against what real ones said when the transcripts were made, so that
-// the comparison also runs where there is no Java. The installed server's is made again, after a change of the generator, by
+// TestDifferential_Transcript compares our server with transcripts of real ones, so that the
+// comparison also runs without Java. To record the installed server's again, after a change of the
+// generator, run
 //
 //	go test ./internal/conformance -run Transcript -args -record
 //
-// and another version's with ZOOKEEPER_HOME=$(scripts/zookeeper-home trixie) in front.
+// and prefix it with ZOOKEEPER_HOME=$(scripts/zookeeper-home trixie) for another version's.
 func TestDifferential_Transcript(t *testing.T) {
 	if *recordFlag {
 		real, version := startModelled(t)
@@ -111,10 +114,11 @@ func TestDifferential_Transcript(t *testing.T) {
 	}
 }
 
-// TestDifferential_Transcript_Ensemble compares an ensemble, each session on a member of its own, with
-// what one real server said: when all is well, clients cannot tell them apart. There are two exceptions.
-// checkWatches is not compared with 3.8.0, which looks for anybody's watch, and each member has its own.
-// /zookeeper/config, which has the members of an ensemble, is emptied first; TestEnsemble compares it.
+// TestDifferential_Transcript_Ensemble compares an ensemble, each session on a member of its own,
+// with the transcript of one real server: without faults, clients cannot distinguish them. There
+// are two exceptions. checkWatches is not compared with 3.8.0, which looks for any client's watch,
+// and each member has its own. /zookeeper/config, which has the members of an ensemble, is emptied
+// first; TestEnsemble compares it.
 func TestDifferential_Transcript_Ensemble(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
@@ -133,10 +137,10 @@ var superDigest = zktest.Digest("root:secret")
 type run struct {
 	t          *testing.T
 	ours       ours
-	real       *side      // nil if it is only known from a transcript
+	real       *side      // nil if there is only a transcript
 	fake       *side      // ours
-	said       []saidThat // what the real one said up to now, or
-	script     []saidThat // what it is known to have said, from here on
+	said       []saidThat // the real one's replies so far, or
+	script     []saidThat // its recorded replies from here on
 	leaveOut   wire.Op    // is done and not compared
 	leftOut    bool       // the present one is
 	gen        generator
@@ -187,7 +191,7 @@ func newRun(t *testing.T, seed uint64, version string, real *side, ours subject,
 	return d
 }
 
-// operate makes the operations. The first difference in a reply or an event ends the test.
+// operate performs the operations. The first difference in a reply or an event ends the test.
 func (d *run) operate(ops int) {
 	d.t.Helper()
 	for i := range sessions {
@@ -218,7 +222,7 @@ func (d *run) operate(ops int) {
 		ops, d.gen.zxid(), len(d.ours.History()), table(codes))
 }
 
-// table shows that the run met every answer, not only many.
+// table lists the codes, to show that the run met every one, not only many.
 func table(codes map[wire.Op]map[wire.Code]int) string {
 	var b strings.Builder
 	for _, op := range slices.Sorted(maps.Keys(codes)) {
@@ -230,7 +234,7 @@ func table(codes map[wire.Op]map[wire.Code]int) string {
 	return b.String()
 }
 
-// same does something on both sides and compares what came of it. It returns that.
+// same performs an action on both sides, compares the results, and returns them.
 func (d *run) same(what string, act func(s *side) string) string {
 	d.t.Helper()
 	what = fmt.Sprintf("operation %d, %s", d.n, what)
@@ -251,7 +255,7 @@ func (d *run) same(what string, act func(s *side) string) string {
 	return fake
 }
 
-// each does something on both sides that needs no comparing.
+// each performs an action on both sides without comparing the results.
 func (d *run) each(do func(s *side)) {
 	do(d.fake)
 	if d.real != nil {
@@ -286,7 +290,8 @@ func (d *run) connect(what string, i int, req wire.ConnectRequest) {
 	d.same(fmt.Sprintf("%s %d", what, i), func(s *side) string { return s.connect(i, req, d.generation) })
 }
 
-// reattach takes a session up again after its connection has gone, and opens a new one if it is gone too.
+// reattach attaches to a session again after its connection has ended, and opens a new session if
+// it has ended, too.
 func (d *run) reattach(i int) {
 	d.t.Helper()
 	d.generation++
@@ -296,16 +301,16 @@ func (d *run) reattach(i int) {
 	}
 }
 
-// disturb does something with a connection or a session.
+// disturb disturbs a connection or a session.
 func (d *run) disturb(i int) {
 	d.t.Helper()
 	switch d.gen.IntN(6) {
-	case 0: // the connection is lost, the session goes on
+	case 0: // the connection is lost, the session continues
 		d.reattach(i)
 	case 1: // the session is closed; a new one takes its place
 		d.request(fmt.Sprintf("close session %d", i), i, request{op: wire.OpClose, closes: true, unordered: true})
-		d.reattach(i) // says that it is gone
-	case 2: // a wrong password: the old connection goes all the same
+		d.reattach(i) // reports that it has ended
+	case 2: // a wrong password: the old connection is still closed
 		old := make(map[*side]*rawzk.Conn)
 		d.each(func(s *side) { old[s], s.conns[i] = s.conns[i], nil })
 		d.generation++
@@ -319,7 +324,7 @@ func (d *run) disturb(i int) {
 	case 3: // a client that has seen the future
 		d.connect("from the future", i, wire.ConnectRequest{Timeout: 30_000, LastZxidSeen: d.gen.zxid() + 1000})
 		d.reattach(i)
-	case 4: // one with odd wishes for its timeout, that asks for the readOnly byte
+	case 4: // a request with an odd timeout and the readOnly byte
 		timeout := pick(d.gen, int32(1), 10_000, 30_000, 1_000_000)
 		d.each(func(s *side) { s.keys[i].Timeout, s.keys[i].HasReadOnly = timeout, true })
 		d.reattach(i)
@@ -336,7 +341,7 @@ func (d *run) disturb(i int) {
 	}
 }
 
-// ended reads what is left on a connection up to its end.
+// ended reads the rest of a connection up to its end.
 func ended(c *rawzk.Conn) string {
 	defer c.Close()
 	said := "nothing"

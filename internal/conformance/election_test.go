@@ -1,6 +1,6 @@
 package conformance
 
-// Elections in which Curator's LeaderSelector or LeaderLatch stand beside ours.
+// These tests run elections of Curator's LeaderSelector or LeaderLatch together with ours.
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// campaign stands for election with our own recipe.
+// campaign campaigns with our own recipe.
 func (i *interop) campaign(opts ...zklock.ElectionOption) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -49,8 +49,8 @@ func (i *interop) campaign(opts ...zklock.ElectionOption) error {
 	})
 }
 
-// I1, I8: Curator's LeaderSelector and LeaderLatch stand in one election with ours, on a real server: never two lead, each in its turn,
-// and each reads the others' names.
+// I1, I8: Curator's LeaderSelector and LeaderLatch campaign in one election with ours, on a real
+// server: never two lead, each leads in its turn, and each reads the names of the other clients.
 func TestInterop_Election(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)

@@ -1,6 +1,7 @@
 package conformance
 
-// What only an ensemble has: its configuration, and sessions that move from one member to another.
+// These tests attack the features of an ensemble: its configuration, and sessions that move from
+// one member to another.
 
 import (
 	"fmt"
@@ -16,7 +17,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// TestEnsemble does the same on an ensemble of ours and on a real one, where there is one.
+// TestEnsemble does the same on an ensemble of ours and on a real one, if it is installed.
 func TestEnsemble(t *testing.T) {
 	e := zktest.StartEnsemble(t, 3, zktest.WithWhitelist("*"))
 	ours := moves(t, e.Addrs()) + config(t, e.Addrs()[0])
@@ -39,7 +40,8 @@ version=0; version -1, mzxid 0
 	require.Equal(t, ours, moves(t, real.Addrs())+config(t, real.Addrs()[0]))
 }
 
-// moves returns what the old connection of a session gets once the session has moved to another member.
+// moves returns the frames on the old connection of a session after the session has moved to
+// another member.
 func moves(t *testing.T, addrs []string) string {
 	t.Helper()
 	byMode := make(map[string]string)
@@ -99,8 +101,8 @@ func connectTo(t *testing.T, addr string, req wire.ConnectRequest) *rawzk.Conn {
 	return c
 }
 
-// The servers of the tests have their ports for clients in lines of their own, so that those do not
-// appear in the configuration; and the ports of ours stand for nothing.
+// The servers of the tests have their client ports in lines of their own, so the ports do not
+// appear in the configuration; and the ports of our members have no meaning.
 var ports = regexp.MustCompile(`(?m):\d+:\d+:participant.*$`)
 
 func config(t *testing.T, addr string) string {

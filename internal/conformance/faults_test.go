@@ -44,7 +44,7 @@ func await(t *testing.T, events <-chan zk.Event, want func(zk.Event) bool) {
 	}
 }
 
-// onBoth runs a test of what stands in front of a server on ours and on a real one.
+// onBoth runs a test of a proxy before a server on ours and on a real one.
 func onBoth(t *testing.T, test func(t *testing.T, addr string)) {
 	t.Run("zktest", func(t *testing.T) { test(t, Start(t).Addr()) })
 	t.Run("real", func(t *testing.T) { test(t, startReal(t)) })
@@ -79,7 +79,7 @@ func TestProxy_OnAnyServer(t *testing.T) {
 		p := StartProxy(t, addr)
 		conn, events := client(t, p.Addr())
 		acl := zk.WorldACL(zk.PermAll)
-		// Until the client has its session again, it fails what it is asked: it could not connect.
+		// Until the client has its session again, its requests fail: it could not connect.
 		back := func() { await(t, events, func(ev zk.Event) bool { return ev.State == zk.StateHasSession }) }
 
 		p.Inject(After(Create).Path("/lost*").DropReply().Close())
@@ -116,8 +116,9 @@ func TestProxy_OnAnyServer(t *testing.T) {
 	})
 }
 
-// TestExpiry_OnAnyServer holds the clock of sessions against the real one's: silent after its connect request, one
-// with a timeout of two ticks ends within (4 s, 6 s] at a tick of 2 s.
+// TestExpiry_OnAnyServer compares the clock of sessions with the real server's: a session that is
+// silent after its connect request, with a timeout of two ticks, ends within (4 s, 6 s] at a tick
+// of 2 s.
 func TestExpiry_OnAnyServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 5 s")
@@ -149,8 +150,8 @@ func TestExpiry_OnAnyServer(t *testing.T) {
 	})
 }
 
-// TestReaper_OnAnyServer: containers that were used and TTL nodes go, each in a transaction of its own that nobody asked
-// for; watches tell of it.
+// TestReaper_OnAnyServer: used containers and TTL nodes are deleted, each in a transaction of its
+// own without a request; watches are notified of it.
 func TestReaper_OnAnyServer(t *testing.T) {
 	test := func(t *testing.T, addr string) {
 		c, err := rawzk.Dial(addr)
@@ -194,7 +195,7 @@ func TestReaper_OnAnyServer(t *testing.T) {
 		var names wire.StringsResponse
 		names.Decode(wire.NewDecoder(r.Body))
 		require.ElementsMatch(t, []string{"fresh", "full", "long", "zookeeper"}, names.Strings)
-		// The session, seven writes, and the two the reaper made.
+		// The session, seven writes, and two by the reaper.
 		require.EqualValues(t, 1+7+2, r.Header.Zxid)
 	}
 	t.Run("zktest", func(t *testing.T) { test(t, Start(t, WithTTLNodes(), WithContainerCheck(300*time.Millisecond)).Addr()) })

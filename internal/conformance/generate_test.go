@@ -22,13 +22,13 @@ func (r request) String() string { return fmt.Sprintf("%v %+v", r.op, r.body) }
 
 type generator struct {
 	*rand.Rand
-	is39   bool // has types of watches that 3.8 does not know
+	is39   bool // has types of watches that 3.8 does not support
 	zxid   func() int64
-	recent *[]string // paths that creates have answered with
-	last   *written  // the last write that was answered with success
+	recent *[]string // paths that creates have returned
+	last   *written  // the last successful write
 }
 
-// written is where a write left its mark, for requests that compare zxids with it.
+// written is the effect of an earlier write, for requests that compare zxids with it.
 type written struct {
 	path string
 	zxid int64
@@ -36,7 +36,7 @@ type written struct {
 
 func pick[T any](g generator, from ...T) T { return from[g.IntN(len(from))] }
 
-// path is mostly one of a small tree, so that operations meet, and sometimes something else.
+// path returns mostly a path of a small tree, so that operations meet, and sometimes another one.
 func (g generator) path() string {
 	if g.IntN(20) == 0 {
 		return pick(g, "", "/", "a", "/a/", "//", "//a", "/a//b", "/a/./b", "/a/..", "/.", "/..a", "/a.", "/a\x00b", "/é", "/日本",
@@ -56,8 +56,8 @@ func (g generator) path() string {
 	return path
 }
 
-// echoed is a path that comes back in a reply or event although no node can have it. Java writes characters
-// beyond the basic plane in a way of its own.
+// echoed returns a path that appears in a reply or event although no node can have it. Java encodes
+// characters beyond the basic plane differently.
 func (g generator) echoed() string { return strings.ReplaceAll(g.path(), "\U0001F512", "lock") }
 
 func (g generator) data() []byte { return pick(g, nil, []byte{}, []byte("d"), []byte("some data")) }
@@ -111,7 +111,7 @@ func (g generator) create(op wire.Op) wire.CreateRequest {
 	}
 	ttl := int64(-1)
 	if op == wire.OpCreateTTL {
-		// A negative TTL is left out: 3.8.0 takes it for none, and then fails inside.
+		// Negative TTLs are omitted: 3.8.0 treats one as no TTL, and then fails internally.
 		ttl = pick[int64](g, 0, 1, 1_000_000, 0xffffffffff, 0x10000000000)
 		flags = pick[int32](g, 5, 5, 6, 0, 2)
 	}
@@ -157,7 +157,7 @@ func (g generator) paths() (all []string) {
 }
 
 func (g generator) setWatches() wire.SetWatchesRequest {
-	if g.last.path != "" && g.IntN(3) == 0 { // at the edge of what the client has seen
+	if g.last.path != "" && g.IntN(3) == 0 { // at the limit of the zxids that the client has seen
 		parent := g.last.path[:max(1, strings.LastIndexByte(g.last.path, '/'))]
 		return wire.SetWatchesRequest{
 			RelativeZxid: g.last.zxid + pick[int64](g, -1, 0, 1),
@@ -170,7 +170,7 @@ func (g generator) setWatches() wire.SetWatchesRequest {
 	}
 }
 
-// watchTypes has the types of watches that there are, and one that 3.8 does not know.
+// watchTypes returns the types of watches, and one that 3.8 does not support.
 func (g generator) watchTypes(unknown int32) []int32 {
 	if g.is39 {
 		return []int32{1, 2, 3, 4, 5, 0}
@@ -178,7 +178,7 @@ func (g generator) watchTypes(unknown int32) []int32 {
 	return []int32{1, 2, 3, unknown}
 }
 
-// next returns the next operation. Those on connections and sessions are the caller's.
+// next returns the next operation. The caller adds operations on connections and sessions.
 func (g generator) next() request {
 	watch := func() wire.PathWatchRequest { return wire.PathWatchRequest{Path: g.path(), Watch: g.IntN(2) == 0} }
 	switch n := g.IntN(1000); {
@@ -204,7 +204,7 @@ func (g generator) next() request {
 	case n < 670:
 		ask := wire.SetACLRequest{Path: g.path(), ACL: g.acl(), Version: g.version()}
 		if ask.Path == "/" {
-			ask.Path = "/a" // a root that nobody may write ends the variety
+			ask.Path = "/a" // a root that no client may write ends the variety
 		}
 		return request{op: wire.OpSetACL, body: ask}
 	case n < 680:

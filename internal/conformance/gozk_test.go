@@ -21,8 +21,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// gozkClusters are those of its integration tests that want three servers, and why one does not run; the others want
-// one server.
+// gozkClusters are its integration tests that need three servers, and why one does not run; every
+// other test needs one server.
 var gozkClusters = map[string]string{
 	"TestIntegration_BasicCluster":             "",
 	"TestIntegration_ClientClusterFailover":    "",
@@ -33,32 +33,33 @@ var gozkClusters = map[string]string{
 	"TestIntegration_Reconfig":                 noReconfig,
 }
 
-// gozkOneProcessor are those that make a request as soon as another has failed. The client fails what waits, one request
-// after the other until there is none, and only then goes on: a request that is made between the two looks fails too
-// ("could not connect to a server"), which the tests do not expect. On one processor the test runs again when the client
-// has gone on.
+// gozkOneProcessor are tests that make a request as soon as another has failed. The client fails
+// the pending requests, one after the other until there is none, and only then continues. A request
+// between the two checks fails too ("could not connect to a server"), which the tests do not
+// expect. On one processor the test runs again when the client has continued.
 var gozkOneProcessor = []string{"TestIntegration_SlowServer"}
 
-// gozkSlowSessions are those that begin to watch for the session's event once they have called Connect. A real ensemble takes a
-// while to open a session. zktest's does not, and on a busy machine the event can be there before the watch: then the test waits
-// for an event that has been. Here they get a while.
+// gozkSlowSessions are tests that watch for the session's event only after calling Connect. A real
+// ensemble takes a while to open a session. zktest's does not, so on a busy machine the event can
+// arrive before the watch, and the test waits for a past event. Here these sessions take a while.
 var gozkSlowSessions = []string{"TestIntegration_ClientClusterFailover", "TestIntegration_NoQuorum"}
 
-// gozkAlone reads a list of 20 MB, in one answer, which must be there within two thirds of the session timeout, 6.7 s. Under
-// the race detector that is 1.5 s of processor for the client and for zktest: too much beside others on a busy machine.
+// gozkAlone reads a list of 20 MB in one response, which must arrive within two thirds of the
+// session timeout, 6.7 s. Under the race detector that takes 1.5 s of processor time for the client
+// and for zktest: too much together with other tests on a busy machine.
 const gozkAlone = "TestIntegration_Children"
 
 const noReconfig = "zktest's ensembles keep their members"
 
-// TestGoZookeeper runs the integration tests of the go-zookeeper that this module uses, as they are, from a copy
-// of the module cache, under the race detector. Each runs in a process of its own.
+// TestGoZookeeper runs the integration tests of the go-zookeeper that this module uses, unchanged,
+// from a copy of the module cache, under the race detector. Each runs in a process of its own.
 func TestGoZookeeper(t *testing.T) {
 	suites(t)
 	if _, err := exec.LookPath("cc"); err != nil && os.Getenv("CC") == "" {
 		lacking(t, "go-zookeeper's tests run under the race detector, which needs a C compiler: "+err.Error())
 	}
 	h, slow := newHost(t), newHost(t, zktest.Before(zktest.Connect).Delay(500*time.Millisecond))
-	// It waits for its servers by FLWSrvr, which reads no server since 3.7.
+	// It waits for its servers with FLWSrvr, which has not parsed any server's reply since 3.7.
 	h.words = "3.8.0-zktest, built on 01/01/2022 00:00 GMT"
 	slow.words = h.words
 	binary, dir := buildGozk(t)
@@ -138,7 +139,7 @@ func runGozk(t *testing.T, h, slow *host, binary, dir string, names []string) (p
 			defer give(n)
 			start := time.Now()
 			out, err := gozkTest(h, binary, dir, name)
-			for range 2 { // its ports are random, and somebody may have them
+			for range 2 { // its ports are random, and may be in use
 				if err != nil && bytes.Contains(out, []byte("address already in use")) {
 					out, err = gozkTest(h, binary, dir, name)
 				}

@@ -1,6 +1,6 @@
 package conformance
 
-// The servers that other projects' test suites start and stop by way of the shim.
+// The servers that other projects' test suites start and stop with the shim.
 
 import (
 	"bufio"
@@ -24,8 +24,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// suites skips a test that is for make conformance, unless it is asked for: one of another project's suites, which take minutes, or one
-// with a new seed.
+// suites skips a test that belongs to make conformance, unless it is requested: a test with another
+// project's suite, which takes minutes, or with a new seed.
 func suites(t *testing.T) {
 	t.Helper()
 	if os.Getenv("ZKLOCK_CONFORMANCE") != "1" {
@@ -33,7 +33,7 @@ func suites(t *testing.T) {
 	}
 }
 
-// lacking skips a test for want of something, or fails it if ZKLOCK_REQUIRE=1.
+// lacking skips a test because of a missing requirement, or fails it if ZKLOCK_REQUIRE=1.
 func lacking(t *testing.T, what string) {
 	t.Helper()
 	if os.Getenv("ZKLOCK_REQUIRE") == "1" {
@@ -51,8 +51,8 @@ type host struct {
 
 	wg sync.WaitGroup
 	mu struct {
-		sync.Mutex                          // held while a server starts or stops, so that a start comes after the stop before it
-		servers    map[string]machine       // by what the marker in their data directory says
+		sync.Mutex                          // held while a server starts or stops, so that a start follows the previous stop
+		servers    map[string]machine       // by the marker in their data directory
 		ensembles  map[string]*shimEnsemble // by the lines that name their members
 	}
 }
@@ -104,13 +104,14 @@ func newHost(t *testing.T, faults ...zktest.Fault) *host {
 	return h
 }
 
-// env is what a suite needs to find the shim.
+// env returns the environment in which a suite finds the shim.
 func (h *host) env() []string {
 	return append(os.Environ(), "ZKLOCK_SHIM_SOCKET="+h.socket, "ZOOKEEPER_BIN_PATH="+h.dir,
 		"PATH="+h.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
-// serve runs a server as long as the shim at the other end lives, and hangs up when it has stopped.
+// serve runs a server as long as the shim at the other end lives, and closes the connection when
+// the server has stopped.
 func (h *host) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
@@ -139,13 +140,14 @@ func (h *host) serve(ctx context.Context, conn net.Conn) {
 	awaitHangUp(ask.Config)
 }
 
-// awaitHangUp returns when the clients of a server that has stopped have closed their ends of its connections too.
+// awaitHangUp returns when the clients of a stopped server have also closed their ends of its
+// connections.
 //
-// go-zookeeper's DNSHostProviderReconnect stops the server, starts it, and makes its next request at once. Where its
-// client has not yet seen the connection end, the client writes the request there and loses it. Its authors' servers
-// take so long to start and stop that this does not happen; ours would have to sleep. The client closes its end when
-// nothing will be written there any more, which the kernel tells: until then the connection is in CLOSE_WAIT, a state
-// of those whose peer has closed.
+// go-zookeeper's DNSHostProviderReconnect stops the server, starts it, and makes its next request
+// at once. If its client has not yet seen the end of the connection, it writes the request there
+// and loses it. Its authors' servers take so long to start and stop that this does not happen; ours
+// would have to sleep. The client closes its end when nothing more will be written there, which the
+// kernel shows: until then the connection is in CLOSE_WAIT, the state after the peer has closed.
 func awaitHangUp(configPath string) {
 	cfg, err := readZooCfg(configPath)
 	if err != nil {
@@ -166,7 +168,7 @@ func awaitHangUp(configPath string) {
 		}
 		return false
 	}
-	// A client that never closes its end must not keep the suite.
+	// A client that never closes its end must not block the suite.
 	for deadline := time.Now().Add(5 * time.Second); waits() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
@@ -179,7 +181,7 @@ func (h *host) start(configPath string, properties map[string]string) (machine, 
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// What a server knows goes with its data directory: a suite that wipes it wants an empty server.
+	// A server's state belongs to its data directory: a suite that wipes it wants an empty server.
 	marker := filepath.Join(cfg["dataDir"], "zktest")
 	if id, err := os.ReadFile(marker); err == nil && h.mu.servers[string(id)] != nil {
 		m := h.mu.servers[string(id)]
@@ -253,7 +255,8 @@ func (h *host) memberLocked(cfg map[string]string, addr string, opts []zktest.Op
 	return m, m.Start()
 }
 
-// shimEnsemble comes to be when its last member starts: none knows the others' addresses for clients.
+// shimEnsemble is created when its last member starts: no earlier member has the other members'
+// client addresses.
 type shimEnsemble struct {
 	opts  []zktest.Option
 	addrs []string

@@ -1,6 +1,6 @@
 package conformance
 
-// Other clients' locks in one queue with ours.
+// These tests put other clients' locks into one queue with ours.
 
 import (
 	"bytes"
@@ -32,13 +32,13 @@ const (
 	interopRounds     = 25
 )
 
-// interop is one lock, in which whoever is in makes the node busy, which fails if somebody else is in, and then leaves
-// its number in the queue, and who it is, in the log.
+// interop is one lock. Its holder creates the node busy, which fails if another client is in, and
+// then records its number in the queue and its name in the log.
 type interop struct {
 	t               *testing.T
 	addr            string
 	lock, busy, log string
-	node            string // what comes before the number in its name
+	node            string // the prefix of its name, before the number
 	admin           *zk.Conn
 	options         []zklock.Option // of our Sessions
 	java            []string        // properties of Curator's
@@ -89,7 +89,7 @@ func (i *interop) zklock() error {
 	})
 }
 
-// goZookeeper contends with the lock that comes with the client.
+// goZookeeper contends with go-zookeeper's own lock.
 func (i *interop) goZookeeper() error {
 	return i.each(func() error {
 		c, _, err := zk.Connect([]string{i.addr}, 30*time.Second, zk.WithLogger(quiet{}))
@@ -102,7 +102,7 @@ func (i *interop) goZookeeper() error {
 			if err := l.Lock(); err != nil {
 				return err
 			}
-			node := reflect.ValueOf(l).Elem().FieldByName("lockPath").String() // it does not tell
+			node := reflect.ValueOf(l).Elem().FieldByName("lockPath").String() // it has no getter
 			if err := i.inside(c, node, "go-zookeeper"); err != nil {
 				return err
 			}
@@ -115,7 +115,7 @@ func (i *interop) goZookeeper() error {
 	})
 }
 
-// rest keeps those who contend from staying in the order in which they began.
+// rest prevents the contenders from staying in their initial order.
 func rest() { time.Sleep(rand.N(10 * time.Millisecond)) }
 
 func (i *interop) each(contend func() error) error {
@@ -163,7 +163,7 @@ func (i *interop) kazoo(script, nodeName string) error {
 	return i.program(debianPython, script, i.addr, i.lock, i.busy, i.log, strconv.Itoa(interopContenders), strconv.Itoa(interopRounds), nodeName)
 }
 
-// entry is one who was in: its number in the queue, and who it was.
+// entry is a client that was in: its number in the queue, and its name.
 type entry struct {
 	number, who string
 	at          string // its place in the log
@@ -180,11 +180,12 @@ func (i *interop) entries() (all []entry) {
 	return all
 }
 
-// run has all of them contend, and requires that they were in one at a time, in the order of the queue.
+// run has all clients contend, and requires that they were in one at a time, in the order of the
+// queue.
 func (i *interop) run(contenders map[string]func() error) {
 	t := i.t
 	t.Helper()
-	// Nobody is in until all are in the queue.
+	// No client is in until all are in the queue.
 	first, err := i.admin.Create(i.lock+"/_c_00000000-0000-4000-8000-000000000000-"+i.node, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	type result struct {
@@ -238,8 +239,9 @@ func (i *interop) run(contenders map[string]func() error) {
 	t.Logf("interop: %d entries by %v, one at a time and in the order of the queue; handed over %v", len(i.entries()), slices.Sorted(maps.Keys(served)), handovers)
 }
 
-// F36, I1, I8: Curator, kazoo, go-zookeeper's lock and ours in one queue, on a real server: never two in at a time, and
-// each in its turn. kazoo is told of the others' names, and, where Curator takes part, made to write one that it knows.
+// F36, I1, I8: Curator, kazoo, go-zookeeper's lock and ours in one queue, on a real server: never
+// two in at a time, and each in its turn. kazoo is given the names that other clients use and, if
+// Curator takes part, made to write a name that Curator recognizes.
 func TestInterop_OneQueue(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
@@ -271,7 +273,7 @@ func TestInterop_OneQueue(t *testing.T) {
 		})
 	})
 	t.Run("Curator passes kazoo by", func(t *testing.T) {
-		// What docs/curator.md warns of: a node that kazoo writes of itself is nobody to Curator. It is to us.
+		// As docs/curator.md warns, Curator ignores a node with kazoo's own name. We do not.
 		i := newInterop(t, addr, "two")
 		ahead, err := i.admin.Create(i.lock+"/ffffffffffffffffffffffffffffffff__lock__", nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)

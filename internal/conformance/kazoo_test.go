@@ -28,13 +28,13 @@ const (
 	debianPython = "/usr/bin/python3" // Debian's packages are installed for this one
 	kazooDir     = "/usr/lib/python3/dist-packages/kazoo/tests"
 
-	// kazooSelection leaves out what a single server cannot do. Of the other 472 a real 3.8.0 passes 469, and
-	// kazoo itself skips 3 that want Kerberos or Travis.
+	// kazooSelection omits tests that a single server cannot pass. Of the other 472 a real 3.8.0
+	// passes 469, and kazoo itself skips 3 that need Kerberos or Travis.
 	kazooSelection = "not TestReconfig and not test_read_only and not test_update_host_list"
 	kazooTests     = 469
 
-	// Some of kazoo's tests want a machine that is not busy, and fail now and then on a real server too: one of 469 did
-	// in the run beside this number. They are run once, and what fails is printed.
+	// Some of kazoo's tests need an idle machine, and sometimes fail on a real server too: one of
+	// 469 did in the run with this number. They are run once, and failures are printed.
 	kazooTolerance = 3
 )
 
@@ -48,8 +48,8 @@ var kazooNotOurs = map[string]string{
 
 const noSASL = "zktest has no SASL"
 
-// TestKazoo runs the tests of Debian's kazoo. They start `java ... zoo.cfg`, and find the shim. With
-// ZKLOCK_KAZOO_REAL=1 they find java and a real server instead.
+// TestKazoo runs the tests of Debian's kazoo. They start `java ... zoo.cfg`, which is the shim.
+// With ZKLOCK_KAZOO_REAL=1 it is java and a real server.
 func TestKazoo(t *testing.T) {
 	suites(t)
 	if out, err := exec.Command(debianPython, "-c", "import kazoo.tests, pytest, mock, objgraph").CombinedOutput(); err != nil {
@@ -64,8 +64,8 @@ func TestKazoo(t *testing.T) {
 		require.NoError(t, err)
 		env = append(os.Environ(), "ZOOKEEPER_CLASSPATH="+strings.Join(classPath, ":"))
 	} else {
-		// About what a disk takes. Some tests count on it: they hand a lock from thread to thread, and wait forever
-		// if the next has it before they have seen that the one before has let go.
+		// About the latency of a disk. Some tests rely on it: they pass a lock from thread to
+		// thread, and wait forever if the next has it before they have seen the release.
 		h := newHost(t, zktest.Before(zktest.Delete).Delay(10*time.Millisecond))
 		env = append(h.env(), "ZOOKEEPER_CLASSPATH=none")
 	}
@@ -136,7 +136,7 @@ func (c kazooCase) String() string { return c.Class + "." + c.Name }
 
 func (c kazooCase) passed() bool { return c.Failure == nil && c.Error == nil && c.Skipped == nil }
 
-// reason is the end of the report of a test that did not pass.
+// reason returns the end of the report of a test that did not pass.
 func (c kazooCase) reason() string {
 	if c.Failure != nil {
 		return lastLines([]byte(c.Failure.Text), 30)
@@ -184,8 +184,9 @@ func runKazoo(dir string, env, args []string) kazooResult {
 	return r
 }
 
-// portsBelow finds n free ports in a row, below those that the system gives to clients: a client that keeps
-// dialling a stopped server could otherwise be given the server's port, and be connected with itself.
+// portsBelow finds n free ports in a row, below the range that the system assigns to clients. A
+// client that keeps dialling a stopped server could otherwise be assigned the server's port, and
+// connect to itself.
 func portsBelow(limit, n int) (int, error) {
 	for range 100 {
 		port := 20000 + rand.IntN(limit-20000-n)

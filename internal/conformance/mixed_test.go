@@ -1,11 +1,14 @@
 package conformance
 
-// Other clients' recipes beside ours while sessions and processes of each side get killed.
+// These tests run other clients' recipes together with ours while sessions and processes of each
+// side are killed.
 //
-// Whoever is in makes a mark below busy, in one transaction that checks its lock node: w if it is in alone, r- for a reader, p<k>- for k
-// permits. Then it looks who else is there. It leaves in another such transaction, which deletes the mark, and writes to the log; one
-// that is in alone adds one to the count, by a read and a write. Lock node and mark are of one session and end together, so that the
-// servers tell who is in: a client that was not told yet that its session was killed cannot enter, and is not in.
+// A client that is in creates a mark below busy, in one transaction that checks its lock node: w if
+// it is in alone, r- for a reader, p<k>- for k permits. Then it lists the other marks. It leaves in
+// another such transaction, which deletes the mark, and writes to the log. A client that is in
+// alone adds one to the count, by a read and a write. Lock node and mark belong to one session and
+// end together, so the servers determine which clients are in: a client that has not yet been
+// notified that its session was killed cannot enter, and is not in.
 
 import (
 	"bytes"
@@ -48,7 +51,7 @@ type mixedProcess struct {
 	ended chan error
 }
 
-// mixedProgram returns the command of one who takes part.
+// mixedProgram returns the command of a participant.
 type mixedProgram func(ctx context.Context) *exec.Cmd
 
 func newMixed(t *testing.T, addr, recipe string) *mixed {
@@ -57,7 +60,7 @@ func newMixed(t *testing.T, addr, recipe string) *mixed {
 	return m
 }
 
-// ours is this program, as a client of zklock or of go-zookeeper's lock.
+// ours returns this program as the command, as a client of zklock or of go-zookeeper's lock.
 func (m *mixed) ours(who string) mixedProgram {
 	self, err := os.Executable()
 	require.NoError(m.t, err)
@@ -82,7 +85,7 @@ func (m *mixed) start(ctx context.Context, who string, program mixedProgram) {
 	go func() { p.ended <- p.cmd.Wait() }()
 }
 
-// alive fails if somebody has ended by itself.
+// alive fails if a participant has ended by itself.
 func (m *mixed) alive() {
 	m.t.Helper()
 	for p := range m.running {
@@ -94,7 +97,8 @@ func (m *mixed) alive() {
 	}
 }
 
-// killProcess has another take its place. Its session is over when it has run out.
+// killProcess kills a process and starts another one. The killed one's session ends when it
+// expires.
 func (m *mixed) killProcess(ctx context.Context, programs map[string]mixedProgram, who string) {
 	for p := range m.running {
 		if p.who == who {
@@ -108,7 +112,7 @@ func (m *mixed) killProcess(ctx context.Context, programs map[string]mixedProgra
 	}
 }
 
-// killSession ends the session of somebody in the queue, of ours or of another.
+// killSession ends the session of a client in the queue, of ours or of another.
 func (m *mixed) killSession(ours bool) {
 	roots := []string{m.dir + "/lock"}
 	if m.recipe == "semaphore" {
@@ -133,7 +137,7 @@ func (m *mixed) killSession(ours bool) {
 	}
 }
 
-// grants are the log's entries, as they came.
+// grants returns the log's entries in order.
 func (m *mixed) grants() []string {
 	names, _, err := m.admin.Children(m.dir + "/log")
 	require.NoError(m.t, err)
@@ -141,7 +145,7 @@ func (m *mixed) grants() []string {
 	return names
 }
 
-// begin makes what they need and starts them.
+// begin creates the nodes that the participants need, and starts them.
 func (m *mixed) begin(ctx context.Context, programs map[string]mixedProgram) {
 	t := m.t
 	for _, p := range []string{"", "/busy", "/log", "/lock"} {
@@ -186,7 +190,7 @@ func (m *mixed) run(programs map[string]mixedProgram) {
 			return !slices.ContainsFunc(grants, func(g string) bool { return strings.HasPrefix(g, who+"-") })
 		})
 	})
-	// A kill of each kind in turn, and so many grants between two.
+	// A kill of each kind in turn, with so many grants between two.
 	kills := max(4, *mixedGrants/100)
 	from := len(m.grants())
 	for n := range kills {
@@ -219,7 +223,7 @@ func (m *mixed) run(programs map[string]mixedProgram) {
 	m.verify(all)
 }
 
-// verify checks the log and the count, and that nothing is left.
+// verify checks the log and the count, and that no node is left.
 func (m *mixed) verify(all []string) {
 	t := m.t
 	served, alone, last := map[string]int{}, 0, ""
@@ -229,7 +233,7 @@ func (m *mixed) verify(all []string) {
 		served[who]++
 		if kind == "w" {
 			alone++
-			if m.recipe != "readwrite" { // where a writer may be in beside readers that are ahead of it in the log
+			if m.recipe != "readwrite" { // a writer may be in before readers that precede it in the log
 				require.Greater(t, number, last, "I1: %s", g)
 			}
 			last = number
@@ -261,9 +265,10 @@ func (m *mixed) verify(all []string) {
 	t.Logf("interop: %s: %d grants %v, %d of them alone, none beside another; killed %v", m.recipe, len(m.grants()), served, alone, m.kills)
 }
 
-// F36, I1, I4: each recipe that Curator, kazoo and go-zookeeper share with us, while sessions and processes of each side get killed: the
-// servers never see two in that must not be, no addition to a shared count is lost, never more permits are in use than there are, no
-// reader is in beside a writer, and nothing is left.
+// F36, I1, I4: each recipe that Curator, kazoo and go-zookeeper share with us, while sessions and
+// processes of each side are killed: the servers never see two in that exclude each other, no
+// addition to a shared count is lost, never more permits are in use than exist, no reader is in
+// together with a writer, and no node is left.
 func TestInterop_Killed(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
@@ -290,8 +295,8 @@ func TestInterop_Killed(t *testing.T) {
 	t.Logf("interop: Curator %s", curatorVersion(t))
 }
 
-// The checks can tell: Curator's read/write lock and our mutex on one path do not exclude each other, as docs/curator.md says, and one of
-// them soon finds the other in.
+// The checks can detect a violation: Curator's read/write lock and our mutex on one path do not
+// exclude each other, as docs/curator.md warns, and one of them soon finds the other in.
 func TestInterop_Killed_SeesTwo(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
@@ -312,8 +317,9 @@ func TestInterop_Killed_SeesTwo(t *testing.T) {
 	}
 }
 
-// An older Curator breaks exclusion by itself: a writer that goes on as a reader lets the next writer in beside it, for its read node
-// stands behind the queue. From 5.5 on it has the writer's number. Nobody else takes part.
+// An older Curator breaks exclusion by itself: a writer that continues as a reader also admits the
+// next writer, because its read node is behind the queue. From 5.5 on it has the writer's number.
+// No other client takes part.
 func TestInterop_CuratorDowngrade_ByItself(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)

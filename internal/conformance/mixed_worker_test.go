@@ -1,6 +1,6 @@
 package conformance
 
-// A process of ours, or of go-zookeeper's lock, in a queue whose sessions and processes get killed.
+// A process of ours, or of go-zookeeper's lock, in a queue whose sessions and processes are killed.
 
 import (
 	"context"
@@ -30,13 +30,13 @@ const (
 	mixedWorker     = "ZKLOCK_MIXED_WORKER" // which lock this process takes part with: ADDRESS DIR RECIPE zklock or go-zookeeper
 )
 
-// errBeside says that two are in that must not be.
+// errBeside reports that two clients are in that exclude each other.
 var errBeside = errors.New("BESIDE")
 
-// errLostNode says that the lock node is gone: its session was killed.
+// errLostNode reports that the lock node is deleted: its session was killed.
 var errLostNode = errors.New("lost")
 
-// workMixed takes part until there is a node over.
+// workMixed takes part until the node over exists.
 func workMixed(args string) int {
 	fields := strings.Fields(args)
 	addr, dir, recipe, who := fields[0], fields[1], fields[2], fields[3]
@@ -64,7 +64,7 @@ func workMixed(args string) int {
 	return 0
 }
 
-// mixedIn is one who is in.
+// mixedIn is a client that is in.
 type mixedIn struct {
 	c              *zk.Conn
 	dir, who, node string
@@ -74,7 +74,7 @@ func (in mixedIn) check() *zk.CheckVersionRequest {
 	return &zk.CheckVersionRequest{Path: in.node, Version: -1}
 }
 
-// enter makes a mark, unless the lock node is gone.
+// enter creates a mark, unless the lock node is deleted.
 func (in mixedIn) enter(mark string, flags int32) (string, error) {
 	done, err := in.c.Multi(in.check(), &zk.CreateRequest{Path: in.dir + "/busy/" + mark, Flags: flags, Acl: zk.WorldACL(zk.PermAll)})
 	switch {
@@ -97,7 +97,7 @@ func (in mixedIn) leave(mark, kind string, more ...any) error {
 	return err
 }
 
-// writes is what one does who is in alone.
+// writes does the work of a client that is in alone.
 func (in mixedIn) writes() error {
 	mark, err := in.enter("w", zk.FlagEphemeral)
 	if err != nil {
@@ -121,7 +121,7 @@ func (in mixedIn) writes() error {
 	return in.leave(mark, "w", &zk.SetDataRequest{Path: in.dir + "/count", Data: []byte(strconv.Itoa(count + 1)), Version: -1})
 }
 
-// shares is what a reader does, or one who has k permits.
+// shares does the work of a reader, or of a client with k permits.
 func (in mixedIn) shares(kind string) error {
 	mark, err := in.enter(kind+"-", zk.FlagEphemeralSequential)
 	if err != nil {
@@ -144,7 +144,7 @@ func (in mixedIn) shares(kind string) error {
 	return in.leave(mark, kind)
 }
 
-// over says whether to stop.
+// over reports whether to stop.
 func (in mixedIn) over() (bool, error) {
 	is, _, err := in.c.Exists(in.dir + "/over")
 	return is, err
@@ -165,7 +165,7 @@ func contendGoZookeeper(addr, dir, _ string) error {
 		if err := l.Lock(); err != nil {
 			return err
 		}
-		in.node = reflect.ValueOf(l).Elem().FieldByName("lockPath").String() // it does not tell
+		in.node = reflect.ValueOf(l).Elem().FieldByName("lockPath").String() // it has no getter
 		if err := errors.Join(in.writes(), l.Unlock()); err != nil {
 			return err
 		}
@@ -196,7 +196,8 @@ func contendZklock(addr, dir, recipe string) error {
 	}
 }
 
-// round is one of ours. Errors other than that two are in have a killed session for their reason.
+// round is one acquire with our recipe. An error other than errBeside is caused by a killed
+// session.
 func (in mixedIn) round(ctx context.Context, s *zklock.Session, recipe string) error {
 	ctx, cancel := context.WithTimeout(ctx, mixedPatience)
 	defer cancel()
@@ -231,7 +232,7 @@ func (in mixedIn) round(ctx context.Context, s *zklock.Session, recipe string) e
 		if worked != nil || rand.IntN(2) == 0 {
 			return errors.Join(worked, w.Release(ctx))
 		}
-		r, err := m.ReadLock().Acquire(w.Context()) // it goes on as a reader
+		r, err := m.ReadLock().Acquire(w.Context()) // it continues as a reader
 		if err != nil {
 			return errors.Join(err, w.Release(ctx))
 		}

@@ -16,10 +16,11 @@ import (
 type mutant struct {
 	name     string
 	in       string // a declaration of zktest
-	old, new string // old stands there exactly once
+	old, new string // old occurs exactly once
 }
 
-// planted are one of each part that decides: numbers of transactions, of a node, transactions that fail, and who is told of what.
+// planted has a mutant for each part that decides: transaction numbers, node numbers, failed
+// transactions, and the clients that are notified.
 var planted = []mutant{
 	{"a failed write takes no zxid", "write",
 		"if err != nil { return change{}, err } c.do(tx, ch)", "if err != nil { c.zxid--; tx.zxid--; return change{}, err }; c.do(tx, ch)"},
@@ -33,7 +34,7 @@ var planted = []mutant{
 		"return slices.Contains(told, cn)", "return false"},
 }
 
-// plant returns what the file would be with the mistake in it.
+// plant returns the file's text with the mistake in it.
 func (m mutant) plant(t *testing.T) map[string]string {
 	t.Helper()
 	return mutants.Mutate(t, filepath.Join("..", "..", "zktest"), mutants.Swap{In: m.in, Old: m.old, New: m.new})
@@ -45,8 +46,8 @@ func TestMutants_FitTheCode(t *testing.T) {
 	}
 }
 
-// TestMutants_AllCaught shows that the differential test finds mistakes; the transcript will do for that. It compiles the
-// server once for each, so it runs only if ZKLOCK_MUTANTS=1.
+// TestMutants_AllCaught shows that the differential test finds mistakes; the transcript is enough
+// for that. It compiles the server once for each, so it runs only if ZKLOCK_MUTANTS=1.
 func TestMutants_AllCaught(t *testing.T) {
 	if os.Getenv("ZKLOCK_MUTANTS") != "1" {
 		t.Skip("mutants are planted only with ZKLOCK_MUTANTS=1")

@@ -1,6 +1,7 @@
 package conformance
 
-// parity.md is held to what it names: our API and our tests, and the public methods of the Curator that is installed.
+// These tests compare parity.md with the names in it: our API and our tests, and the public methods
+// of the installed Curator.
 
 import (
 	"go/ast"
@@ -18,10 +19,11 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// curatorTests is how many tests the two packages have in Curator's source, TestInterProcessMutexBase's counted once.
+// curatorTests is how many tests the two packages have in Curator's source,
+// TestInterProcessMutexBase's counted once.
 const curatorTests = 87
 
-// parityTables are the rows of the page: what is Curator's, and what is here.
+// parityTables returns the rows of the page: Curator's method or test, and ours.
 func parityTables(t *testing.T) (methods, tests [][2]string) {
 	t.Helper()
 	text, err := os.ReadFile("parity.md")
@@ -53,7 +55,8 @@ func names(cell string) (all []string) {
 	return all
 }
 
-// Each row of both tables has something that stands for Curator's, or why nothing does. What is named is there.
+// Each row of both tables names our counterpart, or the reason why there is none. All named methods
+// and tests exist.
 func TestParity(t *testing.T) {
 	methods, tests := parityTables(t)
 	exported, tested := declared(t)
@@ -80,7 +83,7 @@ func TestParity(t *testing.T) {
 	t.Logf("parity: %d tests of Curator's in %d rows", len(theirs), len(tests))
 }
 
-// No public method of the installed Curator's two packages is left out.
+// Every public method of the installed Curator's two packages is listed.
 func TestParity_NoMethodIsLeftOut(t *testing.T) {
 	methods, _ := parityTables(t)
 	known := map[string]bool{}
@@ -98,7 +101,8 @@ func TestParity_NoMethodIsLeftOut(t *testing.T) {
 	require.Greater(t, len(theirs), 100)
 }
 
-// publicMethods are those of Curator's locks and leader packages, as javap spells them, without packages and type arguments.
+// publicMethods returns the public methods of Curator's locks and leader packages, as javap prints
+// them, without packages and type arguments.
 func publicMethods(t *testing.T) (all []string) {
 	t.Helper()
 	if _, err := exec.LookPath("javap"); err != nil {
@@ -153,7 +157,7 @@ func publicMethods(t *testing.T) (all []string) {
 	return all
 }
 
-// declared are the names that the library exports, and all tests of the tree.
+// declared returns the exported names of the library, and all tests of the tree.
 func declared(t *testing.T) (exported, tested map[string]bool) {
 	t.Helper()
 	exported, tested = map[string]bool{}, map[string]bool{}

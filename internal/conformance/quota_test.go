@@ -1,6 +1,6 @@
 package conformance
 
-// Quotas: what zktest counts and refuses is what a real server counts and refuses.
+// These tests attack quotas: zktest counts and rejects the same writes as a real server.
 
 import (
 	"fmt"
@@ -11,7 +11,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// TestQuotas makes random writes below two limits, one of them below the other, and compares each reply, and the stats after it.
+// TestQuotas makes random writes below two limits, one of them below the other, and compares each
+// reply, and the stats after it.
 func TestQuotas(t *testing.T) {
 	for _, enforced := range []bool{true, false} {
 		t.Run(fmt.Sprintf("enforced %v", enforced), func(t *testing.T) {
@@ -57,7 +58,8 @@ func quotas(d *run, ops int) (refused int) {
 	quota("/q", "count=3,bytes=10=;byteHardLimit=35;countHardLimit=8")
 	quota("/q/x", "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3")
 	quota("/none", "count=1,bytes=-1")
-	// A multi is held against what was there before it, also when it makes room itself, or takes the last room twice.
+	// A multi is checked against the state before it, even if it frees room itself, or takes the
+	// last room twice.
 	ask(request{op: wire.OpCreate, body: create("/q/x/1", "").Create})
 	ask(request{op: wire.OpMulti, body: wire.MultiRequest{Ops: []wire.MultiOp{create("/q/x/2", ""), create("/q/x/3", "")}}})
 	ask(request{op: wire.OpMulti, body: wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpDelete, Path: "/q/x/1", Version: -1}, create("/q/x/4", "")}}})

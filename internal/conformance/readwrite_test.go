@@ -19,8 +19,8 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// F36, what docs/curator.md warns of: Curator's read/write locks wait for each other only. They get in while we hold, and we
-// wait for both of them.
+// F36, as docs/curator.md warns: Curator's read/write locks wait only for each other. They are
+// granted while we hold, and we wait for both of them.
 func TestInterop_CuratorReadWrite_PassesUsBy(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
@@ -61,8 +61,10 @@ func TestInterop_CuratorReadWrite_PassesUsBy(t *testing.T) {
 	require.NoError(t, hold.Release(t.Context()))
 }
 
-// F36, R73, I1: Curator's readers and writers and ours on one path of a real server, some of whose writers go on as readers: never a
-// reader beside a writer, as those see it who are in. An older Curator's downgrade lets a reader in beside a writer: there nobody does that.
+// F36, R73, I1: Curator's readers and writers and ours on one path of a real server, and some
+// writers continue as readers: never is a reader in together with a writer, by the marks of the
+// clients that are in. An older Curator's downgrade lets a reader in together with a writer; with
+// it, no client downgrades.
 func TestInterop_CuratorReadWrite_OneQueue(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
@@ -86,7 +88,7 @@ func TestInterop_CuratorReadWrite_OneQueue(t *testing.T) {
 	t.Logf("interop: Curator %s and zklock, %d rounds of %d each, writers that went on as readers: %t", version, interopRounds, interopContenders, downgrades)
 }
 
-// readAndWrite is what ReadersWriters.java does.
+// readAndWrite does the same as ReadersWriters.java.
 func (i *interop) readAndWrite(downgrades bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -148,7 +150,7 @@ func (i *interop) readAndWrite(downgrades bool) error {
 	return nil
 }
 
-// enter makes a node of one who is in, and looks who else is there.
+// enter creates the mark of a client that is in, and lists the other marks.
 func (i *interop) enter(c *zk.Conn, name string, flags int32) (node string, err error) {
 	if node, err = c.Create(i.busy+"/"+name, nil, flags, zk.WorldACL(zk.PermAll)); err != nil {
 		return "", err

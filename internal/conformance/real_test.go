@@ -9,8 +9,8 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// startReal runs a real server for the length of the test and returns its address. It skips or fails the test where there
-// is none, as zkserver does.
+// startReal runs a real server for the length of the test and returns its address. It skips or
+// fails the test without one, as zkserver does.
 func startReal(t testing.TB, opts ...zkserver.Option) string {
 	t.Helper()
 	return zkserver.Single(t, append([]zkserver.Option{

@@ -1,6 +1,7 @@
 package conformance
 
-// These tests ask a real server and zktest the same of SASL, step by step, and put Curator into one queue with us where SASL is demanded.
+// These tests make the same SASL requests to a real server and to zktest, step by step, and put
+// Curator into one queue with us on a server that requires SASL.
 
 import (
 	"context"
@@ -26,7 +27,8 @@ import (
 
 var saslUsers = map[string]string{"ann": "secret", `o"d\d`: `p"w\`, "zoë": "größe", "χ": "κωδικός"}
 
-// saslScript is what one connection does after its handshake; it ends when the server hangs up.
+// saslScript is the actions of one connection after its handshake; it ends when the server closes
+// the connection.
 type saslScript []func(c *rawzk.Conn) (*rawzk.Reply, error)
 
 func asks(op wire.Op, body wire.Record) func(c *rawzk.Conn) (*rawzk.Reply, error) {
@@ -36,7 +38,7 @@ func asks(op wire.Op, body wire.Record) func(c *rawzk.Conn) (*rawzk.Reply, error
 	}
 }
 
-// proves carries an exchange out; the answer is the last.
+// proves performs an exchange, and returns the last reply.
 func proves(user, password string) func(c *rawzk.Conn) (*rawzk.Reply, error) {
 	return func(c *rawzk.Conn) (last *rawzk.Reply, err error) {
 		x, err := sasl.DigestMD5(secret.Of([]byte(user)), secret.Of([]byte(password))).Start(context.Background(), "")
@@ -87,7 +89,8 @@ func saslScripts() []saslScript {
 	return scripts
 }
 
-// answers runs the scripts and writes down what came back, without what differs between any two servers.
+// answers runs the scripts and records the replies, without the parts that differ between any two
+// servers.
 func (s saslScript) answers(t *testing.T, addr string) (lines []string) {
 	t.Helper()
 	c, err := rawzk.Dial(addr)
@@ -104,7 +107,7 @@ func (s saslScript) answers(t *testing.T, addr string) (lines []string) {
 	return lines
 }
 
-// shape is what a body says of SASL, or how long it is.
+// shape describes the SASL part of a body, or its length.
 func shape(r *rawzk.Reply) string {
 	for _, word := range []string{"rspauth=", "nonce=", "sasl"} {
 		if strings.Contains(string(r.Body), word) {
@@ -132,7 +135,8 @@ func TestSASL_AnswersAsOnAnyServer(t *testing.T) {
 	}
 }
 
-// docs/operating.md: 3.8.0 keeps the last user's password for the next one, and so takes a user whom it does not know.
+// docs/operating.md: 3.8.0 keeps the last user's password for the next one, and so accepts an
+// unknown user.
 func TestSASL_UnknownUser(t *testing.T) {
 	addr := zkserver.Single(t, zkserver.SASLUsers(saslUsers), zkserver.SASLRequired()).Addr()
 	if version, err := zkserver.Version(addr); err != nil || version != "3.8.0" {
@@ -147,7 +151,8 @@ func TestSASL_UnknownUser(t *testing.T) {
 	require.Contains(t, got[1], "sasl", "it is somebody")
 }
 
-// F36, I1, I8: Curator and ours in one queue, on a real server that answers nothing without SASL: never two in at a time, and each in its turn.
+// F36, I1, I8: Curator and ours in one queue, on a real server that requires SASL: never two in at
+// a time, and each in its turn.
 func TestInterop_SASL_OneQueue(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)

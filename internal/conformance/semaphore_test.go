@@ -20,8 +20,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// I1: callers of Curator's semaphore and of ours share permits, and the limit in a SharedCount. What they leave in a log at the server
-// shows that there are never more in use, and that both get theirs.
+// I1: callers of Curator's semaphore and of ours share permits, and the limit in a SharedCount.
+// Their log on the server shows that there are never more in use, and that both get theirs.
 func TestInterop_CuratorSemaphore(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)

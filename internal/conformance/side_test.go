@@ -1,6 +1,6 @@
 package conformance
 
-// One of the two servers, and what it said in a form that can be compared.
+// One of the two servers, and its replies in a form that can be compared.
 
 import (
 	"cmp"
@@ -19,11 +19,12 @@ type side struct {
 	addrs []string              // where each session connects to
 	base  int64                 // what zxids begin at: an ensemble begins in epoch 1
 	conns []*rawzk.Conn         // by session
-	keys  []wire.ConnectRequest // what takes each session up again
-	names map[int64]string      // session ids, as they are called in what is compared
+	keys  []wire.ConnectRequest // the keys to attach to each session again
+	names map[int64]string      // session ids, by their names in the comparison
 }
 
-// outcome is what an operation led to: its own reply, and the events of all sessions up to the barrier.
+// outcome is the result of an operation: its own reply, and the events of all sessions up to the
+// barrier.
 type outcome struct {
 	reply  string
 	events [][]string // by session
@@ -56,11 +57,12 @@ func newSide(t testing.TB, name string, addrs ...string) *side {
 	return s
 }
 
-// connect opens a connection for the session and says what the server answered.
+// connect opens a connection for the session and returns the server's reply.
 func (s *side) connect(i int, req wire.ConnectRequest, generation int) string {
 	if s.conns[i] != nil {
-		// When a real server is through with a connection, it forgets which one the session has, be that a newer one
-		// by now. It could not close that for a wrong password.
+		// When a real server has finished a connection, it forgets which connection the session
+		// has, even if that is a newer one by now. It could then not close the newer one for a
+		// wrong password.
 		s.conns[i].HangUp()
 	}
 	c, err := rawzk.Dial(s.addrs[i])
@@ -84,8 +86,8 @@ func (s *side) connect(i int, req wire.ConnectRequest, generation int) string {
 		s.names[c.Session.SessionID], c.Session.Timeout, c.Session.HasReadOnly, c.Session.ReadOnly, len(c.Session.Password))
 }
 
-// call sends one request on one session and returns what came of it. sorted says that its events may come
-// in any order.
+// call sends one request on one session and returns the result. sorted means that its events may
+// arrive in any order.
 func (s *side) call(i int, req request) outcome {
 	o := outcome{events: make([][]string, len(s.conns))}
 	body := req.body
@@ -106,7 +108,8 @@ func (s *side) call(i int, req request) outcome {
 		o.reply = s.describe(req.op, reply)
 	}
 	if req.closes {
-		// The server has said that it will close: wait for it, so that nothing sent later can get in between.
+		// The server has announced that it will close: wait for it, so that no later request can
+		// arrive before.
 		for {
 			r, err := s.conns[i].Receive()
 			if err != nil {
@@ -120,7 +123,7 @@ func (s *side) call(i int, req request) outcome {
 	return o
 }
 
-// barrier pings every session: its answer comes after every event that the operation caused.
+// barrier pings every session: the response arrives after every event that the operation caused.
 func (s *side) barrier(o *outcome, req request) {
 	for i, c := range s.conns {
 		reply, events, err := c.Call(wire.OpPing, nil)
@@ -155,7 +158,8 @@ func (s *side) zxid(z int64) int64 {
 	return z - s.base
 }
 
-// describe decodes a reply completely. Left out is only what two servers cannot agree on: the time of day.
+// describe decodes a reply completely. It omits only the value on which two servers cannot agree:
+// the time of day.
 func (s *side) describe(op wire.Op, r rawzk.Reply) string {
 	head := s.header(r.Header)
 	if r.Header.Err != wire.OK {

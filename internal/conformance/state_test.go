@@ -1,6 +1,7 @@
 package conformance
 
-// What the four-letter words say of watches and ephemeral nodes after random operations.
+// These tests compare the four-letter words about watches and ephemeral nodes after random
+// operations.
 
 import (
 	"fmt"
@@ -21,8 +22,8 @@ func (d *run) sameWords() {
 	require.Equal(d.t, state(d.t, d.real.addrs[0], d.real.names), state(d.t, d.fake.addrs[0], d.fake.names), "after %d operations", d.n)
 }
 
-// TestWords_EmptySets: a connection whose watches have all fired still counts as watching, and a session
-// without an ephemeral node as one with some, until they end.
+// TestWords_EmptySets: a connection whose watches have all fired still counts as watching, and a
+// session without an ephemeral node as one with some, until they end.
 func TestWords_EmptySets(t *testing.T) {
 	ours := emptySets(t, zktest.Start(t, zktest.WithWhitelist("*")).Addr())
 	require.Equal(t, `== wchs
@@ -55,7 +56,7 @@ stmk 27: "27", then "27"
 	require.Equal(t, ours, emptySets(t, startReal(t)))
 }
 
-// emptySets makes such sets, and returns what the server says of them.
+// emptySets creates such sets, and returns the server's words about them.
 func emptySets(t *testing.T, addr string) string {
 	t.Helper()
 	c := connectTo(t, addr, wire.ConnectRequest{Timeout: 30_000})
@@ -87,7 +88,7 @@ func emptySets(t *testing.T, addr string) string {
 	return said
 }
 
-// state returns what a server says of its watches and nodes, with names for the sessions.
+// state returns the server's words about its watches and nodes, with names for the sessions.
 func state(t *testing.T, addr string, names map[int64]string) string {
 	t.Helper()
 	var all strings.Builder
@@ -115,7 +116,8 @@ func state(t *testing.T, addr string, names map[int64]string) string {
 // counted are the gauges of mntr that follow from the operations alone.
 var counted = []string{"zk_znode_count", "zk_watch_count", "zk_ephemerals_count", "zk_approximate_data_size", "zk_global_sessions"}
 
-// inOrder returns the lines of a word, each with the indented ones below it, in one order for all servers.
+// inOrder returns the lines of a word, each with the indented ones below it, in one order for all
+// servers.
 func inOrder(said string) []string {
 	var groups [][]string
 	for line := range strings.Lines(said) {

@@ -1,6 +1,7 @@
 package conformance
 
-// The four-letter words: zktest gives the bytes that a real server gives, but for what cannot be equal.
+// These tests compare the four-letter words: zktest sends the same bytes as a real server, except
+// for values that cannot be equal.
 
 import (
 	"os"
@@ -18,12 +19,13 @@ import (
 
 const wordsSaid = "testdata/words-3.8.0.txt"
 
-// words are asked after the requests of askWords. What counts comes first: a long answer counts as several packets.
+// words are asked after the requests of askWords. Words with counts are first: a long reply counts
+// as several packets.
 var words = []string{"ruok", "isro", "conf", "cons", "dump", "srvr", "stat", "wchs", "wchc", "wchp", "dirs", "gtmk", "nope", "RUOK",
 	"mntr", "envi", "hash", "crst", "cons"}
 
-// notEqual is what two servers cannot have in common: build, addresses, ids, times and latencies, where the data are, and the
-// environment. The form of each is compared.
+// notEqual lists values that differ between any two servers: build, addresses, ids, times and
+// latencies, the location of the data, and the environment. The form of each is compared.
 var notEqual = []struct {
 	what *regexp.Regexp
 	as   string
@@ -43,8 +45,9 @@ var notEqual = []struct {
 	{regexp.MustCompile(`\[[01]\](\(.*sid=)`), "[N]$1"}, // a server may still be about to read on
 }
 
-// gauges are the keys of mntr that are compared: those that Telegraf, OpenTelemetry, Datadog, Elastic's beat, collectd or a Prometheus
-// exporter knows by name, and the further ones of the request path.
+// gauges are the keys of mntr that are compared: those that Telegraf, OpenTelemetry, Datadog,
+// Elastic's beat, collectd or a Prometheus exporter uses by name, and further ones of the request
+// path.
 var gauges = strings.Fields(`zk_version zk_server_state zk_ephemerals_count zk_num_alive_connections zk_avg_latency
 	zk_outstanding_requests zk_znode_count zk_global_sessions zk_non_mtls_remote_conn_count zk_last_client_response_size
 	zk_packets_sent zk_packets_received zk_max_client_response_size zk_connection_drop_probability zk_watch_count
@@ -55,11 +58,11 @@ var gauges = strings.Fields(`zk_version zk_server_state zk_ephemerals_count zk_n
 	zk_p95_updatelatency zk_p99_updatelatency zk_p999_updatelatency zk_avg_readlatency zk_min_readlatency zk_max_readlatency
 	zk_cnt_readlatency zk_sum_readlatency zk_p50_readlatency zk_p95_readlatency zk_p99_readlatency zk_p999_readlatency`)
 
-// askWords makes some requests on a fresh server, asks it all words, and returns what it said.
+// askWords makes some requests on a fresh server, asks it for all words, and returns the replies.
 func askWords(t *testing.T, addr string) string {
 	t.Helper()
 	open := []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
-	_, err := rawzk.Word(addr, "srst") // others may have asked it whether it is there
+	_, err := rawzk.Word(addr, "srst") // the check whether it serves may have counted
 	require.NoError(t, err)
 	c, err := rawzk.Dial(addr)
 	require.NoError(t, err)
@@ -104,8 +107,8 @@ func askWords(t *testing.T, addr string) string {
 	return said.String()
 }
 
-// TestWords holds our server against what a real one said when the file was made, and against the one that is installed. It is
-// made again as the transcripts are (see TestDifferential_Transcript).
+// TestWords compares our server with the recorded replies of a real one, and with the installed
+// one. The file is recorded like the transcripts (see TestDifferential_Transcript).
 func TestWords(t *testing.T) {
 	ours := askWords(t, zktest.Start(t, zktest.WithWhitelist("*"), zktest.WithMaxClientConnections(0)).Addr())
 	if !*recordFlag {

@@ -55,7 +55,7 @@ func startRace(t *testing.T, classPath string, from *cutup.Host, own, others str
 	return r
 }
 
-// all reads what the program says until the event has come for every session timeout.
+// all reads the program's output until the event has arrived for every session timeout.
 func (r *race) all(t *testing.T, event string) {
 	t.Helper()
 	limit := time.After(late)

@@ -2,7 +2,7 @@
 
 package cutup_test
 
-// A server that goes dark: nothing of it arrives any more, and nothing says so.
+// An unresponsive server: no packet of it arrives any more, and no error reports that.
 
 import (
 	"flag"
@@ -22,7 +22,8 @@ import (
 
 var darkHolds = flag.Int("chaos.dark", 4, "how many holds of each session timeout are on the server that goes dark")
 
-// attachedTo has a Session attach to one server of several. Until it is sent on, the others refuse it.
+// attachedTo has a Session attach to one server of several. Until sendOn is called, all other
+// servers refuse it.
 func attachedTo(from *cutup.Host, only *zkserver.Server) (opt zklock.Option, sendOn func()) {
 	var free atomic.Bool
 	return zklock.WithDialer(func(network, addr string, timeout time.Duration) (net.Conn, error) {
@@ -33,8 +34,8 @@ func attachedTo(from *cutup.Host, only *zkserver.Server) (opt zklock.Option, sen
 	}), func() { free.Store(true) }
 }
 
-// darken opens lanes of usual session timeouts on a server, and takes it from everybody, when they are at different points
-// between two heartbeats.
+// darken opens lanes of usual session timeouts on a server, and cuts it off from all hosts, when
+// the lanes are at different points between two heartbeats.
 func (s *scene) darken(srv *zkserver.Server, what string) (lanes []*lane, at time.Time) {
 	s.t.Helper()
 	all := s.ens.ConnectString()
@@ -62,8 +63,8 @@ func (s *scene) darken(srv *zkserver.Server, what string) (lanes []*lane, at tim
 	return lanes, at
 }
 
-// F41, I5: a follower goes dark, and the other servers are well. Every hold stands, for any usual session timeout with the
-// default lease.
+// F41, I5: a follower stops responding, and the other servers are healthy. Every hold remains
+// valid, for any usual session timeout with the default lease.
 func TestF41_FollowerGoesDark_NoHoldIsLost(t *testing.T) {
 	s := newScene(t)
 	_, followers := s.roles()
@@ -79,8 +80,8 @@ func TestF41_FollowerGoesDark_NoHoldIsLost(t *testing.T) {
 	}
 }
 
-// F41, I5: the leader goes dark. A hold stands if its lease outlasts the time to the next leader, and the holder is told before
-// the next grant otherwise.
+// F41, I5: the leader stops responding. A hold remains valid if its lease outlasts the time to the
+// next leader; otherwise the holder is notified before the next grant.
 func TestF41_LeaderGoesDark_HoldsStandOrAreLostInTime(t *testing.T) {
 	s := newScene(t)
 	leader, _ := s.roles()

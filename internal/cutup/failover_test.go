@@ -2,7 +2,7 @@
 
 package cutup_test
 
-// Servers that are killed and come back.
+// Servers that are killed and restarted.
 
 import (
 	"fmt"
@@ -14,8 +14,9 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// F11, I1, I5: the leader is killed and another elected. A hold whose lease has room for that stands; one that has not
-// is lost before the next grant. Holders were on the leader and on a follower.
+// F11, I1, I5: the leader is killed and another elected. A hold whose lease has a large enough
+// margin remains valid; any other is lost before the next grant. Holders were on the leader and on
+// a follower.
 func TestF11_LeaderKilled_HoldsStandOrAreLostInTime(t *testing.T) {
 	s := newScene(t)
 	leader, followers := s.roles()
@@ -43,7 +44,8 @@ func TestF11_LeaderKilled_HoldsStandOrAreLostInTime(t *testing.T) {
 
 	stood, lost := 0, 0
 	for _, l := range lanes {
-		// From the election on it takes a connection, which may first be tried at the server that is gone, and a check.
+		// After the election it takes a connection, which may first be tried with the killed
+		// server, and a check.
 		room := zklock.LeaseRoom(zklock.QuorumLease(0), l.timeout)
 		if l.renewed(killed) {
 			s.line.add(time.Now(), l.name, "the hold stands")
@@ -65,8 +67,9 @@ func TestF11_LeaderKilled_HoldsStandOrAreLostInTime(t *testing.T) {
 	}
 }
 
-// F11, I5: the leader is killed and a follower with it, so that nobody is elected until they are back. A holder that can
-// prove nothing any more is told at the end of its lease; the next one gets the lock when there is a quorum again.
+// F11, I5: the leader and a follower are killed, so that there is no election until they are back.
+// A holder without a new proof is notified at the end of its lease; the next one gets the lock when
+// there is a quorum again.
 func TestF11_QuorumGone_LostAtTheEndOfTheLease(t *testing.T) {
 	s := newScene(t)
 	leader, followers := s.roles()
@@ -89,8 +92,9 @@ func TestF11_QuorumGone_LostAtTheEndOfTheLease(t *testing.T) {
 	l.empty()
 }
 
-// F22: the one server that holder and waiter use is killed and started again, with its data, and then each server in
-// turn under a pair that uses them all. The holds stand; the waiters' watches are set again, or they would never wake.
+// F22: the one server that holder and waiter use is killed and started again, with its data, and
+// then each server in turn under a pair that uses them all. The holds remain valid; the waiters'
+// watches are set again, or they would never wake.
 func TestF22_ServersRestarted_HoldsStandAndWaitersWake(t *testing.T) {
 	s := newScene(t)
 	_, followers := s.roles()
@@ -119,8 +123,8 @@ func TestF22_ServersRestarted_HoldsStandAndWaitersWake(t *testing.T) {
 	free.empty()
 }
 
-// F38: the server that a holder moves to grants a shorter session timeout than the one it had. The ensemble counts the
-// shorter one from then on, and so does the lease.
+// F38: the server that a holder moves to grants a shorter session timeout than the one it had. The
+// ensemble uses the shorter one from then on, and so does the lease.
 func TestF38_TimeoutShortenedOnReattach_CountsAtOnce(t *testing.T) {
 	short := []string{"maxSessionTimeout=8000"}
 	s := newScene(t, nil, short, short)
@@ -139,7 +143,8 @@ func TestF38_TimeoutShortenedOnReattach_CountsAtOnce(t *testing.T) {
 	}
 	require.True(t, l.renewed(moved), "lost: %v", l.hold.Err())
 
-	// With the client gone the lock is given away after the short timeout; the holder must know.
+	// When the client is cut off, the lock is granted to the next after the short timeout; the
+	// holder must notice.
 	cut := time.Now()
 	s.line.add(cut, "", "the holder's host is cut off")
 	require.NoError(t, s.net.Cut(s.clients[0], s.net.Host("zk1"), s.net.Host("zk2"), s.net.Host("zk3")))

@@ -2,7 +2,7 @@
 
 package cutup
 
-// Host: connections and processes that are on a host of the network and nowhere else.
+// Host: connections and processes on a host of the network, and only there.
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ type Host struct {
 	ip   string
 }
 
-// Name returns the name it was made with.
+// Name returns the name that was passed to New.
 func (h *Host) Name() string { return h.name }
 
 // IP returns its address.
@@ -33,11 +33,12 @@ func (h *Host) IP() string { return h.ip }
 // Namespace returns the name of its network namespace.
 func (h *Host) Namespace() string { return h.net.space(h.name) }
 
-// Front returns the words that run a command on this host when put in front of it.
+// Front returns the words that make a command run on this host when they precede it.
 func (h *Host) Front() []string { return []string{"ip", "netns", "exec", h.Namespace()} }
 
-// Command prepares a process on this host. It gets a process group of its own, and is killed when the thread that
-// starts it ends: the caller starts it on a locked thread that it keeps, or ends it itself.
+// Command prepares a process on this host. It has a process group of its own, and is killed when
+// the thread that starts it ends: the caller starts it on a locked thread that it keeps, or ends
+// the process itself.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	words := append(append(h.Front(), name), args...)
 	cmd := exec.Command(words[0], words[1:]...)
@@ -45,10 +46,11 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Dial connects from this host. The address must be an IP address: nobody here knows names.
+// Dial connects from this host. The address must be an IP address, because there is no name
+// service.
 //
-// A socket belongs for ever to the namespace that its thread was in when it was made, so it is enough that this
-// thread is there while it dials.
+// A socket belongs permanently to the namespace of the thread that created it, so it is enough that
+// this thread is in the namespace while it dials.
 func (h *Host) Dial(network, addr string, timeout time.Duration) (conn net.Conn, err error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -94,7 +96,7 @@ func (h *Host) inside(f func() error) (err error) {
 	defer func() {
 		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
 			err = errors.Join(err, fmt.Errorf("setns back from %s: %w", h.name, back))
-			return // the thread stays locked, and ends with its goroutine: nobody else may get it
+			return // the thread stays locked and ends with its goroutine, so no other goroutine gets it
 		}
 		runtime.UnlockOSThread()
 	}()

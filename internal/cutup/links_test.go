@@ -16,9 +16,9 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// F14, I5: one direction of one link is blocked, each in turn. Nobody gets an answer that took both directions, but
-// what still passes may keep up appearances: a leader that hears a follower which does not hear it, and the other way
-// round.
+// F14, I5: one direction of one link is blocked, each in turn. No response that needs both
+// directions arrives, but the remaining packets may look healthy: a leader receives from a follower
+// that does not receive from it, and vice versa.
 func TestF14_OneDirectionBlocked_IsToldBeforeTheNextGrant(t *testing.T) {
 	const timeout = 8 * time.Second
 	s := newScene(t)
@@ -70,8 +70,9 @@ func TestF14_OneDirectionBlocked_IsToldBeforeTheNextGrant(t *testing.T) {
 	}
 }
 
-// F15, I5: the holder's host is cut off from all servers. Healed within the room, the hold stands; healed after it was
-// lost, the holder was told although its ZooKeeper session may live; not healed, it was told before the next grant.
+// F15, I5: the holder's host is cut off from all servers. If it is healed within the margin, the
+// hold remains valid. If it is healed after the loss, the holder was notified although its
+// ZooKeeper session may live. Without healing, it was notified before the next grant.
 func TestF15_ClientCutOff_HealedBeforeAndAfterTheEnd(t *testing.T) {
 	s := newScene(t)
 	all := s.ens.ConnectString()
@@ -118,8 +119,9 @@ func TestF15_ClientCutOff_HealedBeforeAndAfterTheEnd(t *testing.T) {
 	l.empty()
 }
 
-// F51, I5: all answers of the servers to a client's host are lost, and its requests go on arriving: the holder is told before the next
-// grant, and that comes within 2 T, whether the client knows one server or all. The same behind a waiter.
+// F51, I5: all responses of the servers to a client's host are lost, and its requests still arrive:
+// the holder is notified before the next grant, which follows within 2 T, whether the client has
+// one server or all. The same behind a waiter.
 func TestF51_AnswersLost_NextIsGranted(t *testing.T) {
 	const timeout = 8 * time.Second
 	s := newScene(t)

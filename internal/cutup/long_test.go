@@ -2,8 +2,8 @@
 
 package cutup_test
 
-// A long run: one cut or failover after the other under clients that lock, hold and release all the time. Half of the clients
-// are behind proxies that fail at frames (lossy_test.go).
+// A long run: one cut or failover after the other under clients that lock, hold and release all the
+// time. Half of the clients are behind proxies that fail at frames (lossy_test.go).
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func (c *crew) count(name string) {
 	c.times[name]++
 }
 
-// since says whether every lock was granted after the moment.
+// since reports whether every lock was granted after the moment.
 func (c *crew) since(at time.Time, locks []string) bool {
 	for _, lock := range locks {
 		if !c.Latest(lock).After(at) {
@@ -62,15 +62,15 @@ func (c *crew) since(at time.Time, locks []string) bool {
 	return true
 }
 
-// inTime checks I6, with room for a busy machine.
+// inTime checks I6, with a margin for a busy machine.
 func (c *crew) inTime(what string, begun time.Time, bound time.Duration) {
 	if late := time.Since(begun) - bound; late > 3*time.Second {
 		c.errorf("I6: %s of at most %v came back %v late", what, bound, late)
 	}
 }
 
-// work takes locks, holds them for a while and gives them back, until ctx ends. The quick hold for no time at all, but for one
-// time in two hundred; they try, give up and re-enter too.
+// work takes locks, holds them for a while and releases them, until ctx ends. Quick workers hold
+// for no time at all, except one time in two hundred; they also try, give up and re-enter.
 func (c *crew) work(ctx context.Context, by *client, locks []string, quick bool) {
 	for ctx.Err() == nil {
 		m, err := zklock.NewMutex(by.session, locks[rand.N(len(locks))])
@@ -137,7 +137,7 @@ func (c *crew) hold(by *client, m *zklock.Mutex, h *zklock.Hold, quick bool) {
 		if h.Err() != nil || !by.frozen.Load() {
 			break
 		}
-		work = 10 * time.Millisecond // until it is told of the loss: the next one is about to be granted
+		work = 10 * time.Millisecond // until it is notified of the loss: the next grant is near
 	}
 	c.Ended(m.Path(), h)
 	lost := false
@@ -163,7 +163,7 @@ func (c *crew) hold(by *client, m *zklock.Mutex, h *zklock.Hold, quick bool) {
 	}
 }
 
-// fault is one thing that befalls the ensemble or its clients; its do strikes, waits and takes it back.
+// fault is one fault of the ensemble or its clients; its do injects it, waits and removes it.
 type fault struct {
 	name string
 	do   func(s *scene, r *rand.Rand) error
@@ -174,7 +174,7 @@ func wait(r *rand.Rand, from, to time.Duration) {
 	time.Sleep(from + time.Duration(r.Int64N(int64(to-from))))
 }
 
-// one is the leader or one of the followers.
+// one returns the leader or one of the followers.
 func (s *scene) one(r *rand.Rand, lead bool) *zkserver.Server {
 	leader, followers := s.roles()
 	if lead {
@@ -226,8 +226,9 @@ var faultKinds = []fault{
 	{"follower killed", killed(false)},
 	{"leader killed", killed(true)},
 	{"follower frozen", frozen(false, time.Second, 12*time.Second)},
-	// A leader that freezes for longer than G, and comes back before the others have given it up, does not ping them as
-	// QuorumLease assumes. Doing so over and over is outside of it, so it is less, or so long that another leads.
+	// A leader that freezes for longer than G, and continues before the other servers have given it
+	// up, does not ping them as QuorumLease assumes. Repeating that violates the assumption, so the
+	// freeze is shorter, or so long that another server leads.
 	{"leader frozen shortly", frozen(true, 200*time.Millisecond, 3*time.Second)},
 	{"leader frozen until deposed", frozen(true, 13*time.Second, 15*time.Second)},
 	{"link between two servers cut", func(s *scene, r *rand.Rand) error {
@@ -266,9 +267,9 @@ var faultKinds = []fault{
 	}},
 }
 
-// diverged says, when it is printed, whether the servers' trees have come apart, by what the servers themselves log. Then
-// one server shows a node that another has deleted, and no client can put that right: ZooKeeper 3.8.0 has faults of that
-// kind (ZOOKEEPER-4785 is one).
+// diverged, when printed, reports whether the servers' trees differ, by the servers' own logs. Then
+// one server shows a node that another has deleted, and no client can repair that: ZooKeeper 3.8.0
+// has such bugs (ZOOKEEPER-4785 is one).
 type diverged struct{ s *scene }
 
 func (d diverged) String() string {
@@ -282,9 +283,10 @@ func (d diverged) String() string {
 	return ". The servers do not say that their trees have come apart"
 }
 
-// I1, I2, I4, I5, I6, I7: twelve workers in six sessions on two hosts share two locks while the ensemble is cut up (F11 to F15,
-// F22). After each fault the locks must be granted again. The sessions of one host are behind proxies, where frames, connections
-// and sessions fail all the time: F1, F3, F5 to F10, F16, F17, F24 to F26, F30, F31 and F33. They have workers in a hurry besides, on
+// I1, I2, I4, I5, I6, I7: twelve workers in six sessions on two hosts share two locks while the
+// ensemble is partitioned (F11 to F15, F22). After each fault the locks must be granted again. The
+// sessions of one host are behind proxies, where frames, connections and sessions fail all the
+// time: F1, F3, F5 to F10, F16, F17, F24 to F26, F30, F31 and F33. They also have quick workers, on
 // locks of their own, whose nodes an admin deletes.
 func TestLongRun(t *testing.T) {
 	s := newScene(t)
@@ -301,7 +303,7 @@ func TestLongRun(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	// Cuts go on as the loop below has it, what befalls single clients until calm, the work until rest.
+	// Cuts continue as in the loop below, faults of single clients until calm, the work until rest.
 	ctx, rest := context.WithCancel(context.Background())
 	failing, calm := context.WithCancel(context.Background())
 	var workers, troubles sync.WaitGroup
@@ -338,7 +340,7 @@ func TestLongRun(t *testing.T) {
 	begun := time.Now()
 	var changes, made int
 	var longest time.Duration
-	var order []fault // every kind once, in a random order, before any comes again
+	var order []fault // every kind once, in a random order, before any is repeated
 	for ; (made < *cuts || time.Since(begun) < *long) && !t.Failed(); made++ {
 		if len(order) == 0 {
 			order = append(order, faultKinds...)

@@ -2,7 +2,8 @@
 
 package cutup_test
 
-// Connections that fail, and an admin's hand, in the long run: what befalls one client while the ensemble is cut up.
+// Connections that fail, and an admin's actions, in the long run: faults of one client while the
+// ensemble is partitioned.
 
 import (
 	"cmp"
@@ -29,7 +30,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// client is a Session of the long run, and its way to the servers.
+// client is a Session of the long run, with its connection to the servers.
 type client struct {
 	name    string
 	session *zklock.Session
@@ -37,8 +38,8 @@ type client struct {
 	frozen  atomic.Bool              // nothing passes the proxies
 }
 
-// relay passes connections to a port of this machine on to a server, as from a host. A proxy needs it: it dials from where
-// the test runs, which is on none of the hosts.
+// relay forwards connections to a port of this machine to a server, as from a host. A proxy needs
+// it: it dials from the test's own network, which is on none of the hosts.
 func relay(t *testing.T, from *cutup.Host, server string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +70,8 @@ func relay(t *testing.T, from *cutup.Host, server string) (addr string) {
 	return l.Addr().String()
 }
 
-// behindProxies puts a proxy between the client and each server, and returns how to dial then.
+// behindProxies puts a proxy between the client and each server, and returns the dial function for
+// them.
 func (s *scene) behindProxies(c *client, from *cutup.Host) func(network, addr string, timeout time.Duration) (net.Conn, error) {
 	c.proxies = make(map[string]*zktest.Proxy)
 	for _, addr := range s.ens.Addrs() {
@@ -80,15 +82,15 @@ func (s *scene) behindProxies(c *client, from *cutup.Host) func(network, addr st
 	}
 }
 
-// each does something at all of the client's proxies.
+// each calls do for all of the client's proxies.
 func (c *client) each(do func(*zktest.Proxy)) {
 	for _, p := range c.proxies {
 		do(p)
 	}
 }
 
-// strike sets a fault to work, wherever the client is connected, until it has fired or for a while. One in three finds the
-// client recovering from a cut.
+// strike injects a fault, wherever the client is connected, until it has fired or for a while. One
+// in three meets a client that recovers from a cut.
 func (c *client) strike(r *rand.Rand, f zktest.Fault) (fired bool) {
 	var set []*zktest.Injection
 	c.each(func(p *zktest.Proxy) { set = append(set, p.Inject(f.Optional())) })
@@ -114,7 +116,7 @@ func (c *client) freeze(d time.Duration) bool {
 	return true
 }
 
-// Creates, deletes and lists are what locking consists of; the others come with what went wrong before.
+// Creates, deletes and lists are the normal requests; the other ones follow an earlier failure.
 var ops = []zktest.Op{zktest.Create, zktest.Create, zktest.Delete, zktest.GetChildren, zktest.GetData, zktest.Exists, zktest.Sync,
 	zktest.Multi, zktest.SetWatches, zktest.Connect, zktest.Ping, zktest.AnyOp}
 
@@ -127,7 +129,8 @@ func upTo(r *rand.Rand, most time.Duration) time.Duration {
 func before(r *rand.Rand) zktest.Fault { return zktest.Before(pick(r, ops...)).Nth(1 + r.IntN(3)) }
 func after(r *rand.Rand) zktest.Fault  { return zktest.After(pick(r, ops...)).Nth(1 + r.IntN(3)) }
 
-// clientFault is one thing that befalls a client. Its do strikes, takes it back, and says whether it happened.
+// clientFault is one fault of a client. Its do injects and removes it, and reports whether it
+// struck.
 type clientFault struct {
 	name   string
 	weight int
@@ -200,7 +203,8 @@ func (l *crew) anyNode(r *rand.Rand) string {
 	return path.Join(lock, pick(r, names...))
 }
 
-// expire ends the client's ZooKeeper session by an admin's hand, and says whether there was one and a server to do it.
+// expire ends the client's ZooKeeper session as an admin, and reports whether there was a session
+// and a server to do it.
 func (l *crew) expire(c *client) bool {
 	id := c.session.SessionID()
 	if id == 0 {
@@ -217,7 +221,7 @@ func (l *crew) expire(c *client) bool {
 			break
 		}
 	}
-	// A zxid of afterwards: whoever took a lock before it may have lost it by this.
+	// A later zxid: a client that took a lock before it may have lost it by this.
 	for {
 		stat, err := l.s.admin.Set(resources, nil, -1)
 		if err == nil {
@@ -228,7 +232,7 @@ func (l *crew) expire(c *client) bool {
 	}
 }
 
-// befall makes things go wrong for the client until ctx ends.
+// befall injects faults into the client until ctx ends.
 func (l *crew) befall(ctx context.Context, c *client, r *rand.Rand) {
 	total := 0
 	for _, f := range clientFaults {
@@ -248,19 +252,20 @@ func (l *crew) befall(ctx context.Context, c *client, r *rand.Rand) {
 	}
 }
 
-// resources has a node for each of the quick locks, which a holder writes only while its lock node is there (Hold.Check).
+// resources has a node for each of the quick locks, which a holder writes only while its lock node
+// exists (Hold.Check).
 const resources = "/resources"
 
 func resource(lock string) string { return resources + "/" + path.Base(lock) }
 
-// fenced is what is known to have been written: the tokens, by lock and by the version that the write made.
+// fenced has the confirmed writes: the tokens, by lock and by the version that the write created.
 type fenced struct {
 	sync.Mutex
 	landed  map[string]map[int32]int64
 	refused int
 }
 
-// write writes the holder's token. Of a write whose answer was lost nothing is known.
+// write writes the holder's token. The result of a write without a response is unknown.
 func (f *fenced) write(h *zklock.Hold, lock string, conn *zk.Conn) {
 	answers, err := conn.Multi(h.Check(), &zk.SetDataRequest{Path: resource(lock), Data: fmt.Append(nil, h.Token()), Version: -1})
 	f.Lock()
@@ -276,7 +281,8 @@ func (f *fenced) write(h *zklock.Hold, lock string, conn *zk.Conn) {
 	}
 }
 
-// stale returns the first write that landed after one with a larger token, "" if there is none, and how many are known.
+// stale returns the first write that was applied after one with a larger token, "" if there is
+// none, and the number of confirmed writes.
 func (f *fenced) stale() (first string, known int) {
 	for lock, tokens := range f.landed {
 		known += len(tokens)
@@ -291,7 +297,7 @@ func (f *fenced) stale() (first string, known int) {
 	return first, known
 }
 
-// The check of the fenced writes can tell.
+// The check of the fenced writes detects a stale write.
 func TestFenced_CatchesAStaleWrite(t *testing.T) {
 	f := fenced{landed: map[string]map[int32]int64{"/job": {1: 100, 2: 100, 5: 300, 6: 400}}}
 	first, known := f.stale()

@@ -13,9 +13,10 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// F12, I5, R36: the flagship. The holder's server, a follower, is cut off from the other servers. It goes on answering
-// the holder's pings and reads, while the leader ends the session and the lock goes to the next. Ours is told before;
-// Curator's, in the same run on the same servers, is seen doing what it does.
+// F12, I5, R36: the central case. The holder's server, a follower, is cut off from the other
+// servers. It still responds to the holder's pings and reads, while the leader expires the session
+// and the next client is granted. Our holder is notified before; Curator's, in the same run on the
+// same servers, shows its own behaviour.
 func TestF12_HolderOnACutOffFollower_IsToldBeforeTheNextGrant(t *testing.T) {
 	minority(t, "f12.svg", f12Title, true, func(_ *zkserver.Server, followers []*zkserver.Server) *zkserver.Server { return followers[0] })
 }
@@ -25,8 +26,8 @@ func TestF13_HolderOnADeposedLeader_IsToldBeforeTheNextGrant(t *testing.T) {
 	minority(t, "f13.svg", "The holder's server, the leader, is cut off from the other servers", false, func(leader *zkserver.Server, _ []*zkserver.Server) *zkserver.Server { return leader })
 }
 
-// minority cuts off the server that which picks. With tells, Curator's holder with the shortest session must be told too
-// late: a run in which even that is told in time could not tell.
+// minority cuts off the server that which returns. With tells, Curator's holder with the shortest
+// session must be notified too late: otherwise the run could not detect a violation.
 func minority(t *testing.T, file, title string, tells bool, which func(leader *zkserver.Server, followers []*zkserver.Server) *zkserver.Server) {
 	asked(t)
 	classPath := compileRace(t)

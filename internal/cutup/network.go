@@ -2,7 +2,7 @@
 
 package cutup
 
-// Network: the hosts, their switch, and which directions are blocked.
+// Network: the hosts, their switch, and the directions that are blocked.
 
 import (
 	"bytes"
@@ -17,14 +17,15 @@ import (
 	"sync/atomic"
 )
 
-// prefix begins the names of all namespaces made here; the number of the process that made them follows.
+// prefix begins the names of all namespaces that this package creates; the id of the process
+// follows.
 const prefix = "zkcut-"
 
 var made atomic.Int64 // how many networks this process made
 
 // Network is a switch with hosts on it. It is safe for use by several goroutines.
 type Network struct {
-	name  string // of its namespaces, with the host's name behind
+	name  string // of its namespaces; the host's name follows
 	hosts []*Host
 
 	mu struct {
@@ -33,10 +34,9 @@ type Network struct {
 	}
 }
 
-// direction is the way of packets from one host to another.
 type direction struct{ from, to *Host }
 
-// Missing says what this machine lacks for a Network, or nothing.
+// Missing returns what this machine lacks for a Network, or "".
 func Missing() string {
 	if os.Geteuid() != 0 {
 		return "not root, and network namespaces need it"
@@ -49,8 +49,8 @@ func Missing() string {
 	return ""
 }
 
-// New makes a network with the named hosts, and first removes what processes that were killed have left behind. The
-// caller closes it.
+// New creates a network with the named hosts. It first removes the leftovers of processes that were
+// killed. The caller closes it.
 func New(names ...string) (*Network, error) {
 	if err := removeLeftovers(); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (n *Network) build(names []string) error {
 // space is the name of a namespace of this network.
 func (n *Network) space(host string) string { return n.name + "-" + host }
 
-// Host returns the host of that name, which must be there.
+// Host returns the host of that name, which must exist.
 func (n *Network) Host(name string) *Host {
 	for _, h := range n.hosts {
 		if h.name == name {
@@ -105,13 +105,13 @@ func (n *Network) Host(name string) *Host {
 	panic("cutup: no host " + name)
 }
 
-// Block drops what the one host sends to the other from now on, and nothing the other way.
+// Block drops all packets from one host to the other from now on, but not in the other direction.
 func (n *Network) Block(from, to *Host) error { return n.change(map[direction]bool{{from, to}: true}) }
 
-// Cut blocks both directions between the host and each of the others, in one step.
+// Cut blocks both directions between the host and each of the other hosts, in one step.
 func (n *Network) Cut(h *Host, others ...*Host) error { return n.change(bothWays(true, h, others)) }
 
-// Mend opens both directions between the host and each of the others.
+// Mend opens both directions between the host and each of the other hosts.
 func (n *Network) Mend(h *Host, others ...*Host) error { return n.change(bothWays(false, h, others)) }
 
 // Heal opens every direction.
@@ -133,7 +133,8 @@ func bothWays(blocked bool, h *Host, others []*Host) map[direction]bool {
 	return m
 }
 
-// change blocks and opens directions. The filter takes them in one transaction: no packet sees half of it.
+// change blocks and opens directions. The filter applies them in one transaction: no packet sees
+// half of it.
 func (n *Network) change(want map[direction]bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -176,12 +177,13 @@ func (n *Network) filter(rules string) error {
 	return run([]byte(rules), "ip", "netns", "exec", n.space("switch"), "nft", "-f", "-")
 }
 
-// Close removes the network. Processes on its hosts should have ended; a namespace goes with the last of them.
+// Close removes the network. Processes on its hosts should have ended: a namespace lasts until its
+// last process has ended.
 func (n *Network) Close() error {
 	return removeSpaces(func(name string) bool { return strings.HasPrefix(name, n.name+"-") })
 }
 
-// removeLeftovers removes the namespaces of processes that are gone.
+// removeLeftovers removes the namespaces of processes that have ended.
 func removeLeftovers() error {
 	return removeSpaces(func(name string) bool {
 		rest, ours := strings.CutPrefix(name, prefix)
@@ -206,7 +208,6 @@ func removeSpaces(which func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// spaces lists the machine's named network namespaces.
 func spaces() ([]string, error) {
 	entries, err := os.ReadDir("/run/netns")
 	if errors.Is(err, os.ErrNotExist) {
@@ -219,7 +220,6 @@ func spaces() ([]string, error) {
 	return names, err
 }
 
-// run runs a command and returns what it complained about.
 func run(stdin []byte, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	cmd.Stdin = bytes.NewReader(stdin)

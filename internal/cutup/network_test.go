@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// asked skips a test that takes minutes unless ZKLOCK_CHAOS=1 asks for it.
+// asked skips a test that takes minutes unless ZKLOCK_CHAOS=1 requests it.
 func asked(t *testing.T) {
 	t.Helper()
 	if os.Getenv("ZKLOCK_CHAOS") != "1" {
@@ -49,7 +49,7 @@ func asked(t *testing.T) {
 	}
 }
 
-// lacking skips a test for want of something, or fails it if ZKLOCK_REQUIRE=1.
+// lacking skips a test because of a missing requirement, or fails it if ZKLOCK_REQUIRE=1.
 func lacking(t *testing.T, what string) {
 	t.Helper()
 	if os.Getenv("ZKLOCK_REQUIRE") == "1" {
@@ -58,7 +58,7 @@ func lacking(t *testing.T, what string) {
 	t.Skipf("not covered: %s", what)
 }
 
-// network makes a network that goes with the test.
+// network creates a network that is removed with the test.
 func network(t *testing.T, hosts ...string) *cutup.Network {
 	t.Helper()
 	asked(t)
@@ -94,7 +94,7 @@ func echo(t *testing.T, h *cutup.Host) string {
 	return l.Addr().String()
 }
 
-// answers says whether a line comes back within d.
+// answers reports whether a line is echoed within d.
 func answers(t *testing.T, conn net.Conn, d time.Duration) bool {
 	t.Helper()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(d)))
@@ -108,7 +108,7 @@ func TestNetwork_BlocksEachDirectionByItself(t *testing.T) {
 	n := network(t, "a", "b", "c")
 	a, b, c := n.Host("a"), n.Host("b"), n.Host("c")
 	addr := echo(t, b)
-	// What is blocked never gets there; what is not may take its time on a busy machine.
+	// A blocked packet never arrives; any other may take its time on a busy machine.
 	dial := func(h *cutup.Host) (net.Conn, error) { return h.Dial("tcp", addr, 10*time.Second) }
 	for _, cut := range []struct {
 		name string

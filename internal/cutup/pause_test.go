@@ -2,7 +2,7 @@
 
 package cutup_test
 
-// Processes that pause: a holder under SIGSTOP, and a resource that looks at tokens, or does not.
+// Processes that pause: a holder under SIGSTOP, and a resource that checks tokens, or does not.
 
 import (
 	"bufio"
@@ -33,7 +33,7 @@ const (
 
 var pauseLease = zklock.QuorumLease(2 * pauseTick)
 
-// pausedHolder is the child: it holds the lock, and looks, writes and stops as it is told.
+// pausedHolder is the child process: it holds the lock, and checks, writes and stops on command.
 func pausedHolder(server, database string) error {
 	ctx := context.Background()
 	s, err := zklock.Connect(ctx, server, zklock.WithSessionTimeout(pauseTimeout), zklock.WithLease(pauseLease))
@@ -78,7 +78,7 @@ func pausedHolder(server, database string) error {
 			fmt.Println("wrote", rows)
 			last = time.Now()
 		case <-time.After(10 * time.Millisecond):
-			// The first look after a pause, and nothing has run before it.
+			// The first check after a pause, and nothing has run before it.
 			err := hold.Err()
 			if gap := time.Since(last); gap > time.Second/2 {
 				what := "held"
@@ -94,7 +94,8 @@ func pausedHolder(server, database string) error {
 	}
 }
 
-// writeReport is the conditional update of docs/fencing.md, or the same without the condition. It returns how many rows it changed.
+// writeReport is the conditional update of docs/fencing.md, or the same without the condition. It
+// returns how many rows it changed.
 func writeReport(database, body string, token int64, check bool) (int, error) {
 	condition := ""
 	if check {
@@ -107,7 +108,7 @@ func writeReport(database, body string, token int64, check bool) (int, error) {
 	return strconv.Atoi(out)
 }
 
-// sql has SQLite carry statements out, in a process of its own.
+// sql has SQLite execute statements, in a process of its own.
 func sql(database, statements string) (string, error) {
 	out, err := exec.Command("sqlite3", "-batch", "-cmd", ".timeout 5000", database, statements).CombinedOutput()
 	if err != nil {
@@ -116,7 +117,8 @@ func sql(database, statements string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// pauses is what these tests stand on: a server, an empty report, a next holder who will wait for the lock.
+// pauses starts the setup of these tests: a server, an empty report, and a next holder that will
+// wait for the lock.
 func pauses(t *testing.T) (server, database string, next *zklock.Mutex) {
 	t.Helper()
 	asked(t)
@@ -147,8 +149,9 @@ func holder(t *testing.T, server, database string) (p *process, token int64) {
 	return p, token
 }
 
-// F18: a paused process sees at its first look what became of its hold. Where it is lost, the next holder has written under
-// its larger token, and a write with the old one changes nothing. Nobody's node stays.
+// F18: a paused process gets the correct state of its hold at its first check. If the hold is lost,
+// the next holder has written under its larger token, and a write with the old one changes nothing.
+// No node is left.
 func TestF18_HolderPaused_FirstLookIsRight(t *testing.T) {
 	server, database, next := pauses(t)
 	for _, c := range []struct {
@@ -167,7 +170,7 @@ func TestF18_HolderPaused_FirstLookIsRight(t *testing.T) {
 		time.Sleep(3 * time.Second) // from now on it is not the connecting that proves the most
 		require.NoError(t, p.Signal(syscall.SIGSTOP))
 		time.Sleep(c.pause)
-		others := func() { // somebody else has the lock, and gives it back
+		others := func() { // another client takes the lock, and releases it
 			h, err := next.Acquire(within(t, late))
 			require.NoError(t, err)
 			require.Greater(t, h.Token(), token)
@@ -206,8 +209,8 @@ func TestF18_HolderPaused_FirstLookIsRight(t *testing.T) {
 	}, pauseTimeout+pauseTick+time.Second, 50*time.Millisecond, "I4: nodes are left")
 }
 
-// F19: a pause between the check and the write. With the token in the condition no stale write lands; without it the
-// same run shows one that does, so the first is no luck.
+// F19: a pause between the check and the write. With the token in the condition no stale write is
+// applied. Without it the same run shows one that is, so the first result is no coincidence.
 func TestF19_PausedBetweenCheckAndWrite_OnlyTheTokenProtects(t *testing.T) {
 	for _, c := range []struct {
 		order string

@@ -2,7 +2,8 @@
 
 package cutup_test
 
-// A run as a picture: TestF12 and TestF13 draw theirs with -chaos.pictures; docs/f12.svg is one of them.
+// A run as a picture: TestF12 and TestF13 draw theirs with -chaos.pictures; docs/f12.svg is one of
+// them.
 
 import (
 	"flag"
@@ -20,16 +21,17 @@ import (
 
 var pictures = flag.String("chaos.pictures", "", "a directory to draw f12.svg and f13.svg in, from the runs of TestF12 and TestF13")
 
-// track is a line of the picture: until when the one holder believed, and from when the next one did.
+// track is a line of the picture: until when the first holder believed, and from when the next one
+// did.
 type track struct {
 	name    string
-	by      string // what told the holder, if that needs saying
+	by      string // how the holder was notified, if that is not obvious
 	told    time.Duration
 	granted time.Duration
 }
 
-// draw renders the tracks of a run as SVG. Times count from the cut, in tenths of a second, as the page has them; the server
-// that was cut off answered its last ping at silent.
+// draw renders the tracks of a run as SVG. Times count from the cut, in tenths of a second, as on
+// the page; the server that was cut off responded to its last ping at silent.
 func draw(title string, silent time.Duration, tracks []track) string {
 	const left, right, top, rowHeight, bar = 100.0, 20.0, 92.0, 44.0, 16.0
 	const width = 860.0
@@ -93,7 +95,7 @@ func draw(title string, silent time.Duration, tracks []track) string {
 			class, says = "over late", fmt.Sprintf("granted at %.1f s, told%s at %.1f s: %.1f s too late", granted, tr.by, told, told-granted)
 		}
 		const perLetter = 6.6                              // more than a letter takes, on average
-		half := perLetter * float64(len([]rune(says))) / 2 // below what it is about, and within the picture
+		half := perLetter * float64(len([]rune(says))) / 2 // below its mark, and within the picture
 		text(min(max(x((told+granted)/2), left+half), width-right-half), y+30, "middle", class, "%s", says)
 	}
 	text(left, bottom+36, "start", "s", "three ZooKeeper 3.8.0 servers, tickTime 2 s, syncLimit 5; each line is a lock, with its session timeout")
@@ -101,7 +103,7 @@ func draw(title string, silent time.Duration, tracks []track) string {
 	return b.String()
 }
 
-// picture writes the drawing where it is asked for.
+// picture writes the drawing if it is requested.
 func picture(t *testing.T, name, svg string) {
 	t.Helper()
 	if *pictures == "" {

@@ -2,7 +2,7 @@
 
 package cutup_test
 
-// Child processes that talk in lines.
+// Child processes that communicate in lines.
 
 import (
 	"bufio"
@@ -36,7 +36,7 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	require.NoError(t, err)
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // its parent-death signal comes when this thread ends
+		runtime.LockOSThread() // its parent-death signal is sent when this thread ends
 		defer close(ended)
 		defer close(p.lines)
 		err := cmd.Start()

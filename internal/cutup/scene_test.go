@@ -2,7 +2,8 @@
 
 package cutup_test
 
-// scene: a real ensemble, each server on its own host, with clients on two others, and the record of what happened.
+// scene: a real ensemble, each server on its own host, with clients on two other hosts, and the
+// record of the events.
 
 import (
 	"context"
@@ -33,14 +34,14 @@ const (
 	syncLimit = 5
 
 	soon = 30 * time.Second // bounds what should happen at once; costs nothing when all is well
-	late = 2 * time.Minute  // bounds what takes elections and expiries
+	late = 2 * time.Minute  // the limit for elections and expiries
 
-	// By how much a holder must be told before the servers give the lock to the next. Where the servers keep the
-	// session after all, it is the holder's own Session that ends it, once it has told.
+	// By how much a holder must be notified before the servers grant the lock to the next. If the
+	// servers keep the session, the holder's own Session ends it, after the notification.
 	margin = 100 * time.Millisecond
 )
 
-// scene is the stage of one test.
+// scene is the setup of one test.
 type scene struct {
 	t   *testing.T
 	net *cutup.Network
@@ -51,7 +52,8 @@ type scene struct {
 	line    timeline
 }
 
-// newScene starts the ensemble; lines are further lines of the zoo.cfg of the first, second and third server.
+// newScene starts the ensemble; lines are further lines of the zoo.cfg of the first, second and
+// third server.
 func newScene(t *testing.T, lines ...[]string) *scene {
 	t.Helper()
 	asked(t)
@@ -70,8 +72,8 @@ func newScene(t *testing.T, lines ...[]string) *scene {
 	s.ens = zkserver.Ensemble(t, 3, zkserver.On(hosts...), zkserver.TickTime(tick), zkserver.SyncLimit(syncLimit),
 		// A server that is not back yet is no failure of the lock's, which needs only a majority.
 		func(c *zkserver.Config) { c.StartTimeout = late },
-		// A server that was cut off asks for the leader every so often, by default up to a minute apart. It is about how
-		// soon it is back, not about how it goes.
+		// A server that was cut off looks for the leader at intervals, by default of up to a
+		// minute. The property changes how soon it is back, not how that works.
 		zkserver.Property("zookeeper.fastleader.maxNotificationInterval", "1000"))
 	conn, events, err := zk.Connect(s.ens.Addrs(), 30*time.Second, zk.WithLogger(silent{}), zk.WithDialer(zkserver.Impatient(s.clients[1].Dial)))
 	require.NoError(t, err)
@@ -96,7 +98,7 @@ func (s *scene) host(srv *zkserver.Server) *cutup.Host {
 	return s.net.Host(fmt.Sprintf("zk%d", srv.ID()))
 }
 
-// others are all servers but this one.
+// others returns all servers but this one.
 func (s *scene) others(srv *zkserver.Server) (servers []*zkserver.Server) {
 	for _, o := range s.ens.Servers() {
 		if o != srv {
@@ -106,7 +108,7 @@ func (s *scene) others(srv *zkserver.Server) (servers []*zkserver.Server) {
 	return servers
 }
 
-// roles are the leader and the followers of now.
+// roles returns the present leader and followers.
 func (s *scene) roles() (leader *zkserver.Server, followers []*zkserver.Server) {
 	s.t.Helper()
 	leader, err := s.ens.Leader()
@@ -148,7 +150,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// firstTo dials the one server first, and afterwards what it is asked to.
+// firstTo dials the one server first, and afterwards the requested one.
 func firstTo(from *cutup.Host, first *zkserver.Server) zklock.Option {
 	var dialled atomic.Bool
 	return zklock.WithDialer(func(network, addr string, timeout time.Duration) (net.Conn, error) {
@@ -183,7 +185,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lane is one lock with a holder and one who waits for it. Its times are zero until they have come.
+// lane is one lock with a holder and a waiter. Its times are zero until the event.
 type lane struct {
 	s       *scene
 	name    string
@@ -193,7 +195,7 @@ type lane struct {
 	next    *zklock.Session // the waiter's
 	hold    *zklock.Hold
 
-	told    chan time.Time // the holder was told of its end
+	told    chan time.Time // the holder was notified of its end
 	granted chan grant
 }
 
@@ -217,7 +219,7 @@ func (s *scene) open(name string, own, next *zklock.Session) *lane {
 	return l
 }
 
-// watch records when the holder is told.
+// watch records when the holder is notified.
 func (l *lane) watch() {
 	done := make(chan struct{})
 	go func() {
@@ -234,7 +236,7 @@ func (l *lane) watch() {
 	l.s.t.Cleanup(func() { l.own.Close(); <-done })
 }
 
-// queue sends the next one to wait, and returns when it does.
+// queue starts the waiter, and returns when it waits.
 func (l *lane) queue() {
 	t := l.s.t
 	t.Helper()
@@ -254,13 +256,13 @@ func (l *lane) queue() {
 	}, soon, 20*time.Millisecond, "nobody queued up for %s", l.path)
 }
 
-// sureToHold fails the test if the hold has ended: the fault is to end it.
+// sureToHold fails the test if the hold has ended, because the fault must end it.
 func (l *lane) sureToHold() {
 	l.s.t.Helper()
 	require.NoError(l.s.t, l.hold.Err(), "%s: lost before anything happened; the room is %v", l.name, zklock.LeaseRoom(zklock.QuorumLease(0), l.timeout))
 }
 
-// awaitTold returns when the holder was told.
+// awaitTold returns when the holder has been notified.
 func (l *lane) awaitTold() time.Time {
 	l.s.t.Helper()
 	select {
@@ -286,12 +288,12 @@ func (l *lane) awaitGrant() grant {
 	}
 }
 
-// handedOver is a lane whose lock went to the next while the holder was cut off.
+// handedOver is a lane whose lock was granted to the next while the holder was cut off.
 type handedOver struct {
 	told, granted time.Time
 }
 
-// say spells the times, counted from the cut.
+// say formats the times, counted from the cut.
 func (h handedOver) say(name string, cut time.Time) string {
 	gap, side := h.granted.Sub(h.told), "before"
 	if gap < 0 {
@@ -301,8 +303,8 @@ func (h handedOver) say(name string, cut time.Time) string {
 		name, h.told.Sub(cut).Seconds(), h.granted.Sub(cut).Seconds(), gap.Seconds(), side)
 }
 
-// lostInTime waits until the holder has lost the lock and the next one has it, and requires that it was in this order
-// and that far apart (I5).
+// lostInTime waits until the holder has lost the lock and the next one has it, and requires this
+// order and this distance (I5).
 func (l *lane) lostInTime(apart time.Duration) handedOver {
 	t := l.s.t
 	t.Helper()
@@ -317,7 +319,7 @@ func (l *lane) lostInTime(apart time.Duration) handedOver {
 	return handedOver{told, g.at}
 }
 
-// kept requires that the hold outlived it all, and passes the lock on.
+// kept requires that the hold outlasted everything, and releases the lock to the waiter.
 func (l *lane) kept() {
 	t := l.s.t
 	t.Helper()
@@ -332,7 +334,8 @@ func (l *lane) kept() {
 	l.s.line.add(g.at, l.name, "the next one has the lock")
 }
 
-// renewed waits until the hold rests on a proof that is younger than the moment, or has ended, and says which.
+// renewed waits until the hold rests on a later proof than the moment, or has ended, and reports
+// which.
 func (l *lane) renewed(since time.Time) bool {
 	l.s.t.Helper()
 	require.Eventually(l.s.t, func() bool {
@@ -353,8 +356,8 @@ func (l *lane) empty() {
 	require.Empty(l.s.t, left)
 }
 
-// probe is a session of somebody else on the server that is to be cut off. It pings it all the time and knows when
-// the last ping was answered.
+// probe is a session of another client on the server that is to be cut off. It pings the server all
+// the time and records the last response.
 type probe struct {
 	done chan struct{}
 	last time.Time // once done is closed
@@ -382,7 +385,7 @@ func (s *scene) probe(from *cutup.Host, srv *zkserver.Server) *probe {
 	return p
 }
 
-// silence returns when the server answered for the last time.
+// silence returns the time of the server's last response.
 func (p *probe) silence(t *testing.T) time.Time {
 	t.Helper()
 	select {
@@ -394,7 +397,7 @@ func (p *probe) silence(t *testing.T) time.Time {
 	}
 }
 
-// timeline is what happened, to be printed relative to the cut.
+// timeline is the events, to be printed relative to the cut.
 type timeline struct {
 	mu     sync.Mutex
 	zero   time.Time

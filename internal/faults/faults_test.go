@@ -1,4 +1,5 @@
-// Package faults has the table of faults that tests cite, and holds it to the tests. It has no code but its test.
+// Package faults has the table of faults that tests cite, and compares it with the tests. It has no
+// code but its test.
 package faults
 
 import (
@@ -19,7 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tests that cite each fault into faults.md")
 
-// Each fault that a test cites is in the table, which says which tests cite it. A fault that none cites is not there.
+// Each fault that a test cites is in the table, with the tests that cite it. The table has no fault
+// that no test cites.
 func TestTable(t *testing.T) {
 	const page = "faults.md"
 	text, err := os.ReadFile(page)

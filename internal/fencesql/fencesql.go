@@ -1,5 +1,5 @@
-// Package fencesql has the tests of fence.Table for whoever has a database: the servers of lab/ and the SQLite of examples/fencing
-// are in modules of their own.
+// Package fencesql has the tests of fence.Table for any module that has a database: the servers of
+// lab/ and the SQLite of examples/fencing are in modules of their own.
 package fencesql
 
 import (
@@ -15,17 +15,18 @@ import (
 	"github.com/zklock/zklock/fence"
 )
 
-// Database is one to test on. It keeps what the tests make there, and they begin by removing it.
+// Database is a database to test on. It keeps the tests' tables, which each test first removes.
 type Database struct {
 	DB       *sql.DB
 	Dialect  fence.Dialect
-	Snapshot sql.IsolationLevel // one whose transactions go on reading what was there when they began
+	Snapshot sql.IsolationLevel // a level whose transactions continue to read the data from their beginning
 
-	// Impatient is DB with calls that soon end if they wait for a lock; nil if those of DB do when their context ends.
+	// Impatient is DB with calls that soon end if they wait for a lock. It is nil if the calls of
+	// DB end with their context.
 	Impatient *sql.DB
 }
 
-// Test runs them all.
+// Test runs all tests.
 func (d Database) Test(t *testing.T) {
 	t.Run("LateOneIsRefused", d.late)
 	t.Run("SameTokenAgain_FoundAndNotChanged", d.again)
@@ -48,7 +49,7 @@ func (d Database) exec(t *testing.T, statements ...string) {
 	}
 }
 
-// reset makes the tables: a report with token 0, and one with none.
+// reset creates the tables: a report with token 0, and one with none.
 func (d Database) reset(t *testing.T) {
 	t.Helper()
 	d.exec(t, `DROP TABLE IF EXISTS fence_reports`, `DROP TABLE IF EXISTS fence_done`,
@@ -79,7 +80,7 @@ func (d Database) inTx(ctx context.Context, do func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// holds compares the report with what it should be.
+// holds compares the report with the expected one.
 func (d Database) holds(t *testing.T, body string, token int64) {
 	t.Helper()
 	var gotBody sql.NullString
@@ -115,7 +116,8 @@ func (d Database) late(t *testing.T) {
 	d.holds(t, "of B", 23)
 }
 
-// The row-count trap: an UPDATE that changes nothing counts no row in MySQL and MariaDB, as one that finds none.
+// The row-count trap: in MySQL and MariaDB, an UPDATE that changes nothing counts no row, the same
+// as an UPDATE that finds none.
 func (d Database) again(t *testing.T) {
 	d.reset(t)
 	for range 2 {
@@ -144,15 +146,15 @@ func (d Database) missing(t *testing.T) {
 	d.holds(t, "", 0)
 }
 
-// A later holder's Raise does not return while an earlier holder's transaction is open; so either all of that one's work
-// comes first, or none.
+// A later holder's Raise does not return while an earlier holder's transaction is open. So the work
+// of the earlier transaction is done completely before, or not at all.
 func (d Database) waits(t *testing.T) {
 	d.reset(t)
 	impatient := d
 	if d.Impatient != nil {
 		impatient.DB = d.Impatient
 	}
-	for _, token := range []int64{17, 17} { // raised, and then found and not changed
+	for _, token := range []int64{17, 17} { // raised, and then found unchanged
 		tx, err := d.DB.BeginTx(t.Context(), nil)
 		wantNil(t, err)
 		wantNil(t, d.table().Raise(t.Context(), tx, "nightly", token))
@@ -170,7 +172,8 @@ func (d Database) waits(t *testing.T) {
 	d.holds(t, "of B", 23)
 }
 
-// A transaction that began before the later holder wrote sees its own token where it reads. Its Raise fails all the same.
+// A transaction that began before the later holder wrote reads its own token. Its Raise fails even
+// so.
 func (d Database) snapshot(t *testing.T) {
 	for _, token := range []int64{17, 19} {
 		d.reset(t)
@@ -195,7 +198,7 @@ func (d Database) snapshot(t *testing.T) {
 	}
 }
 
-// Whatever comes in whatever order, no work is done after that of a later holder.
+// In any order of arrival, no work is done after the work of a later holder.
 func (d Database) crowd(t *testing.T) {
 	d.reset(t)
 	const goroutines, each = 8, 25

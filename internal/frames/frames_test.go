@@ -1,6 +1,6 @@
 package frames
 
-// The frames, the faults that each of them meets, and the tally of what struck.
+// The frames, the faults that each of them meets, and the tally of the faults that struck.
 
 import (
 	"fmt"
@@ -14,11 +14,12 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// Frame-exhaustive faults. Each scenario is run once without faults and its frames are recorded; the list of cases is
-// made from the recording: every frame, with every kind of fault that it can meet. No frame can be forgotten.
+// Frame-exhaustive faults. Each scenario is run once without faults and its frames are recorded;
+// the list of cases is made from the recording: every frame, with every kind of fault that applies
+// to it. No frame can be forgotten.
 
-// frameID names one frame of a scenario: the nth of its kind on such a path since the recording began. The same name
-// finds it again in the next run.
+// frameID names one frame of a scenario: the nth of its kind on such a path since the recording
+// began. The same name finds it again in the next run.
 type frameID struct {
 	kind  zktest.FrameKind
 	op    zktest.Op
@@ -27,8 +28,9 @@ type frameID struct {
 	nth   int
 }
 
-// lockPlace is the name of a path in a frameID: lock nodes' names differ from run to run. subs are the roots below the lock path of a
-// recipe that has its nodes there. A transaction of such a recipe may be about several, and is known by the path above.
+// lockPlace returns the name of a path in a frameID, because lock nodes' names differ from run to
+// run. subs are the roots below the lock path of a recipe that has its nodes there. A transaction
+// of such a recipe may concern several of them, and is identified by the path above.
 func lockPlace(root string, subs []string, op zktest.Op, paths []string) string {
 	if len(paths) == 0 {
 		return ""
@@ -63,7 +65,7 @@ func (f frameID) String() string {
 	return fmt.Sprintf("%s #%d", s, f.nth)
 }
 
-// moment begins a fault at this frame of a run that locks root.
+// moment begins a fault at this frame of a run with the lock root.
 func (f frameID) moment(root string) zktest.Fault {
 	m := zktest.Frame{Kind: f.kind, Op: f.op, Event: f.event}.Moment().Nth(f.nth)
 	switch f.place {
@@ -82,7 +84,7 @@ func (f frameID) moment(root string) zktest.Fault {
 	return m.Path(f.place)
 }
 
-// timed says that the clock sends it, not the recipe.
+// timed reports whether the clock sends the frame, and not the recipe.
 func (f frameID) timed() bool {
 	return f.op == zktest.Multi || f.op == zktest.Ping || f.op == zktest.Exists && f.place == "/"
 }
@@ -101,7 +103,7 @@ type frameFault struct {
 	do    func(r *frameRun, f zktest.Fault) zktest.Fault
 	loses bool // it may cost the client under test its hold, or the confirmation of its end
 	long  bool // it outlasts the session: for virtual time
-	deaf  bool // from here on answers are lost, and requests are not
+	deaf  bool // from here on responses are lost, and requests are not
 }
 
 func isRequest(f recordedFrame) bool { return f.kind == zktest.RequestFrame }
@@ -118,9 +120,10 @@ func canFail(on func(recordedFrame) bool) func(recordedFrame) bool {
 
 func isAny(recordedFrame) bool { return true }
 
-// frameFaults are all kinds. What a client makes of a reply that comes twice: go-zookeeper takes a reply's request out of
-// its table by the xid, which it does not use again, and drops a reply without a request with a line in the log. The
-// answer to a connect has no xid; the protocol has no place for a second one.
+// frameFaults has all kinds. A duplicate reply has no effect in the client: go-zookeeper removes a
+// reply's request from its table by the xid, which it does not use again, and drops a reply without
+// a request with a log line. The response to a connect has no xid, and the protocol allows no
+// second one.
 var frameFaults = []frameFault{
 	{name: "cut before it", on: isRequest, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Close() }},
 	{name: "applied, cut before it", on: isReply, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.DropReply().Close() }},
@@ -169,7 +172,7 @@ func caseNames(cases []frameCase) string {
 	return strings.Join(names, "; ")
 }
 
-// casesFor is the generated list.
+// casesFor returns the generated list.
 func casesFor(recording []recordedFrame, virtual bool) (cases []frameCase) {
 	for _, f := range recording {
 		for _, fault := range frameFaults {
@@ -181,13 +184,13 @@ func casesFor(recording []recordedFrame, virtual bool) (cases []frameCase) {
 	return cases
 }
 
-// pickCase is one of them at random.
+// pickCase returns a random case.
 func pickCase(rnd *rand.Rand, recording []recordedFrame) frameCase {
 	cases := casesFor(recording[rnd.IntN(len(recording)):][:1], true)
 	return cases[rnd.IntN(len(cases))]
 }
 
-// frameTally is what has been run of a scenario's cases.
+// frameTally has the cases of a scenario that have run.
 type frameTally struct {
 	frames map[frameID]bool // whether a fault has struck there
 	cases  int
@@ -204,7 +207,7 @@ func newFrameTally(recording []recordedFrame) *frameTally {
 	return t
 }
 
-// ran notes a case whose run has checked that its fault struck.
+// ran records a case whose run has checked that its fault struck.
 func (t *frameTally) ran(c frameCase, r *frameRun) {
 	t.cases++
 	if r.slow {
@@ -229,7 +232,7 @@ func (t *frameTally) covered() (n int) {
 	return n
 }
 
-// check fails if a recorded frame got no case.
+// check fails if a recorded frame has no case.
 func (t *frameTally) check(tb testing.TB) {
 	tb.Helper()
 	if *frameCaseFlag != "" || tb.Failed() {
@@ -246,10 +249,11 @@ func (t *frameTally) String() string {
 	return fmt.Sprintf("%d frames, %d cases, %d of %d frames covered", len(t.frames), t.cases, t.covered(), len(t.frames))
 }
 
-// frameTallies are those of all scenarios.
+// frameTallies has the tallies of all scenarios.
 type frameTallies []*frameTally
 
-// check fails if nothing was run, for a name of a case that is none, and if holds were lost that should stand.
+// check fails if no case ran, if the name of a case is unknown, and if holds were lost that should
+// have remained valid.
 func (ts frameTallies) check(tb testing.TB) {
 	tb.Helper()
 	var cases, kills, idle, slow int

@@ -1,6 +1,6 @@
 package frames
 
-// The frames on a real server, behind a proxy that knows frames.
+// The frames on a real server, behind a proxy that parses frames.
 
 import (
 	"errors"
@@ -26,10 +26,11 @@ import (
 
 var framesReal = flag.Int("frames.real", 3, "TestFrames_RealServer runs one case in so many, and at least one for each frame; 1 for all")
 
-// framesAtOnce is how many cases run side by side on a real server: they spend their time waiting.
+// framesAtOnce is the number of cases in parallel on a real server: they spend their time waiting.
 const framesAtOnce = 48
 
-// realFrames runs scenarios on a real server, each behind a proxy of its own and on a lock of its own.
+// realFrames runs scenarios on a real server, each behind a proxy of its own and on a lock of its
+// own.
 type realFrames struct {
 	t     *testing.T
 	addr  string
@@ -72,7 +73,7 @@ func (rf *realFrames) run(sc frameScenario, cases []frameCase, repeat string) *f
 	return r
 }
 
-// admin is a plain client, somebody else, that ends with the test.
+// admin is a plain client, independent of any Session, that ends with the test.
 func admin(t *testing.T, srv string) *zk.Conn {
 	t.Helper()
 	conn, events, err := zk.Connect(strings.Split(srv, ","), 20*time.Second, zk.WithLogger(log.New(io.Discard, "", 0)))
@@ -93,8 +94,9 @@ func (rf *realFrames) children(root string) []string {
 	return names
 }
 
-// record is a scenario's frames. Twice the same, but for what the clock sends: a heartbeat of one recording that the other has not
-// came because the machine was busy, and will not come again.
+// record returns a scenario's frames. Two recordings must be equal, except for frames that the
+// clock sends: a heartbeat that is in only one of them was sent because the machine was busy, and
+// will not be sent again.
 func (rf *realFrames) record(sc frameScenario) []recordedFrame {
 	show := func() (names, clocks []string, frames []recordedFrame) {
 		r := rf.run(sc, nil, "ZKLOCK_TEST_REAL=1 go test -run TestFrames_RealServer ./internal/frames")
@@ -112,7 +114,7 @@ func (rf *realFrames) record(sc frameScenario) []recordedFrame {
 	}
 	first, _, frames := show()
 	second, clocks, _ := show()
-	// A reply may come before the next request that does not wait for it, or after.
+	// A reply may arrive before or after a later request that does not wait for it.
 	slices.Sort(first)
 	slices.Sort(second)
 	if !slices.Equal(first, second) {
@@ -121,8 +123,9 @@ func (rf *realFrames) record(sc frameScenario) []recordedFrame {
 	return slices.DeleteFunc(frames, func(f recordedFrame) bool { return f.timed() && !slices.Contains(clocks, f.String()) })
 }
 
-// F1, F3, F6, F7, F10, F31–F33, R41, I1–I7: the same list on a real server, behind a proxy that knows frames: every
-// frame of acquire, queue, hand-over and release meets kinds of fault that real time allows, all of them with -frames.real=1.
+// F1, F3, F6, F7, F10, F31–F33, R41, I1–I7: the same list on a real server, behind a proxy that
+// parses frames: every frame of acquire, queue, handover and release meets the kinds of fault that
+// real time allows, all of them with -frames.real=1.
 func TestFrames_RealServer(t *testing.T) {
 	if os.Getenv("ZKLOCK_TEST_REAL") != "1" {
 		t.Skip("takes a real server: ZKLOCK_TEST_REAL=1; TestVirtual_Frames is the same on the in-process server")

@@ -1,6 +1,7 @@
 package frames
 
-// The scenarios of the recipes that are not one queue of one root: semaphore, several locks together, election.
+// The scenarios of recipes with more than one queue of one root: semaphore, several locks together,
+// election.
 
 import (
 	"context"
@@ -9,7 +10,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// permits has the clients take all permits that there are. So one holds at a time.
+// permits has the clients take all permits, so one client holds at a time.
 func (r *frameRun) permits(k int) {
 	r.subs, r.more = []string{"locks", "leases"}, k
 	r.lockOf = func(s *zklock.Session, path string) (zklock.Lock, error) {
@@ -140,7 +141,7 @@ func (f *frameMulti) wait() *frameMulti {
 	return f
 }
 
-// release gives both back. It releases nothing if they were not acquired.
+// release releases both. It does nothing if they were not acquired.
 func (f *frameMulti) release() {
 	if f.h == nil {
 		return
@@ -239,7 +240,8 @@ type frameCampaign struct {
 	stop        chan struct{} // closed when it is to end
 }
 
-// campaign stands for election. After a loss it stands again, until it is stopped. Its nodes are a mutex's.
+// campaign campaigns. After a loss it campaigns again, until it is stopped. Its nodes are a
+// mutex's.
 func (c *frameClient) campaign(expected ...error) *frameCampaign {
 	f := &frameCampaign{leads: make(chan struct{}), done: make(chan struct{}), stop: make(chan struct{})}
 	var err error
@@ -272,7 +274,7 @@ func (c *frameClient) campaign(expected ...error) *frameCampaign {
 	return f
 }
 
-// led returns when it leads, or has ended without.
+// led returns when it leads, or has ended without leading.
 func (f *frameCampaign) led() {
 	select {
 	case <-f.leads:

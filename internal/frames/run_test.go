@@ -1,6 +1,6 @@
 package frames
 
-// A run of a scenario of the frames: its clients, the faults that strike, and what is checked.
+// A run of a scenario of the frames: its clients, the faults that strike, and the checks.
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// frameWorld is where scenarios run: the in-process server in virtual time, or a real one.
+// frameWorld is the environment of scenarios: the in-process server in virtual time, or a real one.
 type frameWorld struct {
 	t        testing.TB
 	virtual  bool
@@ -33,23 +33,23 @@ type frameWorld struct {
 	opts     []zklock.Option // of every Session
 	timeout  time.Duration   // of every Session
 	tick     time.Duration
-	root     string // the lock root; its parent is there
+	root     string // the lock root; its parent exists
 	children func(root string) []string
 	watches  func() int                                  // at the server; nil where they cannot be counted
 	data     func(root string) (data []byte, there bool) // nil likewise
 	kill     func(session int64) (there bool)
-	sasl     bool // the server answers nothing without
+	sasl     bool // the server requires SASL
 }
 
-// frameRun is one run of a scenario, with its faults. It checks the promises as things happen.
+// frameRun is one run of a scenario, with its faults. It checks the promises during the run.
 type frameRun struct {
 	*frameWorld
 	cases  []frameCase
 	repeat string         // the command that runs this again
-	ledger *ledger.Ledger // who believes; its clients are ZooKeeper sessions
-	way    *oneway.Way    // that of the client under test, in a run in which it goes deaf
+	ledger *ledger.Ledger // the clients that believe, by ZooKeeper session
+	way    *oneway.Way    // the network of the client under test, in a run in which it receives nothing
 
-	u, o, third *frameClient // the client under test, behind the proxy, and others
+	u, o, third *frameClient // the client under test, behind the proxy, and other clients
 	more        int          // other owners of the client under test, or nodes of its one
 	subs        []string     // the roots below the lock path, of a recipe that has its nodes there
 	lockOf      func(s *zklock.Session, path string) (zklock.Lock, error)
@@ -91,11 +91,11 @@ type frameClient struct {
 	traces    *tracecheck.Check
 }
 
-// frameHold is a hold, and the belief in it.
+// frameHold is a hold, with the client's belief in it.
 type frameHold struct {
 	*zklock.Hold
 	c    *frameClient
-	over bool // released, or told of the loss
+	over bool // released, or notified of the loss
 	done chan struct{}
 }
 
@@ -123,13 +123,13 @@ func newFrameRun(w *frameWorld, cases []frameCase, repeat string) *frameRun {
 	return r
 }
 
-// patience is how long anything may take in the end: what takes longer hangs (I6).
+// patience is the limit for every step: a longer one hangs (I6).
 func (r *frameRun) patience() time.Duration { return 6 * r.timeout }
 
-// longDelay outlives the session and the ticks it takes to expire.
+// longDelay exceeds the session timeout and the ticks until the session expires.
 func (r *frameRun) longDelay() time.Duration { return r.timeout + 2*r.tick + time.Second }
 
-// deafDelay is how long a client hears nothing.
+// deafDelay is how long a client receives nothing.
 func (r *frameRun) deafDelay() time.Duration {
 	if r.sasl {
 		return 3 * r.timeout // longer than noticed
@@ -137,8 +137,9 @@ func (r *frameRun) deafDelay() time.Duration {
 	return 2 * r.timeout
 }
 
-// noticed is by when such a client has no node any more: lease.Unheard, and a second for the ZooKeeper client's pause. Where servers want SASL,
-// it cannot end its session, which expires.
+// noticed returns the time by which such a client has no node any more: lease.Unheard, and a second
+// for the ZooKeeper client's pause. If servers require SASL, the client cannot end its session,
+// which expires.
 func (r *frameRun) noticed() time.Duration {
 	d := lease.Unheard(r.timeout) + time.Second + r.slack()
 	if r.sasl {
@@ -147,7 +148,7 @@ func (r *frameRun) noticed() time.Duration {
 	return d
 }
 
-// slack is what a call may take beyond its bound for being run at all.
+// slack is the excess over a call's limit that scheduling may cause.
 func (r *frameRun) slack() time.Duration {
 	if r.virtual {
 		return 50 * time.Millisecond
@@ -155,7 +156,7 @@ func (r *frameRun) slack() time.Duration {
 	return 3 * time.Second
 }
 
-// begin starts the recording and sets the faults to work: what comes from here on is the scenario's.
+// begin starts the recording and injects the faults: all later frames belong to the scenario.
 func (r *frameRun) begin() {
 	r.mu.Lock()
 	r.recording, r.began = true, time.Now()
@@ -211,7 +212,7 @@ func (r *frameRun) end() {
 	r.recording = false
 }
 
-// What a fault does to the client under test.
+// The effects of a fault on the client under test.
 
 func (r *frameRun) killNow() {
 	r.mu.Lock()
@@ -226,7 +227,7 @@ func (r *frameRun) killNow() {
 	r.idle = r.idle || !there
 }
 
-// excuse says that an admin killed a session, whose holder cannot be told in time.
+// excuse records that an admin killed a session, whose holder cannot be notified in time.
 func (r *frameRun) excuse(session int64) { r.ledger.Killing(fmt.Sprint(session)) }
 
 func (r *frameRun) cancelNow() {
@@ -257,7 +258,7 @@ func (c *frameClient) connect(ctx context.Context) {
 		ctx = hook.With(ctx, hook.Session{SuspendedTime: func() time.Duration { return 0 }})
 	}
 	var s *zklock.Session
-	// A Connect that gives up closes what it has, for which Close's bound holds.
+	// A Connect that gives up closes its connection, so Close's limit applies.
 	err := c.bounded("Connect", ctx, 4*time.Second, func() (err error) {
 		opts := append([]zklock.Option{zklock.WithSessionTimeout(r.timeout), c.traces.Option()}, r.opts...)
 		if c == r.u && r.way != nil {
@@ -298,7 +299,7 @@ func (c *frameClient) close() {
 	}
 }
 
-// isUnderTest says whether it is the client under test, or another owner of it.
+// isUnderTest reports whether the client is the one under test, or another owner of it.
 func (c *frameClient) isUnderTest() bool { return c == c.r.u || c.s != nil && c.s == c.r.u.s }
 
 // readWrite has the client use a read/write lock: as a writer, or as a reader.
@@ -316,7 +317,8 @@ func (c *frameClient) readWrite(reader bool) {
 	}
 }
 
-// frameDelay is longer than faults hold frames back. The patience has room for two, as the front's session may end in the first, too.
+// frameDelay is longer than faults delay frames. The patience allows for two of them, because the
+// session of the first in the queue may also end in the first delay.
 const frameDelay = 30 * time.Second
 
 // lockDelays gives the clients' locks a lock-delay.
@@ -338,7 +340,8 @@ func (c *frameClient) mutex(below string, opts ...zklock.MutexOption) {
 	c.m = m
 }
 
-// undelayed checks that nobody has waited for a lock-delay since then, unless a hold may have been lost.
+// undelayed checks that no client has waited for a lock-delay since then, unless a hold may have
+// been lost.
 func (r *frameRun) undelayed(since time.Time) {
 	took := time.Since(since)
 	r.mu.Lock()
@@ -349,7 +352,7 @@ func (r *frameRun) undelayed(since time.Time) {
 	}
 }
 
-// another is another owner of the same client.
+// another returns another owner of the same client.
 func (c *frameClient) another() *frameClient {
 	c.r.more++
 	o := *c
@@ -357,7 +360,7 @@ func (c *frameClient) another() *frameClient {
 	return &o
 }
 
-// context is what the client's calls run under.
+// context returns the context of the client's calls.
 func (c *frameClient) context(d time.Duration) (context.Context, context.CancelFunc) {
 	ctx := context.Background()
 	if c.isUnderTest() {
@@ -368,7 +371,8 @@ func (c *frameClient) context(d time.Duration) (context.Context, context.CancelF
 	return context.WithTimeout(zklock.WithOwner(ctx, c.owner), d)
 }
 
-// bounded runs a call and checks that it came back within grace of the end of its context and of its Session (I6).
+// bounded runs a call and checks that it returned within grace of the end of its context and of its
+// Session (I6).
 func (c *frameClient) bounded(what string, ctx context.Context, grace time.Duration, f func() error) error {
 	r := c.r
 	var mu sync.Mutex
@@ -408,7 +412,7 @@ func later(a, b time.Time) time.Time {
 
 const callGrace = 500 * time.Millisecond
 
-// refused checks that an error is one the faults account for, or one of those that the scenario brings.
+// refused checks that an error is explained by the faults, or expected by the scenario.
 func (c *frameClient) refused(what string, err error, expected ...error) {
 	r := c.r
 	r.mu.Lock()
@@ -424,12 +428,13 @@ func (c *frameClient) refused(what string, err error, expected ...error) {
 	}
 }
 
-// acquire waits for the lock, for d at the most; it returns nil if it did not get it, which is refused unless expected.
+// acquire waits for the lock, for d at most. It returns nil if it did not get it, and then checks
+// the error.
 func (c *frameClient) acquire(d time.Duration, expected ...error) *frameHold {
 	return c.take("Acquire", d, func(ctx context.Context) (*zklock.Hold, error) { return c.m.Acquire(ctx) }, expected)
 }
 
-// try does not wait for the lock, nor long for an answer.
+// try does not wait for the lock, nor long for a response.
 func (c *frameClient) try(expected ...error) *frameHold {
 	return c.take("TryAcquire", c.r.patience(), func(ctx context.Context) (*zklock.Hold, error) { return c.m.TryAcquire(ctx) },
 		append(expected, zklock.ErrNotConnected))
@@ -450,12 +455,12 @@ func (c *frameClient) take(what string, d time.Duration, f func(context.Context)
 	return c.r.granted(c, h)
 }
 
-// granted notes a belief, and holds it against the others (I1, I5).
+// granted records a belief, and compares it with all others (I1, I5).
 func (r *frameRun) granted(c *frameClient, h *zklock.Hold) *frameHold {
 	b := &frameHold{Hold: h, c: c, done: make(chan struct{})}
 	session := c.s.SessionID()
 	if session == 0 {
-		r.excuse(session) // it is over already, and we know no more of it
+		r.excuse(session) // it has ended already, with an unknown cause
 	}
 	r.ledger.Granted(h.Path(), fmt.Sprint(session), b)
 	go func() {
@@ -468,8 +473,8 @@ func (r *frameRun) granted(c *frameClient, h *zklock.Hold) *frameHold {
 	return b
 }
 
-// Err says to the ledger whether the belief is over. In virtual time it is over when its holder was told, for which nobody
-// needs to ask.
+// Err reports to the ledger whether the belief has ended. In virtual time it ends with the holder's
+// notification, without a call of Err.
 func (b *frameHold) Err() error {
 	b.c.r.mu.Lock()
 	over := b.over
@@ -509,7 +514,7 @@ func (b *frameHold) enter() *zklock.Hold {
 	return again
 }
 
-// reads takes the read lock, too, as the writer that it is.
+// reads also takes the read lock, as the writer.
 func (b *frameHold) reads() *frameHold {
 	if b == nil {
 		return nil
@@ -518,7 +523,7 @@ func (b *frameHold) reads() *frameHold {
 	return b.c.take("ReadLock.Acquire", b.c.r.patience(), b.c.read.Acquire, b.expected())
 }
 
-// expected is what a holder may be told at its next call.
+// expected returns the errors that a holder may get at its next call.
 func (b *frameHold) expected() []error {
 	r := b.c.r
 	r.mu.Lock()
@@ -536,7 +541,7 @@ func (b *frameHold) expected() []error {
 	return expected
 }
 
-// release gives the lock back. nil releases nothing.
+// release releases the lock. It does nothing for nil.
 func (b *frameHold) release() {
 	if b != nil {
 		b.end()
@@ -554,7 +559,7 @@ func (b *frameHold) give(what string, h *zklock.Hold) {
 	}
 }
 
-// refused checks what a holder is told. In real time a machine that is slow enough loses holds, or the confirmation of
+// refused checks a holder's error. In real time a slow machine loses holds, or the confirmation of
 // their end, which is counted.
 func (b *frameHold) refused(what string, err error) {
 	r := b.c.r
@@ -597,7 +602,7 @@ func (c *frameClient) start(expected ...error) *frameWait {
 	return w
 }
 
-// nodes are those of the lock, or of all roots below it.
+// nodes returns the nodes of the lock, or of all roots below it.
 func (r *frameRun) nodes() (all []string) {
 	if r.subs == nil {
 		return r.children(r.root)
@@ -608,7 +613,7 @@ func (r *frameRun) nodes() (all []string) {
 	return all
 }
 
-// queued returns when n nodes are in the queue and the client under test has nothing more to ask.
+// queued returns when n nodes are in the queue and the client under test has no further requests.
 func (r *frameRun) queued(n int) {
 	quiet := func() bool {
 		r.mu.Lock()
@@ -628,8 +633,8 @@ func (w *frameWait) wait() *frameHold {
 	return w.hold
 }
 
-// dwell lets time pass in which the clock sends frames. It goes on past a fault that outlasts the session, and in real
-// time until a fault at such a frame has struck.
+// dwell lets time pass in which the clock sends frames. It lasts longer than a fault that outlasts
+// the session, and in real time until a fault at such a frame has struck.
 func (r *frameRun) dwell() {
 	d := 7 * time.Second // with two heartbeats at least, and a ping
 	if !r.virtual {
@@ -642,7 +647,7 @@ func (r *frameRun) dwell() {
 	r.awaitTimed()
 }
 
-// faultsEnd is until when a fault that has struck holds something back.
+// faultsEnd returns until when a fault that has struck delays a frame.
 func (r *frameRun) faultsEnd() (end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -668,7 +673,7 @@ func (r *frameRun) awaitTimed() {
 	}
 }
 
-// finish ends the scenario: what is held is released, the lock is free, and no node is left (I4).
+// finish ends the scenario: all holds are released, the lock is free, and no node is left (I4).
 func (r *frameRun) finish(holds ...*frameHold) {
 	r.end()
 	r.awaitTimed()
@@ -677,7 +682,8 @@ func (r *frameRun) finish(holds ...*frameHold) {
 			r.failf("the fault %v fired %d times", in, in.Fired())
 		}
 		in.Remove()
-		// A fault counts as fired before it calls anything: on a busy machine the Close or the kill may be still to come.
+		// A fault counts as fired before its call: on a busy machine the Close or the kill may
+		// still follow.
 		if in.Fired() > 0 {
 			<-r.through[i]
 		}
@@ -687,7 +693,7 @@ func (r *frameRun) finish(holds ...*frameHold) {
 		b.release()
 	}
 
-	// Whatever a fault still holds back is part of the fault.
+	// A frame that a fault still delays is part of the fault.
 	from := later(time.Now(), r.faultsEnd())
 	bound := r.slack()
 	if len(r.cases) > 0 {
@@ -701,10 +707,10 @@ func (r *frameRun) finish(holds ...*frameHold) {
 		time.Sleep(20 * time.Millisecond)
 	}
 
-	// The client under test is as good as new, and the lock is free for anybody (R41).
+	// The client under test works as before, and any client can get the lock (R41).
 	r.mu.Lock()
 	usable := r.u.s != nil && r.closedAt.IsZero()
-	r.loses = false // what faults could cost is over
+	r.loses = false // the faults' effects have ended
 	r.cancel()
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.mu.Unlock()
@@ -749,5 +755,5 @@ func (r *frameRun) finish(holds ...*frameHold) {
 	}
 }
 
-// silent is a logger for runs by the thousand.
+// silent is a logger for thousands of runs.
 func silent() zklock.Option { return zklock.WithLogger(slog.New(slog.DiscardHandler)) }

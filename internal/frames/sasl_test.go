@@ -1,6 +1,6 @@
 package frames
 
-// The scenarios of a server that wants SASL: each of its steps meets every fault.
+// The scenarios of a server that requires SASL: each of its steps meets every fault.
 
 import "github.com/zklock/zklock"
 

@@ -1,6 +1,6 @@
 package frames
 
-// The scenarios of the frames: what clients do while frames meet faults.
+// The scenarios of the frames: the clients' actions while frames meet faults.
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// frameScenario is a piece of the recipe's life. What happens between begin and finish is recorded and met by faults.
+// frameScenario is a part of a recipe's use. The frames between begin and finish are recorded and
+// meet faults.
 type frameScenario struct {
 	name string
 	run  func(r *frameRun)
 	real bool // acquire, queue, hand-over, release: also on a real server
-	sasl bool // the server answers nothing without SASL
+	sasl bool // the server requires SASL
 }
 
 // ready connects the clients; the one under test has used the lock before.
@@ -32,14 +33,16 @@ func (r *frameRun) ready(clients ...*frameClient) {
 	r.u.acquire(r.patience()).release()
 }
 
-// expire ends the session of the client under test from outside. The connection goes first: otherwise it depends on the
-// scheduler whether the events of the session's own end still come over it.
+// expire ends the session of the client under test from outside. The connection is closed first:
+// otherwise it depends on the scheduler whether the events of the session's own end still arrive
+// over it.
 func (r *frameRun) expire() {
 	r.proxy.CloseConnections()
 	r.killNow()
 }
 
-// usersOwn is what a user does over the same connection: a node, a watch, an event. If it is answered at all, it is answered right.
+// usersOwn makes a user's own requests over the same connection: a node, a watch, an event. A
+// response, if there is one, is correct.
 func (r *frameRun) usersOwn() {
 	const node = "/user"
 	conn := r.u.s.Conn()
@@ -65,7 +68,7 @@ func (r *frameRun) usersOwn() {
 	}
 }
 
-// What several recipes do, from when the clients are ready.
+// The actions of several recipes, once the clients are ready.
 
 func (r *frameRun) takesAndGives() {
 	r.begin()
@@ -114,7 +117,8 @@ func (r *frameRun) triesInVain() {
 	r.finish(h, ahead)
 }
 
-// inLine has one hold the lock and the next queue for it, with so many nodes in all. Then the scene begins.
+// inLine has one client hold the lock and the next one queue for it, with so many nodes in total.
+// Then the scene begins.
 func (r *frameRun) inLine(holder, next *frameClient, nodes int) (*frameHold, *frameWait) {
 	h := holder.acquire(r.patience())
 	w := next.start()
@@ -123,7 +127,7 @@ func (r *frameRun) inLine(holder, next *frameClient, nodes int) (*frameHold, *fr
 	return h, w
 }
 
-// isHanded is given the lock for which it queues.
+// isHanded is granted the lock for which it queues.
 func (r *frameRun) isHanded() {
 	ahead, w := r.inLine(r.o, r.u, 2)
 	since := time.Now()
@@ -135,7 +139,7 @@ func (r *frameRun) isHanded() {
 	r.finish()
 }
 
-// handsOver releases what another queues for, with so many nodes in all.
+// handsOver releases the lock for which another client queues, with so many nodes in total.
 func (r *frameRun) handsOver(nodes int) {
 	h, w := r.inLine(r.u, r.o, nodes)
 	r.dwell()

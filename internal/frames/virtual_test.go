@@ -29,7 +29,8 @@ var (
 	framePairFlag  = flag.Uint64("frames.pair", 0, "run the one pair of this number of TestVirtual_FramePairs")
 )
 
-// runVirtually runs a scenario in a bubble of its own, and holds the server's history against the promises.
+// runVirtually runs a scenario in a bubble of its own, and compares the server's history with the
+// promises.
 func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat string) (r *frameRun) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
@@ -58,7 +59,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 		case <-time.After(20 * r.patience()):
 			r.failf("I6: %q hangs", sc.name)
 		}
-		time.Sleep(time.Minute) // what a Connect in vain left ends by itself; the bubble tells if it does not
+		time.Sleep(time.Minute) // the rest of a failed Connect ends by itself; otherwise the bubble fails
 		r.checkHistory(srv.History())
 		r.checkDeaf(srv.History())
 		if r.failures > 0 {
@@ -75,8 +76,8 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 
 var protectedName = regexp.MustCompile(`^_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-(lock-|lease-|__READ__|__WRIT__)\d{10}$`)
 
-// checkHistory replays what the server did: no session ever has more nodes of a lock than owners (I2).
-// Each node of a queue has a protection id of its own (R29, R32).
+// checkHistory replays the server's history: no session ever has more nodes of a lock than owners
+// (I2). Each node of a queue has a protection id of its own (R29, R32).
 func (r *frameRun) checkHistory(history []zktest.Applied) {
 	owners, nodes, ids := map[string]int64{}, map[int64]int{}, map[string]int64{}
 	for _, a := range history {
@@ -86,8 +87,9 @@ func (r *frameRun) checkHistory(history []zktest.Applied) {
 		case a.Kind == zktest.Created:
 			owners[a.Path] = a.Owner
 			id := idOf(a.Path)
-			// The leases of one call are made in one transaction. Those of who stands in the queue have the id of its node there; and again, if
-			// the first ones were made in vain.
+			// The leases of one call are created in one transaction. The leases of a client in the
+			// queue have the id of its node there; a second set has it too, if the first one was
+			// created in vain.
 			if !protectedName.MatchString(path.Base(a.Path)) || ids[id] != 0 && ids[id] != a.Zxid {
 				r.failf("R29, R32: a node is called %s", a.Path)
 			}
@@ -104,14 +106,15 @@ func (r *frameRun) checkHistory(history []zktest.Applied) {
 	}
 }
 
-// idOf returns a node's name up to its protection id, and where it is.
+// idOf returns a node's name up to its protection id, and its parent.
 func idOf(node string) string {
 	name := path.Base(node)
 	return path.Dir(node) + "/" + name[:min(len(name), len("_c_")+36)]
 }
 
-// checkDeaf replays what the server did: a client that hears nothing has no node at the server for longer than it takes to notice, so
-// that it stands in nobody's way (F51). A second fault may hold up what ends it.
+// checkDeaf replays the server's history: a client that receives nothing has no node on the server
+// for longer than it takes to notice, so it does not block other clients (F51). A second fault may
+// delay its end.
 func (r *frameRun) checkDeaf(history []zktest.Applied) {
 	if len(r.cases) != 1 || !r.cases[0].fault.deaf || r.hits[0].IsZero() {
 		return
@@ -141,7 +144,8 @@ func (r *frameRun) checkDeaf(history []zktest.Applied) {
 	}
 }
 
-// recordVirtually records a scenario without faults, twice: in virtual time both are the same, to the instant.
+// recordVirtually records a scenario without faults, twice: in virtual time both are the same, to
+// the instant.
 func recordVirtually(t *testing.T, sc frameScenario) []recordedFrame {
 	t.Helper()
 	show := func() (lines []string, frames []recordedFrame) {
@@ -158,11 +162,11 @@ func recordVirtually(t *testing.T, sc frameScenario) []recordedFrame {
 	return frames
 }
 
-// enough is how many cases may fail before a scenario is given up.
+// enough is the number of failed cases after which a scenario is stopped.
 const enough = 5
 
-// F1, F3, F5–F10, F15, F16, F30–F33, R10, R22, R41, R53, R61, R62, R64, I1–I7: in each scenario, every frame on the
-// client's connection meets every kind of fault.
+// F1, F3, F5–F10, F15, F16, F30–F33, R10, R22, R41, R53, R61, R62, R64, I1–I7: in each scenario,
+// every frame on the client's connection meets every kind of fault.
 func TestVirtual_Frames(t *testing.T) {
 	var mu sync.Mutex
 	var total frameTallies
@@ -203,8 +207,8 @@ func TestVirtual_Frames(t *testing.T) {
 	}
 }
 
-// framePair runs the pair of faults of that number: a fault in a scenario, and another at one of the frames that follow
-// on it, if there are any.
+// framePair runs the pair of faults of that number: a fault in a scenario, and another at one of
+// the frames that follow it, if there are any.
 func framePair(t *testing.T, seed, n uint64, recordings [][]recordedFrame) *frameRun {
 	rnd := rand.New(rand.NewPCG(seed, n))
 	i := rnd.IntN(len(frameScenarios))
@@ -219,7 +223,7 @@ func framePair(t *testing.T, seed, n uint64, recordings [][]recordedFrame) *fram
 	return runVirtually(t, sc, []frameCase{first, pickCase(rnd, following)}, repeat)
 }
 
-// F6, R33, I1–I7: pairs of faults, the second at a frame that follows on the first.
+// F6, R33, I1–I7: pairs of faults, the second at a frame that follows the first.
 func TestVirtual_FramePairs(t *testing.T) {
 	var recordings [][]recordedFrame
 	for _, sc := range frameScenarios {

@@ -2,7 +2,7 @@ package mutants
 
 // The command's supervisor. The program that its tests run is their own binary.
 var command = []mutant{
-	// What came from the command ends with the hold.
+	// Every process of the command ends with the hold.
 	{"orphans go to process 1", "docs/command.md, the promise", "internal/supervise", "TestOutlives_Nothing|TestLeftovers_End_AllIsEndedAndNamed", []Swap{{
 		"becomeSubreaper", "return seesDescendants() && unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil", "return seesDescendants()"}}},
 	{"nothing is stopped before it is killed", "docs/command.md, the promise", "internal/supervise", "TestOutlives_NobodyActsOnTheDeathOfAnother", []Swap{{

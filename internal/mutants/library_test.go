@@ -40,7 +40,7 @@ var library = []mutant{
 	{"rule: an event of our own node does not matter", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"inFrontNow", "if k.ownFired {", "if false {"}}},
 
-	// The walk to the front, and the grant.
+	// The wait's state machine, and the grant.
 	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"Walk.Listed", "if early { // the list", "if early && false { // the list"}}},
 	{"whoever is gone when it is to be watched was the front", "I1, R55", "internal/queue", "TestVirtual_PredecessorGoneWhenAsked|TestWalk", []Swap{{
@@ -54,7 +54,7 @@ var library = []mutant{
 	{"grant: no look at the lease after a long wait", "I5", "internal/link", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
 		"Era.Hold", "ok = err == nil && z.mu.lease.Grants(now)", "ok = err == nil"}}},
 
-	// Passing the turn within a session (TurnAfter).
+	// The handoff within a session (TurnAfter).
 	{"turn: the next node is not checked", "I1, I3", "internal/nodes", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
 		"Deletion.request", "{Op: wire.OpCheck, Path: w.Node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
 	{"turn: a second try does not check", "I1, F9", "internal/nodes", "TestVirtual_Turn_RetryChecksToo", []Swap{{
@@ -112,7 +112,7 @@ var library = []mutant{
 	{"delay: a release that meets a version conflict leaves its record", "F47", "internal/nodes", "TestVirtual_LockDelay_OtherData", []Swap{{
 		"Deletion.recordFailed", "x.record.IsKnown = false", "x.record = nil"}}},
 
-	// Making a node.
+	// Creating a node.
 	{"a create whose answer was lost made nothing", "I2, F3", "internal/answer", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"FateOf", "case f == tap.NeverSent:", "case f == tap.NeverSent || f == tap.NoAnswer:"}}},
 	{"a try that looks first believes a server that lags", "I8, F4", ".", "TestVirtual_Try_AfterOneThatFailed_ServerLags_TakesWhatIsFree", []Swap{{
@@ -164,7 +164,7 @@ var library = []mutant{
 	{"an error code in a ping's answer is overlooked", "F39", "internal/tap", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
 		"Tap.pingReply", "case code != wire.OK: t.sink.Refused", "case false: t.sink.Refused"}}},
 
-	// The state of the session, and being told.
+	// The state of the session, and its notifications.
 	{"SessionExpired is taken for a reconnect", "I5, F8", "internal/link", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
 		"report.Connected", "l.dials.Forgive()", "l.dials.Forgive(); old = nil"}}},
 	{"a new session id is taken for a reconnect", "I5, F37", "internal/link", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
@@ -176,13 +176,13 @@ var library = []mutant{
 	{"an answer counts for another connection than its own", "I1, I3, F6", "internal/tap", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"Tap.received", "Conn: t.Seq, Zxid: h.Zxid", "Conn: t.Seq + 1, Zxid: h.Zxid"}}},
 
-	// A silent server.
+	// An unresponsive server.
 	{"a silent server is never left", "F41, I5", "internal/lease", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
 		"Silence.Look", "if now < ends {", "if now < ends || true {"}}},
 	{"servers that are all slow are left again and again", "F16, R50", "internal/lease", "TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain|TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime", []Swap{{
 		"Silence.Look", "s.left, s.last = s.left+1, now", "s.last = now"}}},
 
-	// Sessions that were given up, or should be over.
+	// Sessions that were given up, or should have ended.
 	{"a session without an answer goes on", "F23, F51, I6", "internal/link", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain|TestVirtual_OneWay_WaiterCutOff_NextIsGranted", []Swap{{
 		"Era.unheardLocked", "z.mu.served.Add(lease.Unheard(", "z.mu.served.Add(1000 * lease.Unheard("}}},
 	{"a place is lost in a short outage", "F22", "internal/lease", "TestVirtual_ServerAway_WaiterKeepsItsPlace", []Swap{{
@@ -192,7 +192,7 @@ var library = []mutant{
 	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "internal/link", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
 		"report.Connecting", "return tap.EndIt", "return tap.Attach"}}},
 
-	// Requests of ours between the client's (the tap).
+	// Our requests between the client's (the mux).
 	{"what was handed to the network was never sent", "I2, F3", "internal/tap", "TestRequest_Fates|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"Tap.disconnect", "if r.written {", "if false {"}}},
 	{"a create kept from a session that is over is sent in the next", "I2, F5", "internal/link", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
@@ -204,7 +204,7 @@ var library = []mutant{
 	{"a lost lock is re-entered", "I1", ".", "TestLockTable_LostHoldIsNotReentered", []Swap{{
 		"lockTable.enter", "case d.lost != nil: return nil, d.lost", "case false:"}}},
 
-	// What is seen of a loss.
+	// What is visible of a loss.
 	{"only who ends the session logs the losses", "R91", ".", "TestLockTable_SeenBeforeItIsTold_IsLoggedOnce", []Swap{
 		{"lockData.tell", "d.sayLost(cause, end)", ""},
 		{"lockData.Lose", "if !told || d.e.IsOver() {", "if told {\n\t\td.sayLost(cause, end)\n\t}\n\tif !told || d.e.IsOver() {"}}},

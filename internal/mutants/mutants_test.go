@@ -25,7 +25,8 @@ func (m mutant) plant(t testing.TB) map[string]string {
 }
 func (m mutant) testNames() []string { return strings.Split(m.tests, "|") }
 
-// testsByPackage are the tests that there are, and in which package: the library's, those it is made of, test, or the command's supervisor.
+// testsByPackage returns the tests with their packages: the library, the packages that it is made
+// of, test, or the command's supervisor.
 func testsByPackage(t *testing.T) map[string]string {
 	t.Helper()
 	packages := map[string]string{}
@@ -68,7 +69,8 @@ func (m mutant) where(packages map[string]string) map[string][]string {
 	return tests
 }
 
-// Every mutant still fits the code, is still Go, and its tests are there. There are as many as a reader of the decisions can look through.
+// Every mutant still fits the code, still parses, and its tests exist. There are no more than a
+// reader of the decisions can check.
 func TestMutants_FitTheCode(t *testing.T) {
 	tests := testsByPackage(t)
 	names := map[string]bool{}
@@ -86,8 +88,8 @@ func TestMutants_FitTheCode(t *testing.T) {
 	}
 }
 
-// Every mutant fails each of its tests, which pass without it. It compiles the library once for each, so it runs only if
-// ZKLOCK_MUTANTS=1.
+// Every mutant fails each of its tests, which pass without it. The library is compiled once for
+// each, so it runs only if ZKLOCK_MUTANTS=1.
 func TestMutants_AllCaught(t *testing.T) {
 	if os.Getenv("ZKLOCK_MUTANTS") != "1" {
 		t.Skip("mutants are planted only with ZKLOCK_MUTANTS=1")
@@ -111,7 +113,7 @@ func TestMutants_AllCaught(t *testing.T) {
 			overlay := Overlay(t, m.plant(t))
 			for dir, tests := range m.where(packages) {
 				mutated := compile(t, dir, "-overlay", overlay)
-				failed := run(t, mutated, dir, tests, "GOFLAGS=-overlay="+overlay) // for what the tests build
+				failed := run(t, mutated, dir, tests, "GOFLAGS=-overlay="+overlay) // for the builds of the tests
 				for _, name := range tests {
 					require.Contains(t, failed, "--- FAIL: "+name+" ", "%s did not find the mutant, which breaks %s:\n%s", name, m.promise, failed)
 				}
@@ -121,7 +123,8 @@ func TestMutants_AllCaught(t *testing.T) {
 	}
 }
 
-// compile builds the tests of a package, as fast as that goes. What does not compile finds nothing.
+// compile builds the tests of a package, as fast as possible. A mutant that does not compile proves
+// nothing.
 func compile(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "zklock.test")
@@ -132,9 +135,9 @@ func compile(t *testing.T, dir string, args ...string) string {
 	return binary
 }
 
-// run runs tests of a package and returns what they print. A test that hangs has failed in no way that counts. The slowest
-// takes seconds, but of a processor that it may not have for minutes: in CI this has the lowest priority, beside
-// whatever else the machine does.
+// run runs tests of a package and returns their output. A test that hangs has not failed in a way
+// that counts. The slowest takes seconds, but of a processor that it may not get for minutes: in CI
+// this has the lowest priority on the machine.
 func run(t *testing.T, binary, dir string, tests []string, env ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)

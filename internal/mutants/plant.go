@@ -1,5 +1,5 @@
-// Package mutants plants mistakes in the code for the tests of the tests: a suite earns its place by finding them. The
-// compiler sees a mistake through an overlay, so there is no trace of it in what is built otherwise.
+// Package mutants plants mistakes in the code for the tests of the tests: a suite earns its place
+// by finding them. The compiler sees a mistake through an overlay, so no other build contains it.
 package mutants
 
 import (
@@ -16,13 +16,14 @@ import (
 	"testing"
 )
 
-// Swap is one change to a declaration of a package: a function, Type.method, a type, or the first name of a var or const. Old is an
-// expression or a statement that stands there exactly once; layout and comments do not count. So what is moved, laid out anew or
-// renamed elsewhere breaks no mutant.
+// Swap is one change to a declaration of a package: a function, Type.method, a type, or the first
+// name of a var or const. Old is an expression or a statement that occurs exactly once in it,
+// regardless of layout and comments. So moving, reformatting or renaming other code breaks no
+// mutant.
 type Swap struct{ In, Old, New string }
 
-// Mutate returns the texts of the package's files that the changes are in, with the changes, by their paths. It fails the test if one
-// does not fit any more.
+// Mutate applies the changes to the package's files, and returns the texts of the changed files by
+// their paths. It fails the test if a change no longer fits.
 func Mutate(t testing.TB, dir string, swaps ...Swap) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -66,10 +67,10 @@ func times(fit int) string {
 	return fmt.Sprintf("once in each of %d places", fit)
 }
 
-// span is where something stands in a text.
 type span struct{ from, to int }
 
-// places returns where Go's words of old stand in the text, whatever is between them that is not Go to the compiler.
+// places returns the spans of the text with the same Go tokens as old; anything between them that
+// the compiler ignores may differ.
 func places(text, old string) (at []span) {
 	words, wanted := scan(text), scan(old)
 	for i := range len(words) - len(wanted) + 1 {
@@ -89,7 +90,7 @@ type word struct {
 func scan(text string) (words []word) {
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile("", -1, len(text))
-	s.Init(file, []byte(text), nil, 0) // which passes over comments
+	s.Init(file, []byte(text), nil, 0) // skips comments
 	for {
 		pos, tok, lit := s.Scan()
 		switch {
@@ -105,7 +106,7 @@ func scan(text string) (words []word) {
 	}
 }
 
-// declared returns where the file declares the name.
+// declared returns the spans of the file's declarations of the name.
 func declared(t testing.TB, file, text, name string) (spans []span) {
 	t.Helper()
 	set := token.NewFileSet()
@@ -152,7 +153,8 @@ func nameOf(d ast.Decl) string {
 	return ""
 }
 
-// Overlay writes what the go command's flag -overlay wants to read, in a directory of its own, and returns its path.
+// Overlay writes the input of the go command's flag -overlay to a directory of its own, and returns
+// its path.
 func Overlay(t testing.TB, texts map[string]string) string {
 	t.Helper()
 	dir, replace := t.TempDir(), map[string]string{}

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a mutant changes is found by its words: not by a part of one, and whatever layout and comments come between.
+// The code of a mutant is found by its tokens: not by a part of one, and regardless of layout and
+// comments.
 func TestPlaces_WordsCount(t *testing.T) {
 	const text = "if late { // the list is old\n\treturn  again\n}\nif lately { return again }"
 	for old, want := range map[string][]string{

@@ -1,6 +1,6 @@
 package mutants
 
-// The semaphore's: its rule, and what makes, watches and deletes leases.
+// The semaphore: its rule, and the code that creates, watches and deletes leases.
 var semaphore = []mutant{
 	{"permits: by the number of leases", "I6", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides", []Swap{{
 		"PlaceOfLeases", "if m.Seq < last.Seq {", "if true {"}}},

@@ -1,6 +1,6 @@
 package pages
 
-// These tests hold the pages to what is there: links, pictures, the log lines.
+// These tests compare the pages with the repository: links, pictures, the log lines.
 
 import (
 	"errors"
@@ -41,7 +41,7 @@ func prose(page string) string {
 	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(page, "")
 }
 
-// anchors returns what links can lead to within a page: its headings, as GitHub names them.
+// anchors returns the possible link targets within a page: its headings, as GitHub names them.
 func anchors(page string) (names []string) {
 	for _, m := range regexp.MustCompile(`(?m)^#{1,6} +(.*?) *$`).FindAllStringSubmatch(prose(page), -1) {
 		heading := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`).ReplaceAllString(m[1], "$1")
@@ -62,7 +62,7 @@ func anchors(page string) (names []string) {
 	return names
 }
 
-// Links within the repository lead somewhere: the file is there, and so is the heading.
+// Links within the repository have a target: the file exists, and so does the heading.
 func TestDocs_Links(t *testing.T) {
 	followed := 0
 	for _, name := range pages(t) {
@@ -88,7 +88,7 @@ func TestDocs_Links(t *testing.T) {
 	require.Greater(t, followed, 50, "links were not found")
 }
 
-// Each picture is shown on a page, with words for those who do not see it.
+// Each picture is shown on a page, with a text for readers that do not see it.
 func TestDocs_PicturesAreShown(t *testing.T) {
 	var shown strings.Builder
 	for _, name := range pages(t) {
@@ -109,10 +109,10 @@ func TestDocs_PicturesAreShown(t *testing.T) {
 	}
 }
 
-// logLine is a line that the library logs: its level, and its message as it is in the source.
+// logLine is a line that the library logs: its level, and its message as in the source.
 type logLine struct{ level, message string }
 
-// logLines returns what the library logs, by where that is.
+// logLines returns the library's log lines, by their position.
 func logLines(t *testing.T) map[string]logLine {
 	t.Helper()
 	fset, files := sources(t, slices.DeleteFunc(slices.Clone(packages), func(dir string) bool { return dir == "internal/eventlog" || dir == "internal/tap" })...)
@@ -146,7 +146,7 @@ func logLines(t *testing.T) map[string]logLine {
 	return lines
 }
 
-// isLog says whether an expression is an eventlog.Log: a field or variable called log or Log.
+// isLog reports whether an expression is an eventlog.Log: a field or variable called log or Log.
 func isLog(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.SelectorExpr:
@@ -157,7 +157,8 @@ func isLog(x ast.Expr) bool {
 	return false
 }
 
-// constant returns the text of a literal, or of literals that are added; of a sum that goes on with something else, its beginning.
+// constant returns the text of a literal, or of literals that are added; for a sum with other
+// operands, its beginning.
 func constant(x ast.Expr) (string, error) {
 	switch x := x.(type) {
 	case *ast.BasicLit:
@@ -175,7 +176,7 @@ func constant(x ast.Expr) (string, error) {
 	return "", errors.New("not a constant")
 }
 
-// Whoever finds a line of ours in a log finds it in docs/operating.md under its level, with what to do.
+// Each log line is in docs/operating.md under its level, with the remedy.
 func TestDocs_EveryLogLineIsExplained(t *testing.T) {
 	const page = "docs/operating.md"
 	sections := regexp.MustCompile(`(?m)^##+ `).Split(readFile(t, page), -1)
@@ -193,7 +194,7 @@ func TestDocs_EveryLogLineIsExplained(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, len(lines), 13, "log lines were not found")
-	// And none that nobody writes any more.
+	// And no line that is not logged any more.
 	for _, m := range regexp.MustCompile("\\*\\*`(zklock: [^`]+)`\\*\\*").FindAllStringSubmatch(text, -1) {
 		written := false
 		for _, line := range lines {
@@ -209,7 +210,8 @@ func TestDocs_EveryLogLineIsExplained(t *testing.T) {
 	}
 }
 
-// Each line that docs/operating.md explains is in a test, which shows when it comes, and how often.
+// Each line that docs/operating.md explains is in a test, which shows when it is logged, and how
+// often.
 func TestDocs_EveryLogLineHasATest(t *testing.T) {
 	var tests strings.Builder
 	for _, pattern := range []string{"*_test.go", "test/*_test.go", "internal/link/*_test.go", "internal/nodes/*_test.go"} {
@@ -226,7 +228,7 @@ func TestDocs_EveryLogLineHasATest(t *testing.T) {
 	}
 }
 
-// Each test file says at its top what it attacks.
+// Each test file states at its top what it attacks.
 func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
 	names, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
@@ -244,7 +246,8 @@ func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
 	}
 }
 
-// `go doc` begins with what to call. All promises follow; the words of the code are in docs/design.md.
+// `go doc` begins with the functions to call. All promises follow; the words of the code are in
+// docs/design.md.
 func TestDocs_GoDocBeginsWithWhatToCall(t *testing.T) {
 	_, files := sources(t)
 	text, last := files["doc.go"].Doc.Text(), 0

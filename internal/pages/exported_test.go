@@ -1,6 +1,6 @@
 package pages
 
-// These tests hold the public names to their comments and examples.
+// These tests check the comments and examples of exported names.
 
 import (
 	"cmp"
@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every exported name says what it promises, in every package but internal/wire, whose names are the protocol's.
+// Every exported name has a comment, in every package but internal/wire, whose names are the
+// protocol's.
 func TestExportedNamesHaveDocComments(t *testing.T) {
 	fset, files := sources(t, append(slices.DeleteFunc(slices.Clone(packages), func(pkg string) bool { return pkg == "internal/wire" }), "fence", "fence/zkfence", "shards")...)
 	missing := func(n ast.Node, name string) {
@@ -60,7 +61,8 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	return ok && id.IsExported()
 }
 
-// What go doc shows of the root names no internal package: users can neither import nor look one up.
+// The go doc output of the root names no internal package: users can neither import nor look one
+// up.
 func TestExportedNames_ShowNothingInternal(t *testing.T) {
 	fset, files := sources(t, "zklock")
 	shown := 0
@@ -94,7 +96,7 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 	require.Greater(t, shown, 50, "exported names were not found")
 }
 
-// shownBy names the example that shows an exported name which has none of its own.
+// shownBy names the example that shows an exported name without an example of its own.
 var shownBy = map[string]string{
 	"WithTrace": "Trace", "WithName": "Trace",
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
@@ -112,7 +114,7 @@ var shownBy = map[string]string{
 	"MultiHold.Deadline": "MultiHold_Checks", "MultiHold.Ending": "MultiHold_Checks",
 }
 
-// withoutExample says why an exported name needs no example.
+// withoutExample gives the reason why an exported name needs no example.
 var withoutExample = map[string]string{
 	"Error.Error":   "fmt calls it: see the output of ExampleWithACL",
 	"Error.Unwrap":  "errors.Is and errors.As call it: see ExampleError",
@@ -143,8 +145,9 @@ var withoutExample = map[string]string{
 	"WithTLSFiles":     "its example has no output, and does not run: it takes a server with TLS",
 }
 
-// Every exported function, method and type has an example that runs, or one of the lists above says what shows it or why none
-// does. A function that returns a type, or a method of it, shows the type too.
+// Every exported function, method and type has an example that runs, or one of the lists above
+// names the example that shows it or the reason why there is none. A function that returns a type,
+// or a method of it, also shows the type.
 func TestExportedNamesHaveExamples(t *testing.T) {
 	fset, files := sources(t, "zklock")
 	tests, err := filepath.Glob("example*_test.go")
@@ -218,7 +221,8 @@ func TestExportedNamesHaveExamples(t *testing.T) {
 	}
 }
 
-// mentions says whether an example names a type, or the method that returns it and is called as it is.
+// mentions reports whether an example names a type, or the method that returns it and is called
+// directly.
 func mentions(e *doc.Example, name string) (found bool) {
 	ast.Inspect(e.Code, func(n ast.Node) bool {
 		sel, ok := n.(*ast.SelectorExpr)
@@ -228,7 +232,7 @@ func mentions(e *doc.Example, name string) (found bool) {
 	return found
 }
 
-// calls says whether an example calls a function or method of that name.
+// calls reports whether an example calls a function or method of that name.
 func calls(e *doc.Example, name string) (found bool) {
 	ast.Inspect(e.Code, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {

@@ -1,6 +1,7 @@
 package pages
 
-// This test holds docs/service.md to the errors of the package: which are worth another try.
+// This test compares docs/service.md with the errors of the package: which of them are worth
+// another try.
 
 import (
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// sentinels are the errors of the package, and whether they are final.
+// sentinels are the errors of the package, and whether each is final.
 var sentinels = map[string]struct {
 	err   error
 	final bool
@@ -35,7 +36,7 @@ var sentinels = map[string]struct {
 	"ErrCertificate":       {zklock.ErrCertificate, false},
 }
 
-// Each error of the package is final or not, and docs/service.md says so.
+// Each error of the package is final or not, as docs/service.md states.
 func TestIsFinal_EachErrorOfThePackage(t *testing.T) {
 	exported := regexp.MustCompile(`(?m)^\t(Err\w+) += `).FindAllStringSubmatch(readFile(t, "errors.go"), -1)
 	page := readFile(t, "docs/service.md")

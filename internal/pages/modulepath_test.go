@@ -1,7 +1,7 @@
 package pages
 
-// This test moves a small repository to other module paths by scripts/module-path, and looks for a
-// path that was moved twice or not at all.
+// This test moves a small repository to other module paths with scripts/module-path, and looks for
+// a path that was changed twice or not at all.
 
 import (
 	"os"

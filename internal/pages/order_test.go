@@ -1,6 +1,7 @@
 package pages
 
-// This test holds the order of the library's files in docs/design.md: each uses only what those before it declare, so none needs itself in a circle.
+// This test compares the library's files with their order in docs/design.md: each file uses only
+// declarations of those before it, so there is no cycle.
 
 import (
 	"go/ast"

@@ -1,6 +1,7 @@
 package pages
 
-// These tests hold the library's packages to what each may use, and docs/design.md to the packages.
+// These tests check the imports of the library's packages, and compare docs/design.md with the
+// packages.
 
 import (
 	"encoding/json"
@@ -29,7 +30,7 @@ var update = flag.Bool("update", false, "write the table of packages into docs/d
 
 const module = "github.com/zklock/zklock"
 
-// packages are those that the library is made of, in the order in which each may use those after it.
+// packages are the library's packages, in an order in which each may use those after it.
 var packages = []string{
 	"zklock",
 	"internal/hook", "internal/sessionkey",
@@ -39,7 +40,7 @@ var packages = []string{
 	"internal/tap", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock",
 }
 
-// dir is where a package is, seen from the repository's root.
+// dir returns the directory of a package, relative to the repository's root.
 func dir(pkg string) string {
 	if pkg == "zklock" {
 		return "."
@@ -47,34 +48,36 @@ func dir(pkg string) string {
 	return pkg
 }
 
-// pure are the packages that decide: what they may import, and no more. No input, lock or clock reaches a rule that a table
-// test specifies.
+// pure lists the packages that decide, with all imports that they may have. No input, lock or clock
+// reaches a rule that a table test specifies.
 var pure = map[string][]string{
 	"internal/lease":  {"errors", "fmt", "time", module + "/internal/clock"},
 	"internal/queue":  {"slices", "strings", "unicode", "unicode/utf8"},
 	"internal/answer": {"errors", "fmt", "slices", "github.com/go-zookeeper/zk", module + "/internal/tap", module + "/internal/wire"},
 }
 
-// impure is what a pure package must not do with what it may import.
+// impure matches the calls that a pure package must not make, although it may import their
+// packages.
 var impure = regexp.MustCompile(`^(time\.(Now|Since|Until|After|AfterFunc|NewTimer|NewTicker|Sleep|Tick)|clock\.New|tap\.New|zk\.Connect)$`)
 
-// banned is what is wrong in every package, by package and name.
+// banned lists names that no package may use, by package and name.
 var banned = map[string]string{
 	"zk.NewLock":     "it grants without owning a node; this package is what to use instead",
 	"zk.WithLogInfo": "it makes the client log for itself; internal/eventlog passes its lines on",
 }
 
-// How many go statements (and WaitGroup.Go calls) a file has. Every goroutine has an owner that waits for it.
+// The number of go statements (and WaitGroup.Go calls) in a file. Every goroutine has an owner that
+// waits for it.
 var goroutines = map[string]int{
 	"internal/eventlog/eventlog.go": 1, // writes to the user's log handler, which may block; Close waits for it a little
-	"internal/link/link.go":         3, // spawn, which all others use; the loop; the watch over the client's own end
+	"internal/link/link.go":         3, // spawn, which all other goroutines use; the loop; the wait for the client's own end
 	"session.go":                    1, // the Close of a Connect in vain
 	"attempt.go":                    1, // the user's callback, for which Close does not wait
 	"trace.go":                      1, // the user's HoldLost, for which Close does not wait
 	"participants.go":               1, // reads in flight; waited for before it returns
 }
 
-// The tests of this package see the repository from its root.
+// The tests of this package run in the repository's root.
 func TestMain(m *testing.M) {
 	if err := os.Chdir("../.."); err != nil {
 		panic(err)
@@ -82,7 +85,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// sources returns the library's files, those of all its packages unless some are named, by their paths.
+// sources returns the library's files by path: of all its packages, unless some are named.
 func sources(t *testing.T, of ...string) (*token.FileSet, map[string]*ast.File) {
 	t.Helper()
 	if of == nil {
@@ -105,14 +108,14 @@ func sources(t *testing.T, of ...string) (*token.FileSet, map[string]*ast.File) 
 	return fset, files
 }
 
-// listed is what the go command says of a package that the library needs.
+// listed is the go command's output about a package that the library needs.
 type listed struct {
 	ImportPath string
 	Imports    []string
 	Module     *struct{ Path string }
 }
 
-// list returns what importing a package brings in on a system.
+// list returns the packages that an import of the package brings in on a system.
 func list(t *testing.T, goos, pkg string) (all []listed) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Module", pkg)
@@ -128,7 +131,7 @@ func list(t *testing.T, goos, pkg string) (all []listed) {
 	return all
 }
 
-// ours returns the name of a package of the library, "" for another.
+// ours returns the name of a package of the library, or "" for another.
 func ours(importPath string) string {
 	if importPath == module {
 		return "zklock"
@@ -140,7 +143,8 @@ func ours(importPath string) string {
 	return name
 }
 
-// The table of packages in docs/design.md is what the go command says, and no arrow in it points up.
+// The table of packages in docs/design.md matches the go command's output, and no arrow in it
+// points up.
 func TestPackages_Table(t *testing.T) {
 	const page, begin, end = "docs/design.md", "| package | uses |\n|---|---|\n", "\n\n"
 	rows := map[string]string{}
@@ -179,7 +183,8 @@ func TestPackages_Table(t *testing.T) {
 	require.Equal(t, want, text, "the table of packages is not what there is: run go test ./internal/pages -update")
 }
 
-// An importer of the library is made to download these modules, and no more; and what is for tests is not in it.
+// An importer of the library downloads these modules, and no others; modules for tests are not
+// among them.
 func TestDependencies(t *testing.T) {
 	for _, goos := range []string{"linux", "darwin", "windows", "freebsd"} {
 		for _, p := range list(t, goos, ".") {
@@ -194,7 +199,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// The supervisor of processes knows nothing of locks on ZooKeeper.
+// The supervisor of processes does not depend on locks or on ZooKeeper.
 func TestDependencies_SuperviseKnowsNoZooKeeper(t *testing.T) {
 	for _, goos := range []string{"linux", "darwin", "windows"} {
 		for _, p := range list(t, goos, "./internal/supervise") {
@@ -205,7 +210,7 @@ func TestDependencies_SuperviseKnowsNoZooKeeper(t *testing.T) {
 	}
 }
 
-// contrib returns the folders of the modules that others import beside the library.
+// contrib returns the folders of the modules that other projects import in addition to the library.
 func contrib(t *testing.T) (dirs []string) {
 	t.Helper()
 	mods, err := filepath.Glob("contrib/*/go.mod")
@@ -217,8 +222,8 @@ func contrib(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// Each module of contrib/ is named as it is imported, and uses only what the library exports: what it lacks there, others lack, too. The
-// README has a line for it.
+// Each module of contrib/ is named as it is imported, and uses only the library's exported names:
+// other modules would lack the same names. The README has a line for it.
 func TestContrib_ModulesAreLikeOthers(t *testing.T) {
 	readme := readFile(t, "README.md")
 	for _, dir := range contrib(t) {
@@ -243,7 +248,7 @@ func TestContrib_ModulesAreLikeOthers(t *testing.T) {
 	}
 }
 
-// Package fence is for whoever has a token, of whatever lock: it brings in nothing but Go.
+// Package fence is for any lock with a token: it brings in nothing but Go's standard library.
 func TestDependencies_FenceIsStandardLibraryOnly(t *testing.T) {
 	fset, files := sources(t, "fence")
 	for _, f := range files {
@@ -255,7 +260,7 @@ func TestDependencies_FenceIsStandardLibraryOnly(t *testing.T) {
 	}
 }
 
-// Package shards is a user of the library: what its code needs, other users need, too.
+// Package shards is a user of the library: other users need the same functions.
 func TestDependencies_ShardsIsTheLibrarysUser(t *testing.T) {
 	fset, files := sources(t, "shards")
 	for _, f := range files {
@@ -268,7 +273,7 @@ func TestDependencies_ShardsIsTheLibrarysUser(t *testing.T) {
 	require.NotEmpty(t, files)
 }
 
-// Package zkfence brings in the library, package fence, and nothing else but Go.
+// Package zkfence brings in the library, package fence, and nothing else but Go's standard library.
 func TestDependencies_ZkfenceIsTheLibraryAndFence(t *testing.T) {
 	fset, files := sources(t, "fence/zkfence")
 	for _, f := range files {
@@ -280,7 +285,7 @@ func TestDependencies_ZkfenceIsTheLibraryAndFence(t *testing.T) {
 	}
 }
 
-// What decides is pure: facts in, what follows out.
+// Packages that decide are pure: facts in, conclusions out.
 func TestPackages_Purity(t *testing.T) {
 	for pkg, allowed := range pure {
 		fset, files := sources(t, pkg)
@@ -300,7 +305,7 @@ func TestPackages_Purity(t *testing.T) {
 			})
 		}
 	}
-	// On the client's goroutines there is nothing to wait for or to call.
+	// Code on the client's goroutines neither waits nor calls back.
 	fset, files := sources(t, "internal/tap")
 	for _, f := range files {
 		for _, imp := range f.Imports {
@@ -326,8 +331,9 @@ func selector(n ast.Node) string {
 	return ""
 }
 
-// Requests of ours are frames of ours: of the client's methods, the library calls Close. The others have no context, may go out
-// in the next ZooKeeper session, and leave it open whether they did.
+// Our requests are our own frames: of the client's methods, the library calls only Close. All other
+// methods have no context, may be sent in the next ZooKeeper session, and do not report whether
+// they were.
 func TestPackages_BannedCalls(t *testing.T) {
 	fset, files := sources(t)
 	client := map[string]bool{} // the methods, of each field and parameter that is a client

@@ -1,6 +1,7 @@
 package pages
 
-// These tests hold the pages' Go to what compiles and runs, and the table of leases to the code.
+// These tests compare the pages' Go with code that compiles and runs, and the table of leases with
+// the code.
 
 import (
 	"fmt"
@@ -26,8 +27,8 @@ func readFile(t *testing.T, name string) string {
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }
 
-// The Go of the pages is that of the examples, which compile and run. (The README's program runs below; docs/testing.md has
-// examples of its own, in zktest.)
+// The Go of the pages is from the examples, which compile and run. (The README's program runs
+// below; docs/testing.md has examples of its own, in zktest.)
 func TestDocs_GoIsInTheExamples(t *testing.T) {
 	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	sources := readFile(t, "example_test.go") + readFile(t, "fence/example_test.go") + readFile(t, "fence/zkfence/example_test.go") +
@@ -58,7 +59,7 @@ func TestDocs_GoIsInTheExamples(t *testing.T) {
 	require.GreaterOrEqual(t, with, 5, "service, fencing and lease in docs, and the READMEs of modules")
 }
 
-// The table of what room is left is what the code computes, rounded down to a tenth of a second.
+// The table of margins matches the code, rounded down to a tenth of a second.
 func TestDocs_LeaseTable(t *testing.T) {
 	const page = "docs/lease.md"
 	for _, row := range []struct {

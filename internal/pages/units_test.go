@@ -1,6 +1,7 @@
 package pages
 
-// This test holds the units for systemd to what a standby and a job's end need of them.
+// This test checks that the units for systemd have the settings that a standby and a job's end
+// need.
 
 import (
 	"path/filepath"

@@ -1,6 +1,6 @@
 package sim
 
-// The simulation's checks are shown bad histories, and refuse each.
+// These tests give bad histories to the simulation's checks, which must reject each.
 
 import (
 	"fmt"
@@ -14,8 +14,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// story is a history as it should be, told in seconds: a holds, is paused, releases; c tries in vain meanwhile; b holds,
-// is cut off and told, and its session runs out; a holds again. The order of things is their time.
+// story is a correct history, with times in seconds: a holds, is paused, releases; c tries in vain
+// meanwhile; b holds, is cut off and notified, and its session expires; a holds again. Events are
+// ordered by their time.
 type story struct {
 	record
 	a1, b1, c1, a2                *op // attempts
@@ -93,11 +94,11 @@ func (s *story) appliedTo(i int, k zktest.Kind) *zktest.Applied {
 	panic("no such change")
 }
 
-// The checks can tell: each is shown the history above with one thing wrong.
+// The checks detect mistakes: each gets the history above with one event wrong.
 func TestSimulation_ChecksRefuseBadHistories(t *testing.T) {
 	for _, c := range []struct {
 		what string
-		want string // in what is said; "" if the history is good
+		want string // a part of the violation; "" if the history is good
 		bad  func(s *story)
 	}{
 		{"as it should be", "", func(*story) {}},
@@ -169,7 +170,7 @@ func TestSimulation_ChecksRefuseBadHistories(t *testing.T) {
 	}
 }
 
-// So can the models that porcupine holds a history against.
+// The models that porcupine compares a history with also detect mistakes.
 func TestSimulation_ModelsRefuseBadHistories(t *testing.T) {
 	for _, c := range []struct {
 		what string

@@ -1,6 +1,6 @@
 package sim
 
-// What the simulation records, and how the record is held against the promises.
+// The record of the simulation, and the checks of the record against the promises.
 
 import (
 	"cmp"
@@ -15,25 +15,26 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// record is the history of a world: what the clients did and believed, and what the servers made of it. Its checks are
-// pure, so that each can be shown a history that is wrong.
+// record is the history of a world: the clients' actions and beliefs, and the servers'
+// transactions. Its checks are pure, so that each can be tested with a wrong history.
 type record struct {
 	start   time.Time
 	last    int64 // the order handed out last
 	ops     []*op
 	applied []zktest.Applied
-	killed  []int64        // sessions that somebody ended
-	left    map[int64]bool // sessions that zklock says it has left to expire
+	killed  []int64        // sessions that an admin ended
+	left    map[int64]bool // sessions that zklock has left to expire, by its log
 	pauses  []lapse
 }
 
-// lapse is a pause of a client, up to its first look at its holds.
+// lapse is a pause of a client, up to its first check of its holds.
 type lapse struct {
 	client   int
 	from, to int64
 }
 
-// op is one call of a client. Orders are unique and are compared among clients; times are compared with the servers'.
+// op is one call of a client. Orders are unique and are compared among clients; times are compared
+// with the servers'.
 type op struct {
 	did       deed
 	client    int
@@ -48,14 +49,14 @@ type op struct {
 	grant     *op // that a re-entry, a release or a write is about
 
 	// Of a grant.
-	session int64 // 0 if the hold was lost before anybody could ask
-	until   int64 // believed in until it was told, or released
+	session int64 // 0 if the hold was lost before it could be read
+	until   int64 // believed in until the notification or the release
 	untilAt time.Time
-	lost    bool // told
+	lost    bool // notified
 
 	// Of the register.
 	value    int
-	point    int64 // when a write took effect, or was refused
+	point    int64 // when a write took effect, or was rejected
 	believed bool  // then
 	accepted bool
 }
@@ -89,21 +90,22 @@ func (o *op) String() string {
 	return s
 }
 
-// lockNode is the life of one node, as the servers have it.
+// lockNode is the life of one node, by the servers' history.
 type lockNode struct {
 	path    string
 	owner   string
 	session int64
 	czxid   int64
-	dzxid   int64 // 0 while it is there
+	dzxid   int64 // 0 while it exists
 	made    time.Time
 	deleted time.Time
-	touched bool // deleted by somebody, or with a session that somebody killed: nobody can be told of that in time (F24)
+	touched bool // deleted by an admin, or with a session that an admin killed: its client cannot be notified in time (F24)
 }
 
 func (n *lockNode) there() bool { return n.dzxid == 0 }
 
-// nodes returns all lock nodes there ever were, by path, and those of each lock in the order of the queue.
+// nodes returns all lock nodes that ever existed, by path, and the nodes of each lock in the order
+// of the queue.
 func (r *record) nodes() (byPath map[string]*lockNode, queue map[string][]*lockNode) {
 	byPath, queue = map[string]*lockNode{}, map[string][]*lockNode{}
 	killed := map[int64]bool{} // zxids that end a session
@@ -127,7 +129,7 @@ func (r *record) nodes() (byPath map[string]*lockNode, queue map[string][]*lockN
 	return byPath, queue
 }
 
-// paused says whether the client is paused at that order, and until when.
+// paused reports whether the client is paused at that order, and until when.
 func (r *record) paused(client int, at int64) (to int64, yes bool) {
 	for _, p := range r.pauses {
 		if p.client == client && p.from < at && at < p.to {
@@ -137,7 +139,7 @@ func (r *record) paused(client int, at int64) (to int64, yes bool) {
 	return 0, false
 }
 
-// What is held against the promises, by the name under which it is counted.
+// The checks of the promises, by the name under which they are counted.
 const (
 	sawBounds       = "calls within their bounds (I6)"
 	sawReleases     = "confirmed releases whose node was gone (I4)"
@@ -155,13 +157,14 @@ const (
 	sawRegister     = "operations linearized (register)"
 )
 
-// sawAll is what some dozens of worlds come to: a check that never had anything to look at has checked nothing.
+// sawAll lists the checks that must have run after some dozens of worlds: a check without any input
+// has checked nothing.
 var sawAll = []string{sawBounds, sawReleases, sawTries, sawGrants, sawOrder, sawTokens, sawBeliefs, sawFirstLooks, sawOwners, sawBehindItself, sawRoots, sawMutex, sawRegister}
 
-// simGrace is what a call may take longer than its bound: the library's grace, and a little.
+// simGrace is how long a call may exceed its limit: the library's grace, and a little more.
 const simGrace = 510 * time.Millisecond
 
-// check holds the history against I1–I6 and I8, and counts what it looked at.
+// check compares the history with I1–I6 and I8, and counts its checks.
 func (r *record) check(checked map[string]int) (violations []string) {
 	failf := func(o *op, format string, args ...any) {
 		violations = append(violations, fmt.Sprintf("%s (%v, %v after the start)", fmt.Sprintf(format, args...), o, o.at.Sub(r.start)))
@@ -184,7 +187,7 @@ func (r *record) check(checked map[string]int) (violations []string) {
 	return violations
 }
 
-// checkCall: I6, and what the answer says about the node.
+// checkCall: I6, and the node that the call's result implies.
 func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string][]*lockNode, checked map[string]int, failf func(*op, string, ...any)) {
 	if o.did == wrote || o.did == readBack {
 		return
@@ -215,7 +218,7 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 			}
 		}
 		var e *zklock.Error
-		if !made && errors.As(o.err, &e) { // it looked first, and made no node
+		if !made && errors.As(o.err, &e) { // it checked first, and created no node
 			ahead = slices.ContainsFunc(queue[e.Path], func(m *lockNode) bool {
 				return !m.made.After(o.end) && (m.there() || !m.deleted.Before(o.at))
 			})
@@ -226,11 +229,12 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 	}
 }
 
-// checkGrants: I1, I3, I5 and I8, for the grants of one lock, in the order in which they were given.
+// checkGrants: I1, I3, I5 and I8, for the grants of one lock, in the order in which they were
+// given.
 func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []*lockNode, checked map[string]int, failf func(*op, string, ...any)) {
 	slices.SortFunc(grants, func(a, b *op) int { return cmp.Compare(a.ret, b.ret) })
 	place := map[string]int{}
-	latest := make([]*lockNode, len(queue)+1) // of all ahead of a place, the one that went last, or that is there
+	latest := make([]*lockNode, len(queue)+1) // of all nodes ahead of a position, the one that was deleted last, or that exists
 	for i, n := range queue {
 		place[n.path] = i
 		last := latest[i]
@@ -247,7 +251,7 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 			continue
 		}
 		if _, yes := r.paused(g.client, g.ret); yes && g.lost {
-			continue // by a timer that a real pause stops; the first look saw the loss
+			continue // by a timer that a real pause stops; the first check saw the loss
 		}
 		checked[sawGrants]++
 		switch {
@@ -267,7 +271,7 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 			failf(g, "I1: the token is not the czxid %#x", n.czxid)
 		}
 		if !n.there() && n.deleted.Before(g.end) {
-			continue // the node was deleted under the grant: nobody waits for the end of this hold
+			continue // the node was deleted under the grant: no client waits for the end of this hold
 		}
 		if before != nil {
 			old := byPath[before.node]
@@ -277,7 +281,7 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 			checked[sawBeliefs]++
 			if before.until == 0 || before.until > g.ret {
 				to, paused := r.paused(before.client, g.ret)
-				told := paused && before.until != 0 && before.until <= to // at the first look after the pause (F18)
+				told := paused && before.until != 0 && before.until <= to // at the first check after the pause (F18)
 				if told {
 					checked[sawFirstLooks]++
 				}
@@ -290,8 +294,9 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 	}
 }
 
-// checkOwners: I2, no owner has two nodes at a time, but for one that it gave up and that was still being deleted, and one whose session
-// was left to expire because no server said that it had ended it.
+// checkOwners: I2, no owner has two nodes at a time. Exceptions are a node that it gave up and that
+// was still being deleted, and a node whose session was left to expire because no server confirmed
+// its end.
 func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
 	gaveUp := map[string]bool{} // attempts
 	for _, o := range r.ops {
@@ -326,7 +331,7 @@ func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int
 	return violations
 }
 
-// lines is the history as text, for a seed that failed.
+// lines returns the history as text, for a failed seed.
 func (r *record) lines() (lines []string) {
 	type line struct {
 		at   time.Duration

@@ -1,5 +1,6 @@
-// Package sim is the simulation: random worlds of servers, clients and faults in virtual time, each from a seed, judged from
-// outside by what the servers and the clients put on record (I1 to I8). The package has no code but its tests.
+// Package sim is the simulation: random worlds of servers, clients and faults in virtual time, each
+// from a seed, judged from outside by the records of the servers and the clients (I1 to I8). The
+// package has no code but its tests.
 //
 //	go test -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=2000 -sim.jobs=2
 package sim

@@ -1,6 +1,6 @@
 package sim
 
-// What the simulation does to servers and to clients.
+// The simulation's faults of servers and clients.
 
 import (
 	"context"
@@ -13,7 +13,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// simFaults does to a world what happens in the field, at its servers and at its clients at a time, and leaves it well.
+// simFaults injects realistic faults into a world, into its servers and its clients at the same
+// time, and leaves it healthy.
 type simFaults struct {
 	w    *world
 	open []injected
@@ -30,7 +31,7 @@ func (f *simFaults) did(what string) {
 	f.w.sum.faults[what]++
 }
 
-// plan notes what is about to be done: all that a seed decides.
+// plan records the next fault: everything that a seed decides.
 func (f *simFaults) plan(format string, args ...any) {
 	f.w.mu.Lock()
 	defer f.w.mu.Unlock()
@@ -39,7 +40,7 @@ func (f *simFaults) plan(format string, args ...any) {
 
 func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 
-// atServers is faults of servers and of what is between them.
+// atServers injects faults of servers and of the network between them.
 func (f *simFaults) atServers(ctx context.Context, r *rand.Rand) {
 	ens, net := f.w.ens, f.w.net
 	for pause(ctx, upTo(r, f.w.kind.calm)) {
@@ -55,7 +56,7 @@ func (f *simFaults) atServers(ctx context.Context, r *rand.Rand) {
 			member.Isolate()
 			pause(ctx, d)
 			ens.Heal()
-		case 2: // the deposed leader goes on believing
+		case 2: // the deposed leader still believes that it leads
 			if leader := ens.Leader(); leader != nil {
 				f.did("leader cut off")
 				leader.Isolate()
@@ -113,7 +114,7 @@ func (f *simFaults) atServers(ctx context.Context, r *rand.Rand) {
 	net.SetLatency(time.Millisecond)
 }
 
-// atClients is faults of clients, of their connections, and of people who meddle with their nodes.
+// atClients injects faults of clients and their connections, and of admins that change their nodes.
 func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 	ens, net := f.w.ens, f.w.net
 	ops := []zktest.Op{zktest.Create, zktest.Delete, zktest.GetChildren, zktest.GetData, zktest.Exists, zktest.Sync, zktest.Multi, zktest.SetWatches, zktest.AnyOp}
@@ -198,7 +199,7 @@ func (f *simFaults) settleInjections(keep int) {
 	}
 }
 
-// kill ends a session although its client is well, which no lease can foresee.
+// kill ends a session although its client is healthy, which no lease can foresee.
 func (f *simFaults) kill(id int64) {
 	w := f.w
 	if w.ens.ExpireSession(id) {
@@ -209,8 +210,8 @@ func (f *simFaults) kill(id int64) {
 	}
 }
 
-// pauseFor stops the process as SIGSTOP does: its clock stands still for it, what comes is kept for it, and nobody acts.
-// Timers of the library still fire, and see that nothing is due.
+// pauseFor stops the process as SIGSTOP does: its clock stops, incoming data is kept for it, and no
+// goroutine acts. Timers of the library still fire, and find that nothing is due.
 func (c *client) pauseFor(ctx context.Context, d time.Duration) {
 	w := c.w
 	p := lapse{client: c.id, from: w.order()}
@@ -227,7 +228,7 @@ func (c *client) pauseFor(ctx context.Context, d time.Duration) {
 		holds = append(holds, g)
 	}
 	c.mu.Unlock()
-	for _, g := range holds { // the first look, before anything is heard
+	for _, g := range holds { // the first check, before any frame arrives
 		if h := c.holdOf(g); h != nil && h.Err() != nil {
 			w.told(g)
 		}
@@ -242,7 +243,7 @@ func (c *client) pauseFor(ctx context.Context, d time.Duration) {
 	c.mu.Unlock()
 }
 
-// restarting says whether the process can be restarted, and that it is from now on.
+// restarting reports whether the process can be restarted, and marks it as restarting.
 func (c *client) restarting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,7 @@
 package sim
 
-// The simulation's record is held against models of a mutex and of a fenced register, by porcupine.
+// This file compares the simulation's record with models of a mutex and of a fenced register, by
+// porcupine.
 
 import (
 	"cmp"
@@ -15,28 +16,32 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// The recorded history as operations on two objects whose sequential meaning is beyond doubt, for each lock apart:
+// The recorded history as operations on two objects with a clear sequential meaning, for each lock
+// separately:
 //
-// A mutex with owners, which is free or has an owner, a count and a token, and knows the last token it gave.
+// A mutex with owners, which is free or has an owner, a count and a token, and has the last token
+// that it gave.
 //
 //	acquire → token   free, and the token is larger than the last: taken, count 1
 //	acquire → no      nothing: an acquire that gave up, or a try in vain, has had no effect
 //	re-enter → token  the owner has it with that token: count + 1
 //	release → ok      the owner has it: count − 1, and free with the last
-//	release → later   the same, at any time from the call on: a release that is not confirmed may take effect whenever
-//	lose              the owner has it: free. It happens when the holder is told, so that a grant before that is no
-//	                  linearization (I5); in a release that says Lost, if nobody was told before
+//	release → later   the same, at any time from the call on: an unconfirmed release may take
+//	                  effect at any time
+//	lose              the owner has it: free. It happens when the holder is notified, so a grant
+//	                  before that is no linearization (I5); or in a release that returns the loss,
+//	                  if the holder was not notified before
 //	release → lost    the owner does not have it any more
 //
 // A register that compares tokens, which keeps the largest token and the value written with it.
 //
 //	write → accepted  the token is not smaller than the register's
-//	write → refused   it is smaller, and the writer was not a holder who rightly believed
+//	write → refused   it is smaller, and the writer was not a holder with a correct belief
 //	read              the value of the last accepted write
 //
-// A hold is left out, with all that was done in it, if its node or session was ended by somebody who may, which no
-// client can be told of in time (F24), and if the lock went on to the next while its process was paused (F18); its
-// writes stay.
+// A hold is omitted, with all its operations, if an authorized client ended its node or session, of
+// which no client can be notified in time (F24), and if the lock was granted to the next while its
+// process was paused (F18); its writes remain.
 
 type mutexCall struct {
 	what  string
@@ -104,10 +109,10 @@ var registerModel = porcupine.Model{
 	},
 }
 
-// checkerTime is more than any history has ever taken; a checker that is not done by then has failed.
+// checkerTime is more than any history has ever taken; a slower checker has failed.
 const checkerTime = time.Minute
 
-// linearizable holds the history of each lock against both models.
+// linearizable compares the history of each lock with both models.
 func (r *record) linearizable(checked map[string]int) (violations []string) {
 	out := r.outside()
 	checked["holds left out of the mutex model"] += len(out)
@@ -139,7 +144,7 @@ func (r *record) linearizable(checked map[string]int) (violations []string) {
 	return violations
 }
 
-// outside returns the holds that the model of the mutex leaves out.
+// outside returns the holds that the model of the mutex omits.
 func (r *record) outside() map[*op]bool {
 	byPath, _ := r.nodes()
 	of := map[string][]*op{}
@@ -188,7 +193,7 @@ func (r *record) mutexOperations(o *op, out map[*op]bool) (ops []porcupine.Opera
 	case o.did == released && o.grant.lost && o.grant.until < o.ret:
 		add("release lost", max(o.call, o.grant.until), o.ret)
 	case o.did == released && errors.Is(o.err, zklock.ErrLost):
-		if o.call == o.grant.until { // nobody was told before
+		if o.call == o.grant.until { // the holder was not notified before
 			add("lose", o.call, o.ret)
 		}
 	case o.did == released && errors.Is(o.err, zklock.ErrNotConfirmed):

@@ -27,7 +27,8 @@ var (
 	simEvery = flag.Uint64("sim.every", 500, "say how far it is after so many seeds")
 )
 
-// worldKind is what a simulated world is like. Durations are upper bounds of what is drawn at random, but for long.
+// worldKind describes a simulated world. Durations are upper bounds of random values, except in
+// long.
 type worldKind struct {
 	name     string
 	long     time.Duration // how long it is under load and faults
@@ -66,7 +67,7 @@ func (k worldKind) repeat(seed uint64) string {
 	return fmt.Sprintf("repeat: go test -run '%s' -v ./internal/sim -sim.seed=%d -sim.kind=%s -sim.times=50", test, seed, k.name)
 }
 
-// seedsOf returns n seeds, or those that were asked for.
+// seedsOf returns n seeds, or the requested ones.
 func seedsOf(n uint64) (seeds []uint64) {
 	if *simSeed != 0 {
 		return slices.Repeat([]uint64{*simSeed}, int(*simTimes))
@@ -77,7 +78,7 @@ func seedsOf(n uint64) (seeds []uint64) {
 	return seeds
 }
 
-// kindOf says which kind of world a seed is.
+// kindOf returns the kind of world of a seed.
 func kindOf(seed uint64) worldKind {
 	switch {
 	case *simKind == busy.name, *simKind == "" && seed%5 < 2:
@@ -88,7 +89,7 @@ func kindOf(seed uint64) worldKind {
 	panic("-sim.kind is busy or long")
 }
 
-// tally is what a kind of world came to.
+// tally has the counts of a kind of world.
 type tally struct {
 	seeds   int
 	hours   float64
@@ -117,7 +118,7 @@ func total(m map[string]int) (n int) {
 	return n
 }
 
-// listed spells counts, the most frequent first.
+// listed formats counts, the most frequent first.
 func listed(m map[string]int) string {
 	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(m[b]-m[a], strings.Compare(a, b)) })
 	var out []string
@@ -132,8 +133,8 @@ func (a *tally) String() string {
 		a.seeds, a.hours, total(a.faults), listed(a.faults), listed(a.counts), listed(a.checked))
 }
 
-// I1–I8: seeded runs of clients and random faults over an ensemble in miniature, in virtual time. Every run is recorded
-// by the servers and by the clients, and the record is held against the promises.
+// I1–I8: seeded runs of clients and random faults over a miniature ensemble, in virtual time. Every
+// run is recorded by the servers and by the clients, and the record is compared with the promises.
 func TestVirtual_Simulation(t *testing.T) {
 	seeds := seedsOf(*simSeeds)
 	var mu sync.Mutex
@@ -188,13 +189,14 @@ func TestVirtual_Simulation(t *testing.T) {
 			t.Errorf("never seen: %s", what)
 		}
 	}
-	// What make simulation is to come to.
+	// The goal of make simulation.
 	if hours, faults := sum(); done >= 2000 && *simKind == "" && (hours < 5000 || faults < 50_000) {
 		t.Errorf("only %.0f hours and %d faults", hours, faults)
 	}
 }
 
-// I5, I8: without faults nobody is ever told Lost, no connection is suspended, and one release wakes one waiter.
+// I5, I8: without faults no holder is ever notified of a loss, no connection is suspended, and one
+// release wakes one waiter.
 func TestVirtual_SimulationWithoutFaults(t *testing.T) {
 	sums := map[string]*tally{busy.name: newTally(), long.name: newTally()}
 	for _, seed := range seedsOf(*simCalm) {
@@ -211,8 +213,8 @@ func TestVirtual_SimulationWithoutFaults(t *testing.T) {
 	}
 }
 
-// The simulation can tell: with clocks that run slower than the lease allows for, some seed breaks I5, and both the check
-// of beliefs and the model of the mutex see it.
+// The simulation detects a violation: with clocks that run slower than the lease allows for, some
+// seed breaks I5, and both the check of beliefs and the model of the mutex find it.
 func TestVirtual_SimulationWithSlowClocks_BreaksI5(t *testing.T) {
 	kind := busy
 	kind.slow, kind.timeouts, kind.hold = 0.8, []time.Duration{8 * time.Second}, 20*time.Second
@@ -226,9 +228,9 @@ func TestVirtual_SimulationWithSlowClocks_BreaksI5(t *testing.T) {
 	t.Error("no holder that believes too long was found")
 }
 
-// A seed decides the world and what is done to it, when, and to whom. It cannot decide in which order goroutines run that
-// are ready at one instant: Go draws that anew in each run, for select, for maps, and in a bubble for timers. A seed that
-// failed is therefore run many times.
+// A seed decides the world, its faults, their times and their targets. It cannot decide in which
+// order goroutines run that are ready at the same instant: Go decides that randomly in each run,
+// for select, for maps, and in a bubble for timers. A failed seed is therefore run many times.
 func TestVirtual_SimulationRepeatsTheFaultsOfASeed(t *testing.T) {
 	for _, kind := range []worldKind{busy, long} {
 		kind.long /= 4

@@ -1,6 +1,6 @@
 package sim
 
-// What each worker of the simulation does.
+// The actions of each worker of the simulation.
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/zklock/zklock/internal/link"
 )
 
-// worker is a goroutine of a client that acquires, tries, gives up, re-enters, writes, and releases at random.
+// worker is a goroutine of a client that acquires, tries, gives up, re-enters, writes, and releases
+// at random.
 type worker struct {
 	w    *world
 	c    *client
@@ -63,7 +64,8 @@ func (k *worker) run(ctx context.Context) {
 	}
 }
 
-// acquire puts an attempt on the record, by whose name its node is known. All attempts of a worker in one Session have one owner.
+// acquire records an attempt, whose name identifies its node. All attempts of a worker in one
+// Session have one owner.
 func (k *worker) acquire(ctx context.Context, try bool, bound time.Duration) (*zklock.Hold, *op) {
 	w := k.w
 	k.n++
@@ -140,7 +142,7 @@ func (k *worker) hold(h *zklock.Hold, g *op) {
 		pause(h.Context(), k.upTo(kind.hold/3))
 		k.c.awake()
 		late := k.upTo(50 * time.Millisecond)
-		if k.rnd.IntN(8) == 0 { // written without a look at the hold: what the token is for (F19)
+		if k.rnd.IntN(8) == 0 { // written without a check of the hold: the case for the token (F19)
 			late = k.upTo(2 * kind.hold)
 		} else if h.Err() != nil {
 			break
@@ -149,7 +151,7 @@ func (k *worker) hold(h *zklock.Hold, g *op) {
 	}
 	work := k.upTo(kind.hold)
 	if k.rnd.IntN(4) == 0 {
-		work *= 6 // longer than a session timeout: of a belief that lasts too long, somebody can see it
+		work *= 6 // longer than a session timeout: a belief that lasts too long is visible to another client
 	}
 	pause(h.Context(), work)
 	k.c.awake()
@@ -187,7 +189,8 @@ func (k *worker) reenter(h *zklock.Hold, g *op) *zklock.Hold {
 	return again
 }
 
-// release returns one handle. From its call on, nothing is believed of the owner's last.
+// release releases one handle. From the call that releases the owner's last handle on, the owner
+// does not believe in the hold.
 func (k *worker) release(h *zklock.Hold, g *op, bound time.Duration) {
 	w := k.w
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
@@ -196,7 +199,7 @@ func (k *worker) release(h *zklock.Hold, g *op, bound time.Duration) {
 	select {
 	case <-h.Lost():
 		lost = true
-		w.told(g) // the context may have said so before the listener came to run
+		w.told(g) // the context may have ended before the listener ran
 	default:
 	}
 	last := h == k.c.holdOf(g)
@@ -223,7 +226,7 @@ func (k *worker) release(h *zklock.Hold, g *op, bound time.Duration) {
 	}
 }
 
-// told puts on the record that a holder was told of its loss.
+// told records that a holder was notified of its loss.
 func (w *world) told(g *op) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,13 +244,13 @@ func (w *world) believedUntil(g, release *op) {
 	}
 }
 
-// register is a resource that compares tokens, as docs/fencing.md shows.
+// register is a resource that compares tokens, as in docs/fencing.md.
 type register struct {
 	token int64
 	value int
 }
 
-// write takes late to reach the resource, and as long again to be answered.
+// write takes late to reach the resource, and as long again to respond.
 func (k *worker) write(h *zklock.Hold, g *op, late time.Duration) {
 	w := k.w
 	o := w.begun(&op{did: wrote, client: k.c.id, owner: g.owner, lock: k.lock, token: h.Token(), grant: g})

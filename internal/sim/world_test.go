@@ -23,7 +23,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// world is a simulation under way: an ensemble, its clients, and the record of what they did and believed.
+// world is a running simulation: an ensemble, its clients, and the record of their actions and
+// beliefs.
 type world struct {
 	t      *testing.T
 	seed   uint64
@@ -36,7 +37,7 @@ type world struct {
 	reg    []*register // what each lock protects
 	client []*client
 
-	watching sync.WaitGroup // those who listen to a Session's changes
+	watching sync.WaitGroup // the readers of a Session's changes
 	traces   []*tracecheck.Check
 
 	mu         sync.Mutex // guards all below; a leaf
@@ -58,7 +59,7 @@ func (w *world) count(what string) {
 	w.sum.counts[what]++
 }
 
-// order is the time in the record: no two things happen at once.
+// orderLocked returns the time in the record: no two events are simultaneous.
 func (w *world) orderLocked() int64 {
 	w.rec.last++
 	return w.rec.last
@@ -70,7 +71,7 @@ func (w *world) order() int64 {
 	return w.orderLocked()
 }
 
-// begun puts an operation on the record. What is written into it later is written under the world's mutex.
+// begun records an operation. Later changes of it are made under the world's mutex.
 func (w *world) begun(o *op) *op {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,7 +88,7 @@ func (w *world) ended(o *op, set func()) {
 	o.ret, o.end = w.orderLocked(), time.Now()
 }
 
-// simulate runs one world and reports what breaks I1–I8 there.
+// simulate runs one world and reports violations of I1–I8.
 func simulate(t *testing.T, seed uint64, kind worldKind) *world {
 	w := runWorld(t, seed, kind)
 	for _, v := range w.violations {
@@ -101,7 +102,7 @@ func simulate(t *testing.T, seed uint64, kind worldKind) *world {
 	return w
 }
 
-// runWorld runs one world and holds its record against the promises.
+// runWorld runs one world and compares its record with the promises.
 func runWorld(t *testing.T, seed uint64, kind worldKind) *world {
 	w := &world{t: t, seed: seed, kind: kind, sum: newTally()}
 	w.rec.left = map[int64]bool{}
@@ -124,7 +125,7 @@ func runWorld(t *testing.T, seed uint64, kind worldKind) *world {
 	return w
 }
 
-// reader reads the log: which sessions were left to expire.
+// reader reads the log for sessions that were left to expire.
 type reader struct {
 	slog.Handler
 	w *world
@@ -145,7 +146,7 @@ func (r *reader) Handle(ctx context.Context, line slog.Record) error {
 	return r.Handler.Handle(ctx, line)
 }
 
-// run is the life of the world, in the bubble.
+// run runs the world, in the bubble.
 func (w *world) run(t *testing.T) {
 	w.start = time.Now()
 	w.rec.start = w.start
@@ -190,7 +191,8 @@ func (w *world) run(t *testing.T) {
 	w.mu.Unlock()
 }
 
-// settle checks what is left when faults and load are over: nothing (I4, I7), and locks that can be had.
+// settle checks the state after faults and load: nothing is left (I4, I7), and the locks are
+// available.
 func (w *world) settle() {
 	events, deletions := w.ens.Requests().Events, 0
 	if w.kind.calm == 0 {
@@ -199,14 +201,15 @@ func (w *world) settle() {
 				deletions++
 			}
 		}
-		// Each waiter hears of its own node, of the one ahead, and if it stood further back of the one ahead of that: three for each
-		// deletion at most, however many wait. Tries that fail again have no node, and no deletion.
+		// Each waiter is notified of its own node, of the node ahead and, if it was further back,
+		// of the node ahead of that: at most three notifications for each deletion, however many
+		// wait. Tries that fail again have no node, and no deletion.
 		w.sum.checked["releases that woke one waiter (I8)"] += deletions
 		if events > 3*deletions {
 			w.failf("I8: %d events for %d deletions", events, deletions)
 		}
 	}
-	time.Sleep(slices.Max(w.kind.timeouts) + 90*time.Second) // sessions that nobody could close are over, too
+	time.Sleep(slices.Max(w.kind.timeouts) + 90*time.Second) // sessions that could not be closed have expired, too
 	for _, lock := range w.locks {
 		if left := w.ens.Children(lock); len(left) > 0 {
 			w.failf("I4: left in %s: %v", lock, left)
@@ -243,7 +246,7 @@ func (w *world) settle() {
 	}
 }
 
-// client is a process: a Session, a host of its own, and a clock that stands still with it while it is paused.
+// client is a process: a Session, a host of its own, and a clock that stops while it is paused.
 type client struct {
 	w       *world
 	id      int
@@ -271,7 +274,7 @@ func newClient(w *world, id int, timeout time.Duration) *client {
 	return c
 }
 
-// behind is by how much the process's clock is late: not at all, but for a pause and a slow clock.
+// behind returns how late the process's clock is: by its pauses, or because it is slow.
 func (c *client) behind() time.Duration {
 	late := -time.Duration(c.w.kind.slow * float64(time.Since(c.w.start)))
 	c.mu.Lock()
@@ -314,7 +317,7 @@ func (c *client) session() *zklock.Session {
 	return c.mu.s
 }
 
-// close ends the Session, within its bound.
+// close closes the Session, within its limit.
 func (c *client) close() {
 	start := time.Now()
 	c.mu.Lock()

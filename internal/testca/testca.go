@@ -1,5 +1,5 @@
-// Package testca is an authority for tests of TLS: it signs certificates for servers and clients, and writes them into files as whoever
-// renews them does. It must not know of connections.
+// Package testca is an authority for tests of TLS: it signs certificates for servers and clients,
+// and writes them into files as a renewal does. It must not depend on connections.
 package testca
 
 import (
@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Authority signs certificates. Its own, for a name, is good for servers and clients, too.
+// Authority signs certificates. Its own certificate, for a name, is also valid for servers and
+// clients.
 type Authority struct {
 	t    testing.TB
 	cert *x509.Certificate
@@ -34,7 +35,7 @@ type Issued struct {
 	Expires time.Time
 }
 
-// New returns an authority whose own certificate, for a name, is good for a year.
+// New returns an authority whose own certificate, for a name, is valid for a year.
 func New(t testing.TB, name string) *Authority {
 	t.Helper()
 	a := &Authority{t: t}
@@ -42,17 +43,18 @@ func New(t testing.TB, name string) *Authority {
 	return a
 }
 
-// Own is the authority's own certificate.
+// Own returns the authority's own certificate.
 func (a *Authority) Own() Issued { return a.own }
 
-// Pool trusts the authority.
+// Pool returns a pool that trusts the authority.
 func (a *Authority) Pool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(a.cert)
 	return p
 }
 
-// Issue signs a certificate for a name, which is good from a second ago on, and for that long from now.
+// Issue signs a certificate for a name. It is valid from a second ago until the given time from
+// now.
 func (a *Authority) Issue(name string, valid time.Duration) Issued {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -83,7 +85,7 @@ func (a *Authority) Issue(name string, valid time.Duration) Issued {
 	}
 }
 
-// Write puts new content in the place of a file, in one step.
+// Write replaces the content of a file in one step.
 func Write(t testing.TB, name string, content []byte) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(name+".new", content, 0o600))

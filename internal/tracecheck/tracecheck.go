@@ -1,7 +1,7 @@
-// Package tracecheck holds what a Session traces against what zklock.Trace promises. The tests have
-// it in each Session that they connect, so that every test, random world and frame asks: does each
-// acquire start and end once, does each handle end once, one of a hold's handles as the last, and
-// is each loss told once and in its place?
+// Package tracecheck compares a Session's traces with the promises of zklock.Trace. The tests have
+// a Check in each Session that they connect. So every test, random world and frame verifies that
+// each acquire starts and ends once, that each handle ends once, that one handle of a hold ends as
+// the last, and that each loss is reported once and at the right moment.
 package tracecheck
 
 import (
@@ -17,8 +17,8 @@ import (
 // Check is the record of a Session's traces.
 type Check struct {
 	mu      sync.Mutex
-	calls   map[*call]bool         // that have not ended
-	holds   map[*zklock.Hold]*held // that have not ended, by their first handle
+	calls   map[*call]bool         // acquires that have not ended
+	holds   map[*zklock.Hold]*held // holds that have not ended, by their first handle
 	wrong   []error
 	changed chan struct{} // closed with each trace
 }
@@ -29,15 +29,14 @@ type call struct {
 	info     zklock.AcquireInfo
 	ended    bool
 	hold     *zklock.Hold
-	of       *held // what it is a handle of
+	of       *held // the hold that it belongs to
 	released bool
 }
 
-// held is a hold with all its handles.
 type held struct {
 	first        *zklock.Hold
-	granted      *call // nil until its AcquireEnd, which may come after that of a re-entry
-	handles      int   // that have not been released
+	granted      *call // nil until its AcquireEnd, which may follow the AcquireEnd of a re-entry
+	handles      int   // handles that have not been released
 	lost, isOver bool  // isOver: the last HoldEnd was called
 }
 
@@ -48,7 +47,7 @@ func New() *Check {
 	return &Check{calls: map[*call]bool{}, holds: map[*zklock.Hold]*held{}, changed: make(chan struct{})}
 }
 
-// Option has the Session that is connected with it checked.
+// Option has the Check record the traces of the Session that is connected with it.
 func (c *Check) Option() zklock.Option {
 	return zklock.WithTrace(&zklock.Trace{
 		AcquireStart: c.start,
@@ -72,7 +71,7 @@ func (c *Check) start(ctx context.Context, a zklock.AcquireInfo) context.Context
 	return context.WithValue(ctx, key{c}, k)
 }
 
-// note notes what is traced of a call. judge says what is wrong about it, if anything is.
+// note records a trace of a call. judge returns the mistake in it, or "".
 func (c *Check) note(ctx context.Context, a zklock.AcquireInfo, judge func(k *call) string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +108,6 @@ func (k *call) end(a zklock.AcquireEndInfo) string {
 	return ""
 }
 
-// joins adds the handle to its hold.
 func (k *call) joins(a zklock.AcquireEndInfo) string {
 	k.of = k.check.holds[a.First]
 	if k.of == nil {
@@ -145,7 +143,7 @@ func (k *call) lose(h zklock.HoldInfo) string {
 }
 
 func (k *call) release(h zklock.HoldInfo) string {
-	// ErrNotConfirmed may have the loss of another hold as its reason.
+	// ErrNotConfirmed may wrap the loss of another hold as its reason.
 	foundLost := errors.Is(h.Err, zklock.ErrLost) && !errors.Is(h.Err, zklock.ErrNotConfirmed)
 	switch {
 	case k.hold == nil || h.Hold != k.hold || h.First != k.of.first:
@@ -167,7 +165,8 @@ func (k *call) release(h zklock.HoldInfo) string {
 	return ""
 }
 
-// Ended is called when the Session is closed. It waits until all that it began has ended, for no longer than d, and returns what was wrong.
+// Ended is called when the Session is closed. It waits at most d until everything has ended, and
+// returns all mistakes.
 func (c *Check) Ended(d time.Duration) error {
 	late := time.After(d)
 	for {
@@ -185,7 +184,8 @@ func (c *Check) Ended(d time.Duration) error {
 	}
 }
 
-// open says what has not ended: of a hold that nobody has released, the loss tells.
+// open returns an error if an acquire or a hold has not ended. A lost hold counts as ended even if
+// it is not released.
 func (c *Check) open() error {
 	for k := range c.calls {
 		switch {

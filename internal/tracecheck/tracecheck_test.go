@@ -14,7 +14,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// tracer calls what a Session would.
+// tracer makes the same calls as a Session.
 type tracer struct {
 	*Check
 	ctx  context.Context
@@ -42,7 +42,7 @@ func (f *tracer) released(h zklock.HoldInfo) {
 	f.note(f.ctx, f.info, func(k *call) string { return k.release(h) })
 }
 
-// reenter has a call granted, and returns another that re-enters.
+// reenter has a call granted, and returns another call that re-enters.
 func (f *tracer) reenter() (again *tracer) {
 	f.start()
 	f.end(zklock.AcquireEndInfo{Hold: f.hold})

@@ -1,6 +1,7 @@
 package main
 
-// The benchmark times an uncontended acquire with its release on a real server: with no trace, with Prometheus' metrics, and with spans.
+// The benchmark times an uncontended acquire with its release on a real server: with no trace, with
+// Prometheus' metrics, and with spans.
 
 import (
 	"context"
@@ -17,7 +18,8 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// BenchmarkCycle takes turns, so that what else the machine does falls on all alike. It reports the ratios to the first.
+// BenchmarkCycle alternates, so that any other load on the machine affects all alike. It reports
+// the ratios to the first.
 func BenchmarkCycle(b *testing.B) {
 	const turn = 20
 	srv, err := zkserver.Start(zkserver.NewConfig())
@@ -25,7 +27,7 @@ func BenchmarkCycle(b *testing.B) {
 		b.Fatalf("scripts/setup zookeeper: %v", err)
 	}
 	b.Cleanup(func() { _ = srv.Close() })
-	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter())) // what is exported, and how, is not ours
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter())) // the cost of the export is not ours
 	b.Cleanup(func() { _ = tracers.Shutdown(context.Background()) })
 	spans, err := zklockotel.New(zklockotel.WithTracerProvider(tracers))
 	if err != nil {

@@ -15,29 +15,30 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// fault is what happens to the replica that leads, and what shows it.
+// fault is a fault of the replica that leads, and the signs that show it.
 type fault struct {
 	name  string
 	do    func(w *world, leader *process) (heal func() error, err error)
-	lasts time.Duration // heal is called then
+	lasts time.Duration // until heal is called
 	signs []sign
 }
 
-// sign is one way to see it: a metric or an alert in Prometheus, or a span. In expr, LEADER stands for the replica that led.
+// sign is one way to see a fault: a metric or an alert in Prometheus, or a span. In expr, LEADER
+// is replaced by the replica that led.
 type sign struct {
 	what  string
 	expr  string
-	rises bool // it is a counter, or a sum: more than before
+	rises bool // it is a counter or a sum, which must exceed its value before the fault
 	span  func(s span, leader *process) bool
 }
 
-// seen is when a sign showed.
+// seen is the time after which a sign appeared.
 type seen struct {
 	what  string
-	after time.Duration // less than 0 if it did not
+	after time.Duration // less than 0 if it did not appear
 }
 
-// patience is for how long a sign is waited for.
+// patience is how long to wait for a sign.
 const patience = 2*time.Minute + 30*time.Second
 
 func metric(expr string) sign { return sign{what: "metric `" + shown(expr) + "`", expr: expr} }
@@ -53,7 +54,7 @@ func event(name string) sign {
 	}}
 }
 
-// shown leaves out who it was.
+// shown returns expr without the name of the replica.
 func shown(expr string) string {
 	for _, of := range []string{`instance="LEADER",`, `{instance="LEADER"}`, `{instance!="LEADER"}`} {
 		expr = strings.ReplaceAll(expr, of, "")
@@ -161,7 +162,7 @@ func noQuorum(w *world, _ *process) (func() error, error) {
 	return func() error { return each((*zkserver.Server).Launch) }, each((*zkserver.Server).Kill)
 }
 
-// inject has the fault happen, and returns when each of its signs showed.
+// inject injects the fault, and returns when each of its signs appeared.
 func (w *world) inject(f fault) ([]seen, error) {
 	leader, err := w.leader()
 	if err != nil {

@@ -1,9 +1,10 @@
-// Command seen shows what an operator sees of a fault, and after how long: three replicas of a service on a real ensemble, scraped by a real
-// Prometheus with the alerts of contrib/zklockprom. For each fault it prints the metric, the alert and the span that show it.
+// Command seen shows the signs of a fault that an operator sees, and after how long: three replicas
+// of a service on a real ensemble, scraped by a real Prometheus with the alerts of
+// contrib/zklockprom. For each fault it prints the metric, the alert and the span that show it.
 //
 //	cd lab/seen && go run . -out results.md
 //
-// It takes ZooKeeper and Prometheus (scripts/setup zookeeper prometheus), and some ten minutes.
+// It requires ZooKeeper and Prometheus (scripts/setup zookeeper prometheus), and some ten minutes.
 package main
 
 import (
@@ -38,7 +39,8 @@ func main() {
 	}
 }
 
-// run injects one fault after the other. It returns the table as far as it came, and what did not show.
+// run injects one fault after the other. It returns the table so far, and the signs that did not
+// appear.
 func run() (*bytes.Buffer, error) {
 	w, err := newWorld()
 	if err != nil {

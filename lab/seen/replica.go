@@ -1,6 +1,7 @@
 package main
 
-// A replica of the service: it stands for election, works under a lock, and serves its metrics. Its spans go to a file.
+// A replica of the service: it campaigns in an election, works under a lock, and serves its
+// metrics. Its spans are written to a file.
 
 import (
 	"context"
@@ -22,7 +23,6 @@ import (
 	"github.com/zklock/zklock/contrib/zklockprom"
 )
 
-// replica runs until it is killed.
 func replica(servers, listen, spans string) error {
 	file, err := os.Create(spans)
 	if err != nil {
@@ -39,7 +39,7 @@ func replica(servers, listen, spans string) error {
 	}
 	metrics, registry := zklockprom.New(), prometheus.NewRegistry()
 	registry.MustRegister(metrics)
-	var deaf atomic.Int64 // for how long work goes on after its lock was lost, as a time.Duration
+	var deaf atomic.Int64 // how long the work continues after the loss of its lock, as a time.Duration
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/deaf", func(_ http.ResponseWriter, r *http.Request) {
@@ -81,7 +81,7 @@ func replica(servers, listen, spans string) error {
 	for {
 		err := e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
 			<-ctx.Done()
-			time.Sleep(time.Duration(deaf.Swap(0))) // a function that does not heed its context
+			time.Sleep(time.Duration(deaf.Swap(0))) // a function that ignores its context
 			return nil
 		})
 		if errors.Is(err, zklock.ErrClosed) {

@@ -1,6 +1,6 @@
 package main
 
-// The ensemble, the replicas with their ways to it, and the Prometheus that looks at them.
+// The ensemble, the replicas with their connections to it, and the Prometheus that scrapes them.
 
 import (
 	"bytes"
@@ -22,21 +22,20 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// world is what a fault is injected into.
+// world is the system into which a fault is injected.
 type world struct {
 	dir               string
 	ensemble          *zkserver.Cluster
 	replicas          []*process
 	prometheus        *exec.Cmd
-	api               string // of Prometheus
-	zookeeper         string // its version
+	api               string // Prometheus's
+	zookeeper         string // ZooKeeper's version
 	prometheusVersion string
 }
 
-// process is a replica.
 type process struct {
-	instance string // where it serves its metrics
-	spans    string // the file that gets them
+	instance string // the address of its metrics
+	spans    string // the file of its spans
 	ways     []*zktest.Proxy
 	cmd      *exec.Cmd
 }
@@ -138,13 +137,13 @@ func (w *world) close() {
 	_ = os.RemoveAll(w.dir)
 }
 
-// sample is one series of the answer to a query.
+// sample is one series of a query's result.
 type sample struct {
 	labels map[string]string
 	value  float64
 }
 
-// query asks Prometheus. It returns nothing if that does not answer yet.
+// query queries Prometheus. It returns nothing if Prometheus does not respond yet.
 func (w *world) query(expr string) (samples []sample) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -183,7 +182,7 @@ func (w *world) query(expr string) (samples []sample) {
 	return samples
 }
 
-// leader waits until all is well, and returns the replica that leads.
+// leader waits until everything is healthy, and returns the replica that leads.
 func (w *world) leader() (*process, error) {
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		if len(w.query("up == 1")) < 3 || len(w.query("zklock_sessions_attached == 1")) < 3 {
@@ -202,7 +201,6 @@ func (w *world) leader() (*process, error) {
 	return nil, errors.New("the service is not well after two minutes")
 }
 
-// span is one that a replica has ended.
 type span struct {
 	Name               string
 	StartTime, EndTime time.Time
@@ -210,12 +208,10 @@ type span struct {
 	from               *process
 }
 
-// has says whether the span has such an event.
 func (s span) has(event string) bool {
 	return slices.ContainsFunc(s.Events, func(e struct{ Name string }) bool { return e.Name == event })
 }
 
-// endedSince returns the spans that have ended since then.
 func (w *world) endedSince(t time.Time) (spans []span) {
 	for _, p := range w.replicas {
 		text, _ := os.ReadFile(p.spans)

@@ -1,6 +1,7 @@
 package kubernetes
 
-// These tests hold the manifests to Kubernetes' types, in which each field must be known, and their command lines to the command.
+// These tests check the manifests against Kubernetes' types, in which every field must exist, and
+// their command lines against the command.
 
 import (
 	"crypto/tls"
@@ -26,7 +27,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// decode decodes a manifest as a server does that is asked to be strict.
+// decode decodes a manifest strictly, as a server can.
 func decode(text []byte, into any) error {
 	js, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -45,7 +46,7 @@ func read(t *testing.T, name string, into any) {
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.NoError(t, decode(text, into), name)
-	// What makes a server refuse it makes this one refuse it, too.
+	// The strict decoder rejects the same mistakes as a server.
 	require.Error(t, decode([]byte(strings.Replace(string(text), "containers:", "container:", 1)), into))
 	require.Error(t, decode([]byte(strings.Replace(string(text), "terminationGracePeriodSeconds: ", "terminationgraceperiodseconds: ", 1)), into))
 }
@@ -61,8 +62,8 @@ func zklock(t *testing.T) string {
 	return name
 }
 
-// secured is a server that speaks TLS alone, with clients that show a certificate, and the Secret
-// that the manifests have mounted.
+// secured is a server that accepts only TLS, from clients with a certificate, and the Secret that
+// the manifests mount.
 func secured(t *testing.T, pod core.PodSpec) (server *zktest.Server, secret string) {
 	t.Helper()
 	authority := testca.New(t, "localhost")
@@ -123,7 +124,7 @@ func TestCronJob(t *testing.T) {
 	require.True(t, slices.ContainsFunc(server.History(), func(a zktest.Applied) bool { return strings.HasPrefix(a.Path, "/locks/nightly/") }), "or nothing was locked")
 }
 
-// The probe asks the leader alone, and passes if that is well.
+// The probe asks only the leader, and passes if it is healthy.
 func TestDeployment(t *testing.T) {
 	var web apps.Deployment
 	read(t, "deployment.yaml", &web)

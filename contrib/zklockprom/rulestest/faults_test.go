@@ -1,7 +1,7 @@
 package rulestest
 
-// These tests attack the alerts with faults: a process on a server in virtual time, scraped every 15 seconds. What fires is what should, and
-// nothing else.
+// These tests attack the alerts with faults: a process on a server in virtual time, scraped every
+// 15 seconds. The expected alerts fire, and no others.
 
 import (
 	"context"
@@ -28,7 +28,7 @@ import (
 
 const every = 15 * time.Second
 
-// process is a process with one Session, and what Prometheus has scraped of it.
+// process is a process with one Session, and its scraped samples.
 type process struct {
 	t       *testing.T
 	net     *zktest.Network
@@ -37,7 +37,7 @@ type process struct {
 	s       *zklock.Session
 
 	scrapes int
-	samples map[string][]string // by series; "_" where it was not there
+	samples map[string][]string // by series; "_" if it was missing
 }
 
 func (p *process) connect(opts ...zklock.Option) *zklock.Session {
@@ -123,7 +123,8 @@ func (p *process) stand() {
 	}()
 }
 
-// join runs a member of a group of eight shards until the test ends. It is watched if it is on the process's own Session.
+// join runs a member of a group of eight shards until the test ends. It is watched if it is on the
+// process's own Session.
 func (p *process) join(s *zklock.Session, name string, f shards.Func) {
 	g, err := shards.New(s, "/orders/workers", 8, shards.WithMember(name, nil), shards.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(p.t, err)
@@ -347,7 +348,7 @@ func TestVirtual_Faults_FireWhatTheyShould(t *testing.T) {
 	}
 }
 
-// Each alert is fired by one of the faults, but for those on what `zklock run` writes.
+// Each alert is fired by one of the faults, except the alerts on the output of `zklock run`.
 func TestFaults_FireEachAlert(t *testing.T) {
 	fired := make(map[string]bool)
 	for _, fault := range faults {

@@ -1,9 +1,10 @@
-// Package rulestest checks rules.yml of zklockprom on Prometheus' own parser and engine. It is a module of its own, because what needs Prometheus
-// as a library would choose the versions of a hundred modules for everybody who imports zklockprom.
+// Package rulestest checks rules.yml of zklockprom with Prometheus' own parser and engine. It is a
+// module of its own, because Prometheus as a library would determine the versions of a hundred
+// modules for every importer of zklockprom.
 package rulestest
 
-// These tests attack the alerts: expressions that do not parse or that fire for nothing, metrics that are not there, and alerts that no case
-// has seen fire and be silent.
+// These tests attack the alerts: expressions that do not parse or that fire without a cause,
+// missing metrics, and alerts without cases in which they fire and stay silent.
 
 import (
 	"context"
@@ -31,7 +32,7 @@ import (
 
 const rulesFile = "../rules.yml"
 
-// cases is cases.yml, as far as it is used.
+// cases is the used part of cases.yml.
 type cases struct {
 	Interval model.Duration `yaml:"evaluation_interval"`
 	Files    []string       `yaml:"rule_files"`
@@ -71,7 +72,7 @@ func parse(t *testing.T) *rulefmt.RuleGroups {
 	return groups
 }
 
-// load has the input as promqltest reads it.
+// load returns the input in the format of promqltest.
 func (s scene) load() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "load %v\n", s.Interval)
@@ -124,7 +125,7 @@ func firing(t *testing.T, all []*rules.AlertingRule, alert string) (fire []strin
 	return fire
 }
 
-// Each case of cases.yml: what fires is what it says, and nothing else of that name.
+// Each case of cases.yml: the alerts that fire are the expected ones, and no others of that name.
 func TestCases(t *testing.T) {
 	c := readCases(t)
 	for _, s := range c.Tests {
@@ -180,8 +181,8 @@ func TestCases_EachAlertFiresAndIsSilent(t *testing.T) {
 
 var nameOf = regexp.MustCompile(`fqName: "([^"]*)"`)
 
-// Every metric that the rules name is one of zklockprom's, or one of those of `zklock run`, which
-// the command's own tests look for.
+// Every metric in the rules belongs to zklockprom, or to `zklock run`, whose own tests check for
+// it.
 func TestRules_NameMetricsThatAreThere(t *testing.T) {
 	there := make(map[string]bool)
 	descs := make(chan *prometheus.Desc, 100)

@@ -1,4 +1,5 @@
-// Command cron runs jobs by github.com/robfig/cron, each on one of the hosts that run this program.
+// Command cron runs jobs with github.com/robfig/cron, each on one of the hosts that run this
+// program.
 //
 //	cd examples/schedulers && ZKLOCK_SERVERS=127.0.0.1:2181 go run ./cron
 package main
@@ -35,9 +36,11 @@ func main() {
 	}
 }
 
-// run has the job done each hour until ctx ends, and returns when the job has ended, too.
+// run has the job done each hour until ctx ends, and returns when the last run of the job has
+// ended.
 func run(ctx context.Context, s *zklock.Session, report func(context.Context) error) error {
-	// A minute is longer than the clocks of the hosts are apart: without it, a short job runs on one host after the other.
+	// A minute is more than the difference between the hosts' clocks. Without it, a short job runs
+	// on one host after the other.
 	m, err := zklock.NewMutex(s, "/jobs/report", zklock.WithMinHold(time.Minute))
 	if err != nil {
 		return err
@@ -52,12 +55,13 @@ func run(ctx context.Context, s *zklock.Session, report func(context.Context) er
 	return nil
 }
 
-// locked returns the job under the lock. It is skipped if it has run or runs elsewhere. Its context ends when the lock is lost, and with ctx.
+// locked returns the job under the lock. The job is skipped if another host runs it or has just run
+// it. Its context ends when the lock is lost, and with ctx.
 func locked(ctx context.Context, m *zklock.Mutex, job func(context.Context) error) func() {
 	return func() {
 		err := m.TryDo(ctx, func(ctx context.Context, _ *zklock.Hold) error { return job(ctx) })
 		if err != nil && !errors.Is(err, zklock.ErrNotAcquired) {
-			log.Printf("%v: %v", m, err) // ErrNotConnected: nobody has run it, perhaps
+			log.Printf("%v: %v", m, err) // ErrNotConnected: perhaps no host has run it
 		}
 	}
 }

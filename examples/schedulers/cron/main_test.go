@@ -1,6 +1,7 @@
 package main
 
-// Attacks the job of three hosts, in virtual time: more or less than one run an hour, one that does not end with its lock, or after run.
+// These tests attack the job of three hosts, in virtual time: more or fewer than one run an hour, a
+// run that does not end with its lock, or after the end of the program.
 
 import (
 	"context"
@@ -49,7 +50,8 @@ func TestCron_ThreeHosts_OneRunAnHour(t *testing.T) {
 	})
 }
 
-// The context of a run ends when its lock is lost. One that has begun is waited for at the end.
+// The context of a run ends when its lock is lost. At the end, the program waits for a run that has
+// begun.
 func TestCron_LockLost_JobEnds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, srv *zktest.Server, connect func() *zklock.Session) {
 		s := connect()

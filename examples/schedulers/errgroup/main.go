@@ -1,4 +1,5 @@
-// Command errgroup is an HTTP service of which one replica leads and works. Its parts are in an errgroup: they end together, and in order.
+// Command errgroup is an HTTP service with several replicas. One of them leads and works. Its parts
+// are in an errgroup, so they end together and in order.
 //
 //	cd examples/schedulers && ZKLOCK_SERVERS=127.0.0.1:2181 LISTEN=127.0.0.1:8080 go run ./errgroup
 package main
@@ -38,11 +39,11 @@ func main() {
 		return context.Cause(ctx)
 	})
 	if log.Print("stopped: ", err); ctx.Err() == nil {
-		os.Exit(1) // nobody has asked for it: start it again
+		os.Exit(1) // the end was not requested: start it again
 	}
 }
 
-// run serves, and leads when elected, until ctx ends or one of both fails: then the other ends, too.
+// run serves, and leads when elected, until ctx ends or one of the two fails, which ends the other.
 func run(ctx context.Context, s *zklock.Session, listener net.Listener, lead func(context.Context, *zklock.Hold) error) error {
 	election, err := zklock.NewElection(s, "/elections/sweep")
 	if err != nil {
@@ -63,5 +64,5 @@ func run(ctx context.Context, s *zklock.Session, listener net.Listener, lead fun
 		defer cancel()
 		return web.Shutdown(grace)
 	})
-	return errors.Join(g.Wait(), s.Close()) // in this order: lead has returned before, and the leadership is given up
+	return errors.Join(g.Wait(), s.Close()) // in this order: lead has returned by now, and the leadership is released
 }

@@ -1,6 +1,7 @@
 package main
 
-// Attacks the end of the service: by a signal, by work that fails, by the web server. Each time the next replica leads, and not before.
+// These tests attack the end of the service: by a signal, by work that fails, by the web server.
+// Each time the next replica leads, and not before.
 
 import (
 	"context"
@@ -14,7 +15,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// replica is a service that has been started. Its terms arrive at the channel, and end with what the test sends back.
+// replica is a started service. Its terms arrive at the channel, and end with the value that the
+// test sends back.
 type replica struct {
 	web   net.Listener
 	terms chan error
@@ -77,7 +79,7 @@ func TestErrgroup_OneEnds_AllEndAndTheNextLeads(t *testing.T) {
 	}
 }
 
-// finish ends the term. A service that does not wait for it shows before.
+// finish ends the term. A service that does not wait for it is detected before.
 func (r *replica) finish(t *testing.T, next *replica) {
 	select {
 	case err := <-r.ended:

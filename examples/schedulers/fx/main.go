@@ -1,4 +1,5 @@
-// Command fx is a program of go.uber.org/fx of which one replica leads and works. fx ends its parts in order: the work, then the Session.
+// Command fx is a program with several replicas that uses go.uber.org/fx. One of them leads and
+// works. fx ends its parts in order: the work, then the Session.
 //
 //	cd examples/schedulers && ZKLOCK_SERVERS=127.0.0.1:2181 go run ./fx
 package main
@@ -14,10 +15,9 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// servers is the connection string.
 type servers string
 
-// work is what the leader does. It returns when its context ends.
+// work is the leader's job. It returns when its context ends.
 type work func(ctx context.Context, hold *zklock.Hold) error
 
 func main() {
@@ -30,7 +30,7 @@ func main() {
 
 var module = fx.Options(fx.Provide(newSession, newElection), fx.Invoke(stand))
 
-// newSession connects, so that what needs a Session can be made.
+// newSession connects, so that the parts that need a Session can be created.
 func newSession(lc fx.Lifecycle, addrs servers) (*zklock.Session, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
@@ -38,7 +38,7 @@ func newSession(lc fx.Lifecycle, addrs servers) (*zklock.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	lc.Append(fx.StopHook(s.Close)) // fx stops what was made first last
+	lc.Append(fx.StopHook(s.Close)) // fx stops the part that was created first last
 	return s, nil
 }
 
@@ -46,13 +46,13 @@ func newElection(s *zklock.Session) (*zklock.Election, error) {
 	return zklock.NewElection(s, "/elections/sweep")
 }
 
-// stand has the program stand for election from its start to its stop, which waits for the work.
+// stand has the program campaign from its start to its stop, which waits for the work.
 func stand(lc fx.Lifecycle, program fx.Shutdowner, election *zklock.Election, lead work) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	campaign := func() {
 		defer close(ended)
-		if err := election.Campaign(ctx, lead); ctx.Err() == nil { // nobody has asked for it
+		if err := election.Campaign(ctx, lead); ctx.Err() == nil { // the end was not requested
 			log.Print("campaign: ", err)
 			_ = program.Shutdown(fx.ExitCode(1))
 		}

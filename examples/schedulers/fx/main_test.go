@@ -1,6 +1,7 @@
 package main
 
-// Attacks the start and the stop: a stop that does not wait for the work, and work that fails, after which the program ends.
+// These tests attack the start and the stop: a stop that does not wait for the work, and work that
+// fails, after which the program ends.
 
 import (
 	"context"

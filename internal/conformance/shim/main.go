@@ -1,11 +1,13 @@
-// Command shim stands where other projects' test suites start a ZooKeeper: it is called zkServer.sh for one and
-// java for another. It runs no server itself. It asks the test that holds the servers for the one in its zoo.cfg,
-// and as long as it lives, that server listens; when it is killed, that server stops. So a suite may kill a
-// server and start it again, and finds its nodes and sessions as it would in a data directory.
+// Command shim replaces the ZooKeeper that other projects' test suites start: it is called
+// zkServer.sh for one suite and java for another. It runs no server itself. It asks the test that
+// owns the servers for the server in its zoo.cfg. That server listens as long as the shim lives,
+// and stops when the shim is killed. So a suite may kill a server and start it again, and finds its
+// nodes and sessions, as it would in a data directory.
 //
-// A process that is killed cannot wait until its server has stopped, and a suite that has killed one goes on at once. So
-// a child of it, the keeper, does everything. It has the same standard error: os/exec, which go-zookeeper's suite kills
-// with, waits until nobody has that any more.
+// A process that is killed cannot wait until its server has stopped, and a suite that has killed
+// one continues at once. So a child of it, the keeper, does everything. The keeper has the same
+// standard error: os/exec, which go-zookeeper's suite uses to kill, waits until no process has it
+// open.
 package main
 
 import (
@@ -56,7 +58,7 @@ func start() error {
 	return keeper.Run()
 }
 
-// keep has the server run until its standard input ends, and returns when it has stopped.
+// keep has the server run until its standard input ends, and returns when the server has stopped.
 func keep() error {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT) // a terminal sends them to both
 	config, err := filepath.Abs(os.Args[len(os.Args)-1])
@@ -76,7 +78,7 @@ func keep() error {
 	}
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
-		conn.(*net.UnixConn).CloseWrite() // the server stops, and then the answer ends
+		conn.(*net.UnixConn).CloseWrite() // the server stops, and then its reply ends
 	}()
 	answer, err := io.ReadAll(conn)
 	if err == nil && len(answer) > 0 {

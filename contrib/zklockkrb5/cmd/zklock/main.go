@@ -12,7 +12,6 @@ func main() {
 	command.Main()
 }
 
-// mechanism is what the flags say.
 func mechanism(l command.KerberosLogin) (zklock.SASLMechanism, error) {
 	var opts []zklockkrb5.Option
 	if l.Config != "" {
