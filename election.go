@@ -185,7 +185,9 @@ func (e *Election) begin(ctx context.Context, canLead bool) (context.Context, *c
 // campaignOnce queues and, when the candidate is elected, leads. It says whether the campaign is over. ctx ends with the campaign;
 // caller is the context that Campaign was given, which does not end with Resign.
 func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx context.Context, hold *Hold) error) (isOver bool, err error) {
-	hold, err := e.m.enterAs(ctx, asker{owner: NewOwner("")}, "campaign", forever, e.m.recipe) // a candidate is not let in with another's leadership
+	by := e.m.caller(ctx)
+	by.owner = NewOwner("") // a candidate does not re-enter another candidate's leadership
+	hold, err := e.m.enterAs(ctx, by, "campaign", forever, e.m.recipe)
 	if err != nil {
 		return ctx.Err() != nil || IsFinal(err), err
 	}

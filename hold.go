@@ -44,12 +44,16 @@ func heldIn(ctx context.Context, k holdKey) *Hold {
 	return h
 }
 
-// Value returns the hold for a holdKey that fits. All other keys go to the context that Acquire was given, which also has
+// Value returns the hold for a holdKey that fits, and for the lock root of its path. All other keys go to the context that Acquire was given, which also has
 // the holds further out.
 func (c *holdContext) Value(key any) any {
 	switch k := key.(type) {
 	case holdKey:
 		if k.fits(c.h) {
+			return c.h
+		}
+	case *lockRoot:
+		if k.path == c.h.d.key.path {
 			return c.h
 		}
 	case waitKey:
@@ -365,13 +369,20 @@ func actsFor(ctx context.Context, h *Hold) bool {
 	return o == (Owner{}) || o == h.Owner()
 }
 
-func askerIn(ctx context.Context, t *lockTable, root *lockRoot) asker {
-	by := asker{owner: ownerSet(ctx)}
+// callerIn looks up the caller whose context it is. Most contexts carry no hold of the path, and one look at the context shows that.
+func callerIn(ctx context.Context, t *lockTable, root *lockRoot) caller {
+	by := caller{owner: ownerSet(ctx), wait: waitIn(ctx, root.path)}
+	if by.inner, _ = ctx.Value(root).(*Hold); by.inner == nil || root.isFresh {
+		return by
+	}
 	for i, share := range [2]string{root.share, root.other} {
-		if share == "" || root.isFresh { // nobody's hold is re-entered
+		if share == "" {
 			break
 		}
-		if h := heldIn(ctx, holdKey{table: t, root: root.path, share: share}); h != nil {
+		k := holdKey{table: t, root: root.path, share: share}
+		if k.fits(by.inner) {
+			by.under[i] = by.inner.d
+		} else if h := heldIn(ctx, k); h != nil {
 			by.under[i] = h.d
 		}
 	}

@@ -139,18 +139,23 @@ type nodeOptions struct {
 	revoke     func(*Hold)
 }
 
-// asker is who calls, as the context says.
-type asker struct {
-	owner Owner        // set with WithOwner; the zero Owner if none was
-	under [2]*lockData // whose hold of this lock and Session the context carries, and whose of its other share; nil if it carries none
+// caller identifies the caller of an acquire, as its context describes it. Each call looks it up once.
+type caller struct {
+	owner Owner        // set with WithOwner; zero if none is set
+	under [2]*lockData // the holds of this lock and of its other share that the context carries, through this Session; nil for none
+	inner *Hold        // the innermost hold of the lock's path that the context carries, through any Session; nil for none
+	wait  multiWait    // the wait of the Multi that makes the call
 }
 
-// keyLocked returns the key under which the asker may already have the lock.
+// isKnown reports whether an owner may have the lock already: the caller's context names it.
+func (c caller) isKnown() bool { return c.owner != (Owner{}) || c.under != [2]*lockData{} }
+
+// keyLocked returns the key under which the caller may already have the lock.
 //
 // A hold of another lock gives no permission: goroutines that work under it exclude each other in this lock (R67). A hold of
 // this lock gives none either when its last handle was released: contexts that still carry it would share the next hold. A share
 // and the other that an owner may have beside it are one lock here.
-func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
+func (t *lockTable) keyLocked(root *lockRoot, by caller) (key lockKey, ok bool) {
 	key = lockKey{path: root.path, share: root.share, owner: by.owner}
 	if by.owner != (Owner{}) {
 		return key, true
@@ -164,10 +169,10 @@ func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
 	return lockKey{}, false
 }
 
-// enter re-enters a lock that the asker holds: then a is nil. Otherwise it begins an acquisition, which the caller must start. If
+// enter re-enters a lock that the caller holds: then a is nil. Otherwise it begins an acquisition, which Mutex.take starts. If
 // offline is not nil, enter returns it rather than that. With errBusy a is the owner's acquisition that has to end first, and with
 // ErrNotAcquired one that a try does not wait for. beside is the recipe's.
-func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, beside besideFunc) (a *acquisition, err error) {
+func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, beside besideFunc) (a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
@@ -378,8 +383,8 @@ func (t *lockTable) held(root *lockRoot) bool {
 	return false
 }
 
-// heldBy says whether the asker holds the lock.
-func (t *lockTable) heldBy(root *lockRoot, by asker) bool {
+// heldBy reports whether the caller holds the lock.
+func (t *lockTable) heldBy(root *lockRoot, by caller) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)

@@ -42,7 +42,7 @@ func newTableTest(t *testing.T) *tableTest {
 // enter is a call of the owner's.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, err error) {
 	h = newHold(t.Context(), try, nil)
-	a, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil, plain{}.besideLocked)
+	a, err = t.table.enter(h, &t.m.root, caller{owner: o}, nil, plain{}.besideLocked)
 	return h, a, err
 }
 
@@ -124,12 +124,12 @@ func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	first, last, _ = tt.table.release(h1)
 	require.False(t, first, "the second time is nothing")
 	require.False(t, last)
-	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 
 	first, last, _ = tt.table.release(h2)
 	require.True(t, first)
 	require.True(t, last)
-	require.False(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.False(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 	require.Empty(t, tt.table.byKey, "I7")
 }
 
@@ -143,7 +143,7 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	h2 := tt.grant(a, next)
 	_, last, _ := tt.table.release(h)
 	require.False(t, last, "the old handle cannot touch the new hold")
-	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 	tt.table.release(h2)
 }
 
@@ -188,7 +188,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 			continue
 		}
 		require.NoError(t, <-h.outcome)
-		require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+		require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 	}
 }
 
@@ -201,7 +201,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	require.True(t, tt.table.grant(a, 0))
 	require.False(t, tt.table.leave(a))
 	require.NoError(t, <-h.outcome)
-	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 }
 
 // R24: an acquisition ends with its call. Nobody is granted then, and the owner's next call begins another.
@@ -240,7 +240,7 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 		require.NotErrorIs(t, cause, link.ErrNodeGone)
 	}
 	require.False(t, tt.table.held(&tt.m.root))
-	require.False(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.False(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 
 	_, _, err := tt.enter(o, false)
 	require.ErrorIs(t, err, ErrLost)
@@ -306,7 +306,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	h := newHold(ctx, false, nil)
-	a, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil, plain{}.besideLocked)
+	a, err := tt.table.enter(h, &tt.m.root, caller{owner: o}, nil, plain{}.besideLocked)
 	require.NoError(t, err)
 	tt.grant(a, h)
 	cancel()

@@ -151,7 +151,7 @@ func (o *opening) refused(ctx context.Context, err error) error {
 		return err
 	}
 	at := positionOf(o.e, o.behind.root, o.behind.c.node, o.behind.place())
-	return o.behind.m.notLetIn(ctx, "try", &acquisition{at: at}, ErrNotAcquired)
+	return o.behind.m.notLetIn(ctx, o.behind.m.caller(ctx), "try", &acquisition{at: at}, ErrNotAcquired)
 }
 
 // dropLater drops the parts after one that has to wait.
