@@ -124,7 +124,7 @@ func (a *attempt) toTheFront() error {
 // who has released.
 func (a *acquisition) lookFirst(e *era) error {
 	root := a.d.root
-	if root.more != nil || len(a.left) > 0 || !a.d.table.isTry(a) || !root.notes().ahead {
+	if root.more != nil || len(a.left) > 0 || !a.d.table.isTry(a) || !notesOn[mutexNotes](root).ahead {
 		return nil
 	}
 	now := e.lists.ListSynced(root.path)
@@ -136,7 +136,7 @@ func (a *acquisition) lookFirst(e *era) error {
 	}
 	p := queue.PlaceOfNext(root.rule, now.Names)
 	if p.Kind != queue.Behind {
-		root.note(func(n *rootNotes) { n.ahead = false })
+		note(root, func(n *mutexNotes) { n.ahead = false })
 		return nil
 	}
 	a.d.table.behind(a, positionOf(e, root, "", p))
@@ -154,7 +154,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 			root.takeBack(e.Era, m)
 		}
 	}()
-	isKnown := root.fits == nil || root.notes().fits
+	isKnown := root.fits == nil || notesOn[semaphoreNotes](root).fits
 	for {
 		var at *nodes.Listing
 		if !isKnown { // before anything is made, and in the same flight
@@ -179,7 +179,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 				return nil, unfit
 			}
 			isKnown = true
-			root.note(func(n *rootNotes) { n.fits = true })
+			note(root, func(n *semaphoreNotes) { n.fits = true })
 		}
 		switch {
 		case err == nil:

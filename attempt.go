@@ -45,6 +45,11 @@ type recipe interface {
 // plain is the recipe of a mutex: who is in front has the lock.
 type plain struct{}
 
+// mutexNotes are the notes of a recipe whose tries end behind another node.
+type mutexNotes struct {
+	ahead bool // the last try found a node ahead
+}
+
 func (plain) besideLocked(*lockTable, lockKey) (*pair, *acquisition, error) { return nil, nil, nil }
 
 func (plain) before(*acquisition) error { return errRequeue }
@@ -53,7 +58,7 @@ func (plain) listing(*attempt) {}
 
 func (plain) behind(a *attempt, at position) error {
 	if !a.d.table.behind(a.acquisition, at) {
-		a.d.root.note(func(n *rootNotes) { n.ahead = true })
+		note(a.d.root, func(n *mutexNotes) { n.ahead = true })
 		return ErrNotAcquired
 	}
 	return nil

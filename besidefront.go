@@ -15,7 +15,7 @@ import (
 // before tries to take permits without a place in the queue, if there was room for that at the last acquire.
 func (p *permits) before(a *acquisition) error {
 	root := a.d.root
-	if !root.notes().roomy {
+	if !notesOn[semaphoreNotes](root).roomy {
 		return errRequeue
 	}
 	e, err := attachedEra(a.ctx, a.link)
@@ -32,7 +32,7 @@ func (p *permits) before(a *acquisition) error {
 			return nil
 		}
 	}
-	root.note(func(n *rootNotes) { n.roomy = false })
+	note(root, func(n *semaphoreNotes) { n.roomy = false })
 	err = at.withdraw(err)
 	if err == link.ErrCtxEnded || errors.Is(err, link.ErrOver) || errors.Is(err, ErrClosed) || len(at.held) > 0 {
 		return err

@@ -44,6 +44,15 @@ type delayed struct {
 	d time.Duration
 }
 
+// delayNotes are the notes of a recipe with a lock-delay.
+type delayNotes struct {
+	gone  string        // the node of the last holder, if it disappeared
+	since clock.Instant // when this Session first knew that
+}
+
+// isLasting: the delay counts from the time in the notes.
+func (*delayNotes) isLasting() {}
+
 // withDelay wraps a recipe if there is to be a lock-delay.
 func (o *mutexOptions) withDelay(r recipe) recipe {
 	if o.delay > 0 {
@@ -101,14 +110,13 @@ func (l delayed) until(data []byte, front string, came time.Time) (until time.Ti
 }
 
 // end returns until when nobody is granted because the holder with that node disappeared, and whether this Session knew that
-// before. With note, it counts from now if not. It says when the node was known to be gone, whatever becomes of the call that looked: so
+// before. With isNoted, it counts from now if not. It says when the node was known to be gone, whatever becomes of the call that looked: so
 // calls with short deadlines come to the end of the delay, too.
-func (l delayed) end(r *lockRoot, node string, now clock.Instant, note bool) (end clock.Instant, isKnown bool) {
-	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		if note && n.gone != node {
+func (l delayed) end(r *lockRoot, node string, now clock.Instant, isNoted bool) (end clock.Instant, isKnown bool) {
+	before := note(r, func(n *delayNotes) {
+		if isNoted && n.gone != node {
 			n.gone, n.since = node, now
 		}
-		return n
 	})
 	if before.gone != node {
 		return now.Add(l.d), false

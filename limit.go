@@ -26,6 +26,13 @@ type permits struct {
 	limit  string   // the node that has the shared limit, absolute; "" if there is none
 }
 
+// semaphoreNotes are a semaphore's notes on the lock root of its queue.
+type semaphoreNotes struct {
+	fits    bool // no other recipe uses the path
+	roomy   bool // the last acquire showed room for itself and for all waiters
+	crowded bool // a warning has been logged: more permits are in use than the limit allows
+}
+
 // permits returns the recipe of an attempt at permits.
 func (a *attempt) permits() *permits { return a.recipe.(*permits) }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
@@ -49,60 +48,73 @@ func (r *lockRoot) shownPath() string { return r.chroot + r.given }
 // besideSelf says why the node self, a child of r, may not stand beside the other children.
 type besideSelf func(r *lockRoot, children []string, self string) error
 
-// roots is what a Session remembers of lock roots.
+// roots has the notes of a Session on lock roots. Each recipe has notes of a type of its own, which the engine does not read.
 type roots struct {
-	mu     sync.Mutex
-	byPath map[string]rootNotes
+	mu    sync.Mutex
+	notes map[noteKey]any // pointers to notes that are not zero
 }
 
+// noteKey identifies the notes of one type on one lock root.
+type noteKey struct {
+	path string
+	kind any // a nil pointer to the type
+}
+
+// rootNotes are the notes that the engine makes.
 type rootNotes struct {
-	fits    bool // nobody else uses the path: lockRoot.fits has looked
-	warned  bool
-	ahead   bool   // the last try found somebody ahead
-	waits   bool   // the last call of a Multi had to wait
-	crowded bool   // it was said that more hold than a limit allows
-	roomy   bool   // the last acquire showed room for itself beside all who waited
-	stays   string // why it could not be removed, as logged
-
-	gone  string        // where grants are recorded: the node of the last holder, if it disappeared
-	since clock.Instant // when this Session first knew that
+	warned bool
+	stays  string // why it could not be removed, as logged
 }
 
-// maxKnownRoots bounds what a Session remembers, also if each order has a lock path of its own (I7).
-const maxKnownRoots = 4096
+// maxNotes bounds the notes of a Session, also if each order has a lock path of its own (I7).
+const maxNotes = 4096
 
-// noted changes what is remembered of a lock root, and returns what was.
-func (r *roots) noted(path string, change func(rootNotes) rootNotes) (before rootNotes) {
+// lasting is for notes that a Session keeps when it has too many. All other notes only save round trips and warnings.
+type lasting interface{ isLasting() }
+
+// note changes the Session's notes of type N on a lock root, and returns what they were.
+func note[N comparable](root *lockRoot, change func(*N)) (before N) {
+	r, key := root.roots, noteKey{root.path, (*N)(nil)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before = r.byPath[path]
-	now := change(before)
-	switch {
-	case now == (rootNotes{}):
-		delete(r.byPath, path)
-		return before
-	case r.byPath == nil, before == (rootNotes{}) && len(r.byPath) >= maxKnownRoots:
-		// Full: forget all notes, which only save round trips and warnings; but for those whose time counts, while they are few.
-		maps.DeleteFunc(r.byPath, func(_ string, n rootNotes) bool { return n.gone == "" })
-		if r.byPath == nil || len(r.byPath) >= maxKnownRoots/2 {
-			r.byPath = make(map[string]rootNotes)
-		}
+	now, isThere := r.notes[key].(*N)
+	if isThere {
+		before = *now
+	} else {
+		now = new(N)
 	}
-	r.byPath[path] = now
+	switch change(now); {
+	case *now == *new(N):
+		delete(r.notes, key)
+	case !isThere:
+		r.makeRoomLocked()
+		r.notes[key] = now
+	}
 	return before
 }
 
-// notes returns what this Session remembers of the lock root.
-func (r *lockRoot) notes() rootNotes {
-	return r.roots.noted(r.path, func(n rootNotes) rootNotes { return n })
+// notesOn returns the Session's notes of type N on a lock root.
+func notesOn[N comparable](root *lockRoot) (now N) {
+	root.roots.mu.Lock()
+	defer root.roots.mu.Unlock()
+	if n, ok := root.roots.notes[noteKey{root.path, (*N)(nil)}].(*N); ok {
+		now = *n
+	}
+	return now
 }
 
-// note changes what this Session remembers of the lock root.
-func (r *lockRoot) note(change func(*rootNotes)) {
-	r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		change(&n)
-		return n
+// makeRoomLocked forgets the notes if there are too many. It keeps those that are to last, while they are few.
+func (r *roots) makeRoomLocked() {
+	if r.notes != nil && len(r.notes) < maxNotes {
+		return
+	}
+	maps.DeleteFunc(r.notes, func(_ noteKey, n any) bool {
+		_, lasts := n.(lasting)
+		return !lasts
 	})
+	if r.notes == nil || len(r.notes) >= maxNotes/2 {
+		r.notes = make(map[noteKey]any)
+	}
 }
 
 // making is the creation of a lock root, and perhaps of all its parents below the chroot, in one flight.
@@ -269,10 +281,7 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	if !r.nearTheEnd(node) {
 		return
 	}
-	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		n.warned = true
-		return n
-	})
+	before := note(r, func(n *rootNotes) { n.warned = true })
 	if !before.warned {
 		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
 			"path", r.shownPath(), "node", node)
@@ -334,10 +343,7 @@ func (r *lockRoot) restarting(e *era, node string, x *nodes.Deletion) <-chan err
 
 // warnThatItStays logs why the empty lock root could not be removed: again only if the reason is another, as each release tries again.
 func (r *lockRoot) warnThatItStays(e *era, err error) {
-	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		n.stays = err.Error()
-		return n
-	})
+	before := note(r, func(n *rootNotes) { n.stays = err.Error() })
 	if before.stays != err.Error() {
 		e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path, "err", err)
 	}
@@ -381,7 +387,7 @@ func (r *lockRoot) startAgain(e *era) error {
 		err = answer.Denied(err, "create", "CREATE", parentOf(r.path))
 	}
 	if err == nil {
-		r.note(func(n *rootNotes) { n.stays = "" })
+		note(r, func(n *rootNotes) { n.stays = "" })
 		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path)
 	}
 	return ignoring(answer.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)

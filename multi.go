@@ -31,6 +31,11 @@ type member struct {
 	of string // the Multi, for traces
 }
 
+// multiNotes are a Multi's notes on the lock root of one of its locks.
+type multiNotes struct {
+	waits bool // the last call had to wait for the lock
+}
+
 // mutexUnder returns the Mutex in whose queue a lock waits. It returns false if nothing says which that is.
 func mutexUnder(l Lock) (m *Mutex, ok bool) {
 	for {
@@ -277,8 +282,9 @@ func giveBack(ctx context.Context, p *graceTime, o *opening, holds []*Hold, work
 func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next int) {
 	var locks []*Mutex
 	for _, l := range m.locks[from:] {
-		notes := l.in.root.notes()
-		if !l.canOpen(l.in.caller(ctx)) || len(locks) > 0 && l.in.s != locks[0].s || !try && notes.waits || try && (notes.ahead || l.in.s.locks.hasLeft(&l.in.root)) {
+		root := &l.in.root
+		if !l.canOpen(l.in.caller(ctx)) || len(locks) > 0 && l.in.s != locks[0].s || !try && notesOn[multiNotes](root).waits ||
+			try && (notesOn[mutexNotes](root).ahead || l.in.s.locks.hasLeft(root)) {
 			break
 		}
 		locks = append(locks, l.in)
@@ -322,7 +328,7 @@ func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, 
 		var ahead atomic.Bool
 		h, err := l.in.enterAs(ctx, by, op, wait, opened{l.in.recipe, p, &ahead})
 		if waited := ahead.Load(); wait > 0 && (h != nil || waited) { // a wait in vain is a wait, too
-			l.in.root.note(func(n *rootNotes) { n.waits = waited })
+			note(&l.in.root, func(n *multiNotes) { n.waits = waited })
 		}
 		return h, err
 	}

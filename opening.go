@@ -121,7 +121,7 @@ func (o *opening) run() {
 		kept = 0
 	case o.try && behind != nil:
 		kept, o.behind = 0, behind
-		behind.root.note(func(n *rootNotes) { n.ahead = true })
+		note(behind.root, func(n *mutexNotes) { n.ahead = true })
 	}
 	o.kept, o.mu.looked = kept, true
 	off := takeOff(o.parts[kept:])
@@ -212,7 +212,8 @@ func (o *opening) erase(off []*part) {
 		case <-x.Done:
 		case <-x.Refused: // the next call does not make them in vain
 			for _, p := range off {
-				p.root.note(func(n *rootNotes) { n.ahead, n.waits = true, true })
+				note(p.root, func(n *mutexNotes) { n.ahead = true })
+				note(p.root, func(n *multiNotes) { n.waits = true })
 			}
 		case <-o.e.Over():
 		}

@@ -60,7 +60,7 @@ func (p *permits) front(a *attempt) error {
 	if !a.queued {       // so its list of the queue is of now
 		others := len(queue.Members(a.list.Names, a.d.root.rule.Markers)) - 1
 		isRoomy := queue.HaveRoom(a.leases-p.k, others, p.k, n)
-		a.d.root.note(func(now *rootNotes) { now.roomy = isRoomy })
+		note(a.d.root, func(now *semaphoreNotes) { now.roomy = isRoomy })
 		room = min(room, others)
 	}
 	leaves := make(chan *nodes.Deletion, 1)

@@ -117,10 +117,7 @@ func (a *attempt) warnOfMore(by *heldUp) {
 	case by.crowded.IsZero():
 		by.crowded = time.Now()
 	case time.Since(by.crowded) >= namedAfter:
-		before := leases.roots.noted(leases.path, func(now rootNotes) rootNotes {
-			now.crowded = true
-			return now
-		})
+		before := note(a.d.root, func(now *semaphoreNotes) { now.crowded = true })
 		if !before.crowded {
 			a.e.Log.Warn("zklock: more permits are in use than this semaphore has", "path", leases.chroot+leases.given,
 				"permits", by.limit, "leases", by.ahead, "node", by.at.predecessor)
