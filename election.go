@@ -54,7 +54,7 @@ func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error
 		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
 	}
 	o := newMutexOptions(opts)
-	m, err := mutexOf(s, path, o.name, o, plain{})
+	m, err := mutexOf(s, path, o.name, o, candidate{})
 	switch {
 	case err != nil:
 	case o.minHold > 0:
@@ -67,7 +67,7 @@ func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error
 	if err != nil {
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
-	m.traced, m.root.refuses = "election", besideOthers
+	m.traced = "election"
 	return &Election{m: &m}, nil
 }
 
@@ -321,10 +321,15 @@ func (e *Election) front(ctx context.Context, z *era, check bool) (node string, 
 	return node, true, nil
 }
 
-// besideOthers is the besideSelf of candidates. Of two of different kinds, the one whose node is the later finds the other's: so they
-// never lead at a time. The error is final, unless a candidate of self's kind is in front: then the one between is refused, too, and goes.
-func besideOthers(root *lockRoot, children []string, self string) error {
-	err := otherRecipe(root, children, self)
+// candidate is the recipe of an election.
+type candidate struct{ plain }
+
+// listed rejects a queue with nodes of another recipe. Of two candidates of different kinds, the one
+// with the later node finds the other's node, so the two never lead at the same time. The error is
+// final, unless a candidate of our kind is first: then the other kind's candidate is rejected, too.
+func (candidate) listed(a *attempt) error {
+	root, children := a.d.root, a.list.Names
+	err := otherRecipe(root, children, nameOf(a.node))
 	if err != nil && otherRecipe(root, children, queue.FrontOf(children, root.rule.Markers)) == nil {
 		return errors.Unwrap(err)
 	}

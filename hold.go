@@ -369,26 +369,6 @@ func actsFor(ctx context.Context, h *Hold) bool {
 	return o == (Owner{}) || o == h.Owner()
 }
 
-// callerIn looks up the caller whose context it is. Most contexts carry no hold of the path, and one look at the context shows that.
-func callerIn(ctx context.Context, t *lockTable, root *lockRoot) caller {
-	by := caller{owner: ownerSet(ctx), wait: waitIn(ctx, root.path)}
-	if by.inner, _ = ctx.Value(root).(*Hold); by.inner == nil || root.isFresh {
-		return by
-	}
-	for i, share := range [2]string{root.share, root.other} {
-		if share == "" {
-			break
-		}
-		k := holdKey{table: t, root: root.path, share: share}
-		if k.fits(by.inner) {
-			by.under[i] = by.inner.d
-		} else if h := heldIn(ctx, k); h != nil {
-			by.under[i] = h.d
-		}
-	}
-	return by
-}
-
 // OwnerFrom returns the owner that WithOwner set. If none is set, it returns the owner of the innermost hold that the
 // context carries, of any lock. It returns false if the context has neither.
 func OwnerFrom(ctx context.Context) (Owner, bool) {

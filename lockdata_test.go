@@ -88,7 +88,7 @@ func anEra() *era { return eraOver(&onlyConn{}, 0) }
 // grant has the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 	t.Helper()
-	t.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n"})
+	t.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 	require.True(t, t.table.grant(a, 0))
 	require.NoError(t, <-h.outcome)
 	return h
@@ -175,7 +175,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt := newTableTest(t)
 		o := NewOwner("")
 		a, h := tt.begin(o, false)
-		tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n"})
+		tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a, 0) }()
 		left := tt.table.leave(a)
@@ -197,7 +197,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n"})
+	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 	require.True(t, tt.table.grant(a, 0))
 	require.False(t, tt.table.leave(a))
 	require.NoError(t, <-h.outcome)
@@ -272,7 +272,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n1"})
+	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n1"})
 	require.False(t, a.d.tell("/locks/a/n1", link.ErrExpired, 0), "there was nobody to tell")
 	require.False(t, tt.table.grant(a, 0))
 
@@ -294,8 +294,8 @@ func TestLeavePair_TheNextSecondStays(t *testing.T) {
 	table := new(lockTable)
 	first, next := &lockData{table: table}, &lockData{table: table}
 	p := &pair{first: first, second: next}
-	last := &lockData{table: table, pair: p}
-	require.Nil(t, last.leavePair(nil), "the next one needs the second's node")
+	last := &lockData{table: table}
+	require.Nil(t, p.leavePair(last, nil), "the next one needs the second's node")
 	require.Same(t, next, p.second)
 }
 

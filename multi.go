@@ -31,11 +31,6 @@ type member struct {
 	of string // the Multi, for traces
 }
 
-// multiNotes are a Multi's notes on the lock root of one of its locks.
-type multiNotes struct {
-	waits bool // the last call had to wait for the lock
-}
-
 // mutexUnder returns the Mutex in whose queue a lock waits. It returns false if nothing says which that is.
 func mutexUnder(l Lock) (m *Mutex, ok bool) {
 	for {
@@ -350,8 +345,8 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 		if l.OwnedBy(ctx) {
 			continue
 		}
-		if l.root.other != "" {
-			h := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, share: l.root.other})
+		if other := l.recipe.otherShare(); other != "" {
+			h := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, share: other})
 			switch {
 			case h == nil || h.Err() != nil || !actsFor(ctx, h):
 			case l.root.share == queue.WriteName:

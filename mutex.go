@@ -56,7 +56,7 @@ func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, e
 	}
 	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: "mutex"}
 	m.root = lockRoot{
-		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, recorded: o.delay > 0,
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name,
 		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
 	}
 	return m, err
@@ -230,25 +230,25 @@ func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.
 	}
 }
 
-func (m *Mutex) caller(ctx context.Context) caller { return callerIn(ctx, &m.s.locks, &m.root) }
+func (m *Mutex) caller(ctx context.Context) caller {
+	return callerIn(ctx, &m.s.locks, &m.root, m.recipe.otherShare())
+}
 
 // enter waits for the lock, for no longer than wait; 0 is a try.
 func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
-	if !m.isMade() || ctx == nil {
-		return m.enterAs(ctx, caller{}, op, wait, nil)
-	}
-	return m.enterAs(ctx, m.caller(ctx), op, wait, m.recipe)
-}
-
-// enterAs is enter for a caller that has been looked up. Its owner may be one that the context does not name: it then applies to no other
-// lock (R67). The recipe is the lock's own, or one that wraps it. Acquires are traced here.
-func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Duration, recipe recipe) (*Hold, error) {
 	switch {
 	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
 	case ctx == nil:
 		return nil, &Error{Op: op, Path: m.root.given, Err: errNilContext}
 	}
+	return m.enterAs(ctx, m.caller(ctx), op, wait, m.recipe)
+}
+
+// enterAs is enter for a caller that has been looked up. Its owner may be one that the context does
+// not name, and that other locks do not see (R67). The recipe is the lock's own, or one that wraps it.
+// Acquires are traced here.
+func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Duration, recipe recipe) (*Hold, error) {
 	wait = min(wait, by.wait.left())
 	if len(m.s.trace.all) == 0 {
 		h, _, err := m.take(ctx, ctx, by, op, wait, recipe, nil)
@@ -389,7 +389,7 @@ func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error 
 	}
 	whose := "through another Session"
 	switch {
-	case h.d.table == &m.s.locks && h.d.key.share == m.root.other && actsFor(ctx, h):
+	case h.d.table == &m.s.locks && h.d.key.share == m.recipe.otherShare() && actsFor(ctx, h):
 		return err // a read under it needs no turn
 	case h.d.table == &m.s.locks && h.d.key.share != m.root.share:
 		whose = "for another kind of lock" // a Mutex under a read/write lock, or the other way round
