@@ -51,7 +51,7 @@ type recipe interface {
 	behind(a *attempt, at position) error
 	// step carries out the walk's steps on the record, if grants are recorded.
 	step(a *attempt) error
-	// front is called when no node is ahead. It grants, or first takes what else the lock needs.
+	// front is called when no node is ahead. It grants, perhaps after it has made other nodes.
 	front(a *attempt) error
 	// gaveUp is called when the attempt has failed, and its node is deleted or is being deleted.
 	gaveUp(a *attempt)
