@@ -39,12 +39,11 @@ type recipe interface {
 	// creating is called before the create of the node is sent. If a.roots is set, the creation of
 	// the lock root was sent just before.
 	creating(a *attempt)
-	// created is called when the node was created, or when its lock root is missing (a.node is "").
-	// The call fails with its error.
+	// created is called after the create, also if the lock root is missing. Its error ends the call.
 	created(a *attempt) error
 	// listing is called after a list of the queue was requested. Its requests join that flight.
 	listing(a *attempt)
-	// listed is called with each list that has our node. The call fails with its error.
+	// listed is called with each list that has our node. Its error ends the call.
 	listed(a *attempt) error
 	// behind is called when another node is ahead in the queue. It returns ErrNotAcquired if the
 	// call does not wait, and errGranted if it granted the lock all the same.
@@ -72,9 +71,10 @@ func stateOf[S recipeState](a *attempt) S {
 // plain is the recipe of a mutex: the client whose node is first in the queue has the lock.
 type plain struct{}
 
-// mutexNotes are the notes of a recipe whose tries end behind another node.
+// mutexNotes are the notes of recipes whose tries end behind another node.
 type mutexNotes struct {
 	ahead bool // the last try found a node ahead
+	waits bool // the last call of a Multi had to wait for the lock
 }
 
 func (plain) otherShare() string { return "" }

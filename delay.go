@@ -50,7 +50,7 @@ type delayNotes struct {
 	since clock.Instant // when this Session first knew that
 }
 
-// isLasting: the delay counts from the time in the notes.
+// isLasting has the Session keep the notes: the delay counts from the time in them.
 func (*delayNotes) isLasting() {}
 
 // delayState is the state of an attempt with a lock-delay. With the hold it keeps the record.

@@ -58,10 +58,6 @@ type rootNotes struct {
 // maxNotes bounds the notes of a Session, also if each order has a lock path of its own (I7).
 const maxNotes = 4096
 
-// lasting is for notes that a Session keeps when it has too many. All other notes only save round
-// trips and warnings.
-type lasting interface{ isLasting() }
-
 // note changes the Session's notes of type N on a lock root, and returns the notes before that.
 func note[N comparable](root *lockRoot, change func(*N)) (before N) {
 	r, key := root.roots, noteKey{root.path, (*N)(nil)}
@@ -93,14 +89,14 @@ func notesOn[N comparable](root *lockRoot) (now N) {
 	return now
 }
 
-// makeRoomLocked deletes the notes if there are too many. It keeps the lasting notes unless they fill
-// half of the table.
+// makeRoomLocked deletes the notes if there are too many, because most of them only save round trips
+// and warnings. It keeps those with a method isLasting, unless they fill half of the table.
 func (r *roots) makeRoomLocked() {
 	if r.notes != nil && len(r.notes) < maxNotes {
 		return
 	}
 	maps.DeleteFunc(r.notes, func(_ noteKey, n any) bool {
-		_, lasts := n.(lasting)
+		_, lasts := n.(interface{ isLasting() })
 		return !lasts
 	})
 	if r.notes == nil || len(r.notes) >= maxNotes/2 {

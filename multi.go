@@ -277,9 +277,8 @@ func giveBack(ctx context.Context, p *graceTime, o *opening, holds []*Hold, work
 func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next int) {
 	var locks []*Mutex
 	for _, l := range m.locks[from:] {
-		root := &l.in.root
-		if !l.canOpen(l.in.caller(ctx)) || len(locks) > 0 && l.in.s != locks[0].s || !try && notesOn[multiNotes](root).waits ||
-			try && (notesOn[mutexNotes](root).ahead || l.in.s.locks.hasLeft(root)) {
+		notes := notesOn[mutexNotes](&l.in.root)
+		if !l.canOpen(l.in.caller(ctx)) || len(locks) > 0 && l.in.s != locks[0].s || !try && notes.waits || try && (notes.ahead || l.in.s.locks.hasLeft(&l.in.root)) {
 			break
 		}
 		locks = append(locks, l.in)
@@ -323,7 +322,7 @@ func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, 
 		var ahead atomic.Bool
 		h, err := l.in.enterAs(ctx, by, op, wait, opened{l.in.recipe, p, &ahead})
 		if waited := ahead.Load(); wait > 0 && (h != nil || waited) { // a wait in vain is a wait, too
-			note(&l.in.root, func(n *multiNotes) { n.waits = waited })
+			note(&l.in.root, func(n *mutexNotes) { n.waits = waited })
 		}
 		return h, err
 	}

@@ -52,11 +52,6 @@ type part struct {
 	spent   bool         // its acquisition has asked for it; that one's alone
 }
 
-// multiNotes are a Multi's notes on the lock root of one of its locks.
-type multiNotes struct {
-	waits bool // the last call had to wait for the lock
-}
-
 // beginOpening begins the opening of a Multi's locks from one on, in their order. It returns nil if the session has no room for so many nodes.
 func beginOpening(e *era, from int, locks []*Mutex, try bool) *opening {
 	if 2*len(locks) > e.nodes.Room() { // most of them may go again: they are not to keep others of the Session out
@@ -217,8 +212,7 @@ func (o *opening) erase(off []*part) {
 		case <-x.Done:
 		case <-x.Refused: // the next call does not make them in vain
 			for _, p := range off {
-				note(p.root, func(n *mutexNotes) { n.ahead = true })
-				note(p.root, func(n *multiNotes) { n.waits = true })
+				note(p.root, func(n *mutexNotes) { n.ahead, n.waits = true, true })
 			}
 		case <-o.e.Over():
 		}

@@ -100,7 +100,7 @@ var library = []mutant{
 	{"multi: nodes stay that come after one that is gone", "I6, R86", ".", "TestVirtual_Multi_NodeGoneBeforeTheGrant_TheLaterOnesGoToo", []Swap{{
 		"opened.behind", "\tr.part.dropLater()\n", ""}}},
 	{"multi: nodes are made in vain each time", "I8", ".", "TestVirtual_Multi_HadToWait_MakesNoNodesInVain", []Swap{{
-		"Multi.open", "!try && notesOn[multiNotes](root).waits ||", ""}}},
+		"Multi.open", "!try && notes.waits ||", ""}}},
 	{"multi: a transaction whose answer was lost made nothing", "I4, F3", ".", "TestVirtual_Multi_AnswerLost_NodesAreAdopted", []Swap{{
 		"flight.make", "return f.resolve()", "return false"}}},
 	{"multi: what one lock root refuses keeps nodes in the others", "I4, F27", "internal/nodes", "TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo", []Swap{{
