@@ -44,8 +44,8 @@ func heldIn(ctx context.Context, k holdKey) *Hold {
 	return h
 }
 
-// Value returns the hold for a holdKey that fits, and for the lock root of its path. All other keys go to the context that Acquire was given, which also has
-// the holds further out.
+// Value returns the hold for a holdKey that fits, and for a lock root of the hold's path. It passes all
+// other keys to the context that Acquire was given, which also has the outer holds.
 func (c *holdContext) Value(key any) any {
 	switch k := key.(type) {
 	case holdKey:
