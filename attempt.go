@@ -21,39 +21,114 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// recipe is what one kind of lock adds to the engine, which makes a node, follows it to the front and grants. The engine calls it, and
-// names none. What is data of a recipe stands in its lockRoot. A recipe embeds plain, or another that it wraps, and has what
-// differs. It does not change: one stands for all calls of a lock.
+// recipe is what one kind of lock adds to the engine, which makes a node, follows it to the front of
+// the queue and grants. The engine calls the recipe and names none. A recipe embeds plain, or
+// another recipe that it wraps, and has the methods that differ. One recipe serves all calls of a
+// lock, so it does not change: the data that it needs for one node is in a recipeState (stateOf).
 type recipe interface {
-	// besideLocked is a besideFunc. Who returns a pair makes its node in before, or leaves it there (leavePair) and clears lockData.pair.
-	besideLocked(t *lockTable, other lockKey) (p *pair, busy *acquisition, err error)
-	// before comes before queueing. It returns nil if the lock was granted, and errRequeue if the acquisition has to queue.
+	// otherShare returns the name of the second share that an owner may have; "" for none.
+	otherShare() string
+	// besideLocked is a besideFunc. A recipe that gives the new share a state makes its node in
+	// before, or takes the state back there.
+	besideLocked(t *lockTable, d *lockData) (busy *acquisition, err error)
+	// before is called first. It returns nil if it granted the lock, and errRequeue if a has to queue.
 	before(a *acquisition) error
-	// listing is called when a list of the queue has been asked for: what else the recipe wants to know goes out in the same flight.
+	// newState returns the state of an attempt that begins. before is the state of the previous
+	// attempt of the call, nil if this is the first.
+	newState(a *attempt, before recipeState) recipeState
+	// creating is called before the create of the node is sent. If a.roots is set, the creation of
+	// the lock root was sent just before.
+	creating(a *attempt)
+	// created is called after the create, also if the lock root is missing. Its error ends the call.
+	created(a *attempt) error
+	// listing is called after a list of the queue was requested. Its requests join that flight.
 	listing(a *attempt)
-	// behind is called when somebody is ahead in the queue. It returns ErrNotAcquired if the call does not wait, and errGranted if it got
-	// the lock all the same.
+	// listed is called with each list that has our node. Its error ends the call.
+	listed(a *attempt) error
+	// behind is called when another node is ahead in the queue. It returns ErrNotAcquired if the
+	// call does not wait, and errGranted if it granted the lock all the same.
 	behind(a *attempt, at position) error
-	// step does what the walk says of the record in the lock root's data, if grants are recorded.
+	// step carries out the walk's steps on the record, if grants are recorded.
 	step(a *attempt) error
-	// front is called when nobody is ahead: it grants, or does first what else it takes.
+	// front is called when no node is ahead. It grants, perhaps after it has made other nodes.
 	front(a *attempt) error
-	// describe adds what it knows to the queue that a user asked for.
+	// gaveUp is called when the attempt has failed, and its node is deleted or is being deleted.
+	gaveUp(a *attempt)
+	// describe adds the recipe's facts to the queue that a user requested.
 	describe(ctx context.Context, e *era, root *lockRoot, ps []Participant) error
 }
 
-// plain is the recipe of a mutex: who is in front has the lock.
+// stateOf returns the recipe's state of the attempt. The state of a recipe that wraps another one
+// contains the state of the other recipe.
+func stateOf[S recipeState](a *attempt) S {
+	for s := a.state; ; s = s.(interface{ inner() recipeState }).inner() {
+		if own, ok := s.(S); ok {
+			return own
+		}
+	}
+}
+
+// plain is the recipe of a mutex: the client whose node is first in the queue has the lock.
 type plain struct{}
 
-func (plain) besideLocked(*lockTable, lockKey) (*pair, *acquisition, error) { return nil, nil, nil }
+// mutexNotes are the notes of recipes whose tries end behind another node.
+type mutexNotes struct {
+	ahead bool // the last try found a node ahead
+	waits bool // the last call of a Multi had to wait for the lock
+}
 
-func (plain) before(*acquisition) error { return errRequeue }
+func (plain) otherShare() string { return "" }
+
+func (plain) besideLocked(*lockTable, *lockData) (*acquisition, error) { return nil, nil }
+
+// before returns ErrNotAcquired for a try that would be behind another node, if the last try was.
+func (plain) before(a *acquisition) error {
+	if len(a.left) > 0 || !a.d.table.isTry(a) || !notesOn[mutexNotes](a.d.root).ahead {
+		return errRequeue
+	}
+	e, err := attachedEra(a.ctx, a.link)
+	if err != nil {
+		return err
+	}
+	e.attempts.Add(1)
+	defer e.attempts.Add(-1)
+	return a.lookFirst(e)
+}
+
+// lookFirst lists the queue before the node is made, so tries that fail again and again cost one
+// read each, and write nothing. The list is synced, because no create precedes it: a server that
+// lags behind could show a holder that has released.
+func (a *acquisition) lookFirst(e *era) error {
+	root := a.d.root
+	now := e.lists.ListSynced(root.path)
+	switch err := now.Wait(a.ctx, e.Era); {
+	case a.ctx.Err() != nil:
+		return link.ErrCtxEnded
+	case err != nil:
+		return errRequeue // the create finds the reason
+	}
+	p := queue.PlaceOfNext(root.rule, now.Names)
+	if p.Kind != queue.Behind {
+		note(root, func(n *mutexNotes) { n.ahead = false })
+		return errRequeue
+	}
+	a.d.table.behind(a, positionOf(e, root, "", p))
+	return ErrNotAcquired
+}
+
+func (plain) newState(*attempt, recipeState) recipeState { return noState{} }
+
+func (plain) creating(*attempt) {}
+
+func (plain) created(*attempt) error { return nil }
 
 func (plain) listing(*attempt) {}
 
+func (plain) listed(*attempt) error { return nil }
+
 func (plain) behind(a *attempt, at position) error {
 	if !a.d.table.behind(a.acquisition, at) {
-		a.d.root.note(func(n *rootNotes) { n.ahead = true })
+		note(a.d.root, func(n *mutexNotes) { n.ahead = true })
 		return ErrNotAcquired
 	}
 	return nil
@@ -65,6 +140,13 @@ func (plain) step(a *attempt) error {
 
 func (plain) front(a *attempt) error { return a.grant() }
 
+// gaveUp deletes the lock root if it was made for a node that could not be made.
+func (plain) gaveUp(a *attempt) {
+	if a.node == "" {
+		a.d.root.takeBack(a.e.Era, a.roots)
+	}
+}
+
 func (plain) describe(context.Context, *era, *lockRoot, []Participant) error { return nil }
 
 // attempt is one node's way to the front of its queue. It does what the walk says (queue.Walk).
@@ -72,10 +154,7 @@ type attempt struct {
 	*acquisition
 	footing
 	recipe recipe
-	roots  *making // the lock root was missing; otherwise nil
-
-	beside *look       // at the nodes below lockRoot.more, which went out with the list
-	leases int         // how many of them all the last look showed
+	roots  *making     // the creation of the lock root, if that was missing; otherwise nil
 	opened link.Holder // of an opening: holds the node since its list. Otherwise nil
 
 	walk    queue.Walk
@@ -86,21 +165,7 @@ type attempt struct {
 	turn    *nodes.Waiter // if its predecessor is of the same session
 	queued  bool          // it counts among those that wait
 
-	// Where grants are recorded.
-	early   <-chan dataRead // the record, if it was asked for with the node
-	record  queue.Record    // as it was read
-	version int32           // of that
-	until   clock.Instant   // when it may be granted, if it has to wait for that
-
 	retry link.Backoff // between requests whose errors say nothing
-}
-
-// look is a look at the further nodes that a hold rests on and at the data that bounds their number, in one flight; and at the queue before
-// them, if that is wanted.
-type look struct {
-	queue *nodes.Listing
-	list  *nodes.Listing
-	limit <-chan dataRead
 }
 
 // stepOut has no turn passed to the attempt any more, and has nobody tell it anything.
@@ -267,30 +332,6 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 			}
 		}
 	})
-}
-
-// hears says whether a message that was written then is news. The node of a pair's second stays after its hold, with the message in it: the
-// next hold is not asked again.
-func (d *lockData) hears(written int64) bool {
-	d.table.mu.Lock()
-	defer d.table.mu.Unlock()
-	p := d.pair
-	if p == nil || p.first == d {
-		return true
-	}
-	isNews := written > p.heard
-	p.heard = max(p.heard, written)
-	return isNews
-}
-
-// anyHandle returns a handle that is not released, nil if there is none.
-func (d *lockData) anyHandle() *Hold {
-	d.table.mu.Lock()
-	defer d.table.mu.Unlock()
-	for h := range d.handles {
-		return h
-	}
-	return nil
 }
 
 // waits counts the attempt among those that wait, once, and says so.

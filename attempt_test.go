@@ -50,7 +50,7 @@ func newEventTest(t *testing.T) *eventTest {
 	a, _ := tt.begin(NewOwner(""), false)
 	a.link, a.opts = tt.m.s.link, &tt.m.opts.nodeOptions
 	at := &attempt{
-		acquisition: a, recipe: plain{}, footing: footing{e: e, node: "/locks/a/own", token: 9},
+		acquisition: a, recipe: plain{}, footing: footing{e: e, node: "/locks/a/own", token: 9, state: noState{}},
 		onOwn:   &watch{watchKey: watchKey{path: "/locks/a/own"}, fired: make(chan struct{})},
 		onAhead: []ahead{{on: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted}}},
 	}

@@ -15,7 +15,7 @@ import (
 // before tries to take permits without a place in the queue, if there was room for that at the last acquire.
 func (p *permits) before(a *acquisition) error {
 	root := a.d.root
-	if !root.notes().roomy {
+	if !notesOn[semaphoreNotes](root).roomy {
 		return errRequeue
 	}
 	e, err := attachedEra(a.ctx, a.link)
@@ -24,15 +24,15 @@ func (p *permits) before(a *acquisition) error {
 	}
 	e.attempts.Add(1)
 	defer e.attempts.Add(-1)
-	at := &attempt{acquisition: a, footing: footing{e: e}, recipe: p}
+	attempt := a.attemptIn(e, p, false)
+	at := permitAttempt{attempt, stateOf[*permitState](attempt)}
 	isRoom, err := at.takeIfRoom()
 	if err == nil && isRoom {
-		a.d.leaves = nil
 		if err = at.grant(); err == nil {
 			return nil
 		}
 	}
-	root.note(func(n *rootNotes) { n.roomy = false })
+	note(root, func(n *semaphoreNotes) { n.roomy = false })
 	err = at.withdraw(err)
 	if err == link.ErrCtxEnded || errors.Is(err, link.ErrOver) || errors.Is(err, ErrClosed) || len(at.held) > 0 {
 		return err
@@ -42,8 +42,8 @@ func (p *permits) before(a *acquisition) error {
 
 // listing looks for room, for behind. The first list mostly shows us in front, and no look is needed.
 func (p *permits) listing(a *attempt) {
-	if !a.walk.Early && p.mayFit(1) {
-		a.beside = a.look()
+	if s := stateOf[*permitState](a); !a.walk.Early && p.mayFit(1) {
+		s.beside = permitAttempt{a, s}.look()
 	}
 }
 
@@ -52,16 +52,17 @@ func (p *permits) mayFit(ahead int) bool { return p.limit != "" || queue.HaveRoo
 
 // behind takes permits further back in the queue if there is room. A try fails if no permit is free. If one is, whoever is ahead is just
 // taking it, and the try stays in the queue, for as long as tries wait for answers.
-func (p *permits) behind(a *attempt, at position) error {
+func (p *permits) behind(attempt *attempt, at position) error {
+	a := permitAttempt{attempt, stateOf[*permitState](attempt)}
 	at.holds = false // who is in front of the queue waits; who holds has left it
 	waits := a.d.table.behind(a.acquisition, at)
 	if waits && !p.mayFit(at.place-1) {
-		a.beside = nil
+		a.beside = look{}
 		return nil
 	}
 	for withdrew := false; ; {
 		now := a.beside
-		if a.beside = nil; now == nil {
+		if a.beside = (look{}); now.list == nil {
 			now = a.look()
 		}
 		n, known, err := a.limitOf(now.limit)
@@ -101,24 +102,23 @@ func (p *permits) behind(a *attempt, at position) error {
 }
 
 // grantFurther grants, and passes no turn: others are ahead in the queue.
-func (a *attempt) grantFurther() error {
-	leaves := make(chan *nodes.Deletion, 1)
-	a.d.leaves = leaves
+func (a permitAttempt) grantFurther() error {
+	a.leaves = make(chan *nodes.Deletion, 1)
 	if err := a.grant(); err != nil {
 		return err
 	}
 	x, _ := a.d.root.erase(a.e, nil, a.node)
-	leaves <- x
+	a.leaves <- x
 	return errGranted
 }
 
 // takeIfRoom makes leases, and says whether they are in front; and, if we stand in no queue, whether there is room for all who do, too.
 // Otherwise, and after an error, they are to be withdrawn.
-func (a *attempt) takeIfRoom() (bool, error) {
-	k := a.permits().k
+func (a permitAttempt) takeIfRoom() (bool, error) {
+	k := a.p.k
 	now, err := a.makeLeases(k)
 	for err == nil {
-		if now == nil {
+		if now.list == nil {
 			now = a.look()
 		}
 		at, n, known, failed := a.roomIn(now)
@@ -130,9 +130,9 @@ func (a *attempt) takeIfRoom() (bool, error) {
 		case failed != nil:
 			err = failed
 		case !known:
-			now = nil
+			now = look{}
 		case !isFirst:
-			now = &look{queue: now.queue, list: a.e.lists.List(a.permits().leases.path), limit: a.permits().askLimit(a.e)}
+			now = look{queue: now.queue, list: a.e.lists.List(a.p.leases.path), limit: a.p.askLimit(a.e)}
 		default:
 			return at.Kind == queue.Front && (now.queue == nil || queue.HaveRoom(a.leases-k, ahead, k, n)), nil
 		}
@@ -142,7 +142,7 @@ func (a *attempt) takeIfRoom() (bool, error) {
 
 // queuedIn returns how many the look showed in the queue that have no leases. isFirst is false if the leases were listed first: who took some
 // in between would be in neither list.
-func (a *attempt) queuedIn(now *look) (ahead int, isFirst, known bool, err error) {
+func (a permitAttempt) queuedIn(now look) (ahead int, isFirst, known bool, err error) {
 	r, err := a.findingOf(now.queue.Wait(a.ctx, a.e.Era))
 	if err != nil || r == queue.NotTold { // then the list may be on its way still
 		return 0, false, false, err
@@ -153,7 +153,7 @@ func (a *attempt) queuedIn(now *look) (ahead int, isFirst, known bool, err error
 
 // withdraw deletes the leases, and waits until they are gone and stand in nobody's way, ours included. It returns why, and an error of its own if
 // the attempt must not go on. Who gives a place in the queue up does not wait.
-func (a *attempt) withdraw(why error) error {
+func (a permitAttempt) withdraw(why error) error {
 	if len(a.held) == 0 {
 		return why
 	}
@@ -162,7 +162,7 @@ func (a *attempt) withdraw(why error) error {
 		left = a.ctx.Done()
 	}
 	x := a.e.reaper.EraseAll(a.held)
-	a.permits().leases.restarting(a.e, a.held[0], x)
+	a.p.leases.restarting(a.e, a.held[0], x)
 	select {
 	case <-x.Done:
 	case <-x.Refused:

@@ -51,6 +51,46 @@ type delayed struct {
 	d time.Duration
 }
 
+// delayNotes are the notes of a recipe with a lock-delay.
+type delayNotes struct {
+	gone  string        // the node of the last holder, if it disappeared
+	since clock.Instant // when this Session first knew that
+}
+
+// isLasting has the Session keep the notes: the delay counts from the time in them.
+func (*delayNotes) isLasting() {}
+
+// delayState is the state of an attempt with a lock-delay. With the hold it keeps the record.
+type delayState struct {
+	recipeState // of the recipe that it wraps
+
+	early   <-chan dataRead // the record, if it was requested with the node
+	with    *nodes.Listing  // the list that was requested with early
+	found   queue.Record    // the record as it was read
+	version int32           // of the data that it was read from
+	until   clock.Instant   // when the lock may be granted, if the attempt has to wait for that
+	granted nodes.GrantRecord
+}
+
+func (s *delayState) inner() recipeState { return s.recipeState }
+
+// record returns the record of the grant, from when it may be written.
+func (s *delayState) record() *nodes.GrantRecord {
+	if s.granted.Root == "" {
+		return nil
+	}
+	return &s.granted
+}
+
+// newState returns the state of an attempt, and has its walk read and write the record.
+func (l delayed) newState(a *attempt, before recipeState) recipeState {
+	if s, ok := before.(*delayState); ok {
+		before = s.recipeState
+	}
+	a.walk = queue.Begin(a.e.ID, a.walk.Early, true)
+	return &delayState{recipeState: l.recipe.newState(a, before)}
+}
+
 // withDelay wraps a recipe if there is to be a lock-delay.
 func (o *mutexOptions) withDelay(r recipe) recipe {
 	if o.delay > 0 {
@@ -61,20 +101,21 @@ func (o *mutexOptions) withDelay(r recipe) recipe {
 
 // listing asks for the record with the first list. Later it may take a sync.
 func (l delayed) listing(a *attempt) {
-	if a.walk.Early {
-		a.early = a.e.askData(a.d.root.path)
+	if s := stateOf[*delayState](a); a.walk.Early {
+		s.early, s.with = a.e.askData(a.d.root.path), a.list
 	}
 	l.recipe.listing(a)
 }
 
 func (l delayed) step(a *attempt) error {
+	s := stateOf[*delayState](a)
 	switch a.walk.Next {
 	case queue.ToReadRecord:
-		return l.readRecord(a)
+		return l.readRecord(a, s)
 	case queue.ToAwaitDelay:
-		return a.awaitDelay()
+		return s.awaitDelay(a)
 	case queue.ToWriteRecord:
-		return a.writeRecord()
+		return s.writeRecord(a)
 	}
 	return l.recipe.step(a)
 }
@@ -108,26 +149,29 @@ func (l delayed) until(data []byte, front string, came time.Time) (until time.Ti
 }
 
 // end returns until when nobody is granted because the holder with that node disappeared, and whether this Session knew that
-// before. With note, it counts from now if not. It says when the node was known to be gone, whatever becomes of the call that looked: so
+// before. With isNoted, it counts from now if not. It says when the node was known to be gone, whatever becomes of the call that looked: so
 // calls with short deadlines come to the end of the delay, too.
-func (l delayed) end(r *lockRoot, node string, now clock.Instant, note bool) (end clock.Instant, isKnown bool) {
-	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		if note && n.gone != node {
-			n.gone, n.since = node, now
-		}
-		return n
-	})
+func (l delayed) end(r *lockRoot, node string, now clock.Instant, isNoted bool) (end clock.Instant, isKnown bool) {
+	before := notesOn[delayNotes](r)
+	if isNoted {
+		before = note(r, func(n *delayNotes) {
+			if n.gone != node {
+				n.gone, n.since = node, now
+			}
+		})
+	}
 	if before.gone != node {
 		return now.Add(l.d), false
 	}
 	return before.since.Add(l.d), true
 }
 
-// readRecord reads the lock root's record, unless that was asked for with the node: then the answer is here.
-func (l delayed) readRecord(a *attempt) error {
+// readRecord reads the lock root's record, unless it was requested with the node, together with the
+// list that shows that no node is ahead.
+func (l delayed) readRecord(a *attempt, s *delayState) error {
 	e, root, w := a.e, a.d.root, &a.walk
-	asked, isEarly, synced := a.early, a.early != nil, uint64(0)
-	if a.early = nil; !isEarly {
+	asked, isEarly, synced := s.early, s.early != nil && s.with == a.list, uint64(0)
+	if s.early, s.with = nil, nil; !isEarly {
 		if w.Sync {
 			got, err := e.Ask(a.ctx, wire.OpSync, wire.PathRequest{Path: root.path})
 			if r, err := a.findingOf(err); err != nil || r != queue.IsThere {
@@ -154,22 +198,22 @@ func (l delayed) readRecord(a *attempt) error {
 		return badArgument{fmt.Errorf("%s has data of somebody else, %q: a lock with WithLockDelay keeps its record there: give it a path of its own, or remove the data",
 			root.path, got.data[:min(len(got.data), maxShown)])}
 	}
-	a.record, a.version = record, got.stat.Version
+	s.found, s.version = record, got.stat.Version
 	held, own := record.Word(queue.HeldWord), nameOf(a.node)
 	end, isKnown := l.end(root, held, e.Clock.Now(), false)
 	*w = w.RecordRead(queue.Reading{Held: held, Own: own, Conn: got.conn, Early: isEarly, Synced: synced != 0 && synced == got.conn, Over: isKnown && e.Clock.Now() >= end})
 	if w.Next == queue.ToAwaitDelay {
-		return l.begin(a, held)
+		return l.begin(a, s, held)
 	}
 	return nil
 }
 
 // begin begins the wait for the delay of a node that is gone, and logs that, unless this Session knew it before. Tries end here. It tells
 // others until when the delay lasts, if it can: nothing rests on that.
-func (l delayed) begin(a *attempt, held string) error {
+func (l delayed) begin(a *attempt, s *delayState, held string) error {
 	e, root := a.e, a.d.root
 	end, isKnown := l.end(root, held, e.Clock.Now(), true)
-	a.until = end
+	s.until = end
 	until := e.Clock.Wall(end)
 	if !isKnown {
 		e.Log.Info("zklock: the holder disappeared; nobody is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
@@ -179,11 +223,11 @@ func (l delayed) begin(a *attempt, held string) error {
 		return ErrNotAcquired
 	}
 	a.waits(at)
-	told := a.record.Delayed(until.UTC().Format(time.RFC3339))
-	version, failed, err := a.writeData(told)
+	told := s.found.Delayed(until.UTC().Format(time.RFC3339))
+	version, failed, err := s.writeData(a, told)
 	switch {
 	case err == nil:
-		a.record, a.version = told, version
+		s.found, s.version = told, version
 	case failed == 1 && errors.Is(err, zk.ErrNoAuth): // nor could we record our grant
 		return answer.Denied(err, "set", "WRITE", root.path)
 	case failed == 0 && errors.Is(err, zk.ErrNoNode):
@@ -193,8 +237,8 @@ func (l delayed) begin(a *attempt, held string) error {
 }
 
 // awaitDelay waits until the delay is over.
-func (a *attempt) awaitDelay() error {
-	for left := a.until.Sub(a.e.Clock.Now()); left > 0; left = a.until.Sub(a.e.Clock.Now()) {
+func (s *delayState) awaitDelay(a *attempt) error {
+	for left := s.until.Sub(a.e.Clock.Now()); left > 0; left = s.until.Sub(a.e.Clock.Now()) {
 		t := time.NewTimer(left)
 		select {
 		case <-t.C:
@@ -215,14 +259,14 @@ func (a *attempt) awaitDelay() error {
 }
 
 // writeRecord records the grant. From here on, to give up takes the record back as a release does.
-func (a *attempt) writeRecord() error {
+func (s *delayState) writeRecord(a *attempt) error {
 	root, w := a.d.root, &a.walk
-	granted := a.record.Granted(nameOf(a.node))
-	a.d.record = &nodes.GrantRecord{Root: root.path}
-	version, failed, err := a.writeData(granted)
+	granted := s.found.Granted(nameOf(a.node))
+	s.granted = nodes.GrantRecord{Root: root.path}
+	version, failed, err := s.writeData(a, granted)
 	switch {
 	case err == nil:
-		*a.d.record = nodes.GrantRecord{Root: root.path, Record: granted, Version: version, IsKnown: true}
+		s.granted = nodes.GrantRecord{Root: root.path, Record: granted, Version: version, IsKnown: true}
 	case errors.Is(err, zk.ErrBadVersion):
 		*w = w.RecordWritten(queue.NotTold)
 		return nil
@@ -239,10 +283,10 @@ func (a *attempt) writeRecord() error {
 }
 
 // writeData writes the record, if our node is there and nobody has written since it was read. It returns the new version.
-func (a *attempt) writeData(r queue.Record) (version int32, failed int, err error) {
+func (s *delayState) writeData(a *attempt, r queue.Record) (version int32, failed int, err error) {
 	got, err := a.e.Ask(a.ctx, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: a.node, Version: -1},
-		{Op: wire.OpSetData, Path: a.d.root.path, Data: []byte(r), Version: a.version},
+		{Op: wire.OpSetData, Path: a.d.root.path, Data: []byte(r), Version: s.version},
 	}})
 	if err != nil {
 		return 0, -1, err

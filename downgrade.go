@@ -25,40 +25,49 @@ type (
 	readSide  struct{ plain }
 )
 
-// besideLocked refuses to upgrade: the owner has the read lock.
-func (writeSide) besideLocked(t *lockTable, other lockKey) (*pair, *acquisition, error) {
-	r, busy, err := t.heldLocked(other)
+func (writeSide) otherShare() string { return queue.ReadName }
+
+func (readSide) otherShare() string { return queue.WriteName }
+
+// besideLocked rejects an upgrade: the owner has the read lock.
+func (s writeSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
+	r, busy, err := t.heldLocked(d.key, s.otherShare())
 	if r != nil {
 		err = ErrUpgrade
 	}
-	return nil, busy, err
+	return busy, err
 }
 
-// besideLocked returns how the owner takes the read lock, if it has the write lock.
-func (readSide) besideLocked(t *lockTable, other lockKey) (*pair, *acquisition, error) {
-	w, busy, err := t.heldLocked(other)
-	switch {
-	case w == nil:
-		return nil, busy, err
-	case w.root.nearTheEnd(w.node): // the reader's node would keep the root from being made anew
-		return nil, nil, ErrSequenceExhausted
-	case w.pair == nil:
-		w.pair = &pair{first: w, node: queue.DowngradedPath(w.node, uuid.NewString()), byFirst: true}
-	case w.pair.lost != nil:
-		return nil, nil, w.pair.lost
+// besideLocked makes the new share the second of a pair, if the owner has the write lock.
+func (s readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
+	w, busy, err := t.heldLocked(d.key, s.otherShare())
+	if w == nil {
+		return busy, err
 	}
-	return w.pair, nil, nil
+	if w.root.nearTheEnd(w.node) { // the reader's node would keep the root from being made anew
+		return nil, ErrSequenceExhausted
+	}
+	p, isPair := w.state.(*pair)
+	if !isPair {
+		p = &pair{first: w, node: queue.DowngradedPath(w.node, uuid.NewString()), byFirst: true}
+	}
+	if p.lost != nil {
+		return nil, p.lost
+	}
+	w.state, d.state, p.second = p, p, d
+	return nil, nil
 }
 
 // before takes the read lock for an owner that has the write lock. It returns errRequeue if there is none, or it was released meanwhile:
 // then the owner queues.
-func (readSide) before(a *acquisition) error {
-	if a.d.pair == nil {
-		return errRequeue
+func (s readSide) before(a *acquisition) error {
+	p, isPair := a.d.state.(*pair)
+	if !isPair {
+		return s.plain.before(a)
 	}
-	d, w := a.d, a.d.pair.first
+	d, w := a.d, p.first
 	w.e.attempts.Add(1)
-	err := makeDowngraded(a)
+	err := makeDowngraded(a, p)
 	w.e.attempts.Add(-1)
 	if err == nil {
 		return nil
@@ -66,11 +75,11 @@ func (readSide) before(a *acquisition) error {
 	if err == errRequeue && d.table.has(w) { // nobody released it
 		w.e.LoseNode(w.node, link.ErrNodeGone)
 	}
-	d.leavePair(nil)
+	p.leavePair(d, nil)
 	t := d.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	d.pair = nil
+	d.state = noState{}
 	switch {
 	case err != errRequeue && !errors.Is(err, link.ErrOver): // it failed by itself
 	case w.lost != nil:
@@ -84,12 +93,12 @@ func (readSide) before(a *acquisition) error {
 }
 
 // makeDowngraded makes the reader's node, and grants on it. It returns errRequeue if the writer's node is gone.
-func makeDowngraded(a *acquisition) error {
-	w, node := a.d.pair.first, a.d.pair.node
+func makeDowngraded(a *acquisition, p *pair) error {
+	w, node := p.first, p.node
 	if err := w.e.nodes.Claim(node); err != nil {
 		return err
 	}
-	at := &attempt{acquisition: a, footing: footing{e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid}}
+	at := &attempt{acquisition: a, footing: footing{e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid, state: p}}
 	ops := wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.node, Version: -1},
 		{Op: wire.OpCreate, Create: wire.CreateRequest{Path: node, Data: a.opts.data, ACL: wireACL(w.root.acl), Flags: wire.FlagEphemeral}},
@@ -123,8 +132,9 @@ func (t *lockTable) has(d *lockData) bool {
 	return t.byKey[d.key] == d
 }
 
-// heldLocked returns the share if it is held; otherwise the acquisition of it, or how it was lost.
-func (t *lockTable) heldLocked(key lockKey) (d *lockData, busy *acquisition, err error) {
+// heldLocked returns the owner's other share if it is held; otherwise its acquisition, or its loss.
+func (t *lockTable) heldLocked(key lockKey, other string) (d *lockData, busy *acquisition, err error) {
+	key.share = other
 	d = t.byKey[key]
 	switch {
 	case d == nil:

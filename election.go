@@ -55,14 +55,14 @@ func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, er
 		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
 	}
 	o := newMutexOptions(opts)
-	m, err := mutexOf(s, path, o.name, o, plain{})
+	m, err := mutexOf(s, path, o.name, o, candidate{})
 	if err == nil {
 		err = checkCandidate(o.data, o.name)
 	}
 	if err != nil {
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
-	m.traced, m.root.refuses = "election", besideOthers
+	m.traced = "election"
 	return &Election{m: &m}, nil
 }
 
@@ -182,7 +182,9 @@ func (e *Election) begin(ctx context.Context, canLead bool) (context.Context, *c
 // campaignOnce queues and, when the candidate is elected, leads. It says whether the campaign is over. ctx ends with the campaign;
 // caller is the context that Campaign was given, which does not end with Resign.
 func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx context.Context, hold *Hold) error) (isOver bool, err error) {
-	hold, err := e.m.enterAs(ctx, asker{owner: NewOwner("")}, "campaign", forever, e.m.recipe) // a candidate is not let in with another's leadership
+	by := e.m.caller(ctx)
+	by.owner = NewOwner("") // a candidate does not re-enter another candidate's leadership
+	hold, err := e.m.enterAs(ctx, by, "campaign", forever, e.m.recipe)
 	if err != nil {
 		return ctx.Err() != nil || IsFinal(err), err
 	}
@@ -316,10 +318,15 @@ func (e *Election) front(ctx context.Context, z *era, check bool) (node string, 
 	return node, true, nil
 }
 
-// besideOthers is the besideSelf of candidates. Of two of different kinds, the one whose node is the later finds the other's: so they
-// never lead at a time. The error is final, unless a candidate of self's kind is in front: then the one between is refused, too, and goes.
-func besideOthers(root *lockRoot, children []string, self string) error {
-	err := otherRecipe(root, children, self)
+// candidate is the recipe of an election.
+type candidate struct{ plain }
+
+// listed rejects a queue with nodes of another recipe. Of two candidates of different kinds, the one
+// with the later node finds the other's node, so the two never lead at the same time. The error is
+// final, unless a candidate of our kind is first: then the other kind's candidate is rejected, too.
+func (candidate) listed(a *attempt) error {
+	root, children := a.d.root, a.list.Names
+	err := otherRecipe(root, children, nameOf(a.node))
 	if err != nil && otherRecipe(root, children, queue.FrontOf(children, root.rule.Markers)) == nil {
 		return errors.Unwrap(err)
 	}

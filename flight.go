@@ -146,7 +146,7 @@ func (f *flight) makeRoots() bool {
 				continue
 			}
 		}
-		m, err := n.root.make(f.wanted, f.e.Era, n.made, nil)
+		m, err := n.root.make(f.wanted, f.e.Era, n.made, n.root.path, nil)
 		if err != nil {
 			return false
 		}

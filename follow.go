@@ -69,15 +69,12 @@ func (a *attempt) listQueue() error {
 	}
 	root, self := a.d.root, nameOf(a.node)
 	p := queue.PlaceOf(root.rule, self, a.list.Names)
-	if root.refuses != nil && p.Kind != queue.Missing {
-		if err := root.refuses(root, a.list.Names, self); err != nil {
+	if p.Kind != queue.Missing {
+		if err := a.recipe.listed(a); err != nil {
 			return err
 		}
 	}
 	a.place, *w = p, w.Listed(p, a.list.Conn)
-	if p.Kind == queue.Missing { // what was asked for with the list may be of another root, too
-		a.early = nil
-	}
 	a.rootCzxid = a.list.Root // a root that is made anew has lost our node
 	return nil
 }
@@ -98,7 +95,7 @@ func (a *attempt) standBehind() error {
 	if err := a.recipe.behind(a, at); err != nil {
 		return err
 	}
-	a.list, a.early = nil, nil
+	a.list = nil
 	if a.turn != nil { // it may have been told to list while the predecessor stands
 		e.nodes.StepOut(a.turn)
 		a.turn = nil

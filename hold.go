@@ -44,12 +44,16 @@ func heldIn(ctx context.Context, k holdKey) *Hold {
 	return h
 }
 
-// Value returns the hold for a holdKey that fits. All other keys go to the context that Acquire was given, which also has
-// the holds further out.
+// Value returns the hold for a holdKey that fits, and for a lock root of the hold's path. It passes all
+// other keys to the context that Acquire was given, which also has the outer holds.
 func (c *holdContext) Value(key any) any {
 	switch k := key.(type) {
 	case holdKey:
 		if k.fits(c.h) {
+			return c.h
+		}
+	case *lockRoot:
+		if k.path == c.h.d.key.path {
 			return c.h
 		}
 	case waitKey:
@@ -363,19 +367,6 @@ func howItEnded(i int, ok bool, err error) error {
 func actsFor(ctx context.Context, h *Hold) bool {
 	o := ownerSet(ctx)
 	return o == (Owner{}) || o == h.Owner()
-}
-
-func askerIn(ctx context.Context, t *lockTable, root *lockRoot) asker {
-	by := asker{owner: ownerSet(ctx)}
-	for i, share := range [2]string{root.share, root.other} {
-		if share == "" || root.isFresh { // nobody's hold is re-entered
-			break
-		}
-		if h := heldIn(ctx, holdKey{table: t, root: root.path, share: share}); h != nil {
-			by.under[i] = h.d
-		}
-	}
-	return by
 }
 
 // OwnerFrom returns the owner that WithOwner set. If none is set, it returns the owner of the innermost hold that the

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -26,8 +27,67 @@ type permits struct {
 	limit  string   // the node that has the shared limit, absolute; "" if there is none
 }
 
-// permits returns the recipe of an attempt at permits.
-func (a *attempt) permits() *permits { return a.recipe.(*permits) }
+// semaphoreNotes are a semaphore's notes on the lock root of its queue.
+type semaphoreNotes struct {
+	fits    bool // no other recipe uses the path
+	roomy   bool // the last acquire showed room for itself and for all waiters
+	crowded bool // a warning has been logged: more permits are in use than the limit allows
+}
+
+// permitState is the state of a semaphore's attempt, and then of the hold.
+type permitState struct {
+	noState
+	p       *permits
+	fits    *nodes.Listing       // of the semaphore's path, for created; nil if no other recipe uses it
+	further <-chan error         // the response to the creation of the leases' root; nil if none was sent
+	beside  look                 // was sent with the list of the queue; otherwise zero
+	leases  int                  // how many leases the last look showed
+	hungUp  hangUps              // over the transactions of all attempts of the call
+	leaves  chan *nodes.Deletion // gets the deletion of the node in the queue after the grant; nil if there is no such node
+}
+
+// permitAttempt is an attempt at permits, with its state.
+type permitAttempt struct {
+	*attempt
+	*permitState
+}
+
+// look is a list of the leases and the limit, requested in one flight. If the caller needs it, a list
+// of the queue precedes them. The zero look is none.
+type look struct {
+	queue *nodes.Listing
+	list  *nodes.Listing
+	limit <-chan dataRead
+}
+
+func (p *permits) newState(_ *attempt, before recipeState) recipeState {
+	s := &permitState{p: p}
+	if b, ok := before.(*permitState); ok {
+		s.hungUp = b.hungUp
+	}
+	return s
+}
+
+// deleteNodes begins the deletion of the node in the queue and of the leases. The counters of both
+// may have to start again.
+func (s *permitState) deleteNodes(root *lockRoot, of *footing) (x *nodes.Deletion, restarted <-chan error) {
+	x, restarted = s.noState.deleteNodes(root, of)
+	if len(of.held) > 0 && restarted == nil {
+		restarted = s.p.leases.restarting(of.e, of.held[0], x)
+	}
+	return x, restarted
+}
+
+// giveBack begins the deletion of the leases. The release also waits for the node in the queue, whose
+// deletion began earlier: while it exists, no other client gets permits.
+func (s *permitState) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
+	xs[0] = d.e.reaper.EraseAll(d.held)
+	s.p.leases.restarting(d.e, d.held[0], xs[0])
+	if s.leaves != nil {
+		xs[1] = <-s.leaves
+	}
+	return xs
+}
 
 // askLimit asks for the limit. If it is fixed, no request is made, and limitNow and limitOf know it.
 func (p *permits) askLimit(e *era) <-chan dataRead {
@@ -62,8 +122,8 @@ func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 
 // limitOf waits for the limit. If its node is not there, limitOf makes it, or goes by what it would start with (WithContainer). known is
 // false if it has to be asked for again.
-func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) {
-	p := a.permits()
+func (a permitAttempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) {
+	p := a.p
 	if p.limit == "" {
 		return p.n, true, nil
 	}

@@ -38,9 +38,7 @@ type lockData struct {
 	key       lockKey
 	root      *lockRoot
 	acquiring *acquisition       // nil from the grant on
-	footing                      // set when the grant is prepared
-	record    *nodes.GrantRecord // where grants are recorded: the record of this one, from when it may be written. The attempt's, until the grant
-	pair      *pair              // both shares of a pair have it. Otherwise nil
+	footing                      // set when the grant is prepared; a recipe may set the state at other times, too
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	trace     handleTrace        // of the handle to which the lock was granted; otherwise nil
 	lost      error
@@ -48,9 +46,6 @@ type lockData struct {
 	stays     clock.Instant // of the handle that was granted, once that is released
 	lostCh    chan struct{} // closed with lost
 	ended     chan struct{} // closed when lost, or with the last handle's release
-
-	// Of a hold that rests on other nodes than its own in the queue: gets the deletion of that one, right after the grant. Otherwise nil.
-	leaves chan *nodes.Deletion
 }
 
 // footing is what a hold rests on. It is the attempt's, until that is granted.
@@ -60,9 +55,27 @@ type footing struct {
 	held      []string // all the nodes that the hold rests on; none before the grant is prepared if that is the one in the queue
 	token     int64    // the czxid of the node: see Hold.Token
 	rootCzxid int64    // of the node above, as last listed: no grant without a list that shows ours
+	state     recipeState
 }
 
-// acquisition is a call's way to a lock. An owner has one at a time for a lock, its other share included (lockRoot.other): its other
+// recipeState is the data that a recipe keeps for a node: during the attempt, and then with the
+// hold. The engine stores it and does not read it. It calls the methods when the nodes have to be
+// deleted, and when the hold is lost. A recipe without data has noState.
+type recipeState interface {
+	// record returns the record of the grant, which is taken back with the node; nil for none.
+	record() *nodes.GrantRecord
+	// deleteNodes begins the deletion of the nodes of an attempt that gave up, as lockRoot.erase.
+	deleteNodes(root *lockRoot, of *footing) (x *nodes.Deletion, restarted <-chan error)
+	// giveBack begins the deletions that the hold's release waits for; the second may be nil.
+	giveBack(d *lockData) [2]*nodes.Deletion
+	// lossLocked is called when the hold is marked as lost, and then afterLoss if the session continues.
+	lossLocked(d *lockData)
+	afterLoss(d *lockData, cause error)
+	// isNewsLocked reports whether a revocation with that zxid is for this hold.
+	isNewsLocked(d *lockData, written int64) bool
+}
+
+// acquisition is a call's way to a lock. An owner has one at a time for a lock, its other share included (recipe.otherShare): its other
 // calls wait until that one's call has its outcome or has left, and look again.
 type acquisition struct {
 	link   *link.Link
@@ -76,7 +89,7 @@ type acquisition struct {
 	at     position
 	first  atomic.Int32 // the place when it first stood behind somebody
 	made   atomic.Int32 // how many nodes it has made in the queue
-	hungUp hangUps      // over a recipe's transactions; for the goroutine that carries it out
+	before recipeState  // of its last attempt, nil for none; for the goroutine that carries it out
 	last   link.LastError
 
 	since  time.Time
@@ -115,22 +128,6 @@ type holdContext struct {
 	cancel context.CancelCauseFunc // ends it
 }
 
-// pair is two shares of one owner in a lock, of which the second stands on the first's node: a node of its own that is made only while that
-// is there, under a name that is chosen once. A transaction whose answer was lost is sent again, and "node exists" is success. It may also
-// arrive late, as long as the first's node is there. So the second's node goes after the first's, and after the second was released. Its
-// token is the first's.
-type pair struct {
-	first *lockData
-	node  string // the second's, absolute
-
-	// Guarded by the lockTable.
-	byFirst bool            // the first needs it
-	second  *lockData       // the share that needs it, which can be the next one before the last one has left
-	after   *nodes.Deletion // of the first's node, if that is being deleted
-	lost    error           // somebody has taken the second's node away: another with its name could be deleted, too
-	heard   int64           // the zxid of the last message in the second's node that a hold was given
-}
-
 // nodeOptions are those of a Mutex's options that an acquisition goes by.
 type nodeOptions struct {
 	data       []byte
@@ -139,18 +136,23 @@ type nodeOptions struct {
 	revoke     func(*Hold)
 }
 
-// asker is who calls, as the context says.
-type asker struct {
-	owner Owner        // set with WithOwner; the zero Owner if none was
-	under [2]*lockData // whose hold of this lock and Session the context carries, and whose of its other share; nil if it carries none
+// caller identifies the caller of an acquire by its context. Each call looks it up once.
+type caller struct {
+	owner Owner        // set with WithOwner; zero if none is set
+	under [2]*lockData // the holds of this lock and its other share, through this Session; nil for none
+	inner *Hold        // the innermost hold of the lock's path, through any Session; nil for none
+	wait  multiWait    // the wait of the Multi that makes the call
 }
 
-// keyLocked returns the key under which the asker may already have the lock.
+// isKnown reports whether the context identifies the owner, who may have the lock already.
+func (c caller) isKnown() bool { return c.owner != (Owner{}) || c.under != [2]*lockData{} }
+
+// keyLocked returns the key under which the caller may already have the lock.
 //
 // A hold of another lock gives no permission: goroutines that work under it exclude each other in this lock (R67). A hold of
 // this lock gives none either when its last handle was released: contexts that still carry it would share the next hold. A share
 // and the other that an owner may have beside it are one lock here.
-func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
+func (t *lockTable) keyLocked(root *lockRoot, by caller) (key lockKey, ok bool) {
 	key = lockKey{path: root.path, share: root.share, owner: by.owner}
 	if by.owner != (Owner{}) {
 		return key, true
@@ -164,10 +166,10 @@ func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
 	return lockKey{}, false
 }
 
-// enter re-enters a lock that the asker holds: then a is nil. Otherwise it begins an acquisition, which the caller must start. If
+// enter re-enters a lock that the caller holds: then a is nil. Otherwise it begins an acquisition, which Mutex.take starts. If
 // offline is not nil, enter returns it rather than that. With errBusy a is the owner's acquisition that has to end first, and with
 // ErrNotAcquired one that a try does not wait for. beside is the recipe's.
-func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, beside besideFunc) (a *acquisition, err error) {
+func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, beside besideFunc) (a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
@@ -184,23 +186,21 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, besi
 	case d != nil && d.acquiring != nil: // a loss before the grant is the acquisition's own affair
 		return d.acquiring, h.busyLocked(d.acquiring)
 	case d == nil:
-		pair, busy, err := beside(t, lockKey{path: root.path, share: root.other, owner: key.owner})
+		d = &lockData{table: t, key: key, root: root}
+		busy, err := beside(t, d)
 		if busy != nil {
 			return busy, h.busyLocked(busy)
 		}
 		if err != nil {
 			return nil, err
 		}
-		d = &lockData{table: t, key: key, root: root, pair: pair, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
+		d.handles, d.lostCh, d.ended = make(map[*Hold]struct{}), make(chan struct{}), make(chan struct{})
 		d.acquiring = &acquisition{d: d, done: make(chan struct{}), call: h, since: time.Now(), toSay: firstSaid}
 		d.acquiring.ctx, d.acquiring.cancel = context.WithCancel(context.Background())
 		for _, other := range t.left {
 			if other.d.key.path == key.path {
 				d.acquiring.left = append(d.acquiring.left, other)
 			}
-		}
-		if pair != nil {
-			pair.second = d
 		}
 		t.byKey[key] = d
 		return d.acquiring, nil
@@ -213,9 +213,9 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, besi
 	return nil, nil
 }
 
-// besideFunc says, under the table's lock, what follows for a new share of an owner from the other share that it may have in the lock: the
-// pair that the new one is the second of, the acquisition that has to end first, or an error.
-type besideFunc func(t *lockTable, other lockKey) (p *pair, busy *acquisition, err error)
+// besideFunc is called under the table's lock for an owner's new share, and may give it a state. It
+// returns the acquisition that has to end first, or the reason why the owner cannot have both shares.
+type besideFunc func(t *lockTable, d *lockData) (busy *acquisition, err error)
 
 // busyLocked is what a call gets when its owner is being served in another. A try does not wait for one that stands behind somebody.
 func (h *Hold) busyLocked(a *acquisition) error {
@@ -378,8 +378,8 @@ func (t *lockTable) held(root *lockRoot) bool {
 	return false
 }
 
-// heldBy says whether the asker holds the lock.
-func (t *lockTable) heldBy(root *lockRoot, by asker) bool {
+// heldBy reports whether the caller holds the lock.
+func (t *lockTable) heldBy(root *lockRoot, by caller) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)

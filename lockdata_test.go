@@ -42,7 +42,7 @@ func newTableTest(t *testing.T) *tableTest {
 // enter is a call of the owner's.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, err error) {
 	h = newHold(t.Context(), try, nil)
-	a, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil, plain{}.besideLocked)
+	a, err = t.table.enter(h, &t.m.root, caller{owner: o}, nil, plain{}.besideLocked)
 	return h, a, err
 }
 
@@ -88,7 +88,7 @@ func anEra() *era { return eraOver(&onlyConn{}, 0) }
 // grant has the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 	t.Helper()
-	t.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n"})
+	t.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 	require.True(t, t.table.grant(a, 0))
 	require.NoError(t, <-h.outcome)
 	return h
@@ -124,12 +124,12 @@ func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	first, last, _ = tt.table.release(h1)
 	require.False(t, first, "the second time is nothing")
 	require.False(t, last)
-	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 
 	first, last, _ = tt.table.release(h2)
 	require.True(t, first)
 	require.True(t, last)
-	require.False(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.False(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 	require.Empty(t, tt.table.byKey, "I7")
 }
 
@@ -143,7 +143,7 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	h2 := tt.grant(a, next)
 	_, last, _ := tt.table.release(h)
 	require.False(t, last, "the old handle cannot touch the new hold")
-	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 	tt.table.release(h2)
 }
 
@@ -175,7 +175,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt := newTableTest(t)
 		o := NewOwner("")
 		a, h := tt.begin(o, false)
-		tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n"})
+		tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a, 0) }()
 		left := tt.table.leave(a)
@@ -188,7 +188,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 			continue
 		}
 		require.NoError(t, <-h.outcome)
-		require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+		require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 	}
 }
 
@@ -197,11 +197,11 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n"})
+	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 	require.True(t, tt.table.grant(a, 0))
 	require.False(t, tt.table.leave(a))
 	require.NoError(t, <-h.outcome)
-	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 }
 
 // R24: an acquisition ends with its call. Nobody is granted then, and the owner's next call begins another.
@@ -240,7 +240,7 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 		require.NotErrorIs(t, cause, link.ErrNodeGone)
 	}
 	require.False(t, tt.table.held(&tt.m.root))
-	require.False(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.False(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 
 	_, _, err := tt.enter(o, false)
 	require.ErrorIs(t, err, ErrLost)
@@ -272,7 +272,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n1"})
+	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n1"})
 	require.False(t, a.d.tell("/locks/a/n1", link.ErrExpired, 0), "there was nobody to tell")
 	require.False(t, tt.table.grant(a, 0))
 
@@ -294,8 +294,8 @@ func TestLeavePair_TheNextSecondStays(t *testing.T) {
 	table := new(lockTable)
 	first, next := &lockData{table: table}, &lockData{table: table}
 	p := &pair{first: first, second: next}
-	last := &lockData{table: table, pair: p}
-	require.Nil(t, last.leavePair(nil), "the next one needs the second's node")
+	last := &lockData{table: table}
+	require.Nil(t, p.leavePair(last, nil), "the next one needs the second's node")
 	require.Same(t, next, p.second)
 }
 
@@ -306,7 +306,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	h := newHold(ctx, false, nil)
-	a, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil, plain{}.besideLocked)
+	a, err := tt.table.enter(h, &tt.m.root, caller{owner: o}, nil, plain{}.besideLocked)
 	require.NoError(t, err)
 	tt.grant(a, h)
 	cancel()

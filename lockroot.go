@@ -11,7 +11,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
@@ -30,79 +29,79 @@ type lockRoot struct {
 	roots     *roots
 
 	// What a recipe says of it.
-	share    string          // the name of what an owner has here: shares with other names have owners of their own
-	other    string          // the share that an owner may have beside that; "" for none
-	isFresh  bool            // each call takes a share of its own, and re-enters none
-	recorded bool            // grants are recorded in its data
-	more     *lockRoot       // above the further nodes that a hold rests on (attempt.held); nil for none. Not together with recorded
-	with     func(*link.Era) // asks for the creation of what else will be needed; nil for nothing
-	fits     rootCheck       // refuses the path of another recipe, before a Session makes its first node there; nil if any will do
-	refuses  besideSelf      // is shown each list that a grant may rest on: refuses the nodes of another recipe; nil if any will do
+	share   string // the name of what an owner has here: shares with other names have owners of their own
+	isFresh bool   // each call takes a share of its own, and re-enters none
 }
-
-// rootCheck says why a lock root may not be used. at is a list of the lock's path that is on its way.
-type rootCheck func(ctx context.Context, e *era, r *lockRoot, at *nodes.Listing) error
 
 // shownPath is what logs call the lock: the path as given, below its chroot. The nodes of a recipe may be further down.
 func (r *lockRoot) shownPath() string { return r.chroot + r.given }
 
-// besideSelf says why the node self, a child of r, may not stand beside the other children.
-type besideSelf func(r *lockRoot, children []string, self string) error
-
-// roots is what a Session remembers of lock roots.
+// roots has a Session's notes on lock roots. A recipe's notes have a type of their own, and the
+// engine does not read them.
 type roots struct {
-	mu     sync.Mutex
-	byPath map[string]rootNotes
+	mu    sync.Mutex
+	notes map[noteKey]any // pointers to notes that are not zero
 }
 
+// noteKey identifies the notes of one type on one lock root.
+type noteKey struct {
+	path string
+	kind any // a nil pointer to the type
+}
+
+// rootNotes are the notes that the engine makes.
 type rootNotes struct {
-	fits    bool // nobody else uses the path: lockRoot.fits has looked
-	warned  bool
-	ahead   bool   // the last try found somebody ahead
-	waits   bool   // the last call of a Multi had to wait
-	crowded bool   // it was said that more hold than a limit allows
-	roomy   bool   // the last acquire showed room for itself beside all who waited
-	stays   string // why it could not be removed, as logged
-
-	gone  string        // where grants are recorded: the node of the last holder, if it disappeared
-	since clock.Instant // when this Session first knew that
+	warned bool
+	stays  string // why it could not be removed, as logged
 }
 
-// maxKnownRoots bounds what a Session remembers, also if each order has a lock path of its own (I7).
-const maxKnownRoots = 4096
+// maxNotes bounds the notes of a Session, also if each order has a lock path of its own (I7).
+const maxNotes = 4096
 
-// noted changes what is remembered of a lock root, and returns what was.
-func (r *roots) noted(path string, change func(rootNotes) rootNotes) (before rootNotes) {
+// note changes the Session's notes of type N on a lock root, and returns the notes before that.
+func note[N comparable](root *lockRoot, change func(*N)) (before N) {
+	r, key := root.roots, noteKey{root.path, (*N)(nil)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before = r.byPath[path]
-	now := change(before)
-	switch {
-	case now == (rootNotes{}):
-		delete(r.byPath, path)
-		return before
-	case r.byPath == nil, before == (rootNotes{}) && len(r.byPath) >= maxKnownRoots:
-		// Full: forget all notes, which only save round trips and warnings; but for those whose time counts, while they are few.
-		maps.DeleteFunc(r.byPath, func(_ string, n rootNotes) bool { return n.gone == "" })
-		if r.byPath == nil || len(r.byPath) >= maxKnownRoots/2 {
-			r.byPath = make(map[string]rootNotes)
-		}
+	now, isThere := r.notes[key].(*N)
+	if isThere {
+		before = *now
+	} else {
+		now = new(N)
 	}
-	r.byPath[path] = now
+	switch change(now); {
+	case *now == *new(N):
+		delete(r.notes, key)
+	case !isThere:
+		r.makeRoomLocked()
+		r.notes[key] = now
+	}
 	return before
 }
 
-// notes returns what this Session remembers of the lock root.
-func (r *lockRoot) notes() rootNotes {
-	return r.roots.noted(r.path, func(n rootNotes) rootNotes { return n })
+// notesOn returns the Session's notes of type N on a lock root.
+func notesOn[N comparable](root *lockRoot) (now N) {
+	root.roots.mu.Lock()
+	defer root.roots.mu.Unlock()
+	if n, ok := root.roots.notes[noteKey{root.path, (*N)(nil)}].(*N); ok {
+		now = *n
+	}
+	return now
 }
 
-// note changes what this Session remembers of the lock root.
-func (r *lockRoot) note(change func(*rootNotes)) {
-	r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		change(&n)
-		return n
+// makeRoomLocked deletes the notes if there are too many, because most of them only save round trips
+// and warnings. It keeps those with a method isLasting, unless they fill half of the table.
+func (r *roots) makeRoomLocked() {
+	if r.notes != nil && len(r.notes) < maxNotes {
+		return
+	}
+	maps.DeleteFunc(r.notes, func(_ noteKey, n any) bool {
+		_, lasts := n.(interface{ isLasting() })
+		return !lasts
 	})
+	if r.notes == nil || len(r.notes) >= maxNotes/2 {
+		r.notes = make(map[noteKey]any)
+	}
 }
 
 // making is the creation of a lock root, and perhaps of all its parents below the chroot, in one flight.
@@ -111,7 +110,6 @@ type making struct {
 	all     bool           // the parents are among them
 	plain   bool           // there are no containers: the servers know none
 	answers []<-chan error // nil once they are here
-	further <-chan error   // the answer for lockRoot.more; nil if there is none
 	made    bool           // the lock root was there after it
 	isOurs  bool           // the last one was made by it
 	refused error
@@ -119,9 +117,10 @@ type making struct {
 }
 
 // make sends the creation of the lock root. What is sent next reaches the servers after it. If that found no root, make is called again with
-// what went ahead: then the parents go with it, from the top, whether they are there or not. An error says that the root cannot be made.
-// last gets the errors of the requests; it may be nil.
-func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making, last *link.LastError) (*making, error) {
+// what went ahead: then the parents go with it, from the top, whether they are there or not. The
+// first time, only highest and the parents below it are created with it: they are the recipe's own.
+// An error says that the root cannot be made. last gets the errors of the requests; it may be nil.
+func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making, highest string, last *link.LastError) (*making, error) {
 	if ctx.Err() != nil { // nobody waits any more
 		return nil, link.ErrCtxEnded
 	}
@@ -138,11 +137,7 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making, last *
 			}
 		}
 	}
-	lowest := r.path
-	if r.more != nil { // its parent is the recipe's own
-		lowest = r.chroot + r.given
-	}
-	for path := r.path; path != r.chroot && path != "/" && (m.all || len(path) >= len(lowest)); path = parentOf(path) {
+	for path := r.path; path != r.chroot && path != "/" && (m.all || len(path) >= len(highest)); path = parentOf(path) {
 		m.paths = append(m.paths, path)
 	}
 	slices.Reverse(m.paths)
@@ -151,12 +146,6 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making, last *
 	}
 	for _, path := range m.paths {
 		m.answers = append(m.answers, r.askFor(z, path, r.container && !m.plain, last))
-	}
-	if r.more != nil { // it will be needed; whoever needs it makes it if this fails
-		m.further = r.more.askFor(z, r.more.path, r.more.container && !m.plain, last)
-	}
-	if r.with != nil {
-		r.with(z)
 	}
 	return m, nil
 }
@@ -207,7 +196,7 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 // another client makes one first, or deletes one in between. m is nil if nothing was sent.
 func (r *lockRoot) ensure(ctx context.Context, z *link.Era) (m *making, err error) {
 	for {
-		next, err := r.make(ctx, z, m, nil)
+		next, err := r.make(ctx, z, m, r.path, nil)
 		if err != nil {
 			return m, err
 		}
@@ -219,29 +208,24 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.Era) (m *making, err erro
 }
 
 // takeBack has a container deleted that this making made, and that no node of ours came to use: the servers remove only those that have had a
-// child. Nothing rests on it: it fails if somebody uses the container, and whoever is about to makes it again. That of the further nodes goes
-// together with the queue, because whoever stands in the queue is about to use it.
+// child. Nothing rests on it: it fails if somebody uses the container, and whoever is about to makes it again.
 func (r *lockRoot) takeBack(z *link.Era, m *making) {
 	if m == nil || !r.container || m.plain {
 		return
 	}
-	isMade := func(answered <-chan error) bool {
-		select {
-		case err := <-answered:
-			return err == nil
-		default:
-			return false
-		}
+	if n := len(m.answers); m.isOurs || n > 0 && isMade(m.answers[n-1]) {
+		ask(z, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpDelete, Path: r.path, Version: 0}}}, nil)
 	}
-	ops := []wire.MultiOp{{Op: wire.OpDelete, Path: r.path, Version: 0}}
-	switch n := len(m.answers); {
-	case r.more != nil && isMade(m.further):
-		ops = append(ops, wire.MultiOp{Op: wire.OpDelete, Path: r.more.path, Version: 0})
-	case r.more == nil && (m.isOurs || n > 0 && isMade(m.answers[n-1])):
+}
+
+// isMade reports whether the response to a create is here, and is a success. It takes the response.
+func isMade(answered <-chan error) bool {
+	select {
+	case err := <-answered:
+		return err == nil
 	default:
-		return
+		return false
 	}
-	ask(z, wire.OpMulti, wire.MultiRequest{Ops: ops}, nil)
 }
 
 // ask sends a request, and returns its error once.
@@ -269,10 +253,7 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	if !r.nearTheEnd(node) {
 		return
 	}
-	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		n.warned = true
-		return n
-	})
+	before := note(r, func(n *rootNotes) { n.warned = true })
 	if !before.warned {
 		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
 			"path", r.shownPath(), "node", node)
@@ -280,33 +261,18 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 }
 
 // erase has a lock node deleted, and those that belong to it. If the node was near the end of the counter, it then starts the counter
-// again: restarted has what came of that (startAgain), otherwise it is nil. The same goes for the further nodes and their counter. A record is
-// taken back with the node.
+// again: restarted has what came of that (startAgain), otherwise it is nil. A record is taken back with the node.
 func (r *lockRoot) erase(e *era, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
 	if record != nil {
 		x = e.reaper.EraseRecorded(node, record)
 	} else {
 		x = e.reaper.EraseAll(append([]string{node}, further...))
 	}
-	restarted = r.restarting(e, node, x)
-	if len(further) > 0 && restarted == nil {
-		restarted = r.more.restarting(e, further[0], x)
-	}
-	return x, restarted
+	return x, r.restarting(e, node, x)
 }
 
-// release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session. A hold on further
-// nodes has left the queue, and passes none.
-func (r *lockRoot) release(e *era, held []string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
-	if r.more != nil {
-		x := e.reaper.EraseAll(held)
-		r.more.restarting(e, held[0], x)
-		return x
-	}
-	return r.handOver(e, held[0], paired, record)
-}
-
-// handOver is release for a node in the queue. paired says that another node of the owner stands on this one.
+// handOver is erase for the node of a hold. It also passes the turn to the next in line, if that is
+// a node of this ZooKeeper session. paired reports that another node of the owner depends on it.
 func (r *lockRoot) handOver(e *era, node string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
 	x := e.reaper.HandOver(node, r.rule, paired, record)
 	r.restarting(e, node, x)
@@ -334,10 +300,7 @@ func (r *lockRoot) restarting(e *era, node string, x *nodes.Deletion) <-chan err
 
 // warnThatItStays logs why the empty lock root could not be removed: again only if the reason is another, as each release tries again.
 func (r *lockRoot) warnThatItStays(e *era, err error) {
-	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		n.stays = err.Error()
-		return n
-	})
+	before := note(r, func(n *rootNotes) { n.stays = err.Error() })
 	if before.stays != err.Error() {
 		e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path, "err", err)
 	}
@@ -381,7 +344,7 @@ func (r *lockRoot) startAgain(e *era) error {
 		err = answer.Denied(err, "create", "CREATE", parentOf(r.path))
 	}
 	if err == nil {
-		r.note(func(n *rootNotes) { n.stays = "" })
+		note(r, func(n *rootNotes) { n.stays = "" })
 		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path)
 	}
 	return ignoring(answer.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)

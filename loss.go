@@ -22,7 +22,10 @@ func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool)
 		d.e.LetGo(d, others...)
 		d.e.reaper.EraseAll(others)
 	}
-	d.losePair(cause)
+	d.table.mu.Lock()
+	state := d.state
+	d.table.mu.Unlock()
+	state.afterLoss(d, cause)
 	return true
 }
 
@@ -35,8 +38,8 @@ func (d *lockData) tell(node string, cause error, end clock.Instant) bool {
 		return false
 	}
 	d.lost, d.lostAt = d.errorf("hold", lostBecause(cause)), min(d.e.Clock.Now(), end)
-	if d.pair != nil && d.pair.first != d && len(d.handles) > 0 {
-		d.pair.lost = d.lost
+	if len(d.handles) > 0 {
+		d.state.lossLocked(d)
 	}
 	lost, tell := d.lost, []chan struct{}{d.lostCh, d.ended}
 	if isClosed(d.ended) { // released before

@@ -277,8 +277,8 @@ func giveBack(ctx context.Context, p *graceTime, o *opening, holds []*Hold, work
 func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next int) {
 	var locks []*Mutex
 	for _, l := range m.locks[from:] {
-		notes := l.in.root.notes()
-		if !l.canOpen(ctx) || len(locks) > 0 && l.in.s != locks[0].s || !try && notes.waits || try && (notes.ahead || l.in.s.locks.hasLeft(&l.in.root)) {
+		notes := notesOn[mutexNotes](&l.in.root)
+		if !l.canOpen(l.in.caller(ctx)) || len(locks) > 0 && l.in.s != locks[0].s || !try && notes.waits || try && (notes.ahead || l.in.s.locks.hasLeft(&l.in.root)) {
 			break
 		}
 		locks = append(locks, l.in)
@@ -293,10 +293,10 @@ func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next 
 
 // canOpen says whether the lock can be in an opening: a mutex or a side of a read/write lock, without a wrapper and without a lock-delay, and
 // for an owner of this call's own.
-func (l member) canOpen(ctx context.Context) bool {
+func (l member) canOpen(by caller) bool {
 	switch l.in.recipe.(type) {
 	case plain, readSide, writeSide:
-		return l.Lock == Lock(l.in) && l.in.wrong == nil && l.in.asker(ctx) == asker{}
+		return l.Lock == Lock(l.in) && l.in.wrong == nil && !by.isKnown()
 	}
 	return false
 }
@@ -318,11 +318,11 @@ func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, 
 		w.path = l.in.root.path
 		ctx = context.WithValue(ctx, waitKey{}, w)
 	}
-	if l.canOpen(ctx) {
+	if by := l.in.caller(ctx); l.canOpen(by) {
 		var ahead atomic.Bool
-		h, err := l.in.enterAs(ctx, asker{}, op, min(wait, waitIn(ctx, l.in.root.path).left()), opened{l.in.recipe, p, &ahead})
+		h, err := l.in.enterAs(ctx, by, op, wait, opened{l.in.recipe, p, &ahead})
 		if waited := ahead.Load(); wait > 0 && (h != nil || waited) { // a wait in vain is a wait, too
-			l.in.root.note(func(n *rootNotes) { n.waits = waited })
+			note(&l.in.root, func(n *mutexNotes) { n.waits = waited })
 		}
 		return h, err
 	}
@@ -344,8 +344,8 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 		if l.OwnedBy(ctx) {
 			continue
 		}
-		if l.root.other != "" {
-			h := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, share: l.root.other})
+		if other := l.recipe.otherShare(); other != "" {
+			h := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, share: other})
 			switch {
 			case h == nil || h.Err() != nil || !actsFor(ctx, h):
 			case l.root.share == queue.WriteName:

@@ -57,7 +57,7 @@ func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, e
 	}
 	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: "mutex"}
 	m.root = lockRoot{
-		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, recorded: o.delay > 0,
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name,
 		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
 	}
 	return m, err
@@ -171,7 +171,7 @@ func (m *Mutex) Held() bool {
 // OwnedBy says whether an Acquire with ctx would re-enter: ctx carries a hold of this lock, or an owner that holds it.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.made().s.loseIfLate()
-	return m.s.locks.heldBy(&m.root, m.asker(ctx))
+	return m.s.locks.heldBy(&m.root, m.caller(ctx))
 }
 
 // HoldFrom returns the hold of this lock that ctx carries, the innermost if it was re-entered. ctx is what Do gave to its
@@ -231,30 +231,31 @@ func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.
 	}
 }
 
-func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.locks, &m.root) }
+func (m *Mutex) caller(ctx context.Context) caller {
+	return callerIn(ctx, &m.s.locks, &m.root, m.recipe.otherShare())
+}
 
 // enter waits for the lock, for no longer than wait; 0 is a try.
 func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
-	if !m.isMade() || ctx == nil {
-		return m.enterAs(ctx, asker{}, op, wait, nil)
-	}
-	return m.enterAs(ctx, m.asker(ctx), op, min(wait, waitIn(ctx, m.root.path).left()), m.recipe)
-}
-
-// enterAs is enter for an owner that the context need not name: what it carries then applies to no other lock (R67). The recipe is the
-// lock's own, or one that wraps it. Here acquires are traced.
-func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Duration, recipe recipe) (*Hold, error) {
 	switch {
 	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
 	case ctx == nil:
 		return nil, &Error{Op: op, Path: m.root.given, Err: errNilContext}
 	}
+	return m.enterAs(ctx, m.caller(ctx), op, wait, m.recipe)
+}
+
+// enterAs is enter for a caller that has been looked up. Its owner may be one that the context does
+// not name, and that other locks do not see (R67). The recipe is the lock's own, or one that wraps it.
+// Acquires are traced here.
+func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Duration, recipe recipe) (*Hold, error) {
+	wait = min(wait, by.wait.left())
 	if len(m.s.trace.all) == 0 {
 		h, _, err := m.take(ctx, ctx, by, op, wait, recipe, nil)
 		return h, err
 	}
-	values, c := m.s.trace.begin(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: waitIn(ctx, m.root.path).multi, Try: wait == 0})
+	values, c := m.s.trace.begin(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: by.wait.multi, Try: wait == 0})
 	h, a, err := m.take(ctx, values, by, op, wait, recipe, c)
 	end := AcquireEndInfo{Err: err, Reentered: err == nil && a == nil}
 	if a != nil {
@@ -265,12 +266,12 @@ func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Dura
 }
 
 // take gets the lock, by an acquisition unless it re-enters or that is refused. The hold has the values of the second context.
-func (m *Mutex) take(ctx, values context.Context, by asker, op string, wait time.Duration, recipe recipe, trace handleTrace) (*Hold, *acquisition, error) {
+func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait time.Duration, recipe recipe, trace handleTrace) (*Hold, *acquisition, error) {
 	switch {
 	case m.wrong != nil:
 		return nil, nil, &Error{Op: op, Path: m.root.given, Err: m.wrong}
 	case ctx.Err() != nil:
-		return nil, nil, m.notLetIn(ctx, op, nil, ctxError(ctx))
+		return nil, nil, m.notLetIn(ctx, by, op, nil, ctxError(ctx))
 	}
 	h := newHold(values, wait == 0, trace)
 	var offline error
@@ -292,13 +293,13 @@ func (m *Mutex) take(ctx, values context.Context, by asker, op string, wait time
 		err = m.await(ctx, a, h, wait)
 	}
 	if err != nil {
-		return nil, a, m.notLetIn(ctx, op, a, err)
+		return nil, a, m.notLetIn(ctx, by, op, a, err)
 	}
 	return h, a, nil
 }
 
 // look is lockTable.enter, for what stands now: a lost hold is not re-entered.
-func (m *Mutex) look(h *Hold, by asker, offline error) (*acquisition, error) {
+func (m *Mutex) look(h *Hold, by caller, offline error) (*acquisition, error) {
 	m.s.loseIfLate()
 	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.besideLocked)
 }
@@ -347,7 +348,7 @@ func (m *Mutex) await(ctx context.Context, a *acquisition, h *Hold, wait time.Du
 }
 
 // notLetIn returns the error of a call that got no lock: with where it stood in the queue, if there was an acquisition.
-func (m *Mutex) notLetIn(ctx context.Context, op string, a *acquisition, err error) error {
+func (m *Mutex) notLetIn(ctx context.Context, by caller, op string, a *acquisition, err error) error {
 	if e, ok := err.(*Error); ok {
 		err = e.Err // keep only the caller's Op and Path
 	}
@@ -361,7 +362,7 @@ func (m *Mutex) notLetIn(ctx context.Context, op string, a *acquisition, err err
 	if ctx.Err() != nil || errors.Is(err, ErrNotConnected) {
 		err = m.s.link.Unreached(a.last.AddTo(err))
 	}
-	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
+	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, by, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
 }
 
 // notInTime returns the error of a call whose wait is over. Somebody was ahead only if a server has said so.
@@ -379,8 +380,8 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 
 // waitsForItself extends the error of a call that was not let in. If the call's own context carries a hold of this path that
 // the call could not re-enter, the error says so: the hold is of another Session, or of another owner than the one set.
-func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
-	h := heldIn(ctx, holdKey{root: m.root.path})
+func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error {
+	h := by.inner
 	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
 		return err
 	}
@@ -389,7 +390,7 @@ func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 	}
 	whose := "through another Session"
 	switch {
-	case h.d.table == &m.s.locks && h.d.key.share == m.root.other && actsFor(ctx, h):
+	case h.d.table == &m.s.locks && h.d.key.share == m.recipe.otherShare() && actsFor(ctx, h):
 		return err // a read under it needs no turn
 	case h.d.table == &m.s.locks && h.d.key.share != m.root.share:
 		whose = "for another kind of lock" // a Mutex under a read/write lock, or the other way round

@@ -121,7 +121,7 @@ func (o *opening) run() {
 		kept = 0
 	case o.try && behind != nil:
 		kept, o.behind = 0, behind
-		behind.root.note(func(n *rootNotes) { n.ahead = true })
+		note(behind.root, func(n *mutexNotes) { n.ahead = true })
 	}
 	o.kept, o.mu.looked = kept, true
 	off := takeOff(o.parts[kept:])
@@ -151,7 +151,7 @@ func (o *opening) refused(ctx context.Context, err error) error {
 		return err
 	}
 	at := positionOf(o.e, o.behind.root, o.behind.c.node, o.behind.place())
-	return o.behind.m.notLetIn(ctx, "try", &acquisition{at: at}, ErrNotAcquired)
+	return o.behind.m.notLetIn(ctx, o.behind.m.caller(ctx), "try", &acquisition{at: at}, ErrNotAcquired)
 }
 
 // dropLater drops the parts after one that has to wait.
@@ -212,7 +212,7 @@ func (o *opening) erase(off []*part) {
 		case <-x.Done:
 		case <-x.Refused: // the next call does not make them in vain
 			for _, p := range off {
-				p.root.note(func(n *rootNotes) { n.ahead, n.waits = true, true })
+				note(p.root, func(n *mutexNotes) { n.ahead, n.waits = true, true })
 			}
 		case <-o.e.Over():
 		}

@@ -19,7 +19,47 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// fitsSemaphore is the rootCheck of a semaphore, as far as nodes tell. queued is the root of its queue.
+// creating sends the requests that precede the create. If the lock root was missing, these are the
+// creates of the leases' root and of the limit's node; if they fail, the attempt makes both when it
+// needs them. A list of the path shows whether another recipe uses it.
+func (p *permits) creating(a *attempt) {
+	s, z, root := stateOf[*permitState](a), a.e.Era, a.d.root
+	if a.roots != nil {
+		s.further = p.leases.askFor(z, p.leases.path, p.leases.container && !a.roots.plain, &a.last)
+		if p.limit != "" && !p.leases.container {
+			ask(z, wire.OpCreate, p.limitNode(p.n), nil)
+		}
+	}
+	if !notesOn[semaphoreNotes](root).fits {
+		s.fits = a.e.lists.List(root.shownPath())
+	}
+}
+
+// created rejects the path of another recipe, before the Session makes a lock root or a lease there.
+func (p *permits) created(a *attempt) (err error) {
+	s := stateOf[*permitState](a)
+	if s.fits == nil {
+		return nil
+	}
+	if err = fitsSemaphore(a.ctx, a.e, a.d.root, s.fits); err == nil {
+		s.fits = nil
+		note(a.d.root, func(n *semaphoreNotes) { n.fits = true })
+	}
+	return err
+}
+
+// gaveUp deletes the containers that were made for this attempt, as lockRoot.takeBack does. It deletes
+// both or none, because a client in the queue is about to use the container of the leases.
+func (p *permits) gaveUp(a *attempt) {
+	s, root := stateOf[*permitState](a), a.d.root
+	if len(a.held) == 0 && a.roots != nil && root.container && !a.roots.plain && isMade(s.further) {
+		ask(a.e.Era, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
+			{Op: wire.OpDelete, Path: root.path, Version: 0}, {Op: wire.OpDelete, Path: p.leases.path, Version: 0},
+		}}, nil)
+	}
+}
+
+// fitsSemaphore returns an error if the nodes show that another recipe uses the path. queued is the root of the semaphore's queue.
 func fitsSemaphore(ctx context.Context, e *era, queued *lockRoot, list *nodes.Listing) error {
 	path := queued.shownPath()
 	for backoff := (link.Backoff{}); ; list = e.lists.List(path) {
@@ -42,7 +82,9 @@ func fitsSemaphore(ctx context.Context, e *era, queued *lockRoot, list *nodes.Li
 }
 
 // front is what follows the queue. No exclusion rests on the place in the queue (queue.PlaceOfLeases).
-func (p *permits) front(a *attempt) error {
+func (p *permits) front(at *attempt) error {
+	a := permitAttempt{at, stateOf[*permitState](at)}
+	a.beside = look{}
 	if a.turn != nil {
 		a.e.nodes.StepOut(a.turn)
 		a.turn = nil
@@ -60,13 +102,12 @@ func (p *permits) front(a *attempt) error {
 	if !a.queued {       // so its list of the queue is of now
 		others := len(queue.Members(a.list.Names, a.d.root.rule.Markers)) - 1
 		isRoomy := queue.HaveRoom(a.leases-p.k, others, p.k, n)
-		a.d.root.note(func(now *rootNotes) { now.roomy = isRoomy })
+		note(a.d.root, func(now *semaphoreNotes) { now.roomy = isRoomy })
 		room = min(room, others)
 	}
-	leaves := make(chan *nodes.Deletion, 1)
-	a.d.leaves = leaves
+	a.leaves = make(chan *nodes.Deletion, 1)
 	if err = a.grant(); err == nil {
-		leaves <- a.d.root.handOver(a.e, a.node, false, nil)
+		a.leaves <- a.d.root.handOver(a.e, a.node, false, nil)
 		a.wake(room)
 	}
 	return err
@@ -74,20 +115,20 @@ func (p *permits) front(a *attempt) error {
 
 // makeLeases makes the leases in one transaction, which checks that our node in the queue is there, if we have one. It goes on until the
 // outcome is known, even if nobody waits any more: after an error there are none but those in a.held. It returns a look that went out after
-// it, over the same connection, or nil.
+// it, over the same connection, or none.
 //
 // It makes them only if the Session may have so many others, too: the one in front of the queue must not lack room because of others.
-func (a *attempt) makeLeases(others int) (_ *look, err error) {
+func (a permitAttempt) makeLeases(others int) (_ look, err error) {
 	e := a.e
-	reserved, err := e.nodes.Reserve(a.permits().k, others)
+	reserved, err := e.nodes.Reserve(a.p.k, others)
 	if err != nil {
-		return nil, err
+		return look{}, err
 	}
 	defer reserved.Free()
 	var root *making // of the leases, if that was missing
 	defer func() {
 		if err != nil {
-			a.permits().leases.takeBack(e.Era, root)
+			a.p.leases.takeBack(e.Era, root)
 		}
 	}()
 	for {
@@ -97,12 +138,12 @@ func (a *attempt) makeLeases(others int) (_ *look, err error) {
 		}
 		answered, err := a.sendLeases(id)
 		if err != nil {
-			return nil, err
+			return look{}, err
 		}
 		early := a.look()
 		got, err := link.Await(context.Background(), e.Era, answered)
 		if err != nil {
-			return nil, err
+			return look{}, err
 		}
 		made, failed, err := a.leasesMade(got)
 		a.last.Note(err)
@@ -111,22 +152,22 @@ func (a *attempt) makeLeases(others int) (_ *look, err error) {
 			a.hungUp, a.token = 0, got.Zxid
 			a.took(made, reserved)
 			if early.list.Wait(a.ctx, e.Era) != nil || early.list.Conn != got.Conn {
-				return nil, nil
+				return look{}, nil
 			}
 			return early, nil
 		case answer.NothingMade:
 			if got.Fate == tap.WasAnswered && !e.Pause(200*time.Millisecond) { // the servers are busy
-				return nil, e.OverErr()
+				return look{}, e.OverErr()
 			}
 			continue
 		case answer.NodeDenied:
 			made, err := a.notMade(failed, err)
 			if root = cmp.Or(made, root); err != nil {
-				return nil, err
+				return look{}, err
 			}
 			continue
 		case answer.GoneIfMade:
-			return nil, e.OverErr()
+			return look{}, e.OverErr()
 		case answer.NodeUnclear:
 		}
 		made, err = a.resolveLeases(id)
@@ -134,13 +175,13 @@ func (a *attempt) makeLeases(others int) (_ *look, err error) {
 		if refused := a.hungUp.count(got); err == errRequeue && refused != nil {
 			err = refused
 		}
-		return nil, err
+		return look{}, err
 	}
 }
 
 // sendLeases sends the transaction once the session is attached, unless nobody waits any more.
-func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, err error) {
-	p := a.permits()
+func (a permitAttempt) sendLeases(id string) (answered <-chan tap.Answer, err error) {
+	p := a.p
 	for {
 		ch := make(chan tap.Answer, 1)
 		r := tap.NewRequest(wire.OpMulti, p.request(a.node, id, a.opts.data), func(got tap.Answer) {
@@ -188,7 +229,7 @@ func (p *permits) lengthOf(k int, queued *lockRoot, data []byte) (all, each int6
 }
 
 // leasesMade returns the leases that the answer says were made, or which operation failed, −1 if that is not known.
-func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err error) {
+func (a permitAttempt) leasesMade(got tap.Answer) (made []string, failed int, err error) {
 	if err := answer.ErrOf(got); err != nil {
 		return nil, -1, err
 	}
@@ -196,7 +237,7 @@ func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err err
 	if a.node == "" {
 		checks = 0
 	}
-	results, failed, err := answer.ResultsOf(got, checks+a.permits().k)
+	results, failed, err := answer.ResultsOf(got, checks+a.p.k)
 	if err != nil {
 		return nil, failed, err
 	}
@@ -209,20 +250,20 @@ func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err err
 	return made, -1, nil
 }
 
-func (a *attempt) took(made []string, reserved *nodes.Reservation) {
+func (a permitAttempt) took(made []string, reserved *nodes.Reservation) {
 	a.held = made
 	for _, lease := range made {
 		reserved.Taken(lease)
 	}
 	if len(made) > 0 {
-		a.permits().leases.warnOfTheEnd(a.e, made[0])
+		a.p.leases.warnOfTheEnd(a.e, made[0])
 	}
 }
 
 // notMade takes a rejection. It returns no error if another try may succeed. root is what it has
 // made for that.
-func (a *attempt) notMade(failed int, err error) (root *making, _ error) {
-	leases := &a.permits().leases
+func (a permitAttempt) notMade(failed int, err error) (root *making, _ error) {
+	leases := &a.p.leases
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
 	case noNode && (failed == 0 || a.node == ""):
 		return nil, errRequeue
@@ -243,13 +284,13 @@ func (a *attempt) notMade(failed int, err error) (root *making, _ error) {
 // If there are none, the transaction may still come: the old server may read it yet. Sent again, it could so make twice the permits.
 // But it checks our node in the queue. So that is deleted first. What is found after that is all there will ever be. If it checked none,
 // what comes is found later and deleted (nodes.Reaper.NoteOrphan).
-func (a *attempt) resolveLeases(id string) (found []string, err error) {
-	e, leases := a.e, &a.permits().leases
+func (a permitAttempt) resolveLeases(id string) (found []string, err error) {
+	e, leases := a.e, &a.p.leases
 	if found, err = e.findMade(leases, id); err != nil {
 		return nil, err
 	}
 	switch {
-	case len(found) > 0 && len(found) != a.permits().k: // somebody deletes them, or makes others with our id
+	case len(found) > 0 && len(found) != a.p.k: // somebody deletes them, or makes others with our id
 		return found, errRequeue
 	case len(found) > 0:
 		return found, a.areOurs(found)
@@ -273,7 +314,7 @@ func (a *attempt) resolveLeases(id string) (found []string, err error) {
 }
 
 // areOurs says whether this ZooKeeper session made the leases. Others are of a session that is dying: never grant on them (R30).
-func (a *attempt) areOurs(found []string) error {
+func (a permitAttempt) areOurs(found []string) error {
 	stat, err := a.e.statOf(found[0])
 	switch {
 	case err == nil && stat.EphemeralOwner == a.e.ID:

@@ -44,7 +44,7 @@ func (m minHold) left() time.Duration { return m.d.stays.Sub(m.d.e.Clock.Now()) 
 func (m minHold) run(check *nodes.Deletion) {
 	e, node := m.d.e, m.d.node
 	e.Keep(node, m)
-	check.Err = e.reaper.TakeBack(node, m.d.record)
+	check.Err = e.reaper.TakeBack(node, m.d.state.record())
 	check.OK = check.Err == nil
 	close(check.Done)
 	if !check.OK || m.lasts() {
@@ -89,21 +89,25 @@ func unused(holds ...*Hold) {
 // giveBackNow begins the deletions of a released hold.
 func (d *lockData) giveBackNow() [2]*nodes.Deletion {
 	d.e.LetGo(d, d.held...) // no heartbeat may miss a node
-	return d.giveBack(d.held)
+	return d.state.giveBack(d)
 }
 
-// giveBack begins the deletions that a released hold waits for. The second of a pair waits for none: its node stays until the first is
-// released, too.
-func (d *lockData) giveBack(held []string) (xs [2]*nodes.Deletion) {
-	if p := d.pair; p != nil && p.first != d {
-		xs[0] = d.leavePair(nil)
-		return xs
-	}
-	xs[0] = d.root.release(d.e, held, d.pair != nil, d.record)
-	if d.leaves != nil {
-		xs[1] = <-d.leaves
-		return xs
-	}
-	xs[1] = d.leavePair(xs[0])
-	return xs
+// noState is the state of a recipe that keeps no data. A hold of the recipe is its node in the
+// queue. States with data embed noState.
+type noState struct{}
+
+func (noState) record() *nodes.GrantRecord { return nil }
+
+func (noState) deleteNodes(root *lockRoot, of *footing) (*nodes.Deletion, <-chan error) {
+	return root.erase(of.e, of.state.record(), of.node, of.held...)
 }
+
+func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
+	return [2]*nodes.Deletion{d.root.handOver(d.e, d.node, false, d.state.record())}
+}
+
+func (noState) lossLocked(*lockData) {}
+
+func (noState) afterLoss(*lockData, error) {}
+
+func (noState) isNewsLocked(*lockData, int64) bool { return true }

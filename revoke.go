@@ -49,3 +49,20 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 
 // revokeMessage is what Curator's Revoker writes into a lock node to ask its holder to give way.
 var revokeMessage = []byte("__REVOKE__")
+
+// hears reports whether a revocation with that zxid is for this hold.
+func (d *lockData) hears(written int64) bool {
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	return d.state.isNewsLocked(d, written)
+}
+
+// anyHandle returns a handle that is not released, nil if there is none.
+func (d *lockData) anyHandle() *Hold {
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	for h := range d.handles {
+		return h
+	}
+	return nil
+}

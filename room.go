@@ -14,21 +14,20 @@ import (
 // node (limit.go).
 
 // look looks at the queue, too, if we do not stand in it.
-func (a *attempt) look() *look {
-	now, p := look{}, a.permits()
+func (a permitAttempt) look() (now look) {
 	if a.node == "" {
 		now.queue = a.e.lists.List(a.d.root.path)
 	}
-	now.list, now.limit = a.e.lists.List(p.leases.path), p.askLimit(a.e)
-	return &now
+	now.list, now.limit = a.e.lists.List(a.p.leases.path), a.p.askLimit(a.e)
+	return now
 }
 
 // awaitRoom waits until the limit has room for the leases, and returns it. Only who is in front of the queue does that: so a permit that is freed
 // wakes one waiter. Tries end here.
 //
 // The first look takes no watch. Most calls need no other, and a watch costs an event after all is over.
-func (a *attempt) awaitRoom(early *look) (limit int, err error) {
-	e, p := a.e, a.permits()
+func (a permitAttempt) awaitRoom(early look) (limit int, err error) {
+	e, p := a.e, a.p
 	var by heldUp
 	var on, onLimit *watch
 	defer func() {
@@ -43,7 +42,7 @@ func (a *attempt) awaitRoom(early *look) (limit int, err error) {
 			}
 		}
 		now := early
-		if early = nil; now == nil {
+		if early = (look{}); now.list == nil {
 			now = a.look()
 		}
 		at, n, known, err := a.roomIn(now)
@@ -83,7 +82,7 @@ func (a *attempt) awaitRoom(early *look) (limit int, err error) {
 }
 
 // roomIn says where the leases stand by a look, in front or behind, and under which limit. known is false if the look has to be repeated.
-func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err error) {
+func (a permitAttempt) roomIn(now look) (at queue.Place, n int, known bool, err error) {
 	n, known, err = a.limitOf(now.limit)
 	if err != nil || !known {
 		return at, n, false, err
@@ -98,7 +97,7 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 		return at, n, false, nil
 	}
 	at = queue.PlaceOfLeases(namesOf(a.held), now.list.Names, n)
-	a.rootCzxid, a.leases = now.list.Root, len(queue.Members(now.list.Names, a.permits().leases.rule.Markers))
+	a.rootCzxid, a.leases = now.list.Root, len(queue.Members(now.list.Names, a.p.leases.rule.Markers))
 	switch at.Kind {
 	case queue.Front, queue.Behind:
 		return at, n, true, nil
@@ -110,17 +109,14 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 
 // warnOfMore logs that more leases were granted than a fixed limit allows, if there have been for a while: some are made in vain. It does so
 // once for each path and Session. (A shared limit falls.)
-func (a *attempt) warnOfMore(by *heldUp) {
-	switch leases := &a.permits().leases; {
-	case by.ahead <= by.limit || a.permits().limit != "":
+func (a permitAttempt) warnOfMore(by *heldUp) {
+	switch leases := &a.p.leases; {
+	case by.ahead <= by.limit || a.p.limit != "":
 		by.crowded = time.Time{}
 	case by.crowded.IsZero():
 		by.crowded = time.Now()
 	case time.Since(by.crowded) >= namedAfter:
-		before := leases.roots.noted(leases.path, func(now rootNotes) rootNotes {
-			now.crowded = true
-			return now
-		})
+		before := note(a.d.root, func(now *semaphoreNotes) { now.crowded = true })
 		if !before.crowded {
 			a.e.Log.Warn("zklock: more permits are in use than this semaphore has", "path", leases.chroot+leases.given,
 				"permits", by.limit, "leases", by.ahead, "node", by.at.predecessor)
@@ -145,9 +141,9 @@ type heldUp struct {
 const namedAfter = 500 * time.Millisecond
 
 // notRoomYet notes where the leases stand under the limit, and what the call waits for: it is first in line. A try does not wait.
-func (a *attempt) notRoomYet(by *heldUp, p queue.Place, n int, names []string) error {
-	leases, first := &a.permits().leases, ""
-	by.at = position{node: a.held[0], place: 1, holds: true, why: a.permits().overLimit(n)}
+func (a permitAttempt) notRoomYet(by *heldUp, p queue.Place, n int, names []string) error {
+	leases, first := &a.p.leases, ""
+	by.at = position{node: a.held[0], place: 1, holds: true, why: a.p.overLimit(n)}
 	if by.ahead, by.limit = p.Ahead, n; p.Ahead > 0 {
 		by.at.predecessor = leases.path + "/" + p.Predecessor
 		first = leases.path + "/" + queue.FrontOf(names, leases.rule.Markers)
@@ -166,7 +162,7 @@ func (a *attempt) notRoomYet(by *heldUp, p queue.Place, n int, names []string) e
 }
 
 // noteHolder notes the position with what is known of who holds, and says whether the call waits.
-func (a *attempt) noteHolder(by *heldUp) (wait bool) {
+func (a permitAttempt) noteHolder(by *heldUp) (wait bool) {
 	if by.at.who = by.who; by.who != "" && by.ahead > 1 {
 		by.at.who += fmt.Sprintf(", and %d more", by.ahead-1)
 	}
@@ -175,7 +171,7 @@ func (a *attempt) noteHolder(by *heldUp) (wait bool) {
 
 // awaitChange waits until the leases or the limit change, or the connection does. moved says that what was seen is of another
 // connection. Events are hints: a look follows.
-func (a *attempt) awaitChange(by *heldUp, on, onLimit *watch, seen uint64) (moved bool, err error) {
+func (a permitAttempt) awaitChange(by *heldUp, on, onLimit *watch, seen uint64) (moved bool, err error) {
 	a.retry = link.Backoff{}
 	var limitFired <-chan struct{}
 	if onLimit != nil {

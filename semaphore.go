@@ -12,9 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/wire"
 )
 
 // Semaphore is a number of permits on a path, which all clients of the ensemble share. It is
@@ -69,11 +67,8 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 	p := &permits{leases: leases, n: n}
 	if o.limit != "" {
 		p.limit = s.chroot + o.limit
-		if !o.container {
-			root.with = func(z *link.Era) { ask(z, wire.OpCreate, p.limitNode(n), nil) }
-		}
 	}
-	root.share, root.isFresh, root.more, root.fits = queue.LeaseName, true, &p.leases, fitsSemaphore
+	root.share, root.isFresh = queue.LeaseName, true
 	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: "semaphore"}, n: n}, nil
 }
 

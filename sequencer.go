@@ -66,7 +66,7 @@ func (h *Hold) Sequencer() Sequencer {
 	d := h.granted()
 	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Mode: modeExclusive, Token: d.token, Node: d.node}
 	switch {
-	case d.root.more != nil:
+	case d.root.share == queue.LeaseName:
 		q.Path, q.Mode, q.Permits, q.Node = parentOf(d.root.path), modePermits, len(d.held), slices.Min(d.held)
 	case d.root.rule.IsShared():
 		q.Mode = modeShared

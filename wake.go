@@ -16,7 +16,7 @@ const mostWoken = 64
 
 // wake has those who wait look for room, if there is some beside what the next in line takes, which the end of our node wakes. Twice as many
 // look as there is room for: by then, more permits may be free. It is a hint: nothing rests on it.
-func (a *attempt) wake(room int) {
+func (a permitAttempt) wake(room int) {
 	if room < 2 {
 		return
 	}

@@ -88,9 +88,9 @@ var library = []mutant{
 	{"downgrade: a node that an earlier try made is an error", "F3", ".", "TestVirtual_Downgrade_AnswerLost|TestVirtual_Downgrade_ReadsAgain|TestVirtual_Downgrade_GivenUp", []Swap{{
 		"makeDowngraded", "if errors.Is(err, zk.ErrNodeExists) {", "if false {"}}},
 	{"downgrade: the reader's node goes when nobody writes", "I1, R73", ".", "TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_ReadWrite_RandomFaults", []Swap{{
-		"lockData.leavePair", "needed := p.byFirst || p.second != nil", "needed := p.byFirst"}}},
+		"pair.leavePair", "needed := p.byFirst || p.second != nil", "needed := p.byFirst"}}},
 	{"downgrade: the reader's node does not wait for the writer's", "I4", ".", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
-		"lockData.leavePair", "reaper.EraseAfter(p.after, p.node)", "reaper.EraseAfter(nil, p.node)"}}},
+		"pair.leavePair", "reaper.EraseAfter(p.after, p.node)", "reaper.EraseAfter(nil, p.node)"}}},
 
 	// Several locks.
 	{"multi: it waits in all queues at once", "I6, R86", ".", "TestVirtual_Multi_OneIsTaken_WaitsInOneQueue", []Swap{{
@@ -134,7 +134,7 @@ var library = []mutant{
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"attempt.toTheFront", "\t\terr = a.giveUp(e, a.node, err, a.held...)\n", ""}}},
+		"attempt.toTheFront", "\t\terr = a.giveUp(err)\n", ""}}},
 	{"the reaper is off", "I4, R25", "internal/nodes", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
