@@ -51,8 +51,8 @@ var (
 	// and another try succeeds. Pause between tries, longer each time: clients that try at once keep the queue from draining. A
 	// node that is in the way is named; one of another client may have to be removed.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
-	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
-	ErrNoRoom = errNoRoom
+	// ErrSessionTimeoutTooShort: the session timeout leaves the lease no time in which a hold could be relied on.
+	ErrSessionTimeoutTooShort = errSessionTimeoutTooShort
 	// ErrNoChroot: the chroot of the connection string is not there: make it, or give WithCreateChroot to Connect. Mistyped, it
 	// would make locks that exclude nobody. After Connect it says that the servers have lost the chroot, and perhaps more.
 	ErrNoChroot = errors.New("the chroot is not there")
@@ -73,9 +73,9 @@ var (
 
 // What the packages below return of those. The public names stand for these, so that the documentation shows no internal package.
 var (
-	errClosed, errAuthFailed = link.ErrClosed, link.ErrAuthFailed
-	errNoRoom, errTooMany    = lease.ErrNoRoom, nodes.ErrTooMany
-	errCertificate           = dial.ErrCertificate
+	errClosed, errAuthFailed              = link.ErrClosed, link.ErrAuthFailed
+	errSessionTimeoutTooShort, errTooMany = lease.ErrSessionTimeoutTooShort, nodes.ErrTooMany
+	errCertificate                        = dial.ErrCertificate
 )
 
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
@@ -138,8 +138,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // IsFinal says whether an error of this package stays: the same call will not succeed until
 // somebody has changed the program, its configuration, or the permissions at the servers. Those are
-// bad arguments, ErrUpgrade, ErrClosed, ErrNoRoom, ErrNoChroot, ErrAuthFailed if it closed the
-// Session, and what the servers refuse, such as zk.ErrNoAuth. After all others another try may
+// bad arguments, ErrUpgrade, ErrClosed, ErrSessionTimeoutTooShort, ErrNoChroot, ErrAuthFailed if it
+// closed the Session, and what the servers refuse, such as zk.ErrNoAuth. After all others another try may
 // succeed: pause before it, longer each time, as the example does. IsFinal is false for nil, for
 // the end of the caller's context, and for what the caller's own work returned: its zk.ErrNoAuth
 // has no *Error around it.
@@ -148,7 +148,7 @@ func IsFinal(err error) bool {
 		return false // the cause beside it is the caller's, and can be any error
 	}
 	var bad badArgument
-	if errors.As(err, &bad) || link.IsClosing(err) || answer.IsAny(err, ErrUpgrade, ErrNoRoom, ErrNoChroot) {
+	if errors.As(err, &bad) || link.IsClosing(err) || answer.IsAny(err, ErrUpgrade, ErrSessionTimeoutTooShort, ErrNoChroot) {
 		return true
 	}
 	var ours *Error

@@ -1065,7 +1065,7 @@ func ExampleWithLease() {
 // A mode without room in the session timeout is refused.
 func ExampleWithLease_noRoom() {
 	_, err := zklock.Connect(context.Background(), "127.0.0.1", zklock.WithSessionTimeout(5*time.Second))
-	fmt.Println(errors.Is(err, zklock.ErrNoRoom))
+	fmt.Println(errors.Is(err, zklock.ErrSessionTimeoutTooShort))
 	fmt.Println(zklock.LeaseRoom(zklock.QuorumLease(0), 5*time.Second))
 	// Output:
 	// true
@@ -1077,7 +1077,7 @@ func ExampleWithHeartbeat() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
 	_, err := zklock.Connect(ctx, "zk1:2181,zk2:2181,zk3:2181", zklock.WithHeartbeat(9*time.Second))
-	fmt.Println(errors.Is(err, zklock.ErrNoRoom))
+	fmt.Println(errors.Is(err, zklock.ErrSessionTimeoutTooShort))
 
 	s, err := zklock.Connect(ctx, srv.Addr(), zklock.WithHeartbeat(5*time.Second)) // T is 30 s: 300 requests a second of a thousand, not 433
 	if err != nil {
@@ -1099,7 +1099,7 @@ func ExampleLeaseRoom() {
 }
 
 func ExampleQuorumLease() {
-	fmt.Println(zklock.QuorumLease(0) == zklock.QuorumLease(zklock.DefaultLeaderPing))
+	fmt.Println(zklock.QuorumLease(0) == zklock.QuorumLease(4*time.Second))
 	// Output: true
 }
 

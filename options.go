@@ -95,7 +95,7 @@ func (o *sessionOptions) check() error {
 // least 250 ms. A longer d asks less of the servers, and every second that it adds is a second less room (LeaseRoom): an outage that ends
 // a hold is shorter by that. From a sixth of the session timeout on, a quorum lease loses three seconds for each. A hold is also
 // notified that much later when somebody deletes its node. A shorter d gives room, and asks more. Connect refuses a d that leaves no room,
-// with ErrNoRoom, and one of less than 250 ms or more than a day. docs/lease.md has the requests a second of a fleet.
+// with ErrSessionTimeoutTooShort, and one of less than 250 ms or more than a day. docs/lease.md has the requests a second of a fleet.
 //
 // Waiting Sessions ask less often with a longer d as well, down to once in a sixth of the session timeout, but no more often with a shorter one.
 // What this documentation counts in heartbeats otherwise, such as when a try gives up or a silent server is left, stays as it is by default.

@@ -48,7 +48,7 @@ type Session struct {
 //
 // Connect returns when it has a ZooKeeper session. If ctx ends before, Connect returns within half a second, with an error
 // that says what it tried; the rest of the try ends by itself. ctx bounds the connecting only. If the lease has no room in
-// the session timeout, the error is ErrNoRoom, and says what would do. The caller must Close the Session.
+// the session timeout, the error is ErrSessionTimeoutTooShort, and says what would do. The caller must Close the Session.
 func Connect(ctx context.Context, servers string, opts ...Option) (*Session, error) {
 	fail := func(err error) (*Session, error) {
 		return nil, &Error{Op: "connect", Path: servers, Err: err}

@@ -183,7 +183,7 @@ func newRunCommand() *cobra.Command {
 func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.lease, "lease", "quorum", "what proves that the session lives: quorum or single (one server)")
-	f.DurationVar(&o.leaderPing, "leader-ping", zklock.DefaultLeaderPing, "with --lease quorum: two ticks (tickTime) of the servers")
+	f.DurationVar(&o.leaderPing, "leader-ping", 4*time.Second, "with --lease quorum: two ticks (tickTime) of the servers")
 	f.BoolVar(&o.shared, "shared", false, "share the lock with others that share it; a run without --shared excludes them")
 	f.Int64Var(&o.semaphore, "semaphore", 0, "take permits of a semaphore that has `N`, in place of a lock")
 	f.StringVar(&o.limit, "semaphore-limit", "", "with --semaphore: have the number in this `NODE`, for all, which begins with N")
