@@ -20,14 +20,14 @@
 //   - to take and give back in steps: [Mutex.Acquire] or [Mutex.TryAcquire], then [Hold.Release]
 //   - to look before a step that cannot be undone: [Hold.Err]
 //   - to have a resource refuse a holder that is too late: [Hold.Token]; where the resource is ZooKeeper, [Hold.Check]
-//   - to have a resource ask whether the hold of a request is still there: [Hold.Sequencer], [CheckSequencer]
+//   - to have a resource ask whether the hold of a request is still there: [Hold.Sequencer], [Session.CheckSequencer]
 //   - to stop slow work before the lease ends: [Hold.Ending]
 //   - to take the lock again further down: the same with the context of Do or [Hold.Context], or one from [WithOwner]
 //   - to have one process lead, and others know which: [NewElection], [Election.Campaign], [Election.Observe]
 //   - to let several hold at a time: [Semaphore.Permits], with the calls of a [Lock]
 //   - to let readers in together: [NewRWMutex], whose two sides have the same methods
 //   - to make a path of a name that others choose, with whatever is in it: [PathOf]
-//   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way: [Revoke]
+//   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way: [Session.Revoke]
 //   - to know the state of the Session: [Session.State], [Session.Changes]; what it logs: [WithLogger]
 //   - to see what its locks do, in metrics and spans: [WithTrace], [Session.Stats]
 //   - to tell errors apart: errors.Is with [ErrLost] and the others, [IsFinal] in loops; [Error] has the node and the place in the queue

@@ -67,7 +67,7 @@ func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error
 	if err != nil {
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
-	m.traced, m.root.refuses = "election", besideOthers
+	m.traced, m.root.refuses = KindElection, besideOthers
 	return &Election{m: &m}, nil
 }
 

@@ -115,7 +115,7 @@ func ExampleElection_Resign() {
 		log.Fatal(err)
 	}
 	err = e.Campaign(ctx, func(lead context.Context, hold *zklock.Hold) error {
-		if err := zklock.Revoke(ctx, s, hold.Node()); err != nil { // from anywhere; Leader tells the node
+		if err := s.Revoke(ctx, hold.Node()); err != nil { // from anywhere; Leader tells the node
 			return err
 		}
 		<-lead.Done()
@@ -161,15 +161,16 @@ func ExampleElection_Observe() {
 	campaign, resign := context.WithCancel(ctx)
 	defer resign()
 	leads, ended := make(chan struct{}), make(chan error, 1)
-	for leader, err := range e.Observe(ctx) {
+	var now zklock.Leadership
+	for now, err = range e.Observe(ctx) {
 		switch {
-		case err != nil: // ctx has ended, or it is not known who leads until somebody has changed something
+		case err != nil: // ctx has ended, or the leader stays unknown until an administrator changes something
 			log.Fatal(err)
-		case leader.Unknown: // an outage: send nothing to the last leader
+		case now.Unknown: // an outage: send nothing to the last leader
 			fmt.Println("nobody knows")
 			continue
-		case leader.Node != "":
-			fmt.Println("requests go to", string(leader.Data))
+		case now.Node != "":
+			fmt.Println("requests go to", string(now.Data))
 			<-leads // it is in front: it leads, or is about to
 			resign()
 			continue

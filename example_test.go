@@ -688,16 +688,16 @@ func ExampleHold_Check() {
 
 // A sequencer travels with a request. The service that gets it asks the ensemble before it does anything. Package fence/zkfence does this
 // in front of a service of HTTP or gRPC.
-func ExampleCheckSequencer() {
+func ExampleSession_CheckSequencer() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	serve := func(header string) { // at the service, with a Session of its own
 		ctx, cancel := context.WithTimeout(ctx, time.Second) // an outage may last
 		defer cancel()
 		q, _ := zklock.ParseSequencer(header)
-		err := zklock.CheckSequencer(ctx, s, "/locks/nightly", header)
+		err := s.CheckSequencer(ctx, "/locks/nightly", header)
 		switch {
-		case err == nil && q.Mode == "exclusive":
+		case err == nil && !q.Shared:
 			fmt.Println("200")
 		case errors.Is(err, zklock.ErrNotHeld), errors.Is(err, zklock.ErrOtherRoot):
 			fmt.Println("412: the hold is over")
@@ -950,12 +950,12 @@ func ExampleParticipant() {
 		log.Fatal("nobody: ", err)
 	}
 	front := queue[0]
-	fmt.Println("ours:", front.Node == hold.Node(), "- older than an hour:", front.Age > time.Hour)
+	fmt.Println("ours:", front.Node == hold.Node(), "- older than an hour:", time.Since(front.Created) > time.Hour)
 	// Output: ours: true - older than an hour: false
 }
 
 // The holder is asked to give way, and does.
-func ExampleRevoke() {
+func ExampleSession_Revoke() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	asked := make(chan *zklock.Hold, 1)
@@ -966,7 +966,7 @@ func ExampleRevoke() {
 		log.Fatal(err)
 	}
 
-	if err := zklock.Revoke(ctx, s, hold.Node()); err != nil { // from anywhere; Participants tells the node
+	if err := s.Revoke(ctx, hold.Node()); err != nil { // from anywhere; Participants tells the node
 		log.Fatal(err)
 	}
 	h := <-asked

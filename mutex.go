@@ -54,7 +54,7 @@ func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, e
 	if err == nil {
 		err = o.checkFor(name)
 	}
-	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: "mutex"}
+	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: KindMutex}
 	m.root = lockRoot{
 		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, recorded: o.delay > 0,
 		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,

@@ -46,8 +46,8 @@ func NewRWMutex(s *Session, path string, opts ...MutexOption) (*RWMutex, error) 
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: badArgument{err}}
 	}
 	write, _ := mutexOf(s, path, queue.WriteName, o, writeSide{})
-	read.kind, read.traced, read.root.other = "ReadLock", "read", queue.WriteName
-	write.kind, write.traced, write.root.other = "WriteLock", "write", queue.ReadName
+	read.kind, read.traced, read.root.other = "ReadLock", KindRead, queue.WriteName
+	write.kind, write.traced, write.root.other = "WriteLock", KindWrite, queue.ReadName
 	return &RWMutex{read, write}, nil
 }
 

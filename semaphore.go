@@ -79,7 +79,7 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 		}
 	}
 	root.share, root.isFresh, root.more, root.fits = queue.LeaseName, true, &p.leases, fitsSemaphore
-	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: "semaphore"}, n: n}, nil
+	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: KindSemaphore}, n: n}, nil
 }
 
 // String returns the path, in one word.

@@ -79,7 +79,7 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 	for _, s := range []*zklock.Session{nil, {}} {
 		_, err := zklock.NewMutex(s, "/job")
 		require.ErrorContains(t, err, "use the one that Connect returns")
-		require.ErrorContains(t, zklock.Revoke(t.Context(), s, "/job/x"), "use the one that Connect returns")
+		require.ErrorContains(t, s.Revoke(t.Context(), "/job/x"), "use the one that Connect returns")
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // no order, so a gate for a semaphore needs Check. An error is [zklock.ErrBadSequencer].
 func Parse(text string) (fence.Claim, error) {
 	q, err := zklock.ParseSequencer(text)
-	return fence.Claim{Resource: q.Path, Shared: q.Mode != "exclusive", Token: q.Token}, err
+	return fence.Claim{Resource: q.Path, Shared: q.Shared, Token: q.Token}, err
 }
 
 // ParseExclusive is Parse for requests that need the lock alone, as most that write do: the text of a reader's hold or of permits is an
@@ -31,7 +31,7 @@ func ParseExclusive(text string) (fence.Claim, error) {
 	return c, err
 }
 
-// Check is for Gate.Check. The function that it returns asks the ensemble by [zklock.CheckSequencer], over s, and returns within bound
+// Check is for Gate.Check. The function that it returns asks the ensemble by CheckSequencer of s, and returns within bound
 // whatever happens: a request's context may have no deadline, and an outage may last. A second is enough for an ensemble that is well.
 //
 // Its error is a [fence.ErrStale] if the hold is over: it was released or lost, or its lock root was removed. It is a [fence.ErrInvalid]
@@ -53,7 +53,7 @@ func Check(s *zklock.Session, bound time.Duration) func(ctx context.Context, loc
 		if !below {
 			return fmt.Errorf("%w: %s is not below %s", fence.ErrInvalid, lock, s.Chroot())
 		}
-		err := zklock.CheckSequencer(ctx, s, "/"+path, text)
+		err := s.CheckSequencer(ctx, "/"+path, text)
 		switch {
 		case errors.Is(err, zklock.ErrNotHeld), errors.Is(err, zklock.ErrOtherRoot):
 			return fmt.Errorf("%w: %w", fence.ErrStale, err)
