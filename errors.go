@@ -136,14 +136,18 @@ func shown(s string) string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// IsFinal says whether an error of this package stays: the same call will not succeed until
-// somebody has changed the program, its configuration, or the permissions at the servers. Those are
-// bad arguments, ErrUpgrade, ErrClosed, ErrSessionTimeoutTooShort, ErrNoChroot, ErrAuthFailed if it
-// closed the Session, and what the servers refuse, such as zk.ErrNoAuth. After all others another try may
-// succeed: pause before it, longer each time, as the example does. IsFinal is false for nil, for
-// the end of the caller's context, and for what the caller's own work returned: its zk.ErrNoAuth
-// has no *Error around it.
+// IsFinal reports whether an error is permanent: the same call will not succeed until an
+// administrator changes the program, its configuration, or the permissions on the servers. Such
+// errors are bad arguments, ErrUpgrade, ErrClosed, ErrSessionTimeoutTooShort, ErrNoChroot,
+// ErrAuthFailed if it closed the Session, rejections by the servers such as zk.ErrNoAuth, and each
+// error that Final has marked. After all other errors another try may succeed: pause before it,
+// longer each time, as the example does. IsFinal is false for nil, for the end of the caller's
+// context, and for an unmarked error of the caller's own work: its zk.ErrNoAuth has no *Error
+// around it.
 func IsFinal(err error) bool {
+	if isMarked(err) {
+		return true
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false // the cause beside it is the caller's, and can be any error
 	}
@@ -159,6 +163,22 @@ func IsFinal(err error) bool {
 	return answer.IsAny(ours, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
 		code == wire.Unimplemented || code == wire.LocalSession
 }
+
+// Final marks an error as permanent: IsFinal reports true for the result and for errors that wrap
+// it. It ends Election.Run if lead returns it. errors.Is and errors.As find err in it, and its text
+// is the same. Final(nil) is nil.
+func Final(err error) error {
+	if err == nil {
+		return nil
+	}
+	return markedFinal{err}
+}
+
+type markedFinal struct{ error }
+
+func (f markedFinal) Unwrap() error { return f.error }
+
+func isMarked(err error) bool { return errors.As(err, new(markedFinal)) }
 
 // badArgument is an error of the caller's.
 type badArgument struct{ error }

@@ -59,17 +59,12 @@ func (l layout) plan() string           { return l.root + "/plan" }
 func (l layout) left(id string) string  { return l.members() + "/" + leftPrefix + id }
 func (l layout) shard(shard int) string { return fmt.Sprintf("%s/shards/%04d", l.path, shard) } // as NewMutex wants it
 
-// errorf wraps what a request returned. Then zklock.IsFinal knows what the servers refuse.
+// errorf wraps the error of a request, so that zklock.IsFinal recognises rejections by the servers.
 func (l layout) errorf(op string, err error) error {
 	if l.s.State() == zklock.Closed {
 		err = zklock.ErrClosed // go-zookeeper reports a lost connection
 	}
 	return &zklock.Error{Op: "shards: " + op, Path: l.path, Err: err}
-}
-
-// isFinal reports whether the error stays until an operator changes something.
-func isFinal(err error) bool {
-	return zklock.IsFinal(err) || errors.Is(err, ErrShardCount) || errors.Is(err, errLayout)
 }
 
 // await returns what f returns, and the cause of ctx if that ends first: go-zookeeper's calls take
@@ -97,7 +92,7 @@ func await[T any](ctx context.Context, l layout, f func() (T, error)) (T, error)
 func persist[T any](ctx context.Context, l layout, f func() (T, error)) (T, error) {
 	for pause := (backoff{most: pauseMax}); ; {
 		value, err := await(ctx, l, f)
-		if err == nil || ctx.Err() != nil || isFinal(err) {
+		if err == nil || ctx.Err() != nil || zklock.IsFinal(err) {
 			return value, err
 		}
 		pause.wait(ctx)
@@ -270,7 +265,7 @@ func (l layout) plans(ctx context.Context) iter.Seq2[written, error] {
 				yield(written{}, context.Cause(ctx))
 				return
 			case err != nil:
-				if err = l.errorf("read the plan", err); !yield(written{}, err) || isFinal(err) {
+				if err = l.errorf("read the plan", err); !yield(written{}, err) || zklock.IsFinal(err) {
 					return
 				}
 				pause.wait(ctx)

@@ -98,7 +98,7 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 var shownBy = map[string]string{
 	"WithTrace": "Trace", "WithName": "Trace",
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Session_Revoke", "OwnerFrom": "NewOwner",
-	"NewElection": "Election_Campaign", "Election.Candidates": "Election_Leader",
+	"NewElection": "Election_Campaign", "Final": "Election_Run", "Election.Candidates": "Election_Leader",
 	"NewSemaphore": "Semaphore_Permits", "Semaphore.Path": "Semaphore_Participants",
 	"RWMutex.ReadLock": "NewRWMutex", "RWMutex.Path": "NewMutex", "RWMutex.Participants": "RWMutex_WriteLock",
 	"Mutex.Runs": "OnceRun",
