@@ -597,6 +597,24 @@ func ExampleWithOwner() {
 	// Output: <nil> true
 }
 
+// A worker must not take the lock of the job that started it: WithoutReentry makes that an error, where it would run beside the others.
+func ExampleWithoutReentry() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/report", zklock.WithoutReentry())
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		return m.Do(ctx, func(context.Context, *zklock.Hold) error {
+			fmt.Println("never called")
+			return nil
+		})
+	})
+	fmt.Println(err != nil, zklock.IsFinal(err))
+	// Output: true true
+}
+
 func ExampleNewOwner() {
 	a, b := zklock.NewOwner("batch"), zklock.NewOwner("batch")
 	fmt.Println(a == b, strings.HasPrefix(a.String(), "batch/"))

@@ -90,6 +90,8 @@ type acquisition struct {
 // While its call waits, it is that of an acquisition; from the grant on, one of its owner's handles.
 type Hold struct {
 	try     bool       // a call of TryAcquire
+	shared  bool       // of the handle that was granted: reentered has logged that two calls share the hold
+	outer   *Hold      // of a re-entry: the handle that the context carried, nil for an owner's; guarded by the lockTable, as shared is
 	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
 	ctx     *holdContext
 	d       *lockData       // from the grant on
@@ -208,6 +210,8 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, besi
 		return nil, d.lost
 	case d.e.IsOver(): // its holds are just hearing of it, one by one
 		return nil, lostBecause(d.e.Why())
+	case root.noReentry:
+		return nil, errReentry
 	}
 	d.addLocked(h)
 	return nil, nil

@@ -243,7 +243,8 @@ type mutexOptions struct {
 	markers   []string
 	limit     string // the node that has a semaphore's limit
 	delay     time.Duration
-	keptRuns  int   // of Once's marks; 0: the default
+	keptRuns  int // of Once's marks; 0: the default
+	noReentry bool
 	wrong     error // what an option was given that it cannot take
 }
 

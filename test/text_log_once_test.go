@@ -361,3 +361,55 @@ func TestVirtual_LogOnce_WorkStillRuns(t *testing.T) {
 		}
 	})
 }
+
+// Each hold that two goroutines re-enter at the same time is logged once, however many there are and however often they do. A hold that is
+// re-entered in nested calls, in calls one after the other, by an owner or by readers is not.
+func TestVirtual_LogOnce_SharedHold(t *testing.T) {
+	const line = "zklock: two calls re-entered one hold at the same time; they do not exclude each other"
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log warnings
+		s := v.connect(lines(&log, slog.LevelWarn))
+		together := func(ctx context.Context, l zklock.Lock) {
+			for range 3 {
+				var all sync.WaitGroup
+				for range 8 {
+					all.Go(func() {
+						_ = l.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+							time.Sleep(time.Second)
+							return l.Do(ctx, func(context.Context, *zklock.Hold) error { time.Sleep(time.Second); return nil })
+						})
+					})
+				}
+				all.Wait()
+			}
+		}
+		var nodes []string
+		for i := range 10 {
+			m := newMutex(t, s, fmt.Sprintf("/job/%d", i%5)) // each lock is held twice
+			require.NoError(t, m.Do(t.Context(), func(ctx context.Context, h *zklock.Hold) error {
+				nodes = append(nodes, "node="+h.Node())
+				return m.Do(ctx, func(inner context.Context, _ *zklock.Hold) error {
+					together(inner, m)
+					together(ctx, m)
+					return nil
+				})
+			}))
+		}
+		log.once(t, line, nodes...)
+
+		m := newMutex(t, s, "/nested")
+		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, _ *zklock.Hold) error {
+			for range 3 {
+				require.NoError(t, m.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+					return m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil })
+				}))
+			}
+			return nil
+		}))
+		owner := zklock.WithOwner(t.Context(), zklock.NewOwner("a"))
+		require.NoError(t, m.Do(owner, func(ctx context.Context, _ *zklock.Hold) error { together(ctx, m); together(owner, m); return nil }))
+		readers := newRWMutex(t, s, "/rw").ReadLock()
+		require.NoError(t, readers.Do(t.Context(), func(ctx context.Context, _ *zklock.Hold) error { together(ctx, readers); return nil }))
+		log.once(t, line, nodes...)
+	})
+}
