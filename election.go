@@ -141,15 +141,16 @@ func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.
 	}
 }
 
-// Campaign stands for election until the candidate has led for one term, and calls lead when it is elected. Run repeats it.
+// Campaign takes part in the election until the candidate has led for one term, and calls lead when it is elected. Run
+// repeats it.
 // lead runs as the function of Mutex.Do does: its context ends when the leadership is lost, when ctx ends and with Resign, and
 // lead must return soon after. The next leader is elected when lead has returned.
 //
 // lead is not called if its context has ended by the time of the election. When lead returns while it leads, Campaign gives
 // the leadership up, and returns the error of lead, joined with an error of the release as in Do, which is ErrNotHeld if the
-// hold was released before. After a loss Campaign logs the error of lead, and stands again at the tail of the queue, unless
-// lead returned an error marked by Final. It also stands again after an error of its own that is not final. Before that it
-// pauses as Run does.
+// hold was released before. After a loss Campaign logs the error of lead, and queues again at the tail, unless lead returned
+// an error marked by Final. It also queues again after an error of its own that is not final. Before that it pauses as Run
+// does.
 //
 // A candidate that does not lead gets ErrResigned after Resign; the cause of ctx; or an error for which IsFinal is true, for
 // example if the path has nodes of another recipe. A leader gets the error of lead in these cases, too: nil if that was nil,
@@ -248,8 +249,8 @@ const mostPatience = time.Minute
 
 // Resign ends the Campaign of this Election, and waits until it has returned: a leader's context ends with ErrResigned, lead
 // returns, and the next candidate is elected, while this process still runs and without a session timeout in between. If the
-// Campaign is one of Run, Run then stands again at the tail of the queue: to end Run, end its context. Without a Campaign,
-// Resign does nothing.
+// Campaign is one of Run, Run then queues again at the tail: to end Run, end its context. Without a Campaign, Resign does
+// nothing.
 //
 // If ctx ends before, Resign returns its cause. The resignation stands, and the next candidate waits for lead to return. If ctx never ends
 // by itself, as context.Background, Resign waits for lead for a minute at most, and then returns an error. In lead, call it with lead's

@@ -112,7 +112,7 @@ func (e *Error) Error() string {
 	if e.Node != "" && e.Node != e.Path {
 		b.WriteString(" (node " + e.Node + ")")
 	}
-	b.WriteString(": " + e.Err.Error())
+	fmt.Fprintf(&b, ": %v", e.Err)
 	if e.Place > 0 && e.Predecessor != "" {
 		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Place, shown(e.Predecessor))
 	}
