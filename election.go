@@ -301,7 +301,7 @@ func (e *Election) Candidates(ctx context.Context) ([]Participant, error) {
 }
 
 // Leader returns the candidate in front, as a server knows it: it leads, or is about to. If nobody stands for election, the
-// Participant is the zero one, whose Node is empty. The Data of a leader that was asked to give way is that message (see Revoke). With
+// Participant is the zero one, whose Node is empty. The Data of a leader that was asked to give way is that message (see Session.Revoke). With
 // WithLockDelay, its DelayUntil is set while it waits for that: then it does not lead yet.
 // While no server can be reached, Leader waits for one until ctx ends.
 func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {

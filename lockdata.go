@@ -86,8 +86,6 @@ type acquisition struct {
 
 // Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
 // goroutines. All except Release answer from memory.
-//
-// While its call waits, it is that of an acquisition; from the grant on, one of its owner's handles.
 type Hold struct {
 	try     bool       // a call of TryAcquire
 	shared  bool       // of the handle that was granted: reentered has logged that two calls share the hold

@@ -285,7 +285,7 @@ func (m *Mutex) take(ctx, values context.Context, by asker, op string, wait time
 	}
 	switch {
 	case err == nil && a == nil:
-		m.s.locks.reentered(ctx, &m.root, by, h)
+		reentered(ctx, &m.s.locks, &m.root, by, h)
 	case err == nil:
 		a.link, a.opts = m.s.link, &m.opts.nodeOptions
 		if !a.link.Spawn(func() { a.run(recipe) }) {

@@ -351,8 +351,8 @@ func WithQueuePattern(ending string) MutexOption {
 	return func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) }
 }
 
-// WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with
-// Curator's Revoker. What was asked once is not asked again of the next read lock under the same
+// WithRevocation calls f, at most once a hold, when a client asks for the lock with Session.Revoke or
+// with Curator's Revoker. What was asked once is not asked again of the next read lock under the same
 // write hold, although that has the same node. f runs on a goroutine of its own. To give way, f
 // ends the work and releases the hold. A panic of f is logged, and the hold stays until it is
 // released or lost. The option costs two requests for each acquire that is not a re-entry, and of a

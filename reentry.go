@@ -13,7 +13,7 @@ func WithoutReentry() MutexOption { return func(o *mutexOptions) { o.noReentry =
 // reentered logs, once a hold, that two handles which re-entered with the same handle's context are held at the same time. A
 // goroutine that re-enters in nested calls has the innermost handle's context, so these are two goroutines that do not exclude
 // each other. If an owner is set, or the handles are readers', that is on purpose.
-func (t *lockTable) reentered(ctx context.Context, root *lockRoot, by asker, h *Hold) {
+func reentered(ctx context.Context, t *lockTable, root *lockRoot, by asker, h *Hold) {
 	if by.owner != (Owner{}) || by.under[0] != h.d || root.rule.IsShared() {
 		return
 	}
