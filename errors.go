@@ -51,7 +51,8 @@ var (
 	// and another try succeeds. Pause between tries, longer each time: clients that try at once keep the queue from draining. A
 	// node that is in the way is named; one of another client may have to be removed.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
-	// ErrSessionTimeoutTooShort: the session timeout leaves the lease no time in which a hold could be relied on.
+	// ErrSessionTimeoutTooShort: the session timeout leaves the lease no time in which a hold could
+	// be relied on.
 	ErrSessionTimeoutTooShort = errSessionTimeoutTooShort
 	// ErrNoChroot: the chroot of the connection string is not there: make it, or give WithCreateChroot to Connect. Mistyped, it
 	// would make locks that exclude nobody. After Connect it says that the servers have lost the chroot, and perhaps more.

@@ -13,8 +13,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// One replica of a service leads for one term; then the next does. lead runs again after a loss, and Campaign returns the error
-// that lead returns while it leads.
+// One replica of a service leads for one term; then the next does. lead runs again after a loss,
+// and Campaign returns the error that lead returns while it leads.
 func ExampleElection_Campaign() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -32,7 +32,8 @@ func ExampleElection_Campaign() {
 	// the disk is full false
 }
 
-// A replica stands for election for as long as it runs: Run campaigns again after each term, with growing pauses.
+// A replica stands for election for as long as it runs: Run campaigns again after each term, with
+// growing pauses.
 func ExampleElection_Run() {
 	ctx, s, stop := exampleSession()
 	defer stop()

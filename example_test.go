@@ -597,7 +597,8 @@ func ExampleWithOwner() {
 	// Output: <nil> true
 }
 
-// A worker must not take the lock of the job that started it: WithoutReentry makes that an error, where it would run beside the others.
+// A worker must not take the lock of the job that started it: WithoutReentry makes that an error,
+// where it would run beside the others.
 func ExampleWithoutReentry() {
 	ctx, s, stop := exampleSession()
 	defer stop()

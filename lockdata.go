@@ -88,8 +88,8 @@ type acquisition struct {
 // goroutines. All except Release answer from memory.
 type Hold struct {
 	try     bool       // a call of TryAcquire
-	shared  bool       // of the handle that was granted: reentered has logged that two calls share the hold
-	outer   *Hold      // of a re-entry: the handle that the context carried, nil for an owner's; guarded by the lockTable, as shared is
+	shared  bool       // of the handle that was granted: reentered has logged for the hold
+	outer   *Hold      // the handle under which reentered saw this one; guarded by the lockTable
 	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
 	ctx     *holdContext
 	d       *lockData       // from the grant on

@@ -101,14 +101,15 @@ func (m *Mutex) made() *Mutex {
 // While no server can be reached, Acquire waits for one: only ctx and Close end that wait. It keeps
 // its position through an outage of all servers that is no longer than the session timeout. If the
 // Session holds a lock meanwhile, the limit is the lease of that hold, which is shorter
-// (docs/lease.md). After a longer outage every call that waits in the Session queues again. If
-// servers close the connection three times in a row at a create, Acquire returns an error that
+// (docs/lease.md): to keep the position, wait through a Session that holds nothing. After a longer
+// outage every call that waits in the Session queues again. If servers close the connection three times in a row at a create, Acquire returns an error that
 // names the request: servers before ZooKeeper 3.5 do not know it, or it is longer than 4 KiB, and
 // perhaps than their jute.maxbuffer.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
-// TryAcquire takes the lock if no client is ahead, and otherwise returns ErrNotAcquired, also if another call of the owner in
-// ctx waits behind a client. Re-entry succeeds at once, as with Acquire.
+// TryAcquire takes the lock if no client is ahead, and otherwise returns ErrNotAcquired, also if
+// another call of the owner in ctx waits behind a client. Re-entry succeeds at once, as with
+// Acquire.
 //
 // TryAcquire does not wait for a server either. It returns ErrNotConnected, which is not ErrNotAcquired: at once if the
 // Session is not connected, and otherwise if it has no answers within two heartbeats. A heartbeat is a tenth of the session
@@ -117,11 +118,13 @@ func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx
 // When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", 0) }
 
-// Do acquires the lock, runs f under it, and releases. Goroutines that call Do with the context of an outer Do of this lock
-// re-enter that hold, so all of them run f at the same time: give them another context, or the lock WithoutReentry.
+// Do acquires the lock, runs f under it, and releases. Goroutines that call Do with the context of
+// an outer Do of this lock re-enter that hold, so all of them run f at the same time: give them
+// another context, or the lock WithoutReentry.
 //
-// If Do does not get the lock, it does not call f and returns Acquire's error. Nor does it call f if ctx ends just as the
-// lock is granted, or the lock is lost then. ctx bounds both the wait and the work; WaitAtMost bounds the wait alone.
+// If Do does not get the lock, it does not call f and returns Acquire's error. Nor does it call f
+// if ctx ends just as the lock is granted, or the lock is lost then: the error reports that. ctx
+// bounds both the wait and the work; WaitAtMost bounds the wait alone.
 //
 // f gets the hold, and a context that carries it. That context is derived from ctx: it has its deadline and values, and ends
 // with it, by its Err and cause. It also ends when the lock is lost; then its cause is the hold's Err. f must return soon after.
@@ -132,7 +135,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(
 // loss is in the error once: if f returned the plain error or the cause of its context, nothing is joined to it. The same is true of
 // ErrNotHeld. The release ends by itself, as Release does.
 //
-// A function that continues after the loss may run beside the next holder. This is logged after 5, 10, 20 s, and so on.
+// A function that continues after the loss may run beside the next holder. This is logged after 5,
+// 10, 20 s, and so on.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
 	if !m.isMade() {
 		return &Error{Op: "do", Err: errNoMutex}
@@ -168,7 +172,8 @@ func (m *Mutex) Held() bool {
 	return m.s.locks.held(&m.root)
 }
 
-// OwnedBy reports whether ctx carries a hold of this lock, or an owner that holds it: an Acquire with ctx would re-enter.
+// OwnedBy reports whether ctx carries a hold of this lock, or an owner that holds it: an Acquire
+// with ctx would re-enter.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.made().s.loseIfLate()
 	return m.s.locks.heldBy(&m.root, m.asker(ctx))

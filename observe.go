@@ -16,28 +16,32 @@ import (
 
 // Leadership is the state of an election, as Observe returns it.
 type Leadership struct {
-	Participant // the candidate that leads; the zero one, whose Node is empty, if no candidate leads
+	Participant // the candidate that leads; zero, with an empty Node, if no candidate leads
 
-	// Unknown: no server has answered for so long that another candidate may lead now. Then the Participant is zero.
+	// Unknown: no server has answered for so long that another candidate may lead now. Then the
+	// Participant is zero.
 	Unknown bool
 }
 
-// Observe returns an iterator over the leaders: the present one, and then each next one. A Leadership whose Node is empty
-// means that no candidate leads or, with Unknown, that the Session cannot determine it. A slow reader may miss leaders in
-// between, but never the last. The iterator sends its first request when the first pair is requested, not at the call:
-// range before you cause the change that you want to observe.
+// Observe returns an iterator over the leaders: the present one, and then each next one. A
+// Leadership whose Node is empty means that no candidate leads or, with Unknown, that the Session
+// cannot determine it. A slow reader may miss leaders in between, but never the last. The iterator
+// sends its first request when the first pair is requested, not at the call: range before you cause
+// the change that you want to observe.
 //
-// While no server can be reached, the iterator waits, and another candidate may lead meanwhile. When the Session gives its
-// ZooKeeper session up, 7/6 of the session timeout and a second after the last reply, the iterator returns a Leadership
-// with Unknown. If a server loses an event, the iterator returns the change within a session timeout.
+// While no server can be reached, the iterator waits, and another candidate may lead meanwhile.
+// When the Session gives its ZooKeeper session up, 7/6 of the session timeout and a second after
+// the last reply, the iterator returns a Leadership with Unknown. If a server loses an event, the
+// iterator returns the change within a session timeout.
 //
-// With WithLockDelay, a candidate that is first in the queue during a lock-delay does not lead yet: its DelayUntil is set.
-// When it leads, the iterator returns a second pair with a zero DelayUntil.
+// With WithLockDelay, a candidate that is first in the queue during a lock-delay does not lead yet:
+// its DelayUntil is set. When it leads, the iterator returns a second pair with a zero DelayUntil.
 //
-// A pair with an error gives the reason why the leader is not known, and the iterator continues: the Session may not read
-// the first candidate, whose Node is then set, or that candidate is of another recipe. The iterator ends with an error in
-// its last pair: the cause of ctx, ErrClosed, or the error with which the servers reject requests on the path itself. All
-// observers of a Session share their requests, and they wake no candidate.
+// A pair with an error gives the reason why the leader is not known, and the iterator continues:
+// the Session may not read the first candidate, whose Node is then set, or that candidate is of
+// another recipe. The iterator ends with an error in its last pair: the cause of ctx, ErrClosed, or
+// the error with which the servers reject requests on the path itself. All observers of a Session
+// share their requests, and they wake no candidate.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
 	return func(yield func(Leadership, error) bool) {
 		if !e.isMade() {

@@ -4,15 +4,17 @@ package zklock
 
 import "context"
 
-// WithoutReentry makes a call fail at once if its context carries a hold of this lock, or an owner that holds it: with an error
-// for which IsFinal is true, because the call would wait for itself. By default the call re-enters that hold, so goroutines that
-// share a context do not exclude each other. A writer may still read, because its read lock is no re-entry. Permits and
-// candidates never re-enter.
+// WithoutReentry makes a call fail at once if its context carries a hold of this lock, or an owner
+// that holds it: with an error for which IsFinal is true, because the call would wait for itself.
+// By default the call re-enters that hold, so goroutines that share a context do not exclude each
+// other. A writer may still read, because its read lock is no re-entry. Permits and candidates
+// never re-enter.
 func WithoutReentry() MutexOption { return func(o *mutexOptions) { o.noReentry = true } }
 
-// reentered logs, once a hold, that two handles which re-entered with the same handle's context are held at the same time. A
-// goroutine that re-enters in nested calls has the innermost handle's context, so these are two goroutines that do not exclude
-// each other. If an owner is set, or the handles are readers', that is on purpose.
+// reentered logs, once a hold, that two handles which re-entered with the same handle's context are
+// held at the same time. A goroutine that re-enters in nested calls has the innermost handle's
+// context, so these are two goroutines that do not exclude each other. If an owner is set, or the
+// handles are readers', that is on purpose.
 func reentered(ctx context.Context, t *lockTable, root *lockRoot, by asker, h *Hold) {
 	if by.owner != (Owner{}) || by.under[0] != h.d || root.rule.IsShared() {
 		return

@@ -12,10 +12,11 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Revoke asks the holder of a lock node to release the lock, as Curator's Revoker does: it sets the node's data to a
-// message that a holder with WithRevocation listens for. node is absolute, as Hold.Node and Participant.Node return it.
-// Revoke rejects a name without the sequence number of a lock node, because the message replaces the data. Revoke does not
-// wait for the release. If the node does not exist, Revoke returns nil.
+// Revoke asks the holder of a lock node to release the lock, as Curator's Revoker does: it sets the
+// node's data to a message that a holder with WithRevocation listens for. node is absolute, as
+// Hold.Node and Participant.Node return it. Revoke rejects a name without the sequence number of a
+// lock node, because the message replaces the data. Revoke does not wait for the release. If the
+// node does not exist, Revoke returns nil.
 //
 // While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the
 // message is on its way, the servers may or may not have written it; the error reports that.

@@ -35,12 +35,13 @@ var (
 	ErrBadSequencer = errors.New("not a sequencer")
 )
 
-// Sequencer identifies the hold that a request is made under. Its String travels with the request, for example in a header.
-// It contains no secret, and it does not authenticate the sender: every client that may list the lock root can write one.
+// Sequencer identifies the hold that a request is made under. Its String travels with the request,
+// for example in a header. It contains no secret, and it does not authenticate the sender: every
+// client that may list the lock root can write one.
 type Sequencer struct {
 	Path    string // of the lock, absolute: with the chroot
 	Root    int64  // czxid of the node above Node. It differs between ensembles, mostly, and when that node was made anew
-	Shared  bool   // of a reader or a semaphore: other clients may hold, too. Not of a mutex, a writer or a leader
+	Shared  bool   // of a reader or a semaphore: other clients may hold at the same time
 	Permits int    // how many of a semaphore; otherwise 0
 	Token   int64  // as Hold.Token
 	Node    string // as Hold.Node; of permits the first, and the numbers of the others follow
@@ -159,22 +160,27 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 	return queue.Rule{}, false
 }
 
-// CheckSequencer asks the ensemble whether the hold that the text names still exists and is a hold of the lock on path. path
-// is as given to NewMutex, NewRWMutex, NewSemaphore or NewElection: below the chroot of s. CheckSequencer returns nil if both
-// are true. ErrNotHeld means that the hold has ended, in whatever way; ErrOtherLock, ErrOtherRoot and ErrBadSequencer name the
-// other reasons to reject the request. ErrNotConnected means that the connection ended before the reply, so nothing is known,
-// and another try may succeed. While no server can be reached, CheckSequencer waits for one until ctx ends.
+// CheckSequencer asks the ensemble whether the hold that the text names still exists and is a hold
+// of the lock on path. path is as given to NewMutex, NewRWMutex, NewSemaphore or NewElection: below
+// the chroot of s. CheckSequencer returns nil if both are true. ErrNotHeld means that the hold has
+// ended, in whatever way; ErrOtherLock, ErrOtherRoot and ErrBadSequencer name the other reasons to
+// reject the request. ErrNotConnected means that the connection ended before the reply, so nothing
+// is known, and another try may succeed. While no server can be reached, CheckSequencer waits for
+// one until ctx ends.
 //
 // Nil proves that at some moment during the call a majority of the servers agreed that all nodes of the hold were there, with nobody ahead
 // that they would wait for. So nobody else had been granted what the hold excludes. It also proves that the token is not larger than the
 // hold's.
 //
-// It does not prove that the hold is there when the call returns: it may end right after. Where the resource can compare tokens, do that
-// too. Nor does it prove that the holder still counts on it: between a release, or the end of a lease, and the moment when its node is
-// gone, the check says that the hold is there. So it does while another handle of its owner has it; and of a reader beside its own writer,
-// until both are released. Nor does it prove that a forged text is of a hold: a node in front is not granted while a lock-delay runs, or
-// while a node of WithQueuePattern is ahead; and the limit of a semaphore may have no room for leases that are there. No Hold gives the
-// sequencer of such a node. A resource that needs the lock to be exclusive rejects a Sequencer that is Shared.
+// It does not prove that the hold is there when the call returns: it may end right after. Where the
+// resource can compare tokens, do that too. Nor does it prove that the holder still counts on it:
+// between a release, or the end of a lease, and the moment when its node is gone, the check says
+// that the hold is there. So it does while another handle of its owner has it; and of a reader
+// beside its own writer, until both are released. Nor does it prove that a forged text is of a
+// hold: a node in front is not granted while a lock-delay runs, or while a node of WithQueuePattern
+// is ahead; and the limit of a semaphore may have no room for leases that are there. No Hold gives
+// the sequencer of such a node. A resource that needs the lock to be exclusive rejects a Sequencer
+// that is Shared.
 //
 // It costs one transaction, which the servers agree on as they do on a write, a read and a list, in one round trip, however many permits
 // the text claims. The list's answer has some 60 bytes for each node in the queue, or for each lease of a semaphore; calls that are made

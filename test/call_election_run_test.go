@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack Run: a lead that fails at once, terms that end in each way, and ends of Run that come late or not at all.
+// These tests attack Run: a lead that fails at once, terms that end in each way, and ends of Run
+// that come late or not at all.
 
 import (
 	"context"
@@ -54,8 +55,8 @@ func (r *running) requireRuns(t testing.TB) {
 	}
 }
 
-// A lead that fails at once a thousand times is called after pauses that double from 20 ms to 5 s, and each failure is logged. An error
-// marked final ends Run, and leaves no node.
+// A lead that fails at once a thousand times is called after pauses that double from 20 ms to 5 s,
+// and each failure is logged. An error marked final ends Run, and leaves no node.
 func TestVirtual_Run_LeadFailsAtOnce_PausesGrow(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const fails = 1000
@@ -82,7 +83,8 @@ func TestVirtual_Run_LeadFailsAtOnce_PausesGrow(t *testing.T) {
 	})
 }
 
-// After a term that lasted for longer than 5 s the pauses start again from 20 ms. lead may have returned nil.
+// After a term that lasted for longer than 5 s the pauses start again from 20 ms. lead may have
+// returned nil.
 func TestVirtual_Run_AfterALongTerm_PausesStartAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var begun, ended []time.Time
@@ -121,7 +123,8 @@ func TestVirtual_Run_AnotherCandidateLeadsInThePause(t *testing.T) {
 	})
 }
 
-// Run ends when its context does: at once in a pause, with the cause, and with the result of lead while it leads.
+// Run ends when its context does: at once in a pause, with the cause, and with the result of lead
+// while it leads.
 func TestVirtual_Run_ContextEnds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		calls := 0
@@ -190,7 +193,8 @@ func TestVirtual_Run_Loss(t *testing.T) {
 	}
 }
 
-// Resign ends the present term: the next candidate leads, and Run stands again behind it. In a pause there is no term to end.
+// Resign ends the present term: the next candidate leads, and Run stands again behind it. In a
+// pause there is no term to end.
 func TestVirtual_Run_Resign(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		terms := 0
@@ -220,7 +224,8 @@ func TestVirtual_Run_Resign(t *testing.T) {
 	})
 }
 
-// Errors that another try does not mend end Run: a closed Session, bad arguments, and a second Run of the candidate.
+// Errors that another try does not mend end Run: a closed Session, bad arguments, and a second Run
+// of the candidate.
 func TestVirtual_Run_FinalErrors(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -249,7 +254,8 @@ func TestVirtual_Run_LeadPanics(t *testing.T) {
 	})
 }
 
-// An error that Final marks is final wherever it is wrapped, beside whatever, and is still the error that it was.
+// An error that Final marks is final wherever it is wrapped, beside whatever, and is still the
+// error that it was.
 func TestFinal(t *testing.T) {
 	failed := &zklock.Error{Op: "work", Err: errors.New("failed")}
 	for _, err := range []error{

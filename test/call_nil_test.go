@@ -21,7 +21,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// unusable are the types whose values come from a function, and what each of their methods says on any other value.
+// unusable are the types whose values come from a function, and what each of their methods says on
+// any other value.
 var unusable = []struct {
 	values []any
 	says   string

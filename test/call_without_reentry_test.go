@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack WithoutReentry: a call that waits for itself, one that re-enters all the same, and one that is rejected
-// although the caller does not hold the lock.
+// These tests attack WithoutReentry: a call that waits for itself, one that re-enters all the same,
+// and one that is rejected although the caller does not hold the lock.
 
 import (
 	"context"
@@ -16,7 +16,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// Each call of a caller that holds the lock fails at once, says why, sends nothing and leaves the hold as it is.
+// Each call of a caller that holds the lock fails at once, says why, sends nothing and leaves the
+// hold as it is.
 func TestVirtual_WithoutReentry_EachCallFailsAtOnce(t *testing.T) {
 	work := func(context.Context, *zklock.Hold) error { panic("it runs") }
 	noWork := func(context.Context, *zklock.MultiHold) error { panic("it runs") }
@@ -57,7 +58,8 @@ func TestVirtual_WithoutReentry_EachCallFailsAtOnce(t *testing.T) {
 	})
 }
 
-// Eight goroutines that call Do with the context of an outer Do all run at once; WithoutReentry, none does.
+// Eight goroutines that call Do with the context of an outer Do all run at once; WithoutReentry,
+// none does.
 func TestVirtual_Do_EightGoroutinesUnderAnOuterDo(t *testing.T) {
 	for _, c := range []struct {
 		opts []zklock.MutexOption
@@ -96,8 +98,8 @@ func inBackground(f func() error) <-chan error {
 	return done
 }
 
-// Callers that do not hold the lock queue as before: after a release, with a hold of another lock, and while another call of the owner
-// is under way, which then fails.
+// Callers that do not hold the lock queue as before: after a release, with a hold of another lock,
+// and while another call of the owner is under way, which then fails.
 func TestVirtual_WithoutReentry_OthersQueue(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

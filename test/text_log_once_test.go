@@ -362,8 +362,9 @@ func TestVirtual_LogOnce_WorkStillRuns(t *testing.T) {
 	})
 }
 
-// Each hold that two goroutines re-enter at the same time is logged once, however many there are and however often they do. A hold that is
-// re-entered in nested calls, in calls one after the other, by an owner or by readers is not.
+// Each hold that two goroutines re-enter at the same time is logged once, however many there are
+// and however often they do. A hold that is re-entered in nested calls, in calls one after the
+// other, by an owner or by readers is not.
 func TestVirtual_LogOnce_SharedHold(t *testing.T) {
 	const line = "zklock: two calls re-entered one hold at the same time; they do not exclude each other"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -78,8 +78,9 @@ type Elector struct{ election *zklock.Election }
 // NewElector returns an Elector that leads while the candidate does.
 func NewElector(e *zklock.Election) *Elector { return &Elector{e} }
 
-// Run stands for election, and leads when elected, until ctx ends. It returns the error of zklock.Election.Run: the cause of ctx, or an
-// error for which zklock.IsFinal is true. From then on IsLeader returns an error.
+// Run stands for election, and leads when elected, until ctx ends. It returns the error of
+// zklock.Election.Run: the cause of ctx, or an error for which zklock.IsFinal is true. From then on
+// IsLeader returns an error.
 func (e *Elector) Run(ctx context.Context) error {
 	return e.election.Run(ctx, func(ctx context.Context, _ *zklock.Hold) error {
 		<-ctx.Done()

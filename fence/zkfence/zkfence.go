@@ -31,8 +31,9 @@ func ParseExclusive(text string) (fence.Claim, error) {
 	return c, err
 }
 
-// Check is for Gate.Check. The function that it returns asks the ensemble by CheckSequencer of s, and returns within bound
-// whatever happens: a request's context may have no deadline, and an outage may last. A second is enough for an ensemble that is well.
+// Check is for Gate.Check. The function that it returns asks the ensemble by CheckSequencer of s,
+// and returns within bound whatever happens: a request's context may have no deadline, and an
+// outage may last. A second is enough for an ensemble that is well.
 //
 // Its error is a [fence.ErrStale] if the hold is over: it was released or lost, or its lock root was removed. It is a [fence.ErrInvalid]
 // if no hold has given the text. With any other, nobody knows: no answer came in time, s is closed, or it may not read the lock.

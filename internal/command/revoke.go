@@ -186,7 +186,8 @@ func holdsOf(ps []zklock.Participant) (holds []string) {
 	return holds
 }
 
-// ask asks one holder, as Session.Revoke does. It reports whether the holder's node was still there.
+// ask asks one holder, as Session.Revoke does. It reports whether the holder's node was still
+// there.
 func (r *revoking) ask(ctx context.Context, p zklock.Participant) (isThere bool, err error) {
 	ctx, cancel := r.within(ctx)
 	defer cancel()

@@ -14,7 +14,8 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 )
 
-// ErrSessionTimeoutTooShort: the session timeout leaves the lease no time in which a hold could be relied on.
+// ErrSessionTimeoutTooShort: the session timeout leaves the lease no time in which a hold could be
+// relied on.
 var ErrSessionTimeoutTooShort = errors.New("session timeout too short for the lease")
 
 // Mode is what counts as proof that the ZooKeeper session is alive. The zero value is no mode.
