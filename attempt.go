@@ -221,7 +221,7 @@ func (a *attempt) grant() error {
 			ok, err = e.Hold(held[0], d, held[1:]...)
 		}
 		switch {
-		case errors.Is(err, ErrNoRoom):
+		case errors.Is(err, ErrSessionTimeoutTooShort):
 			return err
 		case err != nil:
 			return e.OverErr()

@@ -19,7 +19,7 @@ import (
 
 // Election is one candidate for the leadership of a path, and a view of who leads. It is a Mutex on that path: the candidate that
 // holds it leads, and the others queue behind. So what is promised of a Mutex and its Hold applies to a leader, too. An Election may be
-// used from many goroutines, but in one Campaign at a time.
+// used from many goroutines, but in one Run or Campaign at a time.
 type Election struct {
 	m  *Mutex
 	mu struct {
@@ -62,7 +62,7 @@ func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, er
 	if err != nil {
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
-	m.traced = "election"
+	m.traced = KindElection
 	return &Election{m: &m}, nil
 }
 
@@ -104,21 +104,59 @@ func (e *Election) made() *Election {
 	return e
 }
 
-// Campaign stands for election until ctx ends, and calls lead each time that the candidate is elected. lead runs as the function of
-// Mutex.Do does: its context ends when the leadership is lost, when ctx ends and with Resign, and lead must return soon after. The
-// next leader is elected when lead has returned.
+// Run campaigns for as long as the process is to take part in the election. After each term it
+// calls Campaign again, whether lead returned an error or nil, the leadership was lost, or Resign
+// ended the term. Run ends when ctx ends, when lead returns an error marked by Final, and after any
+// other error for which IsFinal is true. It returns the error of the last Campaign, which is nil if
+// lead returned nil when ctx ended.
 //
-// lead is not called if its context has ended by the time of the election. When lead returns while it leads, Campaign gives the
-// leadership up, and returns what lead returned, joined with an error of the release as in Do, which is ErrNotHeld if the hold was released
-// before. After a loss it logs what lead returned, and stands again at the tail of the queue, after a pause. So it does after an error
-// that may pass. The pauses grow from 20 ms to 5 s, and begin anew when a round has lasted for longer. A program that is to lead as often
-// as it can calls Campaign again, unless ctx has ended or IsFinal says that no other try helps. Campaign does not pause then: what lead
-// returned is the program's own affair. So pause before that, longer each time that lead fails, as the example does: otherwise a lead that
-// fails at once is called thousands of times a second.
+// Before each further term Run logs how the last one ended, and pauses, so that another candidate
+// can lead. The pauses grow from 20 ms to 5 s, and start again from 20 ms when a term, with its
+// wait in the queue, has lasted for more than 5 s.
+func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) error {
+	for backoff := (link.Backoff{}); ; {
+		began := time.Now()
+		err := e.Campaign(ctx, lead)
+		if IsFinal(err) || ctx.Err() != nil {
+			return err
+		}
+		if err = e.pause(ctx, &backoff, began, err); err != nil {
+			return err
+		}
+	}
+}
+
+// pause logs how a round ended that began then, and lets other candidates go first. It returns an
+// error if ctx ends before.
+func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.Time, ended error) error {
+	e.m.s.log.Info("zklock: standing for election again", "path", e.m.root.path, "err", ended)
+	if time.Since(began) > 5*time.Second {
+		*backoff = link.Backoff{}
+	}
+	select {
+	case <-time.After(backoff.Next()):
+		return nil
+	case <-ctx.Done():
+		return &Error{Op: "campaign", Path: e.m.root.given, Err: ctxError(ctx)}
+	}
+}
+
+// Campaign takes part in the election until the candidate has led for one term, and calls lead when
+// it is elected. Run repeats it. lead runs as the function of Mutex.Do does: its context ends when
+// the leadership is lost, when ctx ends and with Resign, and lead must return soon after. The next
+// leader is elected when lead has returned.
 //
-// A candidate that does not lead gets ErrResigned after Resign; the cause of ctx; or one of the errors for which IsFinal is true. One such
-// says that the path has nodes of another recipe. A leader gets what lead returned then, too: nil if that was nil,
-// and ErrResigned with it if that was its context's error. When Campaign returns, the candidate's node is deleted, or is being deleted
+// lead is not called if its context has ended by the time of the election. When lead returns while
+// it leads, Campaign gives the leadership up, and returns the error of lead, joined with an error
+// of the release as in Do, which is ErrNotHeld if the hold was released before. After a loss
+// Campaign logs the error of lead, and queues again at the tail, unless lead returned an error
+// marked by Final. It also queues again after an error of its own that is not final. Before that it
+// pauses as Run does.
+//
+// A candidate that does not lead gets ErrResigned after Resign; the cause of ctx; or an error for
+// which IsFinal is true, for example if the path has nodes of another recipe. A leader gets the
+// error of lead in these cases, too: nil if that was nil, and ErrResigned with it if it was the
+// error of its context. When Campaign returns, the candidate's node is deleted, or is being deleted
 // (ErrNotConfirmed).
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) (err error) {
 	if !e.isMade() {
@@ -146,16 +184,7 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		if isOver, err = e.campaignOnce(stand, ctx, lead); isOver {
 			return err
 		}
-		e.m.s.log.Info("zklock: standing for election again", "path", e.m.root.path, "err", err)
-		if time.Since(began) > 5*time.Second {
-			backoff = link.Backoff{}
-		}
-		select { // let others go first, and do not chase them
-		case <-time.After(backoff.Next()):
-			err = nil
-		case <-stand.Done():
-			err = &Error{Op: "campaign", Path: e.m.root.given, Err: ctxError(stand)}
-		}
+		err = e.pause(stand, &backoff, began, err)
 	}
 	return err
 }
@@ -191,7 +220,7 @@ func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx conte
 	e.setHold(hold)
 	defer e.setHold(nil) // also if lead panics
 	lost, err := hold.run(ctx, caller, lead)
-	if lost && ctx.Err() == nil && !errors.Is(hold.Err(), ErrClosed) {
+	if lost && ctx.Err() == nil && !errors.Is(hold.Err(), ErrClosed) && !isMarked(err) {
 		return false, err
 	}
 	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), ErrResigned) && !errors.Is(err, ErrResigned) {
@@ -222,9 +251,10 @@ func (e *Election) Hold() *Hold {
 // mostPatience is how long a Resign whose context never ends waits for lead.
 const mostPatience = time.Minute
 
-// Resign ends the Campaign of this Election, and waits until it has returned: a leader's context ends with ErrResigned, lead
-// returns, and the next candidate is elected: while this process still runs, and with no session timeout in between. Without a
-// Campaign, Resign does nothing.
+// Resign ends the Campaign of this Election, and waits until it has returned: a leader's context
+// ends with ErrResigned, lead returns, and the next candidate is elected, while this process still
+// runs and without a session timeout in between. If the Campaign is one of Run, Run then queues
+// again at the tail: to end Run, end its context. Without a Campaign, Resign does nothing.
 //
 // If ctx ends before, Resign returns its cause. The resignation stands, and the next candidate waits for lead to return. If ctx never ends
 // by itself, as context.Background, Resign waits for lead for a minute at most, and then returns an error. In lead, call it with lead's
@@ -274,10 +304,11 @@ func (e *Election) Candidates(ctx context.Context) ([]Participant, error) {
 	return e.m.Participants(ctx)
 }
 
-// Leader returns the candidate in front, as a server knows it: it leads, or is about to. If nobody stands for election, the
-// Participant is the zero one, whose Node is empty. The Data of a leader that was asked to give way is that message (see Revoke). With
-// WithLockDelay, its DelayUntil is set while it waits for that: then it does not lead yet.
-// While no server can be reached, Leader waits for one until ctx ends.
+// Leader returns the candidate in front, as a server knows it: it leads, or is about to. If nobody
+// stands for election, the Participant is the zero one, whose Node is empty. The Data of a leader
+// that was asked to give way is that message (see Session.Revoke). With WithLockDelay, its
+// DelayUntil is set while it waits for that: then it does not lead yet. While no server can be
+// reached, Leader waits for one until ctx ends.
 func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	if !e.isMade() {
 		return Participant{}, &Error{Op: "leader", Err: errNoElection}

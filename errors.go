@@ -51,8 +51,9 @@ var (
 	// and another try succeeds. Pause between tries, longer each time: clients that try at once keep the queue from draining. A
 	// node that is in the way is named; one of another client may have to be removed.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
-	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
-	ErrNoRoom = errNoRoom
+	// ErrSessionTimeoutTooShort: the session timeout leaves the lease no time in which a hold could
+	// be relied on.
+	ErrSessionTimeoutTooShort = errSessionTimeoutTooShort
 	// ErrNoChroot: the chroot of the connection string is not there: make it, or give WithCreateChroot to Connect. Mistyped, it
 	// would make locks that exclude nobody. After Connect it says that the servers have lost the chroot, and perhaps more.
 	ErrNoChroot = errors.New("the chroot is not there")
@@ -73,9 +74,9 @@ var (
 
 // What the packages below return of those. The public names stand for these, so that the documentation shows no internal package.
 var (
-	errClosed, errAuthFailed = link.ErrClosed, link.ErrAuthFailed
-	errNoRoom, errTooMany    = lease.ErrNoRoom, nodes.ErrTooMany
-	errCertificate           = dial.ErrCertificate
+	errClosed, errAuthFailed              = link.ErrClosed, link.ErrAuthFailed
+	errSessionTimeoutTooShort, errTooMany = lease.ErrSessionTimeoutTooShort, nodes.ErrTooMany
+	errCertificate                        = dial.ErrCertificate
 )
 
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
@@ -112,7 +113,7 @@ func (e *Error) Error() string {
 	if e.Node != "" && e.Node != e.Path {
 		b.WriteString(" (node " + e.Node + ")")
 	}
-	b.WriteString(": " + e.Err.Error())
+	fmt.Fprintf(&b, ": %v", e.Err)
 	if e.Place > 0 && e.Predecessor != "" {
 		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Place, shown(e.Predecessor))
 	}
@@ -136,19 +137,23 @@ func shown(s string) string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// IsFinal says whether an error of this package stays: the same call will not succeed until
-// somebody has changed the program, its configuration, or the permissions at the servers. Those are
-// bad arguments, ErrUpgrade, ErrClosed, ErrNoRoom, ErrNoChroot, ErrAuthFailed if it closed the
-// Session, and what the servers refuse, such as zk.ErrNoAuth. After all others another try may
-// succeed: pause before it, longer each time, as the example does. IsFinal is false for nil, for
-// the end of the caller's context, and for what the caller's own work returned: its zk.ErrNoAuth
-// has no *Error around it.
+// IsFinal reports whether an error is permanent: the same call will not succeed until an
+// administrator changes the program, its configuration, or the permissions on the servers. Such
+// errors are bad arguments, ErrUpgrade, ErrClosed, ErrSessionTimeoutTooShort, ErrNoChroot,
+// ErrAuthFailed if it closed the Session, rejections by the servers such as zk.ErrNoAuth, and each
+// error that Final has marked. After all other errors another try may succeed: pause before it,
+// longer each time, as the example does. IsFinal is false for nil, for the end of the caller's
+// context, and for an unmarked error of the caller's own work: its zk.ErrNoAuth has no *Error
+// around it.
 func IsFinal(err error) bool {
+	if isMarked(err) {
+		return true
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false // the cause beside it is the caller's, and can be any error
 	}
 	var bad badArgument
-	if errors.As(err, &bad) || link.IsClosing(err) || answer.IsAny(err, ErrUpgrade, ErrNoRoom, ErrNoChroot) {
+	if errors.As(err, &bad) || link.IsClosing(err) || answer.IsAny(err, ErrUpgrade, ErrSessionTimeoutTooShort, ErrNoChroot) {
 		return true
 	}
 	var ours *Error
@@ -159,6 +164,22 @@ func IsFinal(err error) bool {
 	return answer.IsAny(ours, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
 		code == wire.Unimplemented || code == wire.LocalSession
 }
+
+// Final marks an error as permanent: IsFinal reports true for the result and for errors that wrap
+// it. It ends Election.Run if lead returns it. errors.Is and errors.As find err in it, and its text
+// is the same. Final(nil) is nil.
+func Final(err error) error {
+	if err == nil {
+		return nil
+	}
+	return markedFinal{err}
+}
+
+type markedFinal struct{ error }
+
+func (f markedFinal) Unwrap() error { return f.error }
+
+func isMarked(err error) bool { return errors.As(err, new(markedFinal)) }
 
 // badArgument is an error of the caller's.
 type badArgument struct{ error }
@@ -171,6 +192,9 @@ var (
 	errNoSemaphore = badArgument{errors.New("nil or zero Semaphore: use the one that NewSemaphore returns with a nil error")}
 	errNoElection  = badArgument{errors.New("nil or zero Election: use the one that NewElection returns with a nil error")}
 	errNoHold      = badArgument{errors.New("nil or zero Hold: use the one that Acquire returns with a nil error")}
+
+	errReentry = badArgument{errors.New("WithoutReentry: the caller holds this lock already, so the call would wait for itself: " +
+		"release that hold first, or give a context that carries neither the hold nor its owner")}
 
 	errNoMulti     = badArgument{errors.New("nil or zero Multi: use the one that NewMulti returns with a nil error")}
 	errNoMultiHold = badArgument{errors.New("nil or zero MultiHold: use the one that Acquire returns with a nil error")}

@@ -70,12 +70,18 @@ func ExampleMultiHold_Checks() {
 	defer cancel()
 	fmt.Println(work.Err(), time.Until(hold.Deadline()) > time.Second)
 
-	write := &zk.SetDataRequest{Path: "/report", Data: []byte("done"), Version: -1}
-	_, err = s.Conn().Multi(append(hold.Checks(), write)...)
-	fmt.Println(err)
+	write := func() error {
+		var ops []any
+		for _, check := range hold.Checks() {
+			ops = append(ops, check)
+		}
+		ops = append(ops, &zk.SetDataRequest{Path: "/report", Data: []byte("done"), Version: -1})
+		_, err := s.Conn().Multi(ops...)
+		return err
+	}
+	fmt.Println(write())
 	_ = hold.Holds()[1].Release(ctx) // one of them is enough
-	_, err = s.Conn().Multi(append(hold.Checks(), write)...)
-	fmt.Println(err, errors.Is(context.Cause(work), zklock.ErrNotHeld))
+	fmt.Println(write(), errors.Is(context.Cause(work), zklock.ErrNotHeld))
 	_ = hold.Release(ctx)
 	// Output:
 	// <nil> true

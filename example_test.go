@@ -619,6 +619,25 @@ func ExampleWithOwner() {
 	// Output: <nil> true
 }
 
+// A worker must not take the lock of the job that started it: WithoutReentry makes that an error,
+// where it would run beside the others.
+func ExampleWithoutReentry() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/report", zklock.WithoutReentry())
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		return m.Do(ctx, func(context.Context, *zklock.Hold) error {
+			fmt.Println("never called")
+			return nil
+		})
+	})
+	fmt.Println(err != nil, zklock.IsFinal(err))
+	// Output: true true
+}
+
 func ExampleNewOwner() {
 	a, b := zklock.NewOwner("batch"), zklock.NewOwner("batch")
 	fmt.Println(a == b, strings.HasPrefix(a.String(), "batch/"))
@@ -710,16 +729,16 @@ func ExampleHold_Check() {
 
 // A sequencer travels with a request. The service that gets it asks the ensemble before it does anything. Package fence/zkfence does this
 // in front of a service of HTTP or gRPC.
-func ExampleCheckSequencer() {
+func ExampleSession_CheckSequencer() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	serve := func(header string) { // at the service, with a Session of its own
 		ctx, cancel := context.WithTimeout(ctx, time.Second) // an outage may last
 		defer cancel()
 		q, _ := zklock.ParseSequencer(header)
-		err := zklock.CheckSequencer(ctx, s, "/locks/nightly", header)
+		err := s.CheckSequencer(ctx, "/locks/nightly", header)
 		switch {
-		case err == nil && q.Mode == "exclusive":
+		case err == nil && !q.Shared:
 			fmt.Println("200")
 		case errors.Is(err, zklock.ErrNotHeld), errors.Is(err, zklock.ErrOtherRoot):
 			fmt.Println("412: the hold is over")
@@ -972,12 +991,12 @@ func ExampleParticipant() {
 		log.Fatal("nobody: ", err)
 	}
 	front := queue[0]
-	fmt.Println("ours:", front.Node == hold.Node(), "- older than an hour:", front.Age > time.Hour)
+	fmt.Println("ours:", front.Node == hold.Node(), "- older than an hour:", time.Since(front.Created) > time.Hour)
 	// Output: ours: true - older than an hour: false
 }
 
 // The holder is asked to give way, and does.
-func ExampleRevoke() {
+func ExampleSession_Revoke() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	asked := make(chan *zklock.Hold, 1)
@@ -988,7 +1007,7 @@ func ExampleRevoke() {
 		log.Fatal(err)
 	}
 
-	if err := zklock.Revoke(ctx, s, hold.Node()); err != nil { // from anywhere; Participants tells the node
+	if err := s.Revoke(ctx, hold.Node()); err != nil { // from anywhere; Participants tells the node
 		log.Fatal(err)
 	}
 	h := <-asked
@@ -1087,7 +1106,7 @@ func ExampleWithLease() {
 // A mode without room in the session timeout is refused.
 func ExampleWithLease_noRoom() {
 	_, err := zklock.Connect(context.Background(), "127.0.0.1", zklock.WithSessionTimeout(5*time.Second))
-	fmt.Println(errors.Is(err, zklock.ErrNoRoom))
+	fmt.Println(errors.Is(err, zklock.ErrSessionTimeoutTooShort))
 	fmt.Println(zklock.LeaseRoom(zklock.QuorumLease(0), 5*time.Second))
 	// Output:
 	// true
@@ -1099,7 +1118,7 @@ func ExampleWithHeartbeat() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
 	_, err := zklock.Connect(ctx, "zk1:2181,zk2:2181,zk3:2181", zklock.WithHeartbeat(9*time.Second))
-	fmt.Println(errors.Is(err, zklock.ErrNoRoom))
+	fmt.Println(errors.Is(err, zklock.ErrSessionTimeoutTooShort))
 
 	s, err := zklock.Connect(ctx, srv.Addr(), zklock.WithHeartbeat(5*time.Second)) // T is 30 s: 300 requests a second of a thousand, not 433
 	if err != nil {
@@ -1121,7 +1140,7 @@ func ExampleLeaseRoom() {
 }
 
 func ExampleQuorumLease() {
-	fmt.Println(zklock.QuorumLease(0) == zklock.QuorumLease(zklock.DefaultLeaderPing))
+	fmt.Println(zklock.QuorumLease(0) == zklock.QuorumLease(4*time.Second))
 	// Output: true
 }
 

@@ -170,9 +170,9 @@ func (h *Hold) Path() string { return h.granted().root.given }
 // Owner returns the owner that holds.
 func (h *Hold) Owner() Owner { return h.granted().key.owner }
 
-// Checks returns Check for each node that the hold rests on: one for each permit of a semaphore, and otherwise one. They are as
-// Session.Conn's Multi takes them.
-func (h *Hold) Checks() (ops []any) {
+// Checks returns Check for each node that the hold rests on: one for each permit of a semaphore,
+// and otherwise one.
+func (h *Hold) Checks() (ops []*zk.CheckVersionRequest) {
 	for _, node := range h.granted().held {
 		ops = append(ops, checkOf(node))
 	}

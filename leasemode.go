@@ -10,17 +10,17 @@ import (
 // on. docs/lease.md helps to choose.
 type LeaseMode struct{ mode lease.Mode }
 
-// DefaultLeaderPing is QuorumLease's assumption about the longest time between two pings of the leader to a follower: two
-// ticks of ZooKeeper's default tickTime of 2 s. (The leader really pings every half tick.)
-const DefaultLeaderPing = 4 * time.Second
+// defaultLeaderPing is two ticks of ZooKeeper's default tickTime. The leader pings every half tick.
+const defaultLeaderPing = 4 * time.Second
 
-// QuorumLease is the default mode. An exchange counts only if it was answered long enough before a successful quorum
-// operation. So no follower that is cut off from the leader, and no deposed leader, can reassure a holder. The mode is sound
-// if the leader pings each healthy follower at least every leaderPing; zero means DefaultLeaderPing. A client cannot read
-// the servers' tickTime: if it is not 2 s, give two ticks.
+// QuorumLease is the default mode. An exchange counts only if it was answered long enough before a
+// successful quorum operation. So no follower that is cut off from the leader, and no deposed
+// leader, can reassure a holder. The mode is sound if the leader pings each healthy follower at
+// least every leaderPing; zero means 4 s, two ticks of ZooKeeper's default tickTime. A client
+// cannot read the servers' tickTime: if it is not 2 s, give two ticks.
 func QuorumLease(leaderPing time.Duration) LeaseMode {
 	if leaderPing == 0 {
-		leaderPing = DefaultLeaderPing
+		leaderPing = defaultLeaderPing
 	}
 	return LeaseMode{lease.Quorum(leaderPing)}
 }

@@ -99,10 +99,10 @@ type acquisition struct {
 
 // Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
 // goroutines. All except Release answer from memory.
-//
-// While its call waits, it is that of an acquisition; from the grant on, one of its owner's handles.
 type Hold struct {
 	try     bool       // a call of TryAcquire
+	shared  bool       // of the handle that was granted: reentered has logged for the hold
+	outer   *Hold      // the handle under which reentered saw this one; guarded by the lockTable
 	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
 	ctx     *holdContext
 	d       *lockData       // from the grant on
@@ -208,6 +208,8 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 		return nil, d.lost
 	case d.e.IsOver(): // its holds are just hearing of it, one by one
 		return nil, lostBecause(d.e.Why())
+	case root.noReentry:
+		return nil, errReentry
 	}
 	d.addLocked(h)
 	return nil, nil

@@ -26,6 +26,7 @@ type lockRoot struct {
 	acl       []zk.ACL
 	container bool // so are the parents that are made with it
 	rule      queue.Rule
+	noReentry bool // a call of an owner that holds it is an error
 	roots     *roots
 
 	// What a recipe says of it.

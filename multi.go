@@ -342,6 +342,9 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	for _, member := range m.locks {
 		l := member.in
 		if l.OwnedBy(ctx) {
+			if l.root.noReentry {
+				return l, errReentry
+			}
 			continue
 		}
 		if other := l.recipe.otherShare(); other != "" {

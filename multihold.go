@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 )
 
 // MultiHold is one successful acquire of a Multi. It is released once, from any goroutine. All its methods are safe for use from
@@ -75,7 +77,7 @@ func (h *MultiHold) Deadline() time.Time {
 
 // Checks returns what Checks of each hold returns, in the order of Holds. If the locks are of several ensembles, take those of each hold:
 // a Multi on Session.Conn reaches the nodes of one.
-func (h *MultiHold) Checks() (ops []any) {
+func (h *MultiHold) Checks() (ops []*zk.CheckVersionRequest) {
 	for _, hold := range h.granted().holds {
 		ops = append(ops, hold.Checks()...)
 	}

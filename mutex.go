@@ -21,8 +21,7 @@ type Mutex struct {
 	recipe recipe
 	kind   string // for people
 	traced string // for traces, see AcquireInfo.Kind
-
-	wrong error // what its maker was given that it cannot take
+	wrong  error  // what its maker was given that it cannot take
 }
 
 // Lock is the interface of all recipes but the election: *[Mutex], which the sides of an [RWMutex]
@@ -55,9 +54,9 @@ func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, e
 	if err == nil {
 		err = o.check()
 	}
-	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: "mutex"}
+	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: KindMutex}
 	m.root = lockRoot{
-		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name,
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, noReentry: o.noReentry,
 		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
 	}
 	return m, err
@@ -72,7 +71,6 @@ func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.String()) }
 // Path returns the path as given to NewMutex.
 func (m *Mutex) Path() string { return m.made().root.given }
 
-// isMade says whether NewMutex has made the Mutex.
 func (m *Mutex) isMade() bool { return m != nil && m.s != nil }
 
 // made is for methods that return no error.
@@ -87,29 +85,32 @@ func (m *Mutex) made() *Mutex {
 // Hold.Context. Every hold must be released.
 //
 // If ctx carries a hold of this lock and Session, or an owner (WithOwner) that holds it, Acquire
-// re-enters the lock at once and sends nothing. An owner is served in one call at a time: its other
-// calls wait, each under its own ctx, until that one has its outcome. Then they re-enter the lock;
-// or, if it was not granted, one of them queues, no particular one, and at the end. Everybody else
-// contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of this lock
-// through another Session waits for that hold, which may be its own.
+// re-enters the lock at once and sends nothing. So goroutines that share such a context all hold
+// the lock at the same time; if they share a hold and not an owner, the Session logs a warning.
+// WithoutReentry makes such calls fail instead. An owner is served in one call at a time: its other
+// calls wait, each under its own ctx, until the present call has its outcome. Then they re-enter
+// the lock; or, if it was not granted, any one of them queues at the tail. All other calls contend,
+// even if ctx carries a hold of another lock. A call whose ctx carries a hold of this lock through
+// another Session waits for that hold, which may be its own.
 //
 // When Acquire returns an error, the call holds nothing, and its node is deleted or is being
 // deleted. The error is the cause of ctx if ctx ended, with the last error response to its requests
-// and what came of each dial; ErrLost while the owner has unreleased handles of a hold that was
-// lost; ErrClosed; ErrNoChroot if the servers have lost the chroot; or what the servers said, such
-// as zk.ErrNoAuth. The *Error around it says where the node stood in the queue. While no server can be reached, Acquire waits for one: only ctx and Close end that
-// wait. It keeps its position through an outage of all servers that is no longer than the session
-// timeout, and queues again after a longer one. If the Session holds a lock meanwhile, the lease of
-// that hold is the limit, and it is shorter (docs/lease.md): when the lease ends, the hold is lost,
-// the ZooKeeper session is given up, and every call that waits in the Session queues again. A call
-// whose position matters more than one connection waits in a Session that holds nothing. If servers
-// close the connection three times in a row at a create, Acquire returns an error that names the
-// request: servers before ZooKeeper 3.5 do not know it, or, if it has more than 4 KiB, it is perhaps
-// longer than their jute.maxbuffer.
+// and the result of each dial; ErrLost while the owner has unreleased handles of a hold that was
+// lost; ErrClosed; ErrNoChroot if the servers have lost the chroot; or an error response of the
+// servers, such as zk.ErrNoAuth. The *Error around it has the node's position in the queue.
+//
+// While no server can be reached, Acquire waits for one: only ctx and Close end that wait. It keeps
+// its position through an outage of all servers that is no longer than the session timeout. If the
+// Session holds a lock meanwhile, the limit is the lease of that hold, which is shorter
+// (docs/lease.md): to keep the position, wait through a Session that holds nothing. After a longer
+// outage every call that waits in the Session queues again. If servers close the connection three times in a row at a create, Acquire returns an error that
+// names the request: servers before ZooKeeper 3.5 do not know it, or it is longer than 4 KiB, and
+// perhaps than their jute.maxbuffer.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
-// TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns that if another call of the owner
-// in ctx stands behind somebody. Re-entry succeeds at once, as with Acquire.
+// TryAcquire takes the lock if no client is ahead, and otherwise returns ErrNotAcquired, also if
+// another call of the owner in ctx waits behind a client. Re-entry succeeds at once, as with
+// Acquire.
 //
 // TryAcquire does not wait for a server either. It returns ErrNotConnected, which is not ErrNotAcquired: at once if the
 // Session is not connected, and otherwise if it has no answers within two heartbeats. A heartbeat is a tenth of the session
@@ -118,9 +119,13 @@ func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx
 // When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", 0) }
 
-// Do acquires the lock, runs f under it, and releases. If it does not get the lock, f is not called and the error is
-// Acquire's. Nor is f called if ctx ends just as the lock is granted, or the lock is lost then: the error says so. ctx bounds both the
-// wait and the work; WaitAtMost bounds the wait alone.
+// Do acquires the lock, runs f under it, and releases. Goroutines that call Do with the context of
+// an outer Do of this lock re-enter that hold, so all of them run f at the same time: give them
+// another context, or the lock WithoutReentry.
+//
+// If Do does not get the lock, it does not call f and returns Acquire's error. Nor does it call f
+// if ctx ends just as the lock is granted, or the lock is lost then: the error reports that. ctx
+// bounds both the wait and the work; WaitAtMost bounds the wait alone.
 //
 // f gets the hold, and a context that carries it. That context is derived from ctx: it has its deadline and values, and ends
 // with it, by its Err and cause. It also ends when the lock is lost; then its cause is the hold's Err. f must return soon after.
@@ -131,8 +136,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(
 // loss is in the error once: if f returned the plain error or the cause of its context, nothing is joined to it. The same is true of
 // ErrNotHeld. The release ends by itself, as Release does.
 //
-// A function that goes on after the loss may run beside the next holder. It is logged after 5 s, and again each time that this has
-// lasted twice as long.
+// A function that continues after the loss may run beside the next holder. This is logged after 5,
+// 10, 20 s, and so on.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
 	if !m.isMade() {
 		return &Error{Op: "do", Err: errNoMutex}
@@ -168,7 +173,8 @@ func (m *Mutex) Held() bool {
 	return m.s.locks.held(&m.root)
 }
 
-// OwnedBy says whether an Acquire with ctx would re-enter: ctx carries a hold of this lock, or an owner that holds it.
+// OwnedBy reports whether ctx carries a hold of this lock, or an owner that holds it: an Acquire
+// with ctx would re-enter.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.made().s.loseIfLate()
 	return m.s.locks.heldBy(&m.root, m.caller(ctx))
@@ -284,7 +290,10 @@ func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait tim
 			a, err = m.look(h, by, offline)
 		}
 	}
-	if err == nil && a != nil {
+	switch {
+	case err == nil && a == nil:
+		reentered(ctx, &m.s.locks, &m.root, by, h)
+	case err == nil:
 		a.link, a.opts = m.s.link, &m.opts.nodeOptions
 		if !a.link.Spawn(func() { a.run(recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())

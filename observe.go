@@ -14,24 +14,38 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Observe returns an iterator over the leaders: the one there is, and then each next one. A Participant whose Node is empty says that
-// nobody leads, or, if it is Unknown, that this cannot be said. A reader that is slow may miss leaders in between, but never the last. The
-// first look is taken when the first pair is asked for, not at the call: range before you change what you want to see changing.
+// Leadership is the state of an election, as Observe returns it.
+type Leadership struct {
+	Participant // the candidate that leads; zero, with an empty Node, if no candidate leads
+
+	// Unknown: no server has answered for so long that another candidate may lead now. Then the
+	// Participant is zero.
+	Unknown bool
+}
+
+// Observe returns an iterator over the leaders: the present one, and then each next one. A
+// Leadership whose Node is empty means that no candidate leads or, with Unknown, that the Session
+// cannot determine it. A slow reader may miss leaders in between, but never the last. The iterator
+// sends its first request when the first pair is requested, not at the call: range before you cause
+// the change that you want to observe.
 //
-// While no server can be reached, the iterator waits. The leader that it named last may then be another. When the Session gives its
-// ZooKeeper session up, 7/6 of the session timeout and a second after the last answer, a Participant that is Unknown says so. If a
-// server loses an event, the change is seen within a session timeout.
+// While no server can be reached, the iterator waits, and another candidate may lead meanwhile.
+// When the Session gives its ZooKeeper session up, 7/6 of the session timeout and a second after
+// the last reply, the iterator returns a Leadership with Unknown. If a server loses an event, the
+// iterator returns the change within a session timeout.
 //
-// With WithLockDelay, a candidate that is in front during a lock-delay does not lead yet: its DelayUntil is set. A second pair, in
-// which that is zero, says when it leads.
+// With WithLockDelay, a candidate that is first in the queue during a lock-delay does not lead yet:
+// its DelayUntil is set. When it leads, the iterator returns a second pair with a zero DelayUntil.
 //
-// A pair with an error says why it is not known who leads, and the iterator goes on: the candidate in front may not be read, which its
-// Node then names, or is of another recipe. The iterator ends with the cause of ctx, ErrClosed, or what the servers refuse of
-// the path itself, as the error of its last pair. All observers of a Session share their requests, and no candidate is woken for them.
-func (e *Election) Observe(ctx context.Context) iter.Seq2[Participant, error] {
-	return func(yield func(Participant, error) bool) {
+// A pair with an error gives the reason why the leader is not known, and the iterator continues:
+// the Session may not read the first candidate, whose Node is then set, or that candidate is of
+// another recipe. The iterator ends with an error in its last pair: the cause of ctx, ErrClosed, or
+// the error with which the servers reject requests on the path itself. All observers of a Session
+// share their requests, and they wake no candidate.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
+	return func(yield func(Leadership, error) bool) {
 		if !e.isMade() {
-			yield(Participant{}, &Error{Op: "observe", Err: errNoElection})
+			yield(Leadership{}, &Error{Op: "observe", Err: errNoElection})
 			return
 		}
 		o := observing{e: e}
@@ -43,10 +57,10 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Participant, error] {
 			switch {
 			case isOver:
 			case err != nil:
-				yield(Participant{}, err)
+				yield(Leadership{}, err)
 				return
 			default:
-				if now := o.news(); (isFirst || now != last) && !yield(o.leader, o.why) {
+				if now := o.news(); (isFirst || now != last) && !yield(Leadership{Participant: o.leader}, o.why) {
 					return
 				}
 				last, isFirst = o.news(), false
@@ -57,7 +71,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Participant, error] {
 			}
 			o.moveTo(nil)
 			if unknown := (news{unknown: true}); !isFirst && last != unknown {
-				if last = unknown; !yield(Participant{Unknown: true}, nil) {
+				if last = unknown; !yield(Leadership{Unknown: true}, nil) {
 					return
 				}
 			}

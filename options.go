@@ -91,11 +91,13 @@ func (o *sessionOptions) check() error {
 	return o.mode.mode.Check(o.timeout)
 }
 
-// WithHeartbeat has the Session renew its lease every d while it holds something; the default is a tenth of the session timeout, and at
-// least 250 ms. A longer d asks less of the servers, and every second that it adds is a second less room (LeaseRoom): an outage that ends
-// a hold is shorter by that. From a sixth of the session timeout on, a quorum lease loses three seconds for each. A hold is also
-// notified that much later when somebody deletes its node. A shorter d gives room, and asks more. Connect refuses a d that leaves no room,
-// with ErrNoRoom, and one of less than 250 ms or more than a day. docs/lease.md has the requests a second of a fleet.
+// WithHeartbeat has the Session renew its lease every d while it holds something; the default is a
+// tenth of the session timeout, and at least 250 ms. A longer d asks less of the servers, and every
+// second that it adds is a second less room (LeaseRoom): an outage that ends a hold is shorter by
+// that. From a sixth of the session timeout on, a quorum lease loses three seconds for each. A hold
+// is also notified that much later when somebody deletes its node. A shorter d gives room, and asks
+// more. Connect refuses a d that leaves no room, with ErrSessionTimeoutTooShort, and one of less
+// than 250 ms or more than a day. docs/lease.md has the requests a second of a fleet.
 //
 // Waiting Sessions ask less often with a longer d as well, down to once in a sixth of the session timeout, but no more often with a shorter one.
 // What this documentation counts in heartbeats otherwise, such as when a try gives up or a silent server is left, stays as it is by default.
@@ -287,7 +289,8 @@ type mutexOptions struct {
 	markers   []string
 	limit     string // the node that has a semaphore's limit
 	delay     time.Duration
-	keptRuns  int   // of Once's marks; 0: the default
+	keptRuns  int // of Once's marks; 0: the default
+	noReentry bool
 	wrong     error // what an option was given that it cannot take
 }
 
@@ -387,7 +390,7 @@ func WithQueuePattern(ending string) LockOption {
 	return lockOption(func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) })
 }
 
-// WithRevocation calls f, at most once a hold, when a client asks for the lock with Revoke or with
+// WithRevocation calls f, at most once a hold, when a client asks for the lock with Session.Revoke or with
 // Curator's Revoker. f runs on a goroutine of its own. To give way, f ends the work and releases
 // the hold. If f panics, the panic is logged, and the hold lasts until it is released or lost. Read
 // locks under one write hold share a node, but a request to one of them is not repeated to the

@@ -214,8 +214,8 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		says []string
 		is   error
 	}{
-		{"no room", []Option{WithSessionTimeout(5 * time.Second)}, []string{": 5s", "quorum (leader ping 4s)", "at least 7.5s", "SingleServerLease()"}, ErrNoRoom},
-		{"a heartbeat too far apart", []Option{WithHeartbeat(9 * time.Second)}, []string{": 30s", "heartbeat 9s", "WithHeartbeat"}, ErrNoRoom},
+		{"no room", []Option{WithSessionTimeout(5 * time.Second)}, []string{": 5s", "quorum (leader ping 4s)", "at least 7.5s", "SingleServerLease()"}, ErrSessionTimeoutTooShort},
+		{"a heartbeat too far apart", []Option{WithHeartbeat(9 * time.Second)}, []string{": 30s", "heartbeat 9s", "WithHeartbeat"}, ErrSessionTimeoutTooShort},
 		{"a heartbeat too often", []Option{WithHeartbeat(249 * time.Millisecond)}, []string{"WithHeartbeat(249ms): give at least 250ms"}, nil},
 		{"a heartbeat in a hundred years", []Option{WithHeartbeat(876000 * time.Hour)}, []string{"WithHeartbeat(876000h0m0s): give at least 250ms and at most 24h"}, nil},
 		{"no heartbeat", []Option{WithHeartbeat(0)}, []string{"WithHeartbeat(0s)"}, nil},
@@ -232,7 +232,7 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		{"no dialer", []Option{WithDialer(nil)}, []string{"WithDialer(nil)"}, nil},
 		{"no lock nodes", []Option{WithMaxLockNodes(0)}, []string{"at least 1"}, nil},
 		{"no buffer", []Option{WithJuteMaxBuffer(0)}, []string{"WithJuteMaxBuffer(0): give what the servers have, in bytes"}, nil},
-		{"a lease of zero", []Option{WithLease(LeaseMode{})}, []string{"QuorumLease(0)"}, ErrNoRoom},
+		{"a lease of zero", []Option{WithLease(LeaseMode{})}, []string{"QuorumLease(0)"}, ErrSessionTimeoutTooShort},
 		{"no option", []Option{nil}, []string{"nil Option"}, nil},
 		{"no logger", []Option{WithLogger(nil)}, []string{"slog.DiscardHandler"}, nil},
 		{"no mechanism", []Option{WithSASL(nil)}, []string{"WithSASL(nil): give DigestMD5(user, password)"}, nil},
@@ -275,9 +275,9 @@ func TestWithQueuePattern_AddsToTheKnownNames(t *testing.T) {
 
 // The lease modes as users give them are those of the lease.
 func TestLeaseMode(t *testing.T) {
-	require.Equal(t, QuorumLease(DefaultLeaderPing), QuorumLease(0))
+	require.Equal(t, QuorumLease(4*time.Second), QuorumLease(0))
 	require.Equal(t, "quorum (leader ping 4s)", QuorumLease(0).String())
 	require.Equal(t, "single server", SingleServerLease().String())
 	require.Greater(t, LeaseRoom(SingleServerLease(), DefaultSessionTimeout), LeaseRoom(QuorumLease(0), DefaultSessionTimeout))
-	require.ErrorIs(t, (&sessionOptions{timeout: time.Second, maxLockNodes: 1, logger: slog.Default(), mode: QuorumLease(0)}).check(), ErrNoRoom)
+	require.ErrorIs(t, (&sessionOptions{timeout: time.Second, maxLockNodes: 1, logger: slog.Default(), mode: QuorumLease(0)}).check(), ErrSessionTimeoutTooShort)
 }

@@ -19,11 +19,10 @@ import (
 type Participant struct {
 	Node      string // absolute
 	Data      []byte
-	SessionID int64 // 0 if the node is not ephemeral
-	Token     int64 // its czxid: the fencing token that its owner has, or will have. The two nodes of a writer that reads stand for one hold, with the writer's
-	Shared    bool  // a reader: it holds beside the readers just ahead and behind
-	Created   time.Time
-	Age       time.Duration // by this machine's clock
+	SessionID int64     // 0 if the node is not ephemeral
+	Token     int64     // its czxid: the fencing token that its owner has, or will have. The two nodes of a writer that reads stand for one hold, with the writer's
+	Shared    bool      // a reader: it holds beside the readers just ahead and behind
+	Created   time.Time // when the node was created, by the servers' clock
 
 	// Holds says that the nodes show it to hold: it is in front, or a reader with no writer or mutex ahead, or the reader of a writer in front
 	// that reads, too, or has a permit that counts as granted (see Semaphore.Participants). A participant in front holds, or is about to: no
@@ -33,8 +32,6 @@ type Participant struct {
 	// Until when the lock-delay lasts for which it waits, by its clock. Of a Mutex or an Election WithLockDelay, and of the front only;
 	// otherwise zero. A client without a lock-delay does not wait, and nothing marks its node: it counts as waiting for some seconds.
 	DelayUntil time.Time
-
-	Unknown bool // of Election.Observe only: no server has answered for so long that it is not known who leads. The rest is zero
 }
 
 // delayedUntil notes until when the participant in front waits for the lock-delay. Until then it does not hold.
@@ -118,6 +115,5 @@ func readParticipant(ctx context.Context, e *era, node string) (Participant, err
 }
 
 func participantOf(node string, data []byte, stat wire.Stat) Participant {
-	created := time.UnixMilli(stat.Ctime)
-	return Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Shared: queue.IsReader(nameOf(node)), Created: created, Age: time.Since(created)}
+	return Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Shared: queue.IsReader(nameOf(node)), Created: time.UnixMilli(stat.Ctime)}
 }

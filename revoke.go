@@ -12,14 +12,15 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Revoke asks the holder of a lock node to release it, as Curator's Revoker does: it sets the node's data to a message
-// that a holder with WithRevocation listens for. node is absolute, as Hold.Node and Participant.Node give it: a name without the
-// sequence number of a lock node is refused, because the message replaces the data. Revoke does not wait for the release. If the node
-// is gone, Revoke returns nil.
+// Revoke asks the holder of a lock node to release the lock, as Curator's Revoker does: it sets the
+// node's data to a message that a holder with WithRevocation listens for. node is absolute, as
+// Hold.Node and Participant.Node return it. Revoke rejects a name without the sequence number of a
+// lock node, because the message replaces the data. Revoke does not wait for the release. If the
+// node does not exist, Revoke returns nil.
 //
 // While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the
-// message is on its way, the message may or may not be written; the error says so.
-func Revoke(ctx context.Context, s *Session, node string) error {
+// message is on its way, the servers may or may not have written it; the error reports that.
+func (s *Session) Revoke(ctx context.Context, node string) error {
 	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: s.forCaller(ctx, err, nil)} }
 	if ctx == nil {
 		return fail(errNilContext)

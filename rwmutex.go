@@ -53,8 +53,8 @@ func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: badArgument{err}}
 	}
 	write, _ := mutexOf(s, path, queue.WriteName, o, writeSide{})
-	read.kind, read.traced = "ReadLock", "read"
-	write.kind, write.traced = "WriteLock", "write"
+	read.kind, read.traced = "ReadLock", KindRead
+	write.kind, write.traced = "WriteLock", KindWrite
 	return &RWMutex{read, write}, nil
 }
 

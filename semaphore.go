@@ -69,7 +69,7 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 		p.limit = s.chroot + o.limit
 	}
 	root.share, root.isFresh = queue.LeaseName, true
-	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: "semaphore"}, n: n}, nil
+	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: KindSemaphore}, n: n}, nil
 }
 
 // String returns the path, in one word.

@@ -35,18 +35,19 @@ var (
 	ErrBadSequencer = errors.New("not a sequencer")
 )
 
-// Sequencer says which hold a request is made under. Its String travels with the request, for example in a header. There is nothing secret in
-// it, and nothing that proves who sends it: whoever may list the lock root can write one.
+// Sequencer identifies the hold that a request is made under. Its String travels with the request,
+// for example in a header. It contains no secret, and it does not authenticate the sender: every
+// client that may list the lock root can write one.
 type Sequencer struct {
 	Path    string // of the lock, absolute: with the chroot
 	Root    int64  // czxid of the node above Node. It differs between ensembles, mostly, and when that node was made anew
-	Mode    string // exclusive (a mutex, a writer, a leader), shared (a reader) or permits (of a semaphore)
-	Permits int    // how many, 0 in the other modes
+	Shared  bool   // of a reader or a semaphore: other clients may hold at the same time
+	Permits int    // how many of a semaphore; otherwise 0
 	Token   int64  // as Hold.Token
 	Node    string // as Hold.Node; of permits the first, and the numbers of the others follow
 }
 
-// The modes of a Sequencer, and how the nodes are called in each.
+// The modes in the text of a Sequencer, and the names of the nodes in each.
 const (
 	modeExclusive, modeShared, modePermits = "exclusive", "shared", "permits"
 )
@@ -64,12 +65,9 @@ const maxPermits = math.MaxInt32
 // is the same for all handles of the owner in this lock, also after the hold has ended.
 func (h *Hold) Sequencer() Sequencer {
 	d := h.granted()
-	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Mode: modeExclusive, Token: d.token, Node: d.node}
-	switch {
-	case d.root.share == queue.LeaseName:
-		q.Path, q.Mode, q.Permits, q.Node = parentOf(d.root.path), modePermits, len(d.held), slices.Min(d.held)
-	case d.root.rule.IsShared():
-		q.Mode = modeShared
+	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
+	if d.root.share == queue.LeaseName {
+		q.Path, q.Shared, q.Permits, q.Node = parentOf(d.root.path), true, len(d.held), slices.Min(d.held)
 	}
 	return q
 }
@@ -81,8 +79,18 @@ func (q Sequencer) String() string {
 
 const sequencerScheme = "zklock:"
 
+func (q Sequencer) mode() string {
+	switch {
+	case q.Permits != 0:
+		return modePermits
+	case q.Shared:
+		return modeShared
+	}
+	return modeExclusive
+}
+
 func (q Sequencer) words() string {
-	mode := q.Mode
+	mode := q.mode()
 	if q.Permits != 0 {
 		mode += "&permits=" + strconv.Itoa(q.Permits)
 	}
@@ -111,9 +119,9 @@ func parseSequencer(text string) (q Sequencer, ok bool) {
 	if err != nil {
 		return q, false
 	}
-	q = Sequencer{Path: path, Mode: values.Get("mode")}
-	above := path
-	if q.Mode == modePermits {
+	mode, above := values.Get("mode"), path
+	q = Sequencer{Path: path, Shared: mode != modeExclusive}
+	if mode == modePermits {
 		above += "/leases"
 	}
 	q.Node = above + "/" + values.Get("node")
@@ -124,7 +132,7 @@ func parseSequencer(text string) (q Sequencer, ok bool) {
 	switch {
 	case errors.Join(errs[:]...) != nil, q.Root < 1, q.Token < 1, q.String() != text: // nothing else, and in no other way
 		return q, false
-	case q.Permits < 0, q.Permits > maxPermits, q.Permits > 0 != (q.Mode == modePermits):
+	case q.Permits < 0, q.Permits > maxPermits:
 		return q, false
 	}
 	_, ok = q.rule()
@@ -138,7 +146,7 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 	if _, err := uuid.Parse(id); err != nil {
 		return queue.Rule{}, false
 	}
-	for _, marker := range modeNodes[q.Mode] {
+	for _, marker := range modeNodes[q.mode()] {
 		m, _ := queue.Parse(name, []string{marker})
 		if m.PastTheEnd() || fmt.Sprintf("%s%010d", queue.ProtectedPath(parentOf(q.Node), id, marker), m.Seq) != q.Node {
 			continue
@@ -152,27 +160,32 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 	return queue.Rule{}, false
 }
 
-// CheckSequencer asks the ensemble whether the hold that the text names is still there, and is one of the lock on path, which is as given
-// to NewMutex, NewRWMutex, NewSemaphore or NewElection: below the chroot of s. It returns nil if so. ErrNotHeld says that the hold is
-// over, by whatever end; ErrOtherLock, ErrOtherRoot and ErrBadSequencer say what else is wrong. ErrNotConnected says that the
-// connection ended before the answer, and nothing is known: another try may tell. While no server can be reached, CheckSequencer waits
-// for one until ctx ends.
+// CheckSequencer asks the ensemble whether the hold that the text names still exists and is a hold
+// of the lock on path. path is as given to NewMutex, NewRWMutex, NewSemaphore or NewElection: below
+// the chroot of s. CheckSequencer returns nil if both are true. ErrNotHeld means that the hold has
+// ended, in whatever way; ErrOtherLock, ErrOtherRoot and ErrBadSequencer name the other reasons to
+// reject the request. ErrNotConnected means that the connection ended before the reply, so nothing
+// is known, and another try may succeed. While no server can be reached, CheckSequencer waits for
+// one until ctx ends.
 //
 // Nil proves that at some moment during the call a majority of the servers agreed that all nodes of the hold were there, with nobody ahead
 // that they would wait for. So nobody else had been granted what the hold excludes. It also proves that the token is not larger than the
 // hold's.
 //
-// It does not prove that the hold is there when the call returns: it may end right after. Where the resource can compare tokens, do that
-// too. Nor does it prove that the holder still counts on it: between a release, or the end of a lease, and the moment when its node is
-// gone, the check says that the hold is there. So it does while another handle of its owner has it; and of a reader beside its own writer,
-// until both are released. Nor does it prove that a forged text is of a hold: a node in front is not granted while a lock-delay runs, or
-// while a node of WithQueuePattern is ahead; and the limit of a semaphore may have no room for leases that are there. No Hold gives the
-// sequencer of such a node. A resource that needs the lock to be exclusive asks the Mode of ParseSequencer.
+// It does not prove that the hold is there when the call returns: it may end right after. Where the
+// resource can compare tokens, do that too. Nor does it prove that the holder still counts on it:
+// between a release, or the end of a lease, and the moment when its node is gone, the check says
+// that the hold is there. So it does while another handle of its owner has it; and of a reader
+// beside its own writer, until both are released. Nor does it prove that a forged text is of a
+// hold: a node in front is not granted while a lock-delay runs, or while a node of WithQueuePattern
+// is ahead; and the limit of a semaphore may have no room for leases that are there. No Hold gives
+// the sequencer of such a node. A resource that needs the lock to be exclusive rejects a Sequencer
+// that is Shared.
 //
 // It costs one transaction, which the servers agree on as they do on a write, a read and a list, in one round trip, however many permits
 // the text claims. The list's answer has some 60 bytes for each node in the queue, or for each lease of a semaphore; calls that are made
 // at the same time share lists. s may hold nothing. Its credentials need READ on the lock root and on its nodes.
-func CheckSequencer(ctx context.Context, s *Session, path, text string) error {
+func (s *Session) CheckSequencer(ctx context.Context, path, text string) error {
 	if !s.isConnected() {
 		return &Error{Op: "check sequencer", Path: path, Err: errNoSession}
 	}
@@ -299,7 +312,7 @@ func (q Sequencer) verdict(checked, node, list found, names []string) error {
 	}
 	rule, _ := q.rule()
 	place := queue.SeenAt(rule, nameOf(q.Node), names)
-	if q.Mode == modePermits {
+	if q.Permits != 0 {
 		place = queue.SeenLeases(nameOf(q.Node), q.Permits, names)
 	}
 	switch {
@@ -307,7 +320,7 @@ func (q Sequencer) verdict(checked, node, list found, names []string) error {
 		return ErrOtherRoot
 	case checked.err != nil, node.err != nil, place == queue.Missing: // it may have gone since the transaction
 		return fmt.Errorf("%w: the hold is over", ErrNotHeld)
-	case q.Token > node.czxid, q.Token < node.czxid && q.Mode == modeExclusive: // a reader may have its writer's; permits of another client, that of their place in the queue
+	case q.Token > node.czxid, q.Token < node.czxid && !q.Shared: // a reader may have its writer's; permits of another client, that of their place in the queue
 		return badArgument{fmt.Errorf("%w: %s has another token than %d", ErrBadSequencer, nameOf(q.Node), q.Token)}
 	case place != queue.Front: // it may hold later
 		return fmt.Errorf("%w: %s waits, and nothing is held with it", ErrBadSequencer, nameOf(q.Node))

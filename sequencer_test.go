@@ -18,7 +18,7 @@ const anID = "0b1c2d3e-4f50-4162-8374-95a6b7c8d9e0"
 
 // aSequencer returns one of each kind.
 func aSequencer(mode string) Sequencer {
-	q := Sequencer{Path: "/locks/orders", Root: 26, Mode: mode, Token: 43}
+	q := Sequencer{Path: "/locks/orders", Root: 26, Shared: mode != modeExclusive, Token: 43}
 	switch mode {
 	case modePermits:
 		q.Permits, q.Node = 3, q.Path+"/leases/_c_"+anID+"-lease-0000000009"

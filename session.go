@@ -46,9 +46,10 @@ type Session struct {
 // "host:port,host:port/chroot". The port is 2181 unless given; IPv6 addresses stand in brackets. Paths given to NewMutex
 // are below the chroot, which must be there: otherwise the error is ErrNoChroot, unless WithCreateChroot is given.
 //
-// Connect returns when it has a ZooKeeper session. If ctx ends before, Connect returns within half a second, with an error
-// that says what it tried; the rest of the try ends by itself. ctx bounds the connecting only. If the lease has no room in
-// the session timeout, the error is ErrNoRoom, and says what would do. The caller must Close the Session.
+// Connect returns when it has a ZooKeeper session. If ctx ends before, Connect returns within half
+// a second, with an error that says what it tried; the rest of the try ends by itself. ctx bounds
+// the connecting only. If the lease has no room in the session timeout, the error is
+// ErrSessionTimeoutTooShort, and says what would do. The caller must Close the Session.
 func Connect(ctx context.Context, servers string, opts ...Option) (*Session, error) {
 	fail := func(err error) (*Session, error) {
 		return nil, &Error{Op: "connect", Path: servers, Err: err}

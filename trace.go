@@ -49,9 +49,18 @@ type Trace struct {
 	HoldEnd func(ctx context.Context, h HoldInfo)
 }
 
+// The values of AcquireInfo.Kind.
+const (
+	KindMutex     = "mutex"     // Mutex
+	KindRead      = "read"      // RWMutex.ReadLock
+	KindWrite     = "write"     // RWMutex.WriteLock
+	KindSemaphore = "semaphore" // Semaphore.Permits
+	KindElection  = "election"  // Election
+)
+
 // AcquireInfo identifies the call.
 type AcquireInfo struct {
-	Kind  string // mutex, read, write, semaphore or election
+	Kind  string // one of the constants above
 	Path  string // as given to the New function
 	Name  string // what WithName gave, otherwise ""
 	Multi string // of a Multi's lock: what Multi.String returns; otherwise ""

@@ -196,7 +196,7 @@ func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
 				require.ErrorIs(t, try.err, zklock.ErrNotConnected)
 				require.LessOrEqual(t, try.at.Sub(began), 2*time.Second, "two heartbeats")
 				time.Sleep(time.Minute) // or a connection that is lost ends it: the message may or may not be written
-				waiting["Revoke"] = begin(func() error { return zklock.Revoke(ctx, s, held.Node()) })
+				waiting["Revoke"] = begin(func() error { return s.Revoke(ctx, held.Node()) })
 				time.Sleep(time.Minute)
 				for name, done := range waiting {
 					require.Empty(t, done, "%s: here nothing ends the wait", name)

@@ -119,7 +119,7 @@ func TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost(t *testing.T) {
 			h := take(t, newSemaphore(t, s, semPath, 3).Permits(3))
 			other := take(t, newSemaphore(t, s, "/job/other", 1).Permits(1))
 			next := v.lineUp(v.permits(3, 3))
-			require.NoError(t, v.srv.Delete(h.Checks()[i].(*zk.CheckVersionRequest).Path))
+			require.NoError(t, v.srv.Delete(h.Checks()[i].Path))
 			lostWithin(t, h, 1100*time.Millisecond) // h is a tenth of 10 s
 			require.ErrorIs(t, h.Err(), zklock.ErrLost)
 			release(t, next.granted(t))

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -148,7 +147,7 @@ func TestVirtual_Semaphore_DifferentNumbers_IsLoggedOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 		said := log.of(line)
 		require.Len(t, said, 1)
-		require.Equal(t, "path="+semPath+" permits=2 leases=4 node="+holds[1].Checks()[1].(*zk.CheckVersionRequest).Path, said[0])
+		require.Equal(t, "path="+semPath+" permits=2 leases=4 node="+holds[1].Checks()[1].Path, said[0])
 		w.stop()
 		<-w.done
 		for _, h := range holds {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -258,11 +257,11 @@ func TestVirtual_Multi_DeadlineEndingChecks_OfTheFirstToEnd(t *testing.T) {
 		require.NoError(t, err)
 		var nodes []string
 		for _, op := range h.Checks() {
-			nodes = append(nodes, op.(*zk.CheckVersionRequest).Path)
+			nodes = append(nodes, op.Path)
 		}
 		require.Len(t, nodes, 4)
 		require.Equal(t, []string{h.Holds()[0].Node(), h.Holds()[1].Node(), h.Holds()[2].Node()}, nodes[:3])
-		_, err = near.Conn().Multi(h.Checks()...)
+		_, err = near.Conn().Multi(opsOf(h.Checks())...)
 		require.NoError(t, err)
 
 		const margin = 8 * time.Second

@@ -102,6 +102,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"a State":                      p.s.State(),
 		"a Change":                     zklock.Change{State: zklock.Lost, SessionID: p.s.SessionID(), Time: time.Now(), Err: hold.Err()},
 		"a Participant":                participants[0],
+		"a Leadership":                 zklock.Leadership{Participant: participants[0]},
 		"its Stats":                    p.s.Stats(),
 		"a run that is done":           zklock.OnceRun{Key: "2026-07-01", By: "host:1", At: time.Now(), Token: 1},
 		"a Trace":                      zklock.Trace{},

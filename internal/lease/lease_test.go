@@ -58,7 +58,7 @@ func TestLeaseMode_Check(t *testing.T) {
 				require.Positive(t, tt.mode.Room(tt.T))
 				return
 			}
-			require.ErrorIs(t, err, ErrNoRoom)
+			require.ErrorIs(t, err, ErrSessionTimeoutTooShort)
 			for _, s := range tt.says {
 				require.ErrorContains(t, err, s)
 			}

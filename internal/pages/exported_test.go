@@ -99,14 +99,14 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 // shownBy names the example that shows an exported name without an example of its own.
 var shownBy = map[string]string{
 	"WithTrace": "Trace", "WithName": "Trace",
-	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
-	"NewElection": "Election_Campaign", "Election.Candidates": "Election_Leader",
+	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Session_Revoke", "OwnerFrom": "NewOwner",
+	"NewElection": "Election_Campaign", "Final": "Election_Run", "Election.Candidates": "Election_Leader",
 	"NewSemaphore": "Semaphore_Acquire", "Semaphore.TryAcquire": "Semaphore_Acquire", "Semaphore.Path": "Semaphore_Participants",
 	"RWMutex.ReadLock": "NewRWMutex", "RWMutex.Path": "NewMutex", "RWMutex.Participants": "RWMutex_WriteLock",
 	"Mutex.Runs": "OnceRun",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
-	"Hold.Sequencer": "CheckSequencer", "ParseSequencer": "CheckSequencer", "Sequencer.String": "CheckSequencer",
+	"Hold.Sequencer": "Session_CheckSequencer", "ParseSequencer": "Session_CheckSequencer", "Sequencer.String": "Session_CheckSequencer",
 	"Session.Timeout": "WithSessionTimeout",
 	"Multi.Acquire":   "Multi_TryAcquire", "Multi.TryDo": "Multi_TryAcquire",
 	"MultiHold.Holds": "Multi_Do", "MultiHold.Context": "Multi_TryAcquire", "MultiHold.Err": "Multi_TryAcquire",
