@@ -502,36 +502,6 @@ func ExampleWaitAtMost() {
 	// <nil>
 }
 
-// Functions further down find the hold in their context. Each lock has its own there.
-func ExampleMutex_HoldFrom() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	orders, _ := zklock.NewMutex(s, "/locks/orders")
-	stock, _ := zklock.NewMutex(s, "/locks/stock")
-
-	furtherDown := func(ctx context.Context) {
-		for _, m := range []*zklock.Mutex{orders, stock} {
-			hold, ok := m.HoldFrom(ctx)
-			fmt.Println(m.Path(), ok, ok && hold.Err() == nil)
-		}
-	}
-
-	err := orders.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
-		furtherDown(ctx)
-		return stock.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
-			furtherDown(ctx)
-			return nil
-		})
-	})
-	fmt.Println(err)
-	// Output:
-	// /locks/orders true true
-	// /locks/stock false false
-	// /locks/orders true true
-	// /locks/stock true true
-	// <nil>
-}
-
 // Path is the lock's, Node is this hold's own node in the queue.
 func ExampleHold_Node() {
 	ctx, servers, stop := exampleServer()
@@ -600,12 +570,7 @@ func ExampleWithOwner() {
 func ExampleNewOwner() {
 	a, b := zklock.NewOwner("batch"), zklock.NewOwner("batch")
 	fmt.Println(a == b, strings.HasPrefix(a.String(), "batch/"))
-
-	o, ok := zklock.OwnerFrom(zklock.WithOwner(context.Background(), a))
-	fmt.Println(o == a, ok)
-	// Output:
-	// false true
-	// true true
+	// Output: false true
 }
 
 var errStale = errors.New("a later holder has written")

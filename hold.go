@@ -377,15 +377,3 @@ func askerIn(ctx context.Context, t *lockTable, root *lockRoot) asker {
 	}
 	return by
 }
-
-// OwnerFrom returns the owner that WithOwner set. If none is set, it returns the owner of the innermost hold that the
-// context carries, of any lock. It returns false if the context has neither.
-func OwnerFrom(ctx context.Context) (Owner, bool) {
-	if o := ownerSet(ctx); o != (Owner{}) {
-		return o, true
-	}
-	if h := heldIn(ctx, holdKey{}); h != nil {
-		return h.Owner(), true
-	}
-	return Owner{}, false
-}

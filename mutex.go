@@ -173,14 +173,6 @@ func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	return m.s.locks.heldBy(&m.root, m.asker(ctx))
 }
 
-// HoldFrom returns the hold of this lock that ctx carries, the innermost if it was re-entered. ctx is what Do gave to its
-// function, or a hold's Context, or derived from either, also through holds of other locks. The hold may have been lost or
-// released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
-func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := heldIn(ctx, holdKey{table: &m.made().s.locks, root: m.root.path, share: m.root.share})
-	return h, h != nil
-}
-
 // Participants returns the queue, the holder first. If the lock root is not there, the queue is empty. Nodes that go while
 // the queue is read are left out. While no server can be reached, Participants waits for one until ctx ends.
 func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {

@@ -456,8 +456,7 @@ func TestVirtual_Campaign_KeepsTheCallersOwner(t *testing.T) {
 		o := zklock.NewOwner("mine")
 		e := newElection(t, s, "/job/e", "a")
 		err := e.Campaign(zklock.WithOwner(t.Context(), o), func(ctx context.Context, hold *zklock.Hold) error {
-			got, _ := zklock.OwnerFrom(hold.Context())
-			require.Equal(t, o, got)
+			require.Equal(t, o, hold.Owner())
 			return nil
 		})
 		require.NoError(t, err)

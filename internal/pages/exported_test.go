@@ -97,7 +97,7 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 // shownBy names the example that shows an exported name which has none of its own.
 var shownBy = map[string]string{
 	"WithTrace": "Trace", "WithName": "Trace",
-	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
+	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke",
 	"NewElection": "Election_Campaign", "Election.Candidates": "Election_Leader",
 	"NewSemaphore": "Semaphore_Permits", "Semaphore.Path": "Semaphore_Participants",
 	"RWMutex.ReadLock": "NewRWMutex", "RWMutex.Path": "NewMutex", "RWMutex.Participants": "RWMutex_WriteLock",
