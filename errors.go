@@ -44,8 +44,6 @@ var (
 	ErrNotConfirmed = errors.New("release not confirmed")
 	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
 	ErrClosed = errClosed
-	// ErrSessionExpired: the ZooKeeper session ended while the caller waited, and the Mutex has WithFailOnSessionLoss.
-	ErrSessionExpired = errors.New("ZooKeeper session ended while waiting")
 	// ErrSequenceExhausted: the lock root's counter has come to its end. zklock grants no node numbered 2^31 − 2^20 or more, or
 	// below zero, and none beside a negative one. When the queue has drained, zklock removes the root, the counter starts again,
 	// and another try succeeds. Pause between tries, longer each time: clients that try at once keep the queue from draining. A

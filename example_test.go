@@ -1073,21 +1073,6 @@ func ExampleSingleServerLease() {
 	// Output: single server
 }
 
-func ExampleWithFailOnSessionLoss() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, _ := zklock.NewMutex(s, "/locks/orders", zklock.WithFailOnSessionLoss())
-	hold, err := m.Acquire(ctx)
-	if errors.Is(err, zklock.ErrSessionExpired) {
-		return // do not queue again: it is too late for the job
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(hold.Release(ctx))
-	// Output: <nil>
-}
-
 // A resource that cannot check a token gets time: after a holder disappeared, nobody is granted for as long as its requests may still
 // be on their way.
 func ExampleWithLockDelay() {

@@ -133,10 +133,9 @@ type pair struct {
 
 // nodeOptions are those of a Mutex's options that an acquisition goes by.
 type nodeOptions struct {
-	data       []byte
-	failOnLoss bool
-	minHold    time.Duration
-	revoke     func(*Hold)
+	data    []byte
+	minHold time.Duration
+	revoke  func(*Hold)
 }
 
 // asker is who calls, as the context says.

@@ -339,11 +339,6 @@ func WithData(data []byte) MutexOption {
 // in them, as /orders/4711 has: metrics want few names.
 func WithName(name string) MutexOption { return func(o *mutexOptions) { o.label = name } }
 
-// WithFailOnSessionLoss makes a waiting Acquire return ErrSessionExpired when its ZooKeeper session ends. By default it
-// queues again, at the tail, in the next session. A session also ends when no server has answered in it for 7/6 of the session timeout
-// and a second.
-func WithFailOnSessionLoss() MutexOption { return func(o *mutexOptions) { o.failOnLoss = true } }
-
 // WithQueuePattern makes children of the lock root take part in the queue if their names end in ending and a sequence
 // number. It is for queues that are shared with clients of other names. Those of Curator, go-zookeeper and kazoo are known.
 func WithQueuePattern(ending string) MutexOption {

@@ -176,17 +176,15 @@ func TestMutexOptions(t *testing.T) {
 	o := newMutexOptions(nil)
 	require.Equal(t, zk.WorldACL(zk.PermAll), o.acl)
 	require.False(t, o.container)
-	require.False(t, o.failOnLoss)
 	host, _ := os.Hostname()
 	require.Equal(t, host+":"+strconv.Itoa(os.Getpid()), string(o.data), "for who reads the queue")
 
 	acl, data := zk.WorldACL(zk.PermRead), []byte("x")
-	o = newMutexOptions([]MutexOption{WithACL(acl), WithData(data), WithContainer(), WithFailOnSessionLoss()})
+	o = newMutexOptions([]MutexOption{WithACL(acl), WithData(data), WithContainer()})
 	acl[0].Perms, data[0] = 0, 'y'
 	require.EqualValues(t, zk.PermRead, o.acl[0].Perms, "the caller's slice is the caller's")
 	require.Equal(t, "x", string(o.data))
 	require.True(t, o.container)
-	require.True(t, o.failOnLoss)
 }
 
 func TestSessionOptions(t *testing.T) {

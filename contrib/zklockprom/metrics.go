@@ -20,7 +20,7 @@
 //	zklock_holds_lost_unreleased     gauge                           holds that were lost and are not released: an overrun that has not ended
 //
 // kind is AcquireInfo.Kind: mutex, read, write, semaphore or election. outcome is zklock.Outcome's
-// word: acquired, not_acquired, canceled, deadline, not_connected, session_lost, closed or error.
+// word: acquired, not_acquired, canceled, deadline, not_connected, closed or error.
 //
 // A re-entry is no acquire, and its handle no hold: a hold is counted once, and ends when its last handle is released. A Session that is closed
 // takes its holds away, and they are lost until they are released: work may go on under them.
