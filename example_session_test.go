@@ -92,25 +92,6 @@ func ExampleWithDialer() {
 	// Connected
 }
 
-// One of two servers accepts connections and never answers. The other gets its turn after 200 ms at the latest.
-func ExampleWithHandshakeTimeout() {
-	ctx, servers, stop := exampleServer()
-	defer stop()
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer mute.Close()
-
-	s, err := zklock.Connect(ctx, mute.Addr().String()+","+servers, zklock.WithHandshakeTimeout(200*time.Millisecond))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer s.Close()
-	fmt.Println(s.State())
-	// Output: Connected
-}
-
 func ExampleWithMaxLockNodes() {
 	ctx, servers, stop := exampleServer()
 	defer stop()

@@ -40,7 +40,6 @@ type sessionOptions struct {
 	tlsFiles      certs.Names // zero: none
 	logger        *slog.Logger
 	traces        []*Trace
-	handshakeCap  time.Duration
 	heartbeat     time.Duration // 0: the default
 	maxLockNodes  int
 	juteMaxBuffer int   // in bytes
@@ -63,9 +62,6 @@ func newSessionOptions(opts []Option) sessionOptions {
 		opt(&o)
 	}
 	o.mode.mode = o.mode.mode.RenewedEvery(o.heartbeat)
-	if o.handshakeCap == 0 {
-		o.handshakeCap = min(o.timeout/3, 10*time.Second)
-	}
 	return o
 }
 
@@ -196,20 +192,6 @@ func WithTrace(t *Trace) Option {
 	return func(o *sessionOptions) {
 		if o.traces = append(o.traces, t); t == nil {
 			o.wrong = errors.New("WithTrace(nil): leave the option out")
-		}
-	}
-}
-
-// WithHandshakeTimeout caps the time of one try to connect to an address of a server: of the lookup
-// of its name, the dial, TLS, the connect response, SASL and the replies to the credentials
-// together. After that the Session tries the next address or server. The default is a third of the
-// session timeout, and at most 10 s. Within it, the dial, TLS and the handshake may take one
-// heartbeat each: a tenth of the session timeout, and at least 250 ms. That limit doubles each time
-// that all servers have been tried in vain, so slower servers are reached, too.
-func WithHandshakeTimeout(d time.Duration) Option {
-	return func(o *sessionOptions) {
-		if o.handshakeCap = d; d <= 0 {
-			o.wrong = fmt.Errorf("handshake timeout %v is not positive; leave the option out for the default", d)
 		}
 	}
 }

@@ -192,13 +192,11 @@ func TestSessionOptions(t *testing.T) {
 	require.NoError(t, o.check())
 	require.Equal(t, 30*time.Second, o.timeout)
 	require.Equal(t, QuorumLease(4*time.Second), o.mode)
-	require.Equal(t, 10*time.Second, o.handshakeCap, "a third of the session timeout (F17)")
 	require.Equal(t, 10_000, o.maxLockNodes)
 	require.Equal(t, 1_048_575, o.juteMaxBuffer, "the servers' default")
 
-	o = newSessionOptions([]Option{WithSessionTimeout(12 * time.Second), WithDigest("user", "sec:ret"), WithHandshakeTimeout(time.Second)})
+	o = newSessionOptions([]Option{WithSessionTimeout(12 * time.Second), WithDigest("user", "sec:ret")})
 	require.Equal(t, "user:sec:ret", string(o.digests[0].Reveal()))
-	require.Equal(t, time.Second, o.handshakeCap)
 	require.NoError(t, o.check())
 }
 
@@ -220,8 +218,6 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		{"too short", []Option{WithSessionTimeout(time.Millisecond)}, []string{"1ms is too short"}, nil},
 		{"negative", []Option{WithSessionTimeout(-time.Second)}, []string{"-1s is too short"}, nil},
 		{"R39: too long for the protocol", []Option{WithSessionTimeout(25 * 24 * time.Hour)}, []string{"576h"}, nil},
-		{"negative handshake", []Option{WithHandshakeTimeout(-1)}, []string{"-1ns is not positive"}, nil},
-		{"no handshake", []Option{WithHandshakeTimeout(0)}, []string{"0s is not positive"}, nil},
 		{"no timeout", []Option{WithSessionTimeout(0)}, []string{"0s is too short"}, nil},
 		{"no TLS file", []Option{WithTLSFiles("", "", "")}, []string{"WithTLSFiles", "no file is named"}, nil},
 		{"a certificate without its key", []Option{WithTLSFiles("ca", "cert", "")}, []string{"WithTLSFiles", "go together"}, nil},

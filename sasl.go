@@ -21,7 +21,7 @@ type SASLMechanism interface {
 
 	// Authenticate begins an exchange with the server at host, which is as the connection string has it, with its port. It returns the first
 	// token, which may be empty. It is called for each connection, after the dial and before anything is sent. It must return when ctx ends:
-	// that is when the handshake's time is over (WithHandshakeTimeout), or the Session is closed.
+	// that is after a third of the session timeout, and after 10 s at the latest, or when the Session is closed.
 	//
 	// An error that wraps ErrAuthFailed is a rejection, as when a KDC does not know the principal.
 	// Connect returns it at once. After Connect it is logged, and the Session goes on to the next
@@ -109,8 +109,7 @@ func DigestMD5(user, password string) SASLMechanism {
 
 // DigestMD5Func is DigestMD5 with a user and a password that the function returns. It is called for
 // each connection, so a Session takes a new password at its next connection. It must return when
-// ctx ends, with the handshake's time (WithHandshakeTimeout) or the Session, and may be called for
-// several connections at once. An error, or an empty user or password, fails this connection alone,
+// ctx ends, as Authenticate must, and may be called for several connections at once. An error, or an empty user or password, fails this connection alone,
 // unless the error wraps ErrAuthFailed: see SASLMechanism. No error may contain a secret, because
 // it is logged.
 func DigestMD5Func(credentials func(ctx context.Context) (user, password string, err error)) SASLMechanism {

@@ -126,7 +126,7 @@ func (s *Session) closeInVain() {
 // linkOptions returns what the link takes of the options, and how it reaches the locks.
 func (s *Session) linkOptions(addrs []string) link.Options {
 	return link.Options{
-		Addrs: addrs, Dial: s.opts.dial, Timeout: s.opts.timeout, HandshakeCap: s.opts.handshakeCap,
+		Addrs: addrs, Dial: s.opts.dial, Timeout: s.opts.timeout, HandshakeCap: min(s.opts.timeout/3, 10*time.Second),
 		Mode: s.opts.mode.mode, SASL: s.opts.sasl, Digests: s.opts.digests, Log: s.log, Clock: s.clock,
 		Open: func(z *link.Era) link.Inside {
 			z.Longest = s.opts.juteMaxBuffer

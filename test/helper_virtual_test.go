@@ -73,11 +73,15 @@ func (v *virtual) queueUp(m zklock.Lock) *waiting {
 // line is a client's way to the server, which can be silenced in both directions as a cut cable is. A connection that has lost bytes
 // stays silent: TCP carries all or nothing.
 type line struct {
-	dial   zk.Dialer
-	silent atomic.Bool
+	dial     zk.Dialer
+	patience time.Duration // how long a dial lasts at most, which nothing else breaks off; 0: as long as the client allows
+	silent   atomic.Bool
 }
 
 func (l *line) Dial(network, addr string, d time.Duration) (net.Conn, error) {
+	if l.patience != 0 {
+		d = min(d, l.patience)
+	}
 	for wait := time.Second; l.silent.Load(); wait *= 2 { // as TCP sends SYN again
 		time.Sleep(min(wait, d))
 		if d -= wait; d <= 0 {

@@ -242,8 +242,8 @@ func TestVirtual_Multi_OneReleasedByItself_TheLossOfAnotherIsTold(t *testing.T) 
 // The earliest deadline, the first Ending, and all the checks in the order of the holds.
 func TestVirtual_Multi_DeadlineEndingChecks_OfTheFirstToEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		l := &line{dial: v.net.Dial}
-		far := v.connect(zklock.WithDialer(l.Dial), zklock.WithSessionTimeout(30*time.Second), dialsEndSoon)
+		l := &line{dial: v.net.Dial, patience: time.Second}
+		far := v.connect(zklock.WithDialer(l.Dial), zklock.WithSessionTimeout(30*time.Second))
 		near := v.connect(zklock.WithSessionTimeout(30 * time.Second))
 		h, err := newMulti(t, newMutex(t, near, "/a"), newMutex(t, far, "/b"), newSemaphore(t, near, "/c", 2).Permits(2)).Acquire(within(t, time.Hour))
 		require.NoError(t, err)

@@ -78,7 +78,7 @@ func TestReal_SASL_Refused(t *testing.T) {
 func TestReal_SASL_ServerHasNone(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t)
-	_, err := zklock.Connect(within(t, 3*time.Second), srv.Addr(), zklock.WithSessionTimeout(30*time.Second), zklock.WithHandshakeTimeout(time.Second), quiet(t), withSASL())
+	_, err := zklock.Connect(within(t, 3*time.Second), srv.Addr(), zklock.WithSessionTimeout(30*time.Second), quiet(t), withSASL())
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "the server has no challenge: is SASL configured there?")
 	state, err := srv.Mntr()

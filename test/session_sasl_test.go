@@ -122,7 +122,7 @@ func TestVirtual_SASL_Silence(t *testing.T) {
 			"not read": zktest.Before(zktest.SASL).Nth(step).Delay(time.Minute),
 		} {
 			inSASLTime(t, func(t *testing.T, v *virtual) {
-				s := v.connect(withSASL(), zklock.WithSessionTimeout(30*time.Second), zklock.WithHandshakeTimeout(4*time.Second))
+				s := v.connect(withSASL(), zklock.WithSessionTimeout(30*time.Second))
 				h := acquire(t, newMutex(t, s, "/job"))
 				in := v.srv.Inject(silence)
 				v.drop(s)
@@ -188,7 +188,7 @@ func newKDC() *kdc {
 func TestVirtual_SASL_KDCIsSilent_HoldStands(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		k := newKDC()
-		s := v.connect(zklock.WithSASL(k), zklock.WithSessionTimeout(30*time.Second), zklock.WithHandshakeTimeout(2*time.Second))
+		s := v.connect(zklock.WithSASL(k), zklock.WithSessionTimeout(30*time.Second))
 		require.Equal(t, v.srv.Addr(), <-k.hosts)
 		h := acquire(t, newMutex(t, s, "/job"))
 		k.silent.Store(true)
@@ -196,10 +196,10 @@ func TestVirtual_SASL_KDCIsSilent_HoldStands(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		require.False(t, s.State().Attached())
 		k.silent.Store(false)
-		time.Sleep(3 * time.Second)
+		time.Sleep(6 * time.Second) // the try in vain ends after 10 s
 		require.True(t, s.State().Attached())
 		require.NoError(t, h.Err())
-		require.Equal(t, int32(5), k.asked.Load())
+		require.Equal(t, int32(3), k.asked.Load(), "at Connect, in vain, and again")
 		release(t, h)
 	})
 }
@@ -232,14 +232,14 @@ func TestVirtual_SASL_KDCIsSilent_CallsReturn(t *testing.T) {
 		k.silent.Store(true)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), zklock.WithSASL(k), zklock.WithHandshakeTimeout(2*time.Second))
+		_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), zklock.WithSASL(k), zklock.WithSessionTimeout(8*time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "SASL: KDC: no KDC has answered")
 		require.Zero(t, v.srv.Requests().Total(zktest.SASL))
 		time.Sleep(time.Minute) // the Connect in vain ends
 
 		k.silent.Store(false)
-		s := v.connect(zklock.WithSASL(k), zklock.WithHandshakeTimeout(time.Minute))
+		s := v.connect(zklock.WithSASL(k))
 		k.silent.Store(true)
 		v.drop(s)
 		time.Sleep(5 * time.Second)
