@@ -1192,15 +1192,6 @@ func ExampleWithMinHold() {
 	// has run, or runs, elsewhere than on b
 }
 
-func ExampleWithQueuePattern() {
-	_, s, stop := exampleSession()
-	defer stop()
-	// Another client's nodes are named job-0000000017: they queue with ours.
-	m, err := zklock.NewMutex(s, "/locks/orders", zklock.WithQueuePattern("job-"))
-	fmt.Println(m.Path(), err)
-	// Output: /locks/orders <nil>
-}
-
 func ExampleValidatePath() {
 	fmt.Println(zklock.ValidatePath("/locks/orders"))
 	fmt.Println(zklock.ValidatePath("locks/orders/"))

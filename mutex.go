@@ -55,9 +55,13 @@ func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, e
 		err = o.checkFor(name)
 	}
 	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: "mutex"}
+	markers := queue.Markers
+	if name == queue.LatchName {
+		markers = []string{name}
+	}
 	m.root = lockRoot{
 		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, recorded: o.delay > 0,
-		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
+		rule: queue.Rule{Name: name, Markers: markers}, roots: &s.roots,
 	}
 	return m, err
 }

@@ -222,7 +222,6 @@ type mutexOptions struct {
 	acl       []zk.ACL
 	name      string // of the nodes
 	label     string
-	markers   []string
 	limit     string // the node that has a semaphore's limit
 	delay     time.Duration
 	keptRuns  int   // of Once's marks; 0: the default
@@ -230,15 +229,12 @@ type mutexOptions struct {
 }
 
 func newMutexOptions(opts []MutexOption) mutexOptions {
-	o := mutexOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName, markers: queue.Markers}
+	o := mutexOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName}
 	for _, opt := range opts {
 		if opt == nil {
 			opt = func(o *mutexOptions) { o.wrong = errors.New("nil MutexOption: leave it out") }
 		}
 		opt(&o)
-	}
-	if o.name == queue.LatchName {
-		o.markers = slices.Concat([]string{queue.LatchName}, o.markers[len(queue.Markers):])
 	}
 	return o
 }
@@ -267,11 +263,6 @@ func (o *mutexOptions) check() error {
 	}
 	if len(o.acl) == 0 {
 		return errors.New("WithACL: the ACL is empty, and nobody could use the lock")
-	}
-	for _, m := range o.markers {
-		if m == "" || strings.Contains(m, "/") {
-			return fmt.Errorf("WithQueuePattern: %q is empty or has a slash", m)
-		}
 	}
 	if o.delay > 0 && o.container {
 		return errors.New("WithLockDelay and WithContainer: the servers remove an empty container, and the delay with it: leave one of them out")
@@ -320,12 +311,6 @@ func WithData(data []byte) MutexOption {
 // WithName names the lock for traces and metrics, which otherwise call it by its path. Give locks of one kind one name if their paths have ids
 // in them, as /orders/4711 has: metrics want few names.
 func WithName(name string) MutexOption { return func(o *mutexOptions) { o.label = name } }
-
-// WithQueuePattern makes children of the lock root take part in the queue if their names end in ending and a sequence
-// number. It is for queues that are shared with clients of other names. Those of Curator, go-zookeeper and kazoo are known.
-func WithQueuePattern(ending string) MutexOption {
-	return func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) }
-}
 
 // WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with
 // Curator's Revoker. What was asked once is not asked again of the next read lock under the same

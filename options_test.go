@@ -6,7 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/queue"
 )
 
 func TestParseServers(t *testing.T) {
@@ -159,8 +157,6 @@ func TestNewMutex_BadOptions(t *testing.T) {
 		says string
 	}{
 		{WithACL(nil), "ACL is empty"},
-		{WithQueuePattern(""), "WithQueuePattern"},
-		{WithQueuePattern("a/b-"), "WithQueuePattern"},
 		{WithData(make([]byte, 512<<10+1)), "512 KiB"},
 		{WithRevocation(nil), "give the function"},
 		{nil, "nil MutexOption"},
@@ -258,13 +254,6 @@ func TestConnect_BadConfiguration(t *testing.T) {
 	var none context.Context
 	_, err = Connect(none, "127.0.0.1:1")
 	require.ErrorContains(t, err, "nil context")
-}
-
-// One mutex's pattern is not another's.
-func TestWithQueuePattern_AddsToTheKnownNames(t *testing.T) {
-	o := newMutexOptions([]MutexOption{WithQueuePattern("job#")})
-	require.Equal(t, append(slices.Clone(queue.Markers), "job#"), o.markers)
-	require.Len(t, queue.Markers, 4)
 }
 
 // The lease modes as users give them are those of the lease.

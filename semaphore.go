@@ -34,7 +34,7 @@ type Semaphore struct {
 // different ones, up to the largest is in use at a time, and a client that waits behind more than its own n warns of it in its log.
 //
 // The path must be the semaphore's own. The first acquire of a Session on a path looks, and returns an error if another recipe's nodes are
-// there: those of a mutex, a read/write lock, an election, or kazoo's semaphore. That look takes a round trip. The options are those of NewMutex; WithQueuePattern is for the queue. NewSemaphore sends nothing.
+// there: those of a mutex, a read/write lock, an election, or kazoo's semaphore. That look takes a round trip. The options are those of NewMutex. NewSemaphore sends nothing.
 func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semaphore, error) {
 	fail := func(err error) (*Semaphore, error) {
 		return nil, &Error{Op: "new semaphore", Path: path, Err: err}
@@ -67,7 +67,7 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 	if err != nil {
 		return fail(badArgument{err})
 	}
-	root := lockRoot{chroot: s.chroot, given: path, acl: o.acl, container: o.container, rule: queue.Rule{Name: queue.MutexName, Markers: o.markers}, roots: &s.roots}
+	root := lockRoot{chroot: s.chroot, given: path, acl: o.acl, container: o.container, rule: queue.Rule{Name: queue.MutexName, Markers: queue.Markers}, roots: &s.roots}
 	leases := root
 	root.path, leases.path = s.chroot+path+"/locks", s.chroot+path+"/leases"
 	leases.rule.Markers = []string{queue.LeaseName}

@@ -165,8 +165,8 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 // It does not prove that the hold is there when the call returns: it may end right after. Where the resource can compare tokens, do that
 // too. Nor does it prove that the holder still counts on it: between a release, or the end of a lease, and the moment when its node is
 // gone, the check says that the hold is there. So it does while another handle of its owner has it; and of a reader beside its own writer,
-// until both are released. Nor does it prove that a forged text is of a hold: a node in front is not granted while a lock-delay runs, or
-// while a node of WithQueuePattern is ahead; and the limit of a semaphore may have no room for leases that are there. No Hold gives the
+// until both are released. Nor does it prove that a forged text is of a hold: a node in front is not granted while a lock-delay
+// runs; and the limit of a semaphore may have no room for leases that are there. No Hold gives the
 // sequencer of such a node. A resource that needs the lock to be exclusive asks the Mode of ParseSequencer.
 //
 // It costs one transaction, which the servers agree on as they do on a write, a read and a list, in one round trip, however many permits

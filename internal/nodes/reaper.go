@@ -88,12 +88,12 @@ func (r *Reaper) EraseAfter(first *Deletion, node string) *Deletion {
 }
 
 // HandOver deletes the node of a hold that is released. If the hold may pass the turn (queue.Rule.PassesTurn), HandOver passes it
-// to a waiter of this ZooKeeper session that stands directly behind the node and sees the same queue. A record is taken back with it.
+// to a waiter of this ZooKeeper session that stands directly behind the node. A record is taken back with it.
 func (r *Reaper) HandOver(node string, rule queue.Rule, downgraded bool, record *GrantRecord) *Deletion {
 	if !rule.PassesTurn(downgraded) {
 		return r.Erase(node)
 	}
-	return r.beginRecorded(record, node, nil, func() *Waiter { return r.nodes.next(node, rule) })
+	return r.beginRecorded(record, node, nil, func() *Waiter { return r.nodes.next(node) })
 }
 
 // EraseRecorded is Erase for a node whose grant may be recorded.

@@ -43,7 +43,6 @@ type ownNode struct {
 type Waiter struct {
 	Node    string          // its own, absolute
 	Ahead   string          // the node that it stands behind
-	rule    queue.Rule      // by which it sees the queue
 	Told    chan queue.Turn // holds one
 	watches bool            // its node is watched, so nobody need look after it
 	skipped bool            // it gets no turn: it is not directly behind, or the servers do not let us check its node
@@ -171,8 +170,8 @@ func (o *Own) tellLocked(node string, t queue.Turn) {
 
 // StandBehind returns a waiter for node that is told when the node ahead goes. It returns nil if the node ahead is not known to
 // be ours, or if the servers refuse to delete it.
-func (o *Own) StandBehind(ahead, node string, rule queue.Rule) *Waiter {
-	return o.behind(Waiter{Node: node, Ahead: ahead, rule: rule})
+func (o *Own) StandBehind(ahead, node string) *Waiter {
+	return o.behind(Waiter{Node: node, Ahead: ahead})
 }
 
 // HearOf is StandBehind for a node that may have others between itself and the one ahead. It gets no turn.
@@ -202,13 +201,13 @@ func (o *Own) StepOut(w *Waiter) {
 	}
 }
 
-// next returns the waiter to which the holder of node passes the turn, nil if there is none. Both must see the same queue.
-func (o *Own) next(node string, rule queue.Rule) *Waiter {
+// next returns the waiter to which the holder of node passes the turn, nil if there is none.
+func (o *Own) next(node string) *Waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if n := o.mu.nodes[node]; n != nil {
 		for _, w := range n.behind {
-			if !w.skipped && w.rule.SeesAs(rule) {
+			if !w.skipped {
 				return w
 			}
 		}

@@ -75,9 +75,6 @@ func (r Rule) watches(near []Member, ahead int) int {
 // that may have taken the read lock, too: its reader's node may still be there.
 func (r Rule) PassesTurn(downgraded bool) bool { return !r.IsShared() && !downgraded }
 
-// SeesAs says whether two rules see the same queue: then a hold of one may pass the turn to a waiter of the other.
-func (r Rule) SeesAs(other Rule) bool { return slices.Equal(r.Markers, other.Markers) }
-
 // DowngradedPath returns the path of the reader's node that a writer makes beside its own: with the writer's number, so that
 // whoever stands behind the writer stands behind the reader too.
 func DowngradedPath(writer, id string) string {
