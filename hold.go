@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -89,17 +88,12 @@ func (h *Hold) granted() *lockData {
 	return h.d
 }
 
-// String returns the lock node and the token, in one line.
+// String returns the lock node and the token, in one line. A handler of log/slog that writes JSON does not call it: log the
+// String itself.
 func (h *Hold) String() string {
 	d := h.granted()
 	return fmt.Sprintf("Hold(%s, token %d)", d.node, d.token)
 }
-
-// GoString returns what String returns. Without it, %#v would read fields without their locks.
-func (h *Hold) GoString() string { return h.String() }
-
-// LogValue returns what String returns, for log/slog.
-func (h *Hold) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // Context returns a context to work under. It ends when the lock is lost, when this handle is released, and when the
 // Session is closed. context.Cause tells which, as Hold.Err does: ErrLost, ErrNotHeld, ErrClosed. The context's own Err

@@ -29,7 +29,7 @@ type tableTest struct {
 }
 
 func newTableTest(t *testing.T) *tableTest {
-	s := &Session{clock: clock.New(nil), log: eventlog.New(slog.New(slog.DiscardHandler)), opts: newSessionOptions(nil)}
+	s := &Session{clock: clock.New(nil), log: eventlog.New(slog.New(slog.DiscardHandler)), opts: newSessionOptions(nil), sessionState: new(sessionState)}
 	t.Cleanup(s.log.Close)
 	s.opts.mode = SingleServerLease()
 	s.link = link.New(s.linkOptions([]string{"zk1:2181"}))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -44,9 +43,6 @@ func (h *MultiHold) granted() *MultiHold {
 
 // String returns what String of each hold returns, in one line.
 func (h *MultiHold) String() string { return fmt.Sprintf("MultiHold%v", h.granted().holds) }
-
-// LogValue returns what String returns, for log/slog.
-func (h *MultiHold) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // Holds returns the locks' holds, in the order in which they were taken: by the absolute path, as
 // Multi describes it. Each has its own token: pass a resource the token of the lock that guards it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/zklock/zklock/internal/answer"
@@ -68,9 +67,6 @@ func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, e
 
 // String returns the path, in one word.
 func (m *Mutex) String() string { return m.made().kind + "(" + m.root.given + ")" }
-
-// LogValue returns what String returns, for log/slog.
-func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.String()) }
 
 // Path returns the path as given to NewMutex.
 func (m *Mutex) Path() string { return m.made().root.given }

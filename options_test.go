@@ -102,7 +102,7 @@ func TestParseServers_Malformed(t *testing.T) {
 
 // R20: what the servers would refuse is refused before anything is sent, by NewMutex.
 func TestNewMutex_BadPaths(t *testing.T) {
-	s := &Session{link: &link.Link{}}
+	s := &Session{link: &link.Link{}, sessionState: new(sessionState)}
 	for _, tt := range []struct{ path, says string }{
 		{"", "empty"},
 		{"locks", "relative"},
@@ -145,7 +145,7 @@ func TestNewMutex_BadPaths(t *testing.T) {
 
 // R26: below a chroot, paths are absolute on the wire and as given for the caller.
 func TestNewMutex_BelowAChroot(t *testing.T) {
-	m, err := NewMutex(&Session{link: &link.Link{}, chroot: "/app"}, "/locks/orders")
+	m, err := NewMutex(&Session{link: &link.Link{}, chroot: "/app", sessionState: new(sessionState)}, "/locks/orders")
 	require.NoError(t, err)
 	require.Equal(t, "/locks/orders", m.Path())
 	require.Equal(t, "/app/locks/orders", m.root.path)
@@ -161,7 +161,7 @@ func TestNewMutex_BadOptions(t *testing.T) {
 		{WithRevocation(nil), "give the function"},
 		{nil, "nil MutexOption"},
 	} {
-		_, err := NewMutex(&Session{link: &link.Link{}}, "/locks/a", tt.opt)
+		_, err := NewMutex(&Session{link: &link.Link{}, sessionState: new(sessionState)}, "/locks/a", tt.opt)
 		require.ErrorContains(t, err, tt.says)
 	}
 	_, err := NewMutex(nil, "/locks/a")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -84,9 +83,6 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 
 // String returns the path, in one word.
 func (sem *Semaphore) String() string { return "Semaphore(" + sem.Path() + ")" }
-
-// LogValue returns what String returns, for log/slog.
-func (sem *Semaphore) LogValue() slog.Value { return slog.StringValue(sem.String()) }
 
 // Path returns the path as given to NewSemaphore.
 func (sem *Semaphore) Path() string { return sem.made().m.root.given }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -30,12 +29,18 @@ type Session struct {
 	servers string // as given
 	chroot  string
 	link    *link.Link
-	feed    changeFeed // of the state's steps
 	conn    *zk.Conn
-	locks   lockTable
-	roots   roots
-	trace   tracer
 
+	*sessionState
+}
+
+// sessionState is the part of a Session that changes. A pointer leads to it, because fmt's %#v prints the
+// fields of a Session without their locks, and follows no pointer.
+type sessionState struct {
+	feed     changeFeed // of the state's steps
+	locks    lockTable
+	roots    roots
+	trace    tracer
 	attached atomic.Int64 // how often it was
 
 	closing   atomic.Bool // not a sync.Once: while a goroutine waits for one, the virtual time of a synctest bubble stands still
@@ -75,7 +80,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	}
 	s := &Session{
 		opts: o, log: eventlog.New(o.logger), clock: clock.New(hooks.SuspendedTime), servers: servers, chroot: chroot,
-		closeDone: make(chan struct{}),
+		sessionState: &sessionState{closeDone: make(chan struct{})},
 	}
 	s.link = link.New(s.linkOptions(addrs))
 	if hooks.Unreached != nil {
@@ -184,12 +189,6 @@ func (s *Session) String() string {
 	}
 	return fmt.Sprintf("Session(%s, %v%s, %#x)", s.servers, state, server, s.SessionID())
 }
-
-// GoString returns what String returns. Without it, %#v would read fields without their locks.
-func (s *Session) GoString() string { return s.String() }
-
-// LogValue returns what String returns, for log/slog.
-func (s *Session) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // isConnected says whether Connect has made the Session.
 func (s *Session) isConnected() bool { return s != nil && s.link != nil }

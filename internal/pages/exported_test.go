@@ -114,28 +114,17 @@ var shownBy = map[string]string{
 
 // withoutExample says why an exported name needs no example.
 var withoutExample = map[string]string{
-	"Error.Error":   "fmt calls it: see the output of ExampleWithACL",
-	"Error.Unwrap":  "errors.Is and errors.As call it: see ExampleError",
-	"Hold.GoString": "fmt calls it: see ExampleMutex_String",
-	"Hold.LogValue": "log/slog calls it: see ExampleMutex_String",
-	"Hold.String":   "fmt calls it: see ExampleMutex_String",
+	"Error.Error":  "fmt calls it: see the output of ExampleWithACL",
+	"Error.Unwrap": "errors.Is and errors.As call it: see ExampleError",
+	"Hold.String":  "fmt calls it: see ExampleMutex_String",
 
-	"Multi.LogValue": "log/slog calls it: see ExampleMutex_String",
-	"Multi.String":   "fmt calls it: see ExampleMulti_Do",
+	"Multi.String": "fmt calls it: see ExampleMulti_Do",
 
-	"MultiHold.LogValue": "log/slog calls it: see ExampleMutex_String",
-	"MultiHold.String":   "fmt calls it: see ExampleMutex_String",
-	"Election.GoString":  "fmt calls it: see ExampleMutex_String",
-	"Election.LogValue":  "log/slog calls it: see ExampleMutex_String",
-	"Election.String":    "fmt calls it: see ExampleMutex_String",
-	"Semaphore.LogValue": "log/slog calls it: see ExampleMutex_String",
-	"Semaphore.String":   "fmt calls it: see ExampleSemaphore_Permits",
+	"MultiHold.String": "fmt calls it: see ExampleMutex_String",
+	"Election.String":  "fmt calls it: see ExampleMutex_String",
+	"Semaphore.String": "fmt calls it: see ExampleSemaphore_Permits",
 
-	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_String",
-	"RWMutex.LogValue": "log/slog calls it: see ExampleMutex_String",
 	"RWMutex.String":   "fmt calls it: see ExampleMutex_String",
-	"Session.GoString": "fmt calls it: see ExampleMutex_String",
-	"Session.LogValue": "log/slog calls it: see ExampleMutex_String",
 	"Session.String":   "fmt calls it: see ExampleMutex_String",
 	"LeaseMode.String": "fmt calls it: see the output of ExampleLeaseRoom",
 	"State.String":     "fmt calls it: see the output of ExampleState_Attached",
