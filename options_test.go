@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/sasl"
 )
 
 func TestParseServers(t *testing.T) {
@@ -225,10 +226,10 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		{"a lease of zero", []Option{WithLease(LeaseMode{})}, []string{"QuorumLease(0)"}, ErrNoRoom},
 		{"no option", []Option{nil}, []string{"nil Option"}, nil},
 		{"no logger", []Option{WithLogger(nil)}, []string{"slog.DiscardHandler"}, nil},
-		{"no mechanism", []Option{WithSASL(nil)}, []string{"WithSASL(nil): give DigestMD5(user, password)"}, nil},
-		{"SASL: no password", []Option{WithSASL(DigestMD5("alice", ""))}, []string{"DigestMD5: give a user and a password"}, nil},
-		{"SASL: no user", []Option{WithSASL(DigestMD5("", "alice"))}, []string{"DigestMD5: give a user and a password"}, nil},
-		{"SASL: no UTF-8", []Option{WithSASL(DigestMD5("alice", "\xff"))}, []string{"DigestMD5: give a user and a password in UTF-8"}, nil},
+		{"no mechanism", []Option{WithSASL(nil)}, []string{"WithSASL(nil): give sasl.DigestMD5(user, password)"}, nil},
+		{"SASL: no password", []Option{WithSASL(sasl.DigestMD5("alice", ""))}, []string{"DigestMD5: give a user and a password"}, nil},
+		{"SASL: no user", []Option{WithSASL(sasl.DigestMD5("", "alice"))}, []string{"DigestMD5: give a user and a password"}, nil},
+		{"SASL: no UTF-8", []Option{WithSASL(sasl.DigestMD5("alice", "\xff"))}, []string{"DigestMD5: give a user and a password in UTF-8"}, nil},
 		{"digest: no password", []Option{WithDigest("alice", "")}, []string{"WithDigest: give a user"}, nil},
 		{"digest: no user", []Option{WithDigest("", "alice")}, []string{"WithDigest: give a user"}, nil},
 		{"digest: both in one", []Option{WithDigest("alice:pw", "pw")}, []string{"WithDigest: give a user"}, nil},

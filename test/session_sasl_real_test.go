@@ -13,6 +13,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/sasl"
 )
 
 const (
@@ -25,7 +26,7 @@ var oddUsers = map[string]string{
 	saslUser: saslPassword, "bob": "other", `an"n\`: `p\a"ss, word=`, "jürgen": "größe", "χρήστης": "κωδικός", "naïve": "пароль", "spa ce": " ",
 }
 
-func withSASL() zklock.Option { return zklock.WithSASL(zklock.DigestMD5(saslUser, saslPassword)) }
+func withSASL() zklock.Option { return zklock.WithSASL(sasl.DigestMD5(saslUser, saslPassword)) }
 
 // requiringSASL is a real server that answers nothing without SASL.
 func requiringSASL(t testing.TB) string {
@@ -38,7 +39,7 @@ func TestReal_SASL_Locks(t *testing.T) {
 	t.Parallel()
 	srv := requiringSASL(t)
 	for user, password := range oddUsers {
-		s := connect(t, srv, zklock.WithSASL(zklock.DigestMD5(user, password)))
+		s := connect(t, srv, zklock.WithSASL(sasl.DigestMD5(user, password)))
 		release(t, acquire(t, newMutex(t, s, "/job")))
 		acl := zk.AuthACL(zk.PermAll)
 		_, err := s.Conn().Create("/of", nil, 0, acl)
@@ -54,7 +55,7 @@ func TestReal_SASL_Locks(t *testing.T) {
 func TestReal_SASL_Refused(t *testing.T) {
 	t.Parallel()
 	required, open := requiringSASL(t), zkserver.Single(t, zkserver.SASLUsers(oddUsers)).Addr()
-	wrong := zklock.WithSASL(zklock.DigestMD5(saslUser, "wrong"))
+	wrong := zklock.WithSASL(sasl.DigestMD5(saslUser, "wrong"))
 	for _, tc := range []struct {
 		srv  string
 		opts []zklock.Option
@@ -62,7 +63,7 @@ func TestReal_SASL_Refused(t *testing.T) {
 	}{
 		{required, []zklock.Option{wrong}, "-124"},
 		{open, []zklock.Option{wrong}, "-115"},
-		{required, []zklock.Option{zklock.WithSASL(zklock.DigestMD5("nobody", "x"))}, "-124"},
+		{required, []zklock.Option{zklock.WithSASL(sasl.DigestMD5("nobody", "x"))}, "-124"},
 	} {
 		_, err := zklock.Connect(within(t, time.Minute), tc.srv, append(tc.opts, quiet(t))...)
 		require.ErrorIs(t, err, zklock.ErrAuthFailed)

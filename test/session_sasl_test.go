@@ -18,6 +18,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/oneway"
+	"github.com/zklock/zklock/sasl"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -56,7 +57,7 @@ func TestVirtual_SASL_EachConnection(t *testing.T) {
 // A node of scheme auth is for the SASL user, and only for it; and so is an ACL of scheme sasl.
 func TestVirtual_SASL_ACL(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
-		s, bob := v.connect(withSASL()), v.connect(zklock.WithSASL(zklock.DigestMD5("bob", oddUsers["bob"])))
+		s, bob := v.connect(withSASL()), v.connect(zklock.WithSASL(sasl.DigestMD5("bob", oddUsers["bob"])))
 		h := acquire(t, newMutex(t, s, "/mine", zklock.WithACL(zk.AuthACL(zk.PermAll))))
 		acl, _, err := s.Conn().GetACL("/mine")
 		require.NoError(t, err)
@@ -77,7 +78,7 @@ func TestVirtual_SASL_ACL(t *testing.T) {
 func TestVirtual_SASL_Refused(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		var lines warnings
-		_, err := zklock.Connect(within(t, soon), v.srv.Addr(), zklock.WithDialer(v.net.Dial), lines.option(), zklock.WithSASL(zklock.DigestMD5(saslUser, "wrong")))
+		_, err := zklock.Connect(within(t, soon), v.srv.Addr(), zklock.WithDialer(v.net.Dial), lines.option(), zklock.WithSASL(sasl.DigestMD5(saslUser, "wrong")))
 		require.ErrorIs(t, err, zklock.ErrAuthFailed)
 		require.EqualError(t, err, fmt.Sprintf("zklock: connect %[1]s: authentication failed: %[1]s refused the credentials (code -124)", v.srv.Addr()))
 		time.Sleep(time.Minute)
@@ -153,16 +154,16 @@ func TestVirtual_SASL_ServerHasNone(t *testing.T) {
 
 // kdc is a mechanism that asks a server of its own before it can begin, as Kerberos does.
 type kdc struct {
-	zklock.SASLMechanism // what follows
-	silent, refuses      atomic.Bool
-	wrong                atomic.Bool // its tickets are no good to a server
-	asked                atomic.Int32
-	hosts                chan string
+	sasl.Mechanism  // what follows
+	silent, refuses atomic.Bool
+	wrong           atomic.Bool // its tickets are no good to a server
+	asked           atomic.Int32
+	hosts           chan string
 }
 
 func (k *kdc) Name() string { return "KDC" }
 
-func (k *kdc) Authenticate(ctx context.Context, host string) (zklock.SASLSession, []byte, error) {
+func (k *kdc) Authenticate(ctx context.Context, host string) (sasl.Exchange, []byte, error) {
 	k.asked.Add(1)
 	select {
 	case k.hosts <- host:
@@ -175,13 +176,13 @@ func (k *kdc) Authenticate(ctx context.Context, host string) (zklock.SASLSession
 		<-ctx.Done()
 		return nil, nil, errors.New("no KDC has answered")
 	case k.wrong.Load():
-		return zklock.DigestMD5(saslUser, "wrong").Authenticate(ctx, host)
+		return sasl.DigestMD5(saslUser, "wrong").Authenticate(ctx, host)
 	}
-	return k.SASLMechanism.Authenticate(ctx, host)
+	return k.Mechanism.Authenticate(ctx, host)
 }
 
 func newKDC() *kdc {
-	return &kdc{SASLMechanism: zklock.DigestMD5(saslUser, saslPassword), hosts: make(chan string, 1)}
+	return &kdc{Mechanism: sasl.DigestMD5(saslUser, saslPassword), hosts: make(chan string, 1)}
 }
 
 // A KDC that does not answer for a while costs no hold.
@@ -263,7 +264,7 @@ func TestVirtual_SASL_MechanismWithoutSession(t *testing.T) {
 type nothing struct{}
 
 func (nothing) Name() string { return "NOTHING" }
-func (nothing) Authenticate(context.Context, string) (zklock.SASLSession, []byte, error) {
+func (nothing) Authenticate(context.Context, string) (sasl.Exchange, []byte, error) {
 	return nil, nil, nil
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/sessionkey"
+	"github.com/zklock/zklock/sasl"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -42,7 +43,7 @@ type printable struct {
 }
 
 func printedSASL() zklock.Option {
-	return zklock.WithSASL(zklock.DigestMD5(printedUser, printedSecret))
+	return zklock.WithSASL(sasl.DigestMD5(printedUser, printedSecret))
 }
 
 // inPrintedTime has a server that takes the user by SASL, too.
@@ -94,7 +95,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"a MultiHold":                  all,
 		"an Owner":                     named,
 		"an Option":                    auth,
-		"a SASLMechanism":              zklock.DigestMD5(printedUser, printedSecret),
+		"a SASLMechanism":              sasl.DigestMD5(printedUser, printedSecret),
 		"an Option with it":            printedSASL(),
 		"a MutexOption":                zklock.WithACL(acl),
 		"a DoOption":                   zklock.WaitAtMost(0),
@@ -112,7 +113,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"an Error, context ended":      fails(m.Acquire(over)),
 		"an Error, no server":          fails(zklock.Connect(try, "127.0.0.1:1", append(opts, quiet(t))...)),
 		"an Error, both in one":        fails(zklock.Connect(ctx, srv, zklock.WithDigest(printedUser+":"+printedSecret, "digest"))),
-		"an Error, no SASL user":       fails(zklock.Connect(ctx, srv, zklock.WithSASL(zklock.DigestMD5("", printedSecret)))),
+		"an Error, no SASL user":       fails(zklock.Connect(ctx, srv, zklock.WithSASL(sasl.DigestMD5("", printedSecret)))),
 		"an Error, no user":            fails(zklock.Connect(ctx, srv, zklock.WithDigest("", printedSecret))),
 		"an Error, in the servers":     fails(zklock.Connect(ctx, printedUser+":"+printedSecret+"@"+srv, auth)),
 		"an Error, in a URL":           fails(zklock.Connect(ctx, "zk://"+printedUser+":"+printedSecret+"@"+srv+"/app", auth)),

@@ -34,7 +34,7 @@ type exchange struct {
 	rejected  func() (wasKept bool)
 }
 
-// Challenge implements zklock.SASLSession.
+// Challenge implements sasl.Exchange.
 func (x exchange) Challenge(challenge []byte) (bool, []byte, error) { return x.challenge(challenge) }
 
 // Rejected discards the ticket, because the server rejects it: its key may be another now. It

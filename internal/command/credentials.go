@@ -15,9 +15,10 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/expire"
-	"github.com/zklock/zklock/internal/sasl"
+	isasl "github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/sessionkey"
 	jute "github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/sasl"
 )
 
 // What --sasl names.
@@ -37,7 +38,7 @@ type KerberosLogin struct {
 
 // Kerberos makes the mechanism of --sasl kerberos. It takes packages that an importer of the library must not download, so it is nil in the
 // zklock of this module; that of contrib/zklockkrb5 sets it before Main.
-var Kerberos func(KerberosLogin) (zklock.SASLMechanism, error)
+var Kerberos func(KerberosLogin) (sasl.Mechanism, error)
 
 // credentials are what servers are shown. The fields with names in capitals are what the guardian is told.
 type credentials struct {
@@ -46,7 +47,7 @@ type credentials struct {
 	SASL  string            // what proves who we are: saslDigest, saslKerberos, or empty for ZooKeeper's own digest scheme
 	Login KerberosLogin     // of saslKerberos
 
-	mechanism zklock.SASLMechanism // of SASL, when they are open
+	mechanism sasl.Mechanism // of SASL, when they are open
 }
 
 // credentials returns what the flags say, or else the environment.
@@ -81,11 +82,11 @@ func (c credentials) open() (_ credentials, err error) {
 		user, password, _ := strings.Cut(string(c.Auth), ":") // the user ends at the first colon
 		switch {
 		case c.File == "":
-			c.mechanism = zklock.DigestMD5(user, password)
+			c.mechanism = sasl.DigestMD5(user, password)
 		case user == "" || password == "" || !utf8.Valid(c.Auth):
 			return c, fmt.Errorf("--auth-file %s: give a user and a password in UTF-8; neither may be empty", c.File)
 		default:
-			c.mechanism = zklock.DigestMD5Func(c.fromFile)
+			c.mechanism = sasl.DigestMD5Func(c.fromFile)
 		}
 	case saslKerberos:
 		if Kerberos == nil {
@@ -130,8 +131,8 @@ func (c credentials) forOne(deadline time.Time, server string) (shown expire.Cre
 	case c.mechanism != nil:
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		defer cancel()
-		var session zklock.SASLSession
-		shown.SASL, err = sasl.Begin(func(ctx context.Context, server string) (next sasl.Step, first []byte, err error) {
+		var session sasl.Exchange
+		shown.SASL, err = isasl.Begin(func(ctx context.Context, server string) (next isasl.Step, first []byte, err error) {
 			if session, first, err = c.mechanism.Authenticate(ctx, server); err != nil {
 				return nil, nil, err
 			}

@@ -68,7 +68,11 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 		internal := map[string]bool{} // imported, by the name in this file
 		for _, imp := range f.Imports {
 			if at := strings.Trim(imp.Path.Value, `"`); strings.Contains(at, "/internal/") {
-				internal[path.Base(at)] = true
+				name := path.Base(at)
+				if imp.Name != nil {
+					name = imp.Name.Name
+				}
+				internal[name] = true
 			}
 		}
 		ast.FileExports(f)
