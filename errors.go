@@ -31,7 +31,7 @@ var (
 	// ErrUpgrade: the owner has the read lock, and not the write lock that it asks for: it would wait for itself. It must release
 	// the read lock first.
 	ErrUpgrade = errors.New("no upgrade from the read lock to the write lock: release the read lock first")
-	// ErrNotHeld: the handle was released; of CheckSequencer, the hold is over.
+	// ErrNotHeld: the handle was released; of CheckSequencer, the hold has ended, or its lock root was removed.
 	ErrNotHeld = errors.New("lock not held")
 	// ErrLost: the lock was held, and ended without a release. What ran under it may have overlapped with the next holder.
 	// Only a resource that checks the fencing token is guaranteed to be safe.

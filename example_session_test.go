@@ -192,20 +192,6 @@ func ExampleSession_Conn() {
 }
 
 // A hold moves the deadline ahead, with each heartbeat.
-func ExampleSession_Deadline() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, _ := zklock.NewMutex(s, "/locks/orders")
-	hold, err := m.Acquire(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer hold.Release(ctx)
-	left := time.Until(s.Deadline())
-	fmt.Println(left > 20*time.Second, left < s.Timeout())
-	// Output: true true
-}
-
 // The id is that of the servers' logs, and of the session that owns a lock node. It changes when the session is lost.
 func ExampleSession_SessionID() {
 	ctx, srv, stop := exampleZooKeeper()

@@ -664,9 +664,9 @@ func ExampleCheckSequencer() {
 		switch {
 		case err == nil && q.Mode == "exclusive":
 			fmt.Println("200")
-		case errors.Is(err, zklock.ErrNotHeld), errors.Is(err, zklock.ErrOtherRoot):
+		case errors.Is(err, zklock.ErrNotHeld):
 			fmt.Println("412: the hold is over")
-		case err == nil, errors.Is(err, zklock.ErrBadSequencer), errors.Is(err, zklock.ErrOtherLock):
+		case err == nil, errors.Is(err, zklock.ErrBadSequencer):
 			fmt.Println("400: this needs the lock alone")
 		default: // no answer in time, say
 			fmt.Println("503: nobody knows")

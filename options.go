@@ -24,9 +24,6 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// DefaultSessionTimeout is what a Session asks the servers for unless WithSessionTimeout is given. They may grant another.
-const DefaultSessionTimeout = 30 * time.Second
-
 // Option configures Connect.
 type Option func(*sessionOptions)
 
@@ -48,7 +45,7 @@ type sessionOptions struct {
 
 func newSessionOptions(opts []Option) sessionOptions {
 	o := sessionOptions{
-		timeout:       DefaultSessionTimeout,
+		timeout:       30 * time.Second,
 		mode:          QuorumLease(0),
 		logger:        slog.Default(),
 		maxLockNodes:  10_000,
@@ -103,7 +100,7 @@ func WithHeartbeat(d time.Duration) Option {
 	}
 }
 
-// WithSessionTimeout asks the servers for a session timeout; the default is DefaultSessionTimeout. The servers clamp it, by
+// WithSessionTimeout asks the servers for a session timeout; the default is 30 s. The servers clamp it, by
 // default to between 2 and 20 ticks. What they grant counts: Session.Timeout returns it.
 func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions) { o.timeout = d } }
 

@@ -24,16 +24,12 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// What CheckSequencer says of a hold, beside ErrNotHeld: it is over. After each of them the request must be refused.
-var (
-	// ErrOtherLock: the sequencer is of a lock on another path.
-	ErrOtherLock = errors.New("the sequencer is of another lock")
-	// ErrOtherRoot: the node above the lock nodes is not the one that the hold was granted under. It was removed or made anew
-	// since, and the hold went with it; or the sequencer is of another ensemble.
-	ErrOtherRoot = errors.New("the lock root is not that of the sequencer: it was removed or made anew, or the sequencer is of another ensemble")
-	// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold has given: for example, its node waits.
-	ErrBadSequencer = errors.New("not a sequencer")
-)
+// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold of this lock has given: for example, its
+// node waits. The request must be rejected.
+var ErrBadSequencer = errors.New("not a sequencer")
+
+// errOtherRoot: the hold ended with its lock root.
+var errOtherRoot = fmt.Errorf("%w: the lock root is not that of the sequencer: it was removed or made anew, or the sequencer is of another ensemble", ErrNotHeld)
 
 // Sequencer says which hold a request is made under. Its String travels with the request, for example in a header. There is nothing secret in
 // it, and nothing that proves who sends it: whoever may list the lock root can write one.
@@ -153,9 +149,9 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 }
 
 // CheckSequencer asks the ensemble whether the hold that the text names is still there, and is one of the lock on path, which is as given
-// to NewMutex, NewRWMutex, NewSemaphore or NewElection: below the chroot of s. It returns nil if so. ErrNotHeld says that the hold is
-// over, by whatever end; ErrOtherLock, ErrOtherRoot and ErrBadSequencer say what else is wrong. ErrNotConnected says that the
-// connection ended before the answer, and nothing is known: another try may tell. While no server can be reached, CheckSequencer waits
+// to NewMutex, NewRWMutex, NewSemaphore or NewElection: below the chroot of s. It returns nil if so. ErrNotHeld
+// reports that the hold has ended, for whatever reason, or that its lock root was removed. ErrBadSequencer reports a text that no
+// hold of this lock has given. After either, reject the request. ErrNotConnected says that the connection ended before the answer, and nothing is known: another try may tell. While no server can be reached, CheckSequencer waits
 // for one until ctx ends.
 //
 // Nil proves that at some moment during the call a majority of the servers agreed that all nodes of the hold were there, with nobody ahead
@@ -185,7 +181,7 @@ func CheckSequencer(ctx context.Context, s *Session, path, text string) error {
 	case err != nil:
 		err = errors.Unwrap(err)
 	case q.Path != s.chroot+path:
-		err = fmt.Errorf("%w: of %s", ErrOtherLock, shown(q.Path))
+		err = badArgument{fmt.Errorf("%w of this lock: it is of another lock, %s", ErrBadSequencer, shown(q.Path))}
 	default:
 		err = s.forCaller(ctx, q.ask(ctx, s), nil)
 	}
@@ -304,7 +300,7 @@ func (q Sequencer) verdict(checked, node, list found, names []string) error {
 	}
 	switch {
 	case list.czxid != q.Root: // 0 if it is not there
-		return ErrOtherRoot
+		return errOtherRoot
 	case checked.err != nil, node.err != nil, place == queue.Missing: // it may have gone since the transaction
 		return fmt.Errorf("%w: the hold is over", ErrNotHeld)
 	case q.Token > node.czxid, q.Token < node.czxid && q.Mode == modeExclusive: // a reader may have its writer's; permits of another client, that of their place in the queue

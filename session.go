@@ -212,15 +212,6 @@ func (s *Session) Changes(ctx context.Context) <-chan Change {
 	return s.connected().feed.subscribe(ctx)
 }
 
-// Deadline returns the time up to which the ZooKeeper session is guaranteed to be alive if no further answer comes. It is the zero
-// time if there is no ZooKeeper session. While nothing is held, nothing renews it, and it may lie in the past.
-func (s *Session) Deadline() time.Time {
-	if z := s.connected().link.Era(); z != nil {
-		return s.clock.Wall(z.LeaseEnd())
-	}
-	return time.Time{}
-}
-
 // Timeout returns the session timeout that the servers granted: the smallest one in this ZooKeeper session. It is zero if
 // there is no ZooKeeper session now.
 func (s *Session) Timeout() time.Duration {

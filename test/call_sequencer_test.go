@@ -22,7 +22,7 @@ import (
 )
 
 // whyNot are the errors that a caller of CheckSequencer tells apart.
-var whyNot = []error{zklock.ErrNotHeld, zklock.ErrOtherLock, zklock.ErrOtherRoot, zklock.ErrBadSequencer, zklock.ErrNotConnected, zklock.ErrClosed, context.Canceled, context.DeadlineExceeded}
+var whyNot = []error{zklock.ErrNotHeld, zklock.ErrBadSequencer, zklock.ErrNotConnected, zklock.ErrClosed, context.Canceled, context.DeadlineExceeded}
 
 // checks asks through a Session about a hold of the lock on path. want is the only one of whyNot that comes; nil if the hold stands.
 func checks(t testing.TB, s *zklock.Session, path string, q zklock.Sequencer, want error, what string) {
@@ -55,7 +55,7 @@ func TestCheckSequencer_EachKindOfHold(t *testing.T) {
 			require.NoError(t, err)
 		}
 		checks(t, resource, p+path, q, nil, "another version")
-		checks(t, resource, p+"/other", q, zklock.ErrOtherLock, "asked for another lock")
+		checks(t, resource, p+"/other", q, zklock.ErrBadSequencer, "asked for another lock")
 		release(t, h)
 		checks(t, resource, p+path, q, zklock.ErrNotHeld, "released")
 		require.Equal(t, q, h.Sequencer(), "as it was")
@@ -148,16 +148,16 @@ func TestVirtual_CheckSequencer_AnotherRoot(t *testing.T) {
 		release(t, h)
 		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "the same root")
 		require.NoError(t, v.srv.Delete("/job"))
-		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "no root")
+		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "no root")
 		next := acquire(t, m) // makes it
-		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "made anew")
+		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "made anew")
 		checks(t, resource, "/job", next.Sequencer(), nil, "in the new one")
 
 		other := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithZxid(1<<32))
 		_, err := other.Create("/job", nil, 0)
 		require.NoError(t, err)
 		there := connect(t, other.Addr(), zklock.WithDialer(v.net.Dial))
-		checks(t, there, "/job", next.Sequencer(), zklock.ErrOtherRoot, "another ensemble")
+		checks(t, there, "/job", next.Sequencer(), zklock.ErrNotHeld, "another ensemble")
 	})
 }
 
@@ -169,7 +169,7 @@ func TestVirtual_CheckSequencer_Chroot(t *testing.T) {
 		require.Equal(t, "/job/lock", q.Path)
 		checks(t, s, "/lock", q, nil, "below the chroot")
 		checks(t, v.connect(), "/job/lock", q, nil, "without")
-		checks(t, v.connect(), "/lock", q, zklock.ErrOtherLock, "of another chroot")
+		checks(t, v.connect(), "/lock", q, zklock.ErrBadSequencer, "of another chroot")
 	})
 }
 
@@ -185,11 +185,11 @@ func TestVirtual_CheckSequencer_ChangedText(t *testing.T) {
 		}{
 			{func(q *zklock.Sequencer) { q.Token++ }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Token-- }, zklock.ErrBadSequencer},
-			{func(q *zklock.Sequencer) { q.Root++ }, zklock.ErrOtherRoot},
+			{func(q *zklock.Sequencer) { q.Root++ }, zklock.ErrNotHeld},
 			{func(q *zklock.Sequencer) { q.Mode = "shared" }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Permits = 1 }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Node = q.Node[:len(q.Node)-1] + "9" }, zklock.ErrNotHeld},
-			{func(q *zklock.Sequencer) { q.Path = "/jobs" }, zklock.ErrOtherLock},
+			{func(q *zklock.Sequencer) { q.Path = "/jobs" }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Path = "" }, zklock.ErrBadSequencer},
 		} {
 			q := h.Sequencer()
@@ -441,7 +441,7 @@ func TestVirtual_CheckSequencer_NotFromMemoryOfAServer(t *testing.T) {
 			h = acquire(t, newMutex(t, holder, "/job"))
 			release(t, h)
 			require.NoError(t, ens.Delete("/job"))
-			checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "a server that lags, no root")
+			checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "a server that lags, no root")
 		})
 	}
 }
