@@ -445,7 +445,7 @@ func ExampleMulti_TryAcquire() {
 	}
 	fmt.Println(hold.Err(), hold.Context().Err())
 	s.Conn().Delete(hold.Holds()[1].Node(), -1) // somebody breaks the rules
-	<-hold.Lost()
+	<-hold.Context().Done()
 	fmt.Println(errors.Is(hold.Err(), zklock.ErrLost), errors.Is(context.Cause(hold.Context()), zklock.ErrLost))
 	fmt.Println(errors.Is(hold.Release(ctx), zklock.ErrLost), a.Held())
 	// Output:

@@ -112,8 +112,7 @@ var shownBy = map[string]string{
 	"Session.Timeout": "WithSessionTimeout",
 	"Multi.Acquire":   "Multi_TryAcquire", "Multi.TryDo": "Multi_TryAcquire",
 	"MultiHold.Holds": "Multi_Do", "MultiHold.Context": "Multi_TryAcquire", "MultiHold.Err": "Multi_TryAcquire",
-	"MultiHold.Lost": "Multi_TryAcquire", "MultiHold.Release": "Multi_TryAcquire",
-	"MultiHold.Deadline": "MultiHold_Checks", "MultiHold.Ending": "MultiHold_Checks",
+	"MultiHold.Release": "Multi_TryAcquire",
 }
 
 // withoutExample says why an exported name needs no example.
