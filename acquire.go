@@ -47,14 +47,11 @@ func (a *acquisition) run(by recipe) {
 		case err == nil: // granted
 			return
 		case errors.Is(err, link.ErrOver):
-			switch hungUp := a.last.HungUp(); {
-			case hungUp != nil: // the next session would end at the same request
-				err = hungUp
-			case !a.opts.failOnLoss:
+			hungUp := a.last.HungUp()
+			if hungUp == nil {
 				continue
-			default:
-				err = fmt.Errorf("%w: %w", ErrSessionExpired, err)
 			}
+			err = hungUp // the next session would end at the same request
 		}
 		a.d.table.fail(a, err) // nobody hears of it if nobody waits
 		return

@@ -130,9 +130,9 @@ func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	require.NotNil(t, w.a.call, "it waits on")
 }
 
-// R72, WithFailOnSessionLoss: the ZooKeeper session ends when the lock has just come under its lease, and nobody has the
-// hold yet. Acquire says so, and does not queue in the next session.
-func TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo(t *testing.T) {
+// R72: the ZooKeeper session ends when the lock has just come under its lease, before the call has the hold. Acquire queues
+// again, and the grant rests on a node of the next session.
+func TestAttempt_SessionEndsJustBeforeTheGrant_QueuesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
 		srv := zktest.Start(t, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
@@ -164,16 +164,19 @@ func TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo(t *testing.T) {
 			WithSessionTimeout(10*time.Second), WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		defer s.Close()
-		m, err := NewMutex(s, "/job", WithFailOnSessionLoss())
+		m, err := NewMutex(s, "/job")
 		require.NoError(t, err)
+		old := s.SessionID()
 		armed.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err = m.Acquire(ctx)
+		h, err := m.Acquire(ctx)
 		require.False(t, armed.Load(), "or this shows nothing")
-		require.ErrorIs(t, err, ErrSessionExpired)
+		require.NoError(t, err)
+		require.NotEqual(t, old, s.SessionID())
+		require.NoError(t, h.Err())
 		time.Sleep(time.Minute)
-		require.Empty(t, srv.Children("/job"))
+		require.Equal(t, []string{nameOf(h.Node())}, srv.Children("/job"))
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -22,11 +21,14 @@ import (
 // used from many goroutines, but in one Run or Campaign at a time.
 type Election struct {
 	m  *Mutex
-	mu struct {
-		sync.Mutex
-		campaign *campaign // under way
-		hold     *Hold     // while lead runs
-	}
+	mu *candidacy // behind a pointer, as a Session's state is
+}
+
+// candidacy is the part of an Election that changes.
+type candidacy struct {
+	sync.Mutex
+	campaign *campaign // under way
+	hold     *Hold     // while lead runs
 }
 
 // campaign is one call of Campaign.
@@ -63,7 +65,7 @@ func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, er
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
 	m.traced = KindElection
-	return &Election{m: &m}, nil
+	return &Election{m: &m, mu: new(candidacy)}, nil
 }
 
 // checkCandidate refuses a name that other clients would not read as one.
@@ -87,12 +89,6 @@ func WithLatchNodes() ElectionOption {
 
 // String returns the path, in one word.
 func (e *Election) String() string { return "Election(" + e.made().m.Path() + ")" }
-
-// GoString returns what String returns. Without it, %#v would read fields without their locks.
-func (e *Election) GoString() string { return e.String() }
-
-// LogValue returns what String returns, for log/slog.
-func (e *Election) LogValue() slog.Value { return slog.StringValue(e.String()) }
 
 func (e *Election) isMade() bool { return e != nil && e.m != nil }
 

@@ -31,7 +31,7 @@ var (
 	// ErrUpgrade: the owner has the read lock, and not the write lock that it asks for: it would wait for itself. It must release
 	// the read lock first.
 	ErrUpgrade = errors.New("no upgrade from the read lock to the write lock: release the read lock first")
-	// ErrNotHeld: the handle was released; of CheckSequencer, the hold is over.
+	// ErrNotHeld: the handle was released; of CheckSequencer, the hold has ended, or its lock root was removed.
 	ErrNotHeld = errors.New("lock not held")
 	// ErrLost: the lock was held, and ended without a release. What ran under it may have overlapped with the next holder.
 	// Only a resource that checks the fencing token is guaranteed to be safe.
@@ -44,8 +44,6 @@ var (
 	ErrNotConfirmed = errors.New("release not confirmed")
 	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
 	ErrClosed = errClosed
-	// ErrSessionExpired: the ZooKeeper session ended while the caller waited, and the Mutex has WithFailOnSessionLoss.
-	ErrSessionExpired = errors.New("ZooKeeper session ended while waiting")
 	// ErrSequenceExhausted: the lock root's counter has come to its end. zklock grants no node numbered 2^31 − 2^20 or more, or
 	// below zero, and none beside a negative one. When the queue has drained, zklock removes the root, the counter starts again,
 	// and another try succeeds. Pause between tries, longer each time: clients that try at once keep the queue from draining. A

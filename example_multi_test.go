@@ -50,7 +50,7 @@ func ExampleNewMulti() {
 }
 
 // A write that ZooKeeper does only while both locks are held, and work that stops before the first of the leases can end.
-func ExampleMultiHold_Checks() {
+func ExampleMultiHold_Ending() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	if _, err := s.Conn().Create("/report", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -68,23 +68,20 @@ func ExampleMultiHold_Checks() {
 	}
 	work, cancel := hold.Ending(time.Second)
 	defer cancel()
-	fmt.Println(work.Err(), time.Until(hold.Deadline()) > time.Second)
+	fmt.Println(work.Err())
 
-	write := func() error {
-		var ops []any
-		for _, check := range hold.Checks() {
-			ops = append(ops, check)
-		}
-		ops = append(ops, &zk.SetDataRequest{Path: "/report", Data: []byte("done"), Version: -1})
-		_, err := s.Conn().Multi(ops...)
-		return err
+	ops := []any{&zk.SetDataRequest{Path: "/report", Data: []byte("done"), Version: -1}}
+	for _, h := range hold.Holds() {
+		ops = append(ops, h.Check())
 	}
-	fmt.Println(write())
+	_, err = s.Conn().Multi(ops...)
+	fmt.Println(err)
 	_ = hold.Holds()[1].Release(ctx) // one of them is enough
-	fmt.Println(write(), errors.Is(context.Cause(work), zklock.ErrNotHeld))
+	_, err = s.Conn().Multi(ops...)
+	fmt.Println(err, errors.Is(context.Cause(work), zklock.ErrNotHeld))
 	_ = hold.Release(ctx)
 	// Output:
-	// <nil> true
+	// <nil>
 	// <nil>
 	// zk: node does not exist true
 }

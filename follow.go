@@ -101,7 +101,7 @@ func (a *attempt) standBehind() error {
 		a.turn = nil
 	}
 	if !w.NoTurn {
-		a.turn = e.nodes.StandBehind(at.predecessor, a.node, root.rule)
+		a.turn = e.nodes.StandBehind(at.predecessor, a.node)
 	}
 	a.waits(at)
 	*w = w.StoodBehind(a.turn != nil)

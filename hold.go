@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -93,17 +92,12 @@ func (h *Hold) granted() *lockData {
 	return h.d
 }
 
-// String returns the lock node and the token, in one line.
+// String returns the lock node and the token, in one line. A handler of log/slog that writes JSON does not call it: log the
+// String itself.
 func (h *Hold) String() string {
 	d := h.granted()
 	return fmt.Sprintf("Hold(%s, token %d)", d.node, d.token)
 }
-
-// GoString returns what String returns. Without it, %#v would read fields without their locks.
-func (h *Hold) GoString() string { return h.String() }
-
-// LogValue returns what String returns, for log/slog.
-func (h *Hold) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // Context returns a context to work under. It ends when the lock is lost, when this handle is released, and when the
 // Session is closed. context.Cause tells which, as Hold.Err does: ErrLost, ErrNotHeld, ErrClosed. The context's own Err
@@ -367,16 +361,4 @@ func howItEnded(i int, ok bool, err error) error {
 func actsFor(ctx context.Context, h *Hold) bool {
 	o := ownerSet(ctx)
 	return o == (Owner{}) || o == h.Owner()
-}
-
-// OwnerFrom returns the owner that WithOwner set. If none is set, it returns the owner of the innermost hold that the
-// context carries, of any lock. It returns false if the context has neither.
-func OwnerFrom(ctx context.Context) (Owner, bool) {
-	if o := ownerSet(ctx); o != (Owner{}) {
-		return o, true
-	}
-	if h := heldIn(ctx, holdKey{}); h != nil {
-		return h.Owner(), true
-	}
-	return Owner{}, false
 }

@@ -130,10 +130,9 @@ type holdContext struct {
 
 // nodeOptions are those of a Mutex's options that an acquisition goes by.
 type nodeOptions struct {
-	data       []byte
-	failOnLoss bool
-	minHold    time.Duration
-	revoke     func(*Hold)
+	data    []byte
+	minHold time.Duration
+	revoke  func(*Hold)
 }
 
 // caller identifies the caller of an acquire by its context. Each call looks it up once.

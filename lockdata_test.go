@@ -29,7 +29,7 @@ type tableTest struct {
 }
 
 func newTableTest(t *testing.T) *tableTest {
-	s := &Session{clock: clock.New(nil), log: eventlog.New(slog.New(slog.DiscardHandler)), opts: newSessionOptions(nil)}
+	s := &Session{clock: clock.New(nil), log: eventlog.New(slog.New(slog.DiscardHandler)), opts: newSessionOptions(nil), sessionState: new(sessionState)}
 	t.Cleanup(s.log.Close)
 	s.opts.mode = SingleServerLease()
 	s.link = link.New(s.linkOptions([]string{"zk1:2181"}))
@@ -101,13 +101,9 @@ func TestOwner(t *testing.T) {
 	require.Regexp(t, `^[0-9a-f]{8}$`, NewOwner("").String())
 	require.Equal(t, "nobody", Owner{}.String())
 
-	_, ok := OwnerFrom(t.Context())
-	require.False(t, ok)
-	_, ok = OwnerFrom(WithOwner(t.Context(), Owner{}))
-	require.False(t, ok, "the zero Owner is nobody")
-	o, ok := OwnerFrom(WithOwner(WithOwner(t.Context(), NewOwner("y")), a))
-	require.True(t, ok)
-	require.Equal(t, a, o)
+	require.Zero(t, ownerSet(t.Context()))
+	require.Zero(t, ownerSet(WithOwner(t.Context(), Owner{})), "the zero Owner sets none")
+	require.Equal(t, a, ownerSet(WithOwner(WithOwner(t.Context(), NewOwner("y")), a)))
 }
 
 // R63, R3: each handle is released once, in any order, and the node goes with the last.
@@ -312,7 +308,6 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	cancel()
 	require.Equal(t, "v", h.ctx.Value(key{}))
 	require.NoError(t, h.ctx.Context.Err())
-	got, ok := OwnerFrom(h.ctx)
-	require.True(t, ok)
-	require.Equal(t, o, got)
+	require.Same(t, h, heldIn(h.ctx, holdKey{}))
+	require.Equal(t, o, h.Owner())
 }

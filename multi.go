@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -98,9 +97,6 @@ func (m *Multi) String() string {
 }
 
 func (m *Multi) name() string { return "Multi(" + m.paths() + ")" }
-
-// LogValue returns what String returns, for log/slog.
-func (m *Multi) LogValue() slog.Value { return slog.StringValue(m.String()) }
 
 func (m *Multi) paths() string {
 	var paths []string

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/zklock/zklock/internal/answer"
@@ -55,18 +54,19 @@ func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, e
 		err = o.check()
 	}
 	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: KindMutex}
+	markers := queue.Markers
+	if name == queue.LatchName {
+		markers = []string{name}
+	}
 	m.root = lockRoot{
 		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, noReentry: o.noReentry,
-		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
+		rule: queue.Rule{Name: name, Markers: markers}, roots: &s.roots,
 	}
 	return m, err
 }
 
 // String returns the path, in one word.
 func (m *Mutex) String() string { return m.made().kind + "(" + m.root.given + ")" }
-
-// LogValue returns what String returns, for log/slog.
-func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.String()) }
 
 // Path returns the path as given to NewMutex.
 func (m *Mutex) Path() string { return m.made().root.given }
@@ -178,14 +178,6 @@ func (m *Mutex) Held() bool {
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.made().s.loseIfLate()
 	return m.s.locks.heldBy(&m.root, m.caller(ctx))
-}
-
-// HoldFrom returns the hold of this lock that ctx carries, the innermost if it was re-entered. ctx is what Do gave to its
-// function, or a hold's Context, or derived from either, also through holds of other locks. The hold may have been lost or
-// released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
-func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := heldIn(ctx, holdKey{table: &m.made().s.locks, root: m.root.path, share: m.root.share})
-	return h, h != nil
 }
 
 // Participants returns the queue, the holder first. If the lock root is not there, the queue is empty. Nodes that go while

@@ -24,9 +24,6 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// DefaultSessionTimeout is what a Session asks the servers for unless WithSessionTimeout is given. They may grant another.
-const DefaultSessionTimeout = 30 * time.Second
-
 // Option configures Connect.
 type Option func(*sessionOptions)
 
@@ -40,7 +37,6 @@ type sessionOptions struct {
 	tlsFiles      certs.Names // zero: none
 	logger        *slog.Logger
 	traces        []*Trace
-	handshakeCap  time.Duration
 	heartbeat     time.Duration // 0: the default
 	maxLockNodes  int
 	juteMaxBuffer int   // in bytes
@@ -49,7 +45,7 @@ type sessionOptions struct {
 
 func newSessionOptions(opts []Option) sessionOptions {
 	o := sessionOptions{
-		timeout:       DefaultSessionTimeout,
+		timeout:       30 * time.Second,
 		mode:          QuorumLease(0),
 		logger:        slog.Default(),
 		maxLockNodes:  10_000,
@@ -63,9 +59,6 @@ func newSessionOptions(opts []Option) sessionOptions {
 		opt(&o)
 	}
 	o.mode.mode = o.mode.mode.RenewedEvery(o.heartbeat)
-	if o.handshakeCap == 0 {
-		o.handshakeCap = min(o.timeout/3, 10*time.Second)
-	}
 	return o
 }
 
@@ -109,7 +102,7 @@ func WithHeartbeat(d time.Duration) Option {
 	}
 }
 
-// WithSessionTimeout asks the servers for a session timeout; the default is DefaultSessionTimeout. The servers clamp it, by
+// WithSessionTimeout asks the servers for a session timeout; the default is 30 s. The servers clamp it, by
 // default to between 2 and 20 ticks. What they grant counts: Session.Timeout returns it.
 func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions) { o.timeout = d } }
 
@@ -202,20 +195,6 @@ func WithTrace(t *Trace) Option {
 	}
 }
 
-// WithHandshakeTimeout caps the time of one try to connect to an address of a server: of the lookup
-// of its name, the dial, TLS, the connect response, SASL and the replies to the credentials
-// together. After that the Session tries the next address or server. The default is a third of the
-// session timeout, and at most 10 s. Within it, the dial, TLS and the handshake may take one
-// heartbeat each: a tenth of the session timeout, and at least 250 ms. That limit doubles each time
-// that all servers have been tried in vain, so slower servers are reached, too.
-func WithHandshakeTimeout(d time.Duration) Option {
-	return func(o *sessionOptions) {
-		if o.handshakeCap = d; d <= 0 {
-			o.wrong = fmt.Errorf("handshake timeout %v is not positive; leave the option out for the default", d)
-		}
-	}
-}
-
 // WithMaxLockNodes caps how many lock nodes, waiting and held, one Session has at a time. Beyond the cap, Acquire returns
 // ErrTooManyWaiters. A writer that reads, too, has two nodes, from its first read on until it has released both. The default is 10,000:
 // closing a session with some 13,000 long-named ephemerals can bring an ensemble down (ZOOKEEPER-4306).
@@ -286,7 +265,6 @@ type mutexOptions struct {
 	acl       []zk.ACL
 	name      string // of the nodes
 	label     string
-	markers   []string
 	limit     string // the node that has a semaphore's limit
 	delay     time.Duration
 	keptRuns  int // of Once's marks; 0: the default
@@ -295,16 +273,13 @@ type mutexOptions struct {
 }
 
 func newMutexOptions[O option](opts []O) mutexOptions {
-	o := mutexOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName, markers: queue.Markers}
+	o := mutexOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName}
 	for _, opt := range opts {
 		if any(opt) == nil {
 			o.wrong = errors.New("nil option: leave it out")
 			continue
 		}
 		opt.apply(&o)
-	}
-	if o.name == queue.LatchName {
-		o.markers = slices.Concat([]string{queue.LatchName}, o.markers[len(queue.Markers):])
 	}
 	return o
 }
@@ -315,11 +290,6 @@ func (o *mutexOptions) check() error {
 	}
 	if len(o.acl) == 0 {
 		return errors.New("WithACL: the ACL is empty, and nobody could use the lock")
-	}
-	for _, m := range o.markers {
-		if m == "" || strings.Contains(m, "/") {
-			return fmt.Errorf("WithQueuePattern: %q is empty or has a slash", m)
-		}
 	}
 	if o.delay > 0 && o.container {
 		return errors.New("WithLockDelay and WithContainer: the servers remove an empty container, and the delay with it: leave one of them out")
@@ -375,19 +345,6 @@ func WithData(data []byte) LockOption {
 // /orders/4711 does, give locks of one kind one name, because metrics need few names.
 func WithName(name string) LockOption {
 	return lockOption(func(o *mutexOptions) { o.label = name })
-}
-
-// WithFailOnSessionLoss makes a waiting Acquire return ErrSessionExpired when its ZooKeeper session ends. By default it
-// queues again, at the tail, in the next session. A session also ends when no server has answered in it for 7/6 of the session timeout
-// and a second.
-func WithFailOnSessionLoss() LockOption {
-	return lockOption(func(o *mutexOptions) { o.failOnLoss = true })
-}
-
-// WithQueuePattern makes children of the lock root take part in the queue if their names end in ending and a sequence
-// number. It is for queues that are shared with clients of other names. Those of Curator, go-zookeeper and kazoo are known.
-func WithQueuePattern(ending string) LockOption {
-	return lockOption(func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) })
 }
 
 // WithRevocation calls f, at most once a hold, when a client asks for the lock with Session.Revoke or with

@@ -81,7 +81,7 @@ func lossIn(err error) error {
 // The end of the caller's context comes first, because its cause can be any error.
 var outcomes = []word{
 	{context.Canceled, "canceled"}, {context.DeadlineExceeded, "deadline"}, {ErrNotAcquired, "not_acquired"},
-	{ErrNotConnected, "not_connected"}, {ErrSessionExpired, "session_lost"}, {ErrClosed, "closed"},
+	{ErrNotConnected, "not_connected"}, {ErrClosed, "closed"},
 }
 
 // Outcome returns in one word how an acquire ended, for metrics. err is the error of Acquire or
@@ -93,7 +93,6 @@ var outcomes = []word{
 //     the Multi was lost.
 //   - deadline: the deadline of the caller's context passed.
 //   - not_connected: a call that did not wait any longer got no response (ErrNotConnected).
-//   - session_lost: the ZooKeeper session ended (ErrSessionExpired).
 //   - closed: the Session was closed (ErrClosed).
 //   - error: anything else. An operator has to look at the error.
 func Outcome(err error) string {

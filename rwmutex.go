@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/zklock/zklock/internal/queue"
 )
@@ -70,9 +69,6 @@ func (m *RWMutex) Path() string { return m.made().read.Path() }
 
 // String returns the path, in one word.
 func (m *RWMutex) String() string { return "RWMutex(" + m.Path() + ")" }
-
-// LogValue returns what String returns, for log/slog.
-func (m *RWMutex) LogValue() slog.Value { return slog.StringValue(m.String()) }
 
 // Participants returns the queue, as [Mutex.Participants] does. The first readers in it hold
 // together. A writer that also reads has two nodes.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -60,7 +59,7 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 	if err != nil {
 		return fail(badArgument{err})
 	}
-	root := lockRoot{chroot: s.chroot, given: path, acl: o.acl, container: o.container, rule: queue.Rule{Name: queue.MutexName, Markers: o.markers}, roots: &s.roots}
+	root := lockRoot{chroot: s.chroot, given: path, acl: o.acl, container: o.container, rule: queue.Rule{Name: queue.MutexName, Markers: queue.Markers}, roots: &s.roots}
 	leases := root
 	root.path, leases.path = s.chroot+path+"/locks", s.chroot+path+"/leases"
 	leases.rule.Markers = []string{queue.LeaseName}
@@ -74,9 +73,6 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 
 // String returns the path, in one word.
 func (sem *Semaphore) String() string { return "Semaphore(" + sem.Path() + ")" }
-
-// LogValue returns what String returns, for log/slog.
-func (sem *Semaphore) LogValue() slog.Value { return slog.StringValue(sem.String()) }
 
 // Path returns the path as given to NewSemaphore.
 func (sem *Semaphore) Path() string { return sem.made().m.root.given }

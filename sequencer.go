@@ -24,16 +24,12 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// What CheckSequencer says of a hold, beside ErrNotHeld: it is over. After each of them the request must be refused.
-var (
-	// ErrOtherLock: the sequencer is of a lock on another path.
-	ErrOtherLock = errors.New("the sequencer is of another lock")
-	// ErrOtherRoot: the node above the lock nodes is not the one that the hold was granted under. It was removed or made anew
-	// since, and the hold went with it; or the sequencer is of another ensemble.
-	ErrOtherRoot = errors.New("the lock root is not that of the sequencer: it was removed or made anew, or the sequencer is of another ensemble")
-	// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold has given: for example, its node waits.
-	ErrBadSequencer = errors.New("not a sequencer")
-)
+// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold of this lock has given: for example, its
+// node waits. The request must be rejected.
+var ErrBadSequencer = errors.New("not a sequencer")
+
+// errOtherRoot: the hold ended with its lock root.
+var errOtherRoot = fmt.Errorf("%w: the lock root is not that of the sequencer: it was removed or made anew, or the sequencer is of another ensemble", ErrNotHeld)
 
 // Sequencer identifies the hold that a request is made under. Its String travels with the request,
 // for example in a header. It contains no secret, and it does not authenticate the sender: every
@@ -163,8 +159,8 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 // CheckSequencer asks the ensemble whether the hold that the text names still exists and is a hold
 // of the lock on path. path is as given to NewMutex, NewRWMutex, NewSemaphore or NewElection: below
 // the chroot of s. CheckSequencer returns nil if both are true. ErrNotHeld means that the hold has
-// ended, in whatever way; ErrOtherLock, ErrOtherRoot and ErrBadSequencer name the other reasons to
-// reject the request. ErrNotConnected means that the connection ended before the reply, so nothing
+// ended, for whatever reason, or that its lock root was deleted. ErrBadSequencer means that no hold
+// of this lock has given the text. Reject the request after either. ErrNotConnected means that the connection ended before the reply, so nothing
 // is known, and another try may succeed. While no server can be reached, CheckSequencer waits for
 // one until ctx ends.
 //
@@ -177,8 +173,8 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 // between a release, or the end of a lease, and the moment when its node is gone, the check says
 // that the hold is there. So it does while another handle of its owner has it; and of a reader
 // beside its own writer, until both are released. Nor does it prove that a forged text is of a
-// hold: a node in front is not granted while a lock-delay runs, or while a node of WithQueuePattern
-// is ahead; and the limit of a semaphore may have no room for leases that are there. No Hold gives
+// hold: a node in front is not granted while a lock-delay runs;
+// and the limit of a semaphore may have no room for leases that are there. No Hold gives
 // the sequencer of such a node. A resource that needs the lock to be exclusive rejects a Sequencer
 // that is Shared.
 //
@@ -198,7 +194,7 @@ func (s *Session) CheckSequencer(ctx context.Context, path, text string) error {
 	case err != nil:
 		err = errors.Unwrap(err)
 	case q.Path != s.chroot+path:
-		err = fmt.Errorf("%w: of %s", ErrOtherLock, shown(q.Path))
+		err = badArgument{fmt.Errorf("%w of this lock: it is of another lock, %s", ErrBadSequencer, shown(q.Path))}
 	default:
 		err = s.forCaller(ctx, q.ask(ctx, s), nil)
 	}
@@ -317,7 +313,7 @@ func (q Sequencer) verdict(checked, node, list found, names []string) error {
 	}
 	switch {
 	case list.czxid != q.Root: // 0 if it is not there
-		return ErrOtherRoot
+		return errOtherRoot
 	case checked.err != nil, node.err != nil, place == queue.Missing: // it may have gone since the transaction
 		return fmt.Errorf("%w: the hold is over", ErrNotHeld)
 	case q.Token > node.czxid, q.Token < node.czxid && !q.Shared: // a reader may have its writer's; permits of another client, that of their place in the queue

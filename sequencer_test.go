@@ -167,11 +167,11 @@ func TestSequencer_Verdict(t *testing.T) {
 		{gone, node, root, ErrNotHeld}, // it cannot be there again; but the transaction decides
 		{ok, gone, root, ErrNotHeld},   // it went after the transaction
 
-		{gone, gone, anew, ErrOtherRoot},
-		{gone, gone, gone, ErrOtherRoot},
-		{ok, gone, anew, ErrOtherRoot},
-		{ok, gone, gone, ErrOtherRoot},
-		{ok, node, anew, ErrOtherRoot}, // a text that no hold has given
+		{gone, gone, anew, ErrNotHeld},
+		{gone, gone, gone, ErrNotHeld},
+		{ok, gone, anew, ErrNotHeld},
+		{ok, gone, gone, ErrNotHeld},
+		{ok, node, anew, ErrNotHeld}, // a text that no hold has given
 
 		{ok, anew, root, ErrBadSequencer},
 		{ok, found{conn: conn, czxid: 42}, root, ErrBadSequencer},
@@ -197,7 +197,7 @@ func TestSequencer_Verdict(t *testing.T) {
 	} {
 		name := fmt.Sprint(tt.checked, tt.node, tt.root)
 		err := aSequencer(modeExclusive).verdict(tt.checked, tt.node, tt.root, seen(modeExclusive))
-		for _, e := range []error{ErrNotHeld, ErrOtherRoot, ErrBadSequencer, ErrNotConnected, zk.ErrNoAuth} {
+		for _, e := range []error{ErrNotHeld, ErrBadSequencer, ErrNotConnected, zk.ErrNoAuth} {
 			require.Equal(t, e == tt.want, errors.Is(err, e), "%s: %v", name, err)
 		}
 		require.Equal(t, tt.want == nil, err == nil, "%s: %v", name, err)

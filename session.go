@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -30,12 +29,18 @@ type Session struct {
 	servers string // as given
 	chroot  string
 	link    *link.Link
-	feed    changeFeed // of the state's steps
 	conn    *zk.Conn
-	locks   lockTable
-	roots   roots
-	trace   tracer
 
+	*sessionState
+}
+
+// sessionState is the part of a Session that changes. A pointer leads to it, because fmt's %#v prints the
+// fields of a Session without their locks, and follows no pointer.
+type sessionState struct {
+	feed     changeFeed // of the state's steps
+	locks    lockTable
+	roots    roots
+	trace    tracer
 	attached atomic.Int64 // how often it was
 
 	closing   atomic.Bool // not a sync.Once: while a goroutine waits for one, the virtual time of a synctest bubble stands still
@@ -76,7 +81,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	}
 	s := &Session{
 		opts: o, log: eventlog.New(o.logger), clock: clock.New(hooks.SuspendedTime), servers: servers, chroot: chroot,
-		closeDone: make(chan struct{}),
+		sessionState: &sessionState{closeDone: make(chan struct{})},
 	}
 	s.link = link.New(s.linkOptions(addrs))
 	if hooks.Unreached != nil {
@@ -127,7 +132,7 @@ func (s *Session) closeInVain() {
 // linkOptions returns what the link takes of the options, and how it reaches the locks.
 func (s *Session) linkOptions(addrs []string) link.Options {
 	return link.Options{
-		Addrs: addrs, Dial: s.opts.dial, Timeout: s.opts.timeout, HandshakeCap: s.opts.handshakeCap,
+		Addrs: addrs, Dial: s.opts.dial, Timeout: s.opts.timeout, HandshakeCap: min(s.opts.timeout/3, 10*time.Second),
 		Mode: s.opts.mode.mode, SASL: s.opts.sasl, Digests: s.opts.digests, Log: s.log, Clock: s.clock,
 		Open: func(z *link.Era) link.Inside {
 			z.Longest = s.opts.juteMaxBuffer
@@ -186,12 +191,6 @@ func (s *Session) String() string {
 	return fmt.Sprintf("Session(%s, %v%s, %#x)", s.servers, state, server, s.SessionID())
 }
 
-// GoString returns what String returns. Without it, %#v would read fields without their locks.
-func (s *Session) GoString() string { return s.String() }
-
-// LogValue returns what String returns, for log/slog.
-func (s *Session) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
 // isConnected says whether Connect has made the Session.
 func (s *Session) isConnected() bool { return s != nil && s.link != nil }
 
@@ -212,15 +211,6 @@ func (s *Session) State() State {
 // closes when ctx ends or the Session is closed. It holds 64 steps: a reader that is further behind misses the oldest.
 func (s *Session) Changes(ctx context.Context) <-chan Change {
 	return s.connected().feed.subscribe(ctx)
-}
-
-// Deadline returns the time up to which the ZooKeeper session is guaranteed to be alive if no further answer comes. It is the zero
-// time if there is no ZooKeeper session. While nothing is held, nothing renews it, and it may lie in the past.
-func (s *Session) Deadline() time.Time {
-	if z := s.connected().link.Era(); z != nil {
-		return s.clock.Wall(z.LeaseEnd())
-	}
-	return time.Time{}
 }
 
 // Timeout returns the session timeout that the servers granted: the smallest one in this ZooKeeper session. It is zero if

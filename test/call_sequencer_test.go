@@ -21,7 +21,7 @@ import (
 )
 
 // whyNot are the errors that a caller of CheckSequencer can distinguish.
-var whyNot = []error{zklock.ErrNotHeld, zklock.ErrOtherLock, zklock.ErrOtherRoot, zklock.ErrBadSequencer, zklock.ErrNotConnected, zklock.ErrClosed, context.Canceled, context.DeadlineExceeded}
+var whyNot = []error{zklock.ErrNotHeld, zklock.ErrBadSequencer, zklock.ErrNotConnected, zklock.ErrClosed, context.Canceled, context.DeadlineExceeded}
 
 // checks asks through a Session about a hold of the lock on path. want is the only one of whyNot
 // that is returned, or nil if the hold is valid.
@@ -57,7 +57,7 @@ func TestCheckSequencer_EachKindOfHold(t *testing.T) {
 			require.NoError(t, err)
 		}
 		checks(t, resource, p+path, q, nil, "another version")
-		checks(t, resource, p+"/other", q, zklock.ErrOtherLock, "asked for another lock")
+		checks(t, resource, p+"/other", q, zklock.ErrBadSequencer, "asked for another lock")
 		release(t, h)
 		checks(t, resource, p+path, q, zklock.ErrNotHeld, "released")
 		require.Equal(t, q, h.Sequencer(), "as it was")
@@ -152,16 +152,16 @@ func TestVirtual_CheckSequencer_AnotherRoot(t *testing.T) {
 		release(t, h)
 		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "the same root")
 		require.NoError(t, v.srv.Delete("/job"))
-		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "no root")
+		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "no root")
 		next := acquire(t, m) // creates it
-		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "made anew")
+		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "made anew")
 		checks(t, resource, "/job", next.Sequencer(), nil, "in the new one")
 
 		other := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithZxid(1<<32))
 		_, err := other.Create("/job", nil, 0)
 		require.NoError(t, err)
 		there := connect(t, other.Addr(), zklock.WithDialer(v.net.Dial))
-		checks(t, there, "/job", next.Sequencer(), zklock.ErrOtherRoot, "another ensemble")
+		checks(t, there, "/job", next.Sequencer(), zklock.ErrNotHeld, "another ensemble")
 	})
 }
 
@@ -173,7 +173,7 @@ func TestVirtual_CheckSequencer_Chroot(t *testing.T) {
 		require.Equal(t, "/job/lock", q.Path)
 		checks(t, s, "/lock", q, nil, "below the chroot")
 		checks(t, v.connect(), "/job/lock", q, nil, "without")
-		checks(t, v.connect(), "/lock", q, zklock.ErrOtherLock, "of another chroot")
+		checks(t, v.connect(), "/lock", q, zklock.ErrBadSequencer, "of another chroot")
 	})
 }
 
@@ -190,11 +190,11 @@ func TestVirtual_CheckSequencer_ChangedText(t *testing.T) {
 		}{
 			{func(q *zklock.Sequencer) { q.Token++ }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Token-- }, zklock.ErrBadSequencer},
-			{func(q *zklock.Sequencer) { q.Root++ }, zklock.ErrOtherRoot},
+			{func(q *zklock.Sequencer) { q.Root++ }, zklock.ErrNotHeld},
 			{func(q *zklock.Sequencer) { q.Shared = true }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Permits = 1 }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Node = q.Node[:len(q.Node)-1] + "9" }, zklock.ErrNotHeld},
-			{func(q *zklock.Sequencer) { q.Path = "/jobs" }, zklock.ErrOtherLock},
+			{func(q *zklock.Sequencer) { q.Path = "/jobs" }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Path = "" }, zklock.ErrBadSequencer},
 		} {
 			q := h.Sequencer()
@@ -451,7 +451,7 @@ func TestVirtual_CheckSequencer_NotFromMemoryOfAServer(t *testing.T) {
 			h = acquire(t, newMutex(t, holder, "/job"))
 			release(t, h)
 			require.NoError(t, ens.Delete("/job"))
-			checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "a server that lags, no root")
+			checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "a server that lags, no root")
 		})
 	}
 }

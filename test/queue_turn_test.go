@@ -216,26 +216,6 @@ func TestVirtual_Turn_NextGivesUpMeanwhile(t *testing.T) {
 	}
 }
 
-// I1: two Mutexes on one path disagree about the participants: the first node to one is not the
-// first to the other.
-func TestVirtual_Turn_OtherQueuePattern_IsNotPassed(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		s := v.connect()
-		wide, narrow := newMutex(t, s, "/job", zklock.WithQueuePattern("theirs-")), newMutex(t, s, "/job")
-		theirs, err := v.connect().Conn().CreateProtectedEphemeralSequential("/job/theirs-", nil, zk.WorldACL(zk.PermAll))
-		require.NoError(t, err)
-		h := acquire(t, narrow) // does not see theirs
-		w := v.queueUp(wide)
-		v.srv.ResetRequests()
-		release(t, h)
-		time.Sleep(5 * time.Second) // the release is long done
-		require.False(t, w.isGranted(), "I1: theirs is ahead, as this one sees it")
-		require.Zero(t, v.srv.Requests().Total(zktest.Multi))
-		require.NoError(t, v.srv.Delete(theirs))
-		release(t, w.granted2(t, time.Second))
-	})
-}
-
 // F27: the waiter's node cannot be checked. The lock is still released, and the waiter lists.
 func TestVirtual_Turn_NodeCannotBeRead_IsReleased(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

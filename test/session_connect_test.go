@@ -111,12 +111,12 @@ func TestConnect_SilentServer_NextIsTried(t *testing.T) {
 	defer conns.Wait()
 	defer silent.Close()
 
-	s := connect(t, silent.Addr().String()+","+srv, zklock.WithHandshakeTimeout(200*time.Millisecond))
+	s := connect(t, silent.Addr().String()+","+srv)
 	release(t, acquire(t, newMutex(t, s, lockPath(t, srv))))
 
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // one try fits in, on a busy machine too
 	defer cancel()
-	_, err = zklock.Connect(ctx, silent.Addr().String(), zklock.WithHandshakeTimeout(200*time.Millisecond), quiet(t))
+	_, err = zklock.Connect(ctx, silent.Addr().String(), zklock.WithSessionTimeout(8*time.Second), quiet(t))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "did not answer the handshake")
 }

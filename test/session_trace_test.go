@@ -239,7 +239,6 @@ func TestOutcome(t *testing.T) {
 		"canceled":      {context.Canceled, fmt.Errorf("%w: %w", context.Canceled, zklock.ErrClosed)},
 		"deadline":      {context.DeadlineExceeded, fmt.Errorf("%w: %w", context.DeadlineExceeded, zklock.ErrNotConnected)},
 		"not_connected": {zklock.ErrNotConnected},
-		"session_lost":  {zklock.ErrSessionExpired},
 		"closed":        {zklock.ErrClosed},
 		"error":         {other, zklock.ErrAuthFailed, zklock.ErrLost},
 	} {

@@ -63,9 +63,9 @@ func Check(s *zklock.Session, bound time.Duration) func(ctx context.Context, loc
 		}
 		err := s.CheckSequencer(ctx, "/"+path, text)
 		switch {
-		case errors.Is(err, zklock.ErrNotHeld), errors.Is(err, zklock.ErrOtherRoot):
+		case errors.Is(err, zklock.ErrNotHeld):
 			return fmt.Errorf("%w: %w", fence.ErrStale, err)
-		case errors.Is(err, zklock.ErrBadSequencer), errors.Is(err, zklock.ErrOtherLock):
+		case errors.Is(err, zklock.ErrBadSequencer):
 			return fmt.Errorf("%w: %w", fence.ErrInvalid, err)
 		}
 		return err

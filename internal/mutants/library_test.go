@@ -60,11 +60,9 @@ var library = []mutant{
 	{"turn: a second try does not check", "I1, F9", "internal/nodes", "TestVirtual_Turn_RetryChecksToo", []Swap{{
 		"Deletion.run", "var ended bool", "if w != nil { _, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}); if a = (tap.Answer{}); err == nil { w.Tell(queue.TurnIsYours) }; w = nil }; var ended bool"}}},
 	{"turn: a waiter that gives up passes it", "I1", "internal/nodes", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"Reaper.EraseAll", "return r.begin(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)", "return r.begin(nodes[0], nil, func() *Waiter { return r.nodes.next(nodes[0], queue.Rule{Markers: queue.Markers}) }, nodes[1:]...)"}}},
+		"Reaper.EraseAll", "return r.begin(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)", "return r.begin(nodes[0], nil, func() *Waiter { return r.nodes.next(nodes[0]) }, nodes[1:]...)"}}},
 	{"turn: it is passed before the answer", "I1, I3", "internal/nodes", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
 		"Reaper.beginRecorded", "w := next()", "w := next(); if w != nil { w.Tell(queue.TurnIsYours) }"}}},
-	{"turn: to one who sees another queue", "I1", "internal/nodes", "TestVirtual_Turn_OtherQueuePattern_IsNotPassed", []Swap{{
-		"Own.next", "if !w.skipped && w.rule.SeesAs(rule) {", "if !w.skipped {"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"Walk.Turned", "case TurnIsYours:", "case TurnIsYours, TurnUnknown, AheadIsGone:"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{

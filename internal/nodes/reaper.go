@@ -103,12 +103,12 @@ func (r *Reaper) EraseAfter(first *Deletion, node string) *Deletion {
 
 // HandOver deletes the node of a hold that is released. If the hold may hand off the lock
 // (queue.Rule.PassesTurn), the next waiter gets it: a waiter of this ZooKeeper session that is
-// directly behind the node and sees the same queue. The same transaction removes the record.
+// directly behind the node. The same transaction removes the record.
 func (r *Reaper) HandOver(node string, rule queue.Rule, downgraded bool, record *GrantRecord) *Deletion {
 	if !rule.PassesTurn(downgraded) {
 		return r.Erase(node)
 	}
-	return r.beginRecorded(record, node, nil, func() *Waiter { return r.nodes.next(node, rule) })
+	return r.beginRecorded(record, node, nil, func() *Waiter { return r.nodes.next(node) })
 }
 
 // EraseRecorded is Erase for a node whose grant may be recorded.

@@ -59,7 +59,7 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			z := link.NewEra(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 			own := NewOwn(10)
 			own.add("/locks/a/p")
-			next := own.StandBehind("/locks/a/p", "/locks/a/own", queue.Rule{})
+			next := own.StandBehind("/locks/a/p", "/locks/a/own")
 			x := NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", queue.Rule{}, false, nil)
 			<-x.Done
 			c.work.Wait()

@@ -61,7 +61,6 @@ type ownNode struct {
 type Waiter struct {
 	Node    string          // its own, absolute
 	Ahead   string          // the node that it waits for
-	rule    queue.Rule      // by which it sees the queue
 	Told    chan queue.Turn // buffered: holds one
 	watches bool            // its node is watched, so it needs no other check
 	skipped bool            // it gets no handoff: it is not directly behind, or the servers do not let us check its node
@@ -192,8 +191,8 @@ func (o *Own) tellLocked(node string, t queue.Turn) {
 
 // StandBehind returns a waiter for node that is notified when the node ahead is deleted. It returns
 // nil if the node ahead is not known to be ours, or if the servers reject its deletion.
-func (o *Own) StandBehind(ahead, node string, rule queue.Rule) *Waiter {
-	return o.behind(Waiter{Node: node, Ahead: ahead, rule: rule})
+func (o *Own) StandBehind(ahead, node string) *Waiter {
+	return o.behind(Waiter{Node: node, Ahead: ahead})
 }
 
 // HearOf is StandBehind for a node that may not be directly behind the one ahead. It gets no
@@ -225,13 +224,12 @@ func (o *Own) StepOut(w *Waiter) {
 }
 
 // next returns the waiter that gets the lock from the holder of node; nil if no waiter can get it.
-// Both must see the same queue.
-func (o *Own) next(node string, rule queue.Rule) *Waiter {
+func (o *Own) next(node string) *Waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if n := o.mu.nodes[node]; n != nil {
 		for _, w := range n.behind {
-			if !w.skipped && w.rule.SeesAs(rule) {
+			if !w.skipped {
 				return w
 			}
 		}

@@ -27,7 +27,6 @@ var sentinels = map[string]struct {
 	"ErrLost":                   {zklock.ErrLost, false},
 	"ErrNotConfirmed":           {zklock.ErrNotConfirmed, false},
 	"ErrClosed":                 {zklock.ErrClosed, true},
-	"ErrSessionExpired":         {zklock.ErrSessionExpired, false},
 	"ErrSequenceExhausted":      {zklock.ErrSequenceExhausted, false},
 	"ErrSessionTimeoutTooShort": {zklock.ErrSessionTimeoutTooShort, true},
 	"ErrNoChroot":               {zklock.ErrNoChroot, true},

@@ -292,8 +292,6 @@ func TestRule_PassesTurn(t *testing.T) {
 	} {
 		require.Equal(t, tt.want, tt.r.PassesTurn(tt.downgraded), tt.name)
 	}
-	require.True(t, writer.SeesAs(reader))
-	require.False(t, writer.SeesAs(Rule{WriteName, append(slices.Clone(Markers), "x-")}))
 }
 
 // I1: of two nodes that do not wait for each other, the one whose number is not smaller finds the

@@ -82,10 +82,6 @@ func (r Rule) watches(near []Member, ahead int) int {
 // reader's node may still exist.
 func (r Rule) PassesTurn(downgraded bool) bool { return !r.IsShared() && !downgraded }
 
-// SeesAs reports whether two rules see the same queue: then a hold of one may hand off to a waiter
-// of the other.
-func (r Rule) SeesAs(other Rule) bool { return slices.Equal(r.Markers, other.Markers) }
-
 // DowngradedPath returns the path of the reader's node that a writer creates beside its own: it has
 // the writer's number, so every node behind the writer is behind the reader too.
 func DowngradedPath(writer, id string) string {
