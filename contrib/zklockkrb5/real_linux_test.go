@@ -39,7 +39,7 @@ func idOf(t *testing.T, s *zklock.Session) string {
 	return acl[0].Scheme + ":" + acl[0].ID
 }
 
-// docs/operating.md: the id is the whole principal, unless the servers take host or realm off.
+// README.md: the id is the whole principal, unless the servers take host or realm off.
 func TestReal_WhoWeAre(t *testing.T) {
 	t.Parallel()
 	k, srv := sharedKDC(t), sharedServer(t)

@@ -136,7 +136,7 @@ func TestSASL_AnswersAsOnAnyServer(t *testing.T) {
 	}
 }
 
-// docs/operating.md: 3.8.0 keeps the last user's password for the next one, and so accepts an
+// docs/access.md: 3.8.0 keeps the last user's password for the next one, and so accepts an
 // unknown user.
 func TestSASL_UnknownUser(t *testing.T) {
 	addr := zkserver.Single(t, zkserver.SASLUsers(saslUsers), zkserver.SASLRequired()).Addr()
