@@ -46,7 +46,7 @@ func (a *acquisition) run(by recipe) {
 		switch {
 		case err == nil: // granted
 			return
-		case errors.Is(err, link.ErrOver):
+		case errors.Is(err, link.ErrSessionEnded):
 			hungUp := a.last.HungUp()
 			if hungUp == nil {
 				continue
@@ -74,10 +74,10 @@ func (a *acquisition) finished() {
 //
 // A recipe may know a shorter way.
 func (a *acquisition) acquire(by recipe) error {
-	if err := by.before(a); err != errRequeue {
+	if err := by.beforeQueue(a); err != errRequeue {
 		return err
 	}
-	e, err := attachedEra(a.ctx, a.link)
+	e, err := attachedSession(a.ctx, a.link)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (a *acquisition) acquire(by recipe) error {
 	for {
 		start := time.Now()
 		if a.made.Load() > 0 { // what was ahead of an earlier node is not known to be any more
-			a.d.table.behind(a, position{})
+			a.d.table.noteBehind(a, position{})
 		}
 		if err := a.queue(e, by); !errors.Is(err, errRequeue) {
 			return err
@@ -107,22 +107,22 @@ func (a *acquisition) acquire(by recipe) error {
 
 // queue makes a node and follows it to the front. It returns nil when the lock was granted. After an error the node is
 // deleted, or the reaper has it, or it died with its session.
-func (a *acquisition) queue(e *era, by recipe) error {
+func (a *acquisition) queue(e *zkSession, by recipe) error {
 	at, err := a.makeNode(e, by)
 	if err != nil {
 		return err
 	}
-	return at.toTheFront()
+	return at.run()
 }
 
-// toTheFront follows the node to the front, as queue does.
-func (a *attempt) toTheFront() error {
+// run follows the node to the front, as queue does.
+func (a *attempt) run() error {
 	e := a.e
-	err := a.follow()
+	err := a.wait()
 	if a.queued {
 		e.watches.countWaiters(-1)
 	}
-	a.stepOut()
+	a.leaveQueue()
 	if err != nil {
 		if a.opened != nil {
 			e.LetGo(a.opened, a.node)
@@ -137,7 +137,7 @@ func (a *attempt) toTheFront() error {
 //
 // The list goes out in the flight of the create, after it: an uncontended acquire is one round trip. So is one more flight if the lock root
 // is not there, which then goes ahead of both, and one more if its parents are not there either.
-func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
+func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) {
 	root, at := a.d.root, a.attemptIn(e, by, false)
 	defer func() {
 		if err != nil {
@@ -151,7 +151,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 			return nil, err
 		}
 		c.last = &a.last
-		at.walk.Early, at.list = c.sent, nil
+		at.machine.Early, at.list = c.sent, nil
 		if c.sent {
 			at.list = e.lists.List(root.path)
 			by.listing(at)
@@ -168,9 +168,9 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 			return nil, unfit
 		}
 		if err == nil {
-			return at.begin(c), nil
+			return at.adopt(c), nil
 		}
-		roots, err := root.make(a.ctx, e.Era, at.roots, root.shownPath(), &a.last)
+		roots, err := root.make(a.ctx, e.ZKSession, at.roots, root.shownPath(), &a.last)
 		if err != nil {
 			return nil, err
 		}
@@ -180,15 +180,15 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 
 // attemptIn returns an attempt that has no node yet. early reports that its list is sent before the
 // node is known to be made.
-func (a *acquisition) attemptIn(e *era, by recipe, early bool) *attempt {
-	at := &attempt{acquisition: a, footing: footing{e: e}, recipe: by, walk: queue.Begin(e.ID, early, false)}
+func (a *acquisition) attemptIn(e *zkSession, by recipe, early bool) *attempt {
+	at := &attempt{acquisition: a, grantBasis: grantBasis{e: e}, recipe: by, machine: queue.Begin(e.ID, early, false)}
 	at.state = by.newState(at, a.before)
 	a.before = at.state
 	return at
 }
 
-// begin begins it: the node is made.
-func (a *attempt) begin(c *creation) *attempt {
+// adopt begins it: the node is made.
+func (a *attempt) adopt(c *nodeCreate) *attempt {
 	a.d.root.warnOfTheEnd(a.e, c.node)
 	a.made.Add(1)
 	a.node, a.token = c.node, c.token
@@ -200,10 +200,10 @@ func (a *attempt) begin(c *creation) *attempt {
 // that another try succeeds, or the error has the reason why it stays.
 func (a *attempt) giveUp(why error) error {
 	e := a.e
-	if errors.Is(why, ErrClosed) || e.IsOver() {
+	if errors.Is(why, ErrClosed) || e.HasEnded() {
 		return why // they are deleted with their session
 	}
-	x, restarted := a.state.deleteNodes(a.d.root, &a.footing)
+	x, restarted := a.state.deleteNodes(a.d.root, &a.grantBasis)
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()
@@ -214,7 +214,7 @@ func (a *attempt) giveUp(why error) error {
 			if err != nil {
 				return fmt.Errorf("%w; the lock root cannot be made anew: %w", why, err)
 			}
-		case <-e.Over():
+		case <-e.Ended():
 		case <-late:
 		}
 	}
@@ -222,11 +222,11 @@ func (a *attempt) giveUp(why error) error {
 }
 
 // awaitGone waits until a deletion has ended, or cannot end.
-func awaitGone(e *era, x *nodes.Deletion, late <-chan struct{}) {
+func awaitGone(e *zkSession, x *nodes.Deletion, late <-chan struct{}) {
 	select {
 	case <-x.Done:
 	case <-x.Refused:
-	case <-e.Over():
+	case <-e.Ended():
 	case <-late:
 	}
 }

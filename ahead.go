@@ -9,14 +9,14 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// ahead is a node whose end an attempt waits for. One of them is set, until what was told is taken.
-type ahead struct {
+// blocker is a node whose end an attempt waits for. One of them is set, until what was told is taken.
+type blocker struct {
 	on   *watch
 	told *nodes.Waiter // if the node is of the same session, and no watch is needed
 }
 
 // path returns the node's path, "" if what was told is taken.
-func (m ahead) path() string {
+func (m blocker) path() string {
 	switch {
 	case m.told != nil:
 		return m.told.Ahead
@@ -27,15 +27,15 @@ func (m ahead) path() string {
 }
 
 // who says who made the node, "" if nobody has read it.
-func (m ahead) who() string {
+func (m blocker) who() string {
 	if m.on == nil || !m.on.isArmed() || m.on.err != nil {
 		return ""
 	}
 	return whoIs(m.on.path, m.on.data, m.on.stat)
 }
 
-// isOver says whether it has told something, or never will.
-func (m ahead) isOver() bool {
+// hasEnded says whether it has told something, or never will.
+func (m blocker) hasEnded() bool {
 	switch {
 	case m.told != nil:
 		return len(m.told.Told) > 0
@@ -46,23 +46,23 @@ func (m ahead) isOver() bool {
 }
 
 // ends returns what tells of the node's end; one of them is nil.
-func (m ahead) ends() (fired <-chan struct{}, told <-chan queue.Turn) {
+func (m blocker) ends() (fired <-chan struct{}, told <-chan queue.Handoff) {
 	if m.told != nil {
 		return nil, m.told.Told
 	}
 	return m.on.fired, nil
 }
 
-// leave ends the wait for the node's end.
-func (m ahead) leave(e *era) {
+// stopWatching ends the wait for the node's end.
+func (m blocker) stopWatching(e *zkSession) {
 	if m.told != nil {
-		e.nodes.StepOut(m.told)
+		e.nodes.Leave(m.told)
 	}
 	e.watches.leave(m.on)
 }
 
 // positionOf returns the position of a node that is behind in the queue of a lock root, "" if it is not made yet.
-func positionOf(e *era, root *lockRoot, node string, p queue.Place) position {
+func positionOf(e *zkSession, root *lockRoot, node string, p queue.Position) position {
 	at := position{node: node, place: p.Ahead + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
 	if e.IsHeld(at.predecessor) {
 		at.who = ourselves

@@ -11,13 +11,13 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -31,8 +31,8 @@ type recipe interface {
 	// besideLocked is a besideFunc. A recipe that gives the new share a state makes its node in
 	// before, or takes the state back there.
 	besideLocked(t *lockTable, d *lockData) (busy *acquisition, err error)
-	// before is called first. It returns nil if it granted the lock, and errRequeue if a has to queue.
-	before(a *acquisition) error
+	// beforeQueue is called first. It returns nil if it granted the lock, and errRequeue if a has to queue.
+	beforeQueue(a *acquisition) error
 	// newState returns the state of an attempt that begins. before is the state of the previous
 	// attempt of the call, nil if this is the first.
 	newState(a *attempt, before recipeState) recipeState
@@ -45,17 +45,17 @@ type recipe interface {
 	listing(a *attempt)
 	// listed is called with each list that has our node. Its error ends the call.
 	listed(a *attempt) error
-	// behind is called when another node is ahead in the queue. It returns ErrNotAcquired if the
+	// whenBehind is called when another node is ahead in the queue. It returns ErrNotAcquired if the
 	// call does not wait, and errGranted if it granted the lock all the same.
-	behind(a *attempt, at position) error
+	whenBehind(a *attempt, at position) error
 	// step carries out the walk's steps on the record, if grants are recorded.
 	step(a *attempt) error
-	// front is called when no node is ahead. It grants, perhaps after it has made other nodes.
-	front(a *attempt) error
+	// whenFirst is called when no node is ahead. It grants, perhaps after it has made other nodes.
+	whenFirst(a *attempt) error
 	// gaveUp is called when the attempt has failed, and its node is deleted or is being deleted.
 	gaveUp(a *attempt)
 	// describe adds the recipe's facts to the queue that a user requested.
-	describe(ctx context.Context, e *era, root *lockRoot, ps []Participant) error
+	describe(ctx context.Context, e *zkSession, root *lockRoot, ps []Participant) error
 }
 
 // stateOf returns the recipe's state of the attempt. The state of a recipe that wraps another one
@@ -81,38 +81,38 @@ func (plain) otherShare() string { return "" }
 
 func (plain) besideLocked(*lockTable, *lockData) (*acquisition, error) { return nil, nil }
 
-// before returns ErrNotAcquired for a try that would be behind another node, if the last try was.
-func (plain) before(a *acquisition) error {
+// beforeQueue returns ErrNotAcquired for a try that would be behind another node, if the last try was.
+func (plain) beforeQueue(a *acquisition) error {
 	if len(a.left) > 0 || !a.d.table.isTry(a) || !notesOn[mutexNotes](a.d.root).ahead {
 		return errRequeue
 	}
-	e, err := attachedEra(a.ctx, a.link)
+	e, err := attachedSession(a.ctx, a.link)
 	if err != nil {
 		return err
 	}
 	e.attempts.Add(1)
 	defer e.attempts.Add(-1)
-	return a.lookFirst(e)
+	return a.probe(e)
 }
 
-// lookFirst lists the queue before the node is made, so tries that fail again and again cost one
+// probe lists the queue before the node is made, so tries that fail again and again cost one
 // read each, and write nothing. The list is synced, because no create precedes it: a server that
 // lags behind could show a holder that has released.
-func (a *acquisition) lookFirst(e *era) error {
+func (a *acquisition) probe(e *zkSession) error {
 	root := a.d.root
 	now := e.lists.ListSynced(root.path)
-	switch err := now.Wait(a.ctx, e.Era); {
+	switch err := now.Wait(a.ctx, e.ZKSession); {
 	case a.ctx.Err() != nil:
 		return link.ErrCtxEnded
 	case err != nil:
 		return errRequeue // the create finds the reason
 	}
-	p := queue.PlaceOfNext(root.rule, now.Names)
+	p := queue.PositionOfNext(root.rule, now.Names)
 	if p.Kind != queue.Behind {
 		note(root, func(n *mutexNotes) { n.ahead = false })
 		return errRequeue
 	}
-	a.d.table.behind(a, positionOf(e, root, "", p))
+	a.d.table.noteBehind(a, positionOf(e, root, "", p))
 	return ErrNotAcquired
 }
 
@@ -126,8 +126,8 @@ func (plain) listing(*attempt) {}
 
 func (plain) listed(*attempt) error { return nil }
 
-func (plain) behind(a *attempt, at position) error {
-	if !a.d.table.behind(a.acquisition, at) {
+func (plain) whenBehind(a *attempt, at position) error {
+	if !a.d.table.noteBehind(a.acquisition, at) {
 		note(a.d.root, func(n *mutexNotes) { n.ahead = true })
 		return ErrNotAcquired
 	}
@@ -135,68 +135,68 @@ func (plain) behind(a *attempt, at position) error {
 }
 
 func (plain) step(a *attempt) error {
-	panic(fmt.Sprintf("zklock: nobody does what the walk says: %v", a.walk.Next))
+	panic(fmt.Sprintf("zklock: nobody does what the walk says: %v", a.machine.Next))
 }
 
-func (plain) front(a *attempt) error { return a.grant() }
+func (plain) whenFirst(a *attempt) error { return a.grant() }
 
 // gaveUp deletes the lock root if it was made for a node that could not be made.
 func (plain) gaveUp(a *attempt) {
 	if a.node == "" {
-		a.d.root.takeBack(a.e.Era, a.roots)
+		a.d.root.takeBack(a.e.ZKSession, a.roots)
 	}
 }
 
-func (plain) describe(context.Context, *era, *lockRoot, []Participant) error { return nil }
+func (plain) describe(context.Context, *zkSession, *lockRoot, []Participant) error { return nil }
 
-// attempt is one node's way to the front of its queue. It does what the walk says (queue.Walk).
+// attempt is one node's way to the front of its queue. It does what the walk says (queue.Machine).
 type attempt struct {
 	*acquisition
-	footing
+	grantBasis
 	recipe recipe
-	roots  *making     // the creation of the lock root, if that was missing; otherwise nil
+	roots  *rootCreate // the creation of the lock root, if that was missing; otherwise nil
 	opened link.Holder // of an opening: holds the node since its list. Otherwise nil
 
-	walk    queue.Walk
-	list    *nodes.Listing
-	place   queue.Place // in the last list that came
-	onOwn   *watch
-	onAhead []ahead       // the predecessor, and the others that are watched, too
-	turn    *nodes.Waiter // if its predecessor is of the same session
-	queued  bool          // it counts among those that wait
+	machine  queue.Machine
+	list     *nodes.Listing
+	place    queue.Position // in the last list that came
+	onOwn    *watch
+	blockers []blocker     // the predecessor, and the others that are watched, too
+	handoff  *nodes.Waiter // if its predecessor is of the same session
+	queued   bool          // it counts among those that wait
 
 	retry link.Backoff // between requests whose errors say nothing
 }
 
-// stepOut has no turn passed to the attempt any more, and has nobody tell it anything.
-func (a *attempt) stepOut() {
-	if a.turn != nil {
-		a.e.nodes.StepOut(a.turn)
+// leaveQueue has no turn passed to the attempt any more, and has nobody tell it anything.
+func (a *attempt) leaveQueue() {
+	if a.handoff != nil {
+		a.e.nodes.Leave(a.handoff)
 	}
-	for _, m := range a.onAhead {
-		m.leave(a.e)
+	for _, m := range a.blockers {
+		m.stopWatching(a.e)
 	}
-	a.onAhead = nil
+	a.blockers = nil
 }
 
 // findingOf says what came of a request. It returns an error if the attempt cannot go on. If the request says nothing, it
-// pauses and returns queue.NotTold.
+// pauses and returns queue.Unknown.
 func (a *attempt) findingOf(err error) (queue.Finding, error) {
 	switch {
 	case err == nil:
 		a.last.Note(nil)
-		return queue.IsThere, nil
+		return queue.Exists, nil
 	case a.ctx.Err() != nil:
-		return queue.NotTold, link.ErrCtxEnded
-	case a.e.IsOver():
-		return queue.NotTold, a.e.OverErr()
+		return queue.Unknown, link.ErrCtxEnded
+	case a.e.HasEnded():
+		return queue.Unknown, a.e.EndErr()
 	case errors.Is(err, zk.ErrNoNode):
-		return queue.IsGone, nil
-	case errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), answer.IsRefusal(err):
-		return queue.NotTold, err
+		return queue.Absent, nil
+	case errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), reply.IsRefusal(err):
+		return queue.Unknown, err
 	}
 	a.last.Note(err)
-	return queue.NotTold, a.e.PauseUnder(a.ctx, a.retry.Next())
+	return queue.Unknown, a.e.PauseUnder(a.ctx, a.retry.Next())
 }
 
 // grant gives the lock to the call, if the ZooKeeper session that made the node is the current one
@@ -224,7 +224,7 @@ func (a *attempt) grant() error {
 		case errors.Is(err, ErrSessionTimeoutTooShort):
 			return err
 		case err != nil:
-			return e.OverErr()
+			return e.EndErr()
 		}
 		if ok {
 			break
@@ -236,12 +236,12 @@ func (a *attempt) grant() error {
 		}
 		failed, err := e.Check(a.ctx, held...)
 		if errors.Is(err, zk.ErrNoAuth) {
-			return fmt.Errorf("%w: %w", link.ErrUnreadable, answer.Denied(err, "check", "READ", failed))
+			return fmt.Errorf("%w: %w", link.ErrUnreadable, reply.Denied(err, "check", "READ", failed))
 		}
 		switch r, err := a.findingOf(err); {
 		case err != nil:
 			return err
-		case r == queue.IsGone:
+		case r == queue.Absent:
 			return errRequeue
 		}
 	}
@@ -278,7 +278,7 @@ func (t *lockTable) prepare(a *attempt, held []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	d.footing = a.footing
+	d.grantBasis = a.grantBasis
 	d.node, d.held = held[0], held
 	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
@@ -287,7 +287,7 @@ func (t *lockTable) prepare(a *attempt, held []string) {
 
 // listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the
 // lock is lost or its last handle is released.
-func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
+func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Hold)) {
 	d.table.mu.Lock()
 	ended := d.ended
 	d.table.mu.Unlock()
@@ -307,7 +307,7 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 				_, err = e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
 			}
 			switch {
-			case answer.IsRefusal(err), e.IsOver(), errors.Is(err, ErrClosed):
+			case reply.IsRefusal(err), e.HasEnded(), errors.Is(err, ErrClosed):
 				return
 			case err != nil: // the connection was lost
 				if !e.Pause(lease.Heartbeat(e.Timeout())) {
@@ -327,7 +327,7 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 			case <-w.fired:
 			case <-ended:
 				return
-			case <-e.Over():
+			case <-e.Ended():
 				return
 			}
 		}
@@ -342,33 +342,33 @@ func (a *attempt) waits(at position) {
 	a.queued = true
 	a.e.watches.countWaiters(1)
 	a.e.Log.Debug("zklock: queued", func() []any {
-		return []any{"path", a.d.root.shownPath(), "node", at.node, "place", at.place, "predecessor", at.predecessor}
+		return []any{"path", a.d.root.shownPath(), "node", at.node, "position", at.place, "predecessor", at.predecessor}
 	})
-	a.sayNow = time.After(a.toSay - time.Since(a.since))
+	a.logNow = time.After(a.nextLog - time.Since(a.since))
 }
 
-// sayIfLong logs a wait that is long: our place, who is directly ahead, which is the holder if we are second, and why we wait if it is
+// logIfLong logs a wait that is long: our place, who is directly ahead, which is the holder if we are second, and why we wait if it is
 // not for them alone. That takes no request. A waiter behind one of its own session leaves it to that one, unless that one holds.
-func (a *attempt) sayIfLong() {
+func (a *attempt) logIfLong() {
 	waited := time.Since(a.since)
-	if !a.queued || waited < a.toSay {
+	if !a.queued || waited < a.nextLog {
 		return
 	}
-	a.toSay = 2 * waited.Truncate(firstSaid)
-	a.sayNow = time.After(a.toSay - waited)
+	a.nextLog = 2 * waited.Truncate(firstWaitLog)
+	a.logNow = time.After(a.nextLog - waited)
 	at := a.d.table.position(a.acquisition)
 	if at.who == "" && a.e.IsHeld(at.predecessor) { // since the last list
 		at.who = ourselves
 	}
-	i, _ := a.walk.Awaited()
-	if at.who == "" && (a.turn != nil || i < len(a.onAhead) && a.onAhead[i].told != nil) {
+	i, _ := a.machine.Awaited()
+	if at.who == "" && (a.handoff != nil || i < len(a.blockers) && a.blockers[i].told != nil) {
 		return
 	}
 	who := "behind"
 	if at.holds {
 		who = "holder"
 	}
-	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "place", at.place, who, at.who}
+	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "position", at.place, who, at.who}
 	if at.why != "" {
 		attrs = append(attrs, "why", at.why)
 	}
@@ -378,7 +378,7 @@ func (a *attempt) sayIfLong() {
 // awaitLeft waits until the acquisitions that had been left before ours began have ended.
 func (a *attempt) awaitLeft() error {
 	for ; len(a.left) > 0; a.left = a.left[1:] {
-		if _, err := link.Await(a.ctx, a.e.Era, a.left[0].done); err != nil {
+		if _, err := link.Await(a.ctx, a.e.ZKSession, a.left[0].done); err != nil {
 			return err
 		}
 	}
@@ -388,7 +388,7 @@ func (a *attempt) awaitLeft() error {
 // exhausted says that nobody is granted at the end of the counter, and what has to go first.
 func (a *attempt) exhausted() error {
 	way := a.place.Predecessor
-	for _, child := range a.list.Names { // one that takes no part in the queue keeps the root from being made anew, too
+	for _, child := range a.list.Names { // one that takes no part in the queue keeps the root from being made again, too
 		if way == "" && child != nameOf(a.node) {
 			way = strings.Clone(child)
 		}

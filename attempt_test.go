@@ -24,7 +24,7 @@ import (
 // eventTest is what a waiter knows when its predecessor's event has come. As made by newEventTest, all speaks for a grant.
 type eventTest struct {
 	c          *onlyConn
-	e          *era
+	e          *zkSession
 	a          *attempt
 	knows      knows
 	own, ahead *watch
@@ -32,7 +32,7 @@ type eventTest struct {
 
 // knows is what the waiter has found, and over which connections.
 type knows struct {
-	place            queue.Place
+	place            queue.Position
 	owner            int64 // of the predecessor
 	list, own, ahead uint64
 }
@@ -50,11 +50,11 @@ func newEventTest(t *testing.T) *eventTest {
 	a, _ := tt.begin(NewOwner(""), false)
 	a.link, a.opts = tt.m.s.link, &tt.m.opts.nodeOptions
 	at := &attempt{
-		acquisition: a, recipe: plain{}, footing: footing{e: e, node: "/locks/a/own", token: 9, state: noState{}},
-		onOwn:   &watch{watchKey: watchKey{path: "/locks/a/own"}, fired: make(chan struct{})},
-		onAhead: []ahead{{on: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted}}},
+		acquisition: a, recipe: plain{}, grantBasis: grantBasis{e: e, node: "/locks/a/own", token: 9, state: noState{}},
+		onOwn:    &watch{watchKey: watchKey{path: "/locks/a/own"}, fired: make(chan struct{})},
+		blockers: []blocker{{on: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted}}},
 	}
-	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Place{Kind: queue.Behind, Ahead: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.onAhead[0].on}
+	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Position{Kind: queue.Behind, Ahead: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.blockers[0].on}
 }
 
 func closedCh() chan struct{} {
@@ -66,9 +66,9 @@ func closedCh() chan struct{} {
 // then is what is next after the event.
 func (w *eventTest) then() (queue.Stage, error) {
 	k := w.knows
-	w.a.walk = queue.Begin(7, false, false).Listed(k.place, k.list).StoodBehind(false).Watched(queue.IsThere, 7, k.own).Watched(queue.IsThere, k.owner, k.ahead)
+	w.a.machine = queue.Begin(7, false, false).Listed(k.place, k.list).WaitsBehind(false).Watched(queue.Exists, 7, k.own).Watched(queue.Exists, k.owner, k.ahead)
 	err := w.a.rule(0, w.ahead.event == zk.EventNodeDeleted)
-	return w.a.walk.Next, err
+	return w.a.machine.Next, err
 }
 
 // I1, I3: what a waiter knows reaches the rule (TestInFrontNow). The predecessor's deletion grants only if everything speaks
@@ -126,7 +126,7 @@ func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	w := newEventTest(t)
 	w.e.Lose(link.ErrExpired)
 	w.a.onOwn = nil
-	require.ErrorIs(t, w.a.grant(), link.ErrOver)
+	require.ErrorIs(t, w.a.grant(), link.ErrSessionEnded)
 	require.NotNil(t, w.a.call, "it waits on")
 }
 
@@ -151,7 +151,7 @@ func TestAttempt_SessionEndsJustBeforeTheGrant_QueuesAgain(t *testing.T) {
 							runtime.Gosched()
 						}
 						go d.e.Lose(link.ErrLeaseEnded)
-						<-d.e.Over()
+						<-d.e.Ended()
 						d.lost = lostBecause(link.ErrLeaseEnded) // which is what lose does next
 					}()
 					return 0
@@ -197,7 +197,7 @@ func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 		m := mutex()
 		h, err := mutex().Acquire(t.Context())
 		require.NoError(t, err)
-		e := m.s.link.Era().Inside.(*era)
+		e := m.s.link.ZKSession().Inside.(*zkSession)
 		slow := srv.Inject(zktest.Before(zktest.Delete).Delay(grace / 2))
 		for round := range 3 { // mostly the call leaves before the goroutine runs that is to go on, and seldom after that
 			ctx, leave := context.WithCancel(t.Context())

@@ -9,16 +9,16 @@ import (
 )
 
 // Permits for several at a time. A client that is not in front of the queue takes some too, if there is room for all that come first and
-// for itself (queue.HaveRoom). If its leases turn out to be behind others all the same, it withdraws them: only the client in front of
+// for itself (queue.HaveCapacity). If its leases turn out to be behind others all the same, it withdraws them: only the client in front of
 // the queue waits with leases. A client that counts leases, as Curator's does, could otherwise wait for one that waits for it.
 
-// before tries to take permits without a place in the queue, if there was room for that at the last acquire.
-func (p *permits) before(a *acquisition) error {
+// beforeQueue tries to take permits without a place in the queue, if there was room for that at the last acquire.
+func (p *permits) beforeQueue(a *acquisition) error {
 	root := a.d.root
 	if !notesOn[semaphoreNotes](root).roomy {
 		return errRequeue
 	}
-	e, err := attachedEra(a.ctx, a.link)
+	e, err := attachedSession(a.ctx, a.link)
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (p *permits) before(a *acquisition) error {
 	defer e.attempts.Add(-1)
 	attempt := a.attemptIn(e, p, false)
 	at := permitAttempt{attempt, stateOf[*permitState](attempt)}
-	isRoom, err := at.takeIfRoom()
+	isRoom, err := at.takeIfCapacity()
 	if err == nil && isRoom {
 		if err = at.grant(); err == nil {
 			return nil
@@ -34,7 +34,7 @@ func (p *permits) before(a *acquisition) error {
 	}
 	note(root, func(n *semaphoreNotes) { n.roomy = false })
 	err = at.withdraw(err)
-	if err == link.ErrCtxEnded || errors.Is(err, link.ErrOver) || errors.Is(err, ErrClosed) || len(at.held) > 0 {
+	if err == link.ErrCtxEnded || errors.Is(err, link.ErrSessionEnded) || errors.Is(err, ErrClosed) || len(at.held) > 0 {
 		return err
 	}
 	return errRequeue // whatever it was, the way through the queue says it
@@ -42,34 +42,36 @@ func (p *permits) before(a *acquisition) error {
 
 // listing looks for room, for behind. The first list mostly shows us in front, and no look is needed.
 func (p *permits) listing(a *attempt) {
-	if s := stateOf[*permitState](a); !a.walk.Early && p.mayFit(1) {
-		s.beside = permitAttempt{a, s}.look()
+	if s := stateOf[*permitState](a); !a.machine.Early && p.mayFit(1) {
+		s.beside = permitAttempt{a, s}.askLeases()
 	}
 }
 
 // mayFit says whether there can be room behind so many.
-func (p *permits) mayFit(ahead int) bool { return p.limit != "" || queue.HaveRoom(0, ahead, p.k, p.n) }
+func (p *permits) mayFit(ahead int) bool {
+	return p.limit != "" || queue.HaveCapacity(0, ahead, p.k, p.n)
+}
 
-// behind takes permits further back in the queue if there is room. A try fails if no permit is free. If one is, whoever is ahead is just
+// whenBehind takes permits further back in the queue if there is room. A try fails if no permit is free. If one is, whoever is ahead is just
 // taking it, and the try stays in the queue, for as long as tries wait for answers.
-func (p *permits) behind(attempt *attempt, at position) error {
+func (p *permits) whenBehind(attempt *attempt, at position) error {
 	a := permitAttempt{attempt, stateOf[*permitState](attempt)}
 	at.holds = false // who is in front of the queue waits; who holds has left it
-	waits := a.d.table.behind(a.acquisition, at)
+	waits := a.d.table.noteBehind(a.acquisition, at)
 	if waits && !p.mayFit(at.place-1) {
-		a.beside = look{}
+		a.beside = leaseSnapshot{}
 		return nil
 	}
 	for withdrew := false; ; {
 		now := a.beside
-		if a.beside = (look{}); now.list == nil {
-			now = a.look()
+		if a.beside = (leaseSnapshot{}); now.list == nil {
+			now = a.askLeases()
 		}
 		n, known, err := a.limitOf(now.limit)
 		if err != nil {
 			return err
 		}
-		r, err := a.findingOf(now.list.Wait(a.ctx, a.e.Era))
+		r, err := a.findingOf(now.list.Wait(a.ctx, a.e.ZKSession))
 		if err != nil {
 			return err
 		}
@@ -77,10 +79,10 @@ func (p *permits) behind(attempt *attempt, at position) error {
 		leases := len(queue.Members(now.list.Names, p.leases.rule.Markers))
 		ahead := queue.Without(nameOf(a.node), a.list.Names, now.list.Names, a.d.root.rule.Markers)
 		switch {
-		case !known, r == queue.NotTold:
+		case !known, r == queue.Unknown:
 			continue
-		case !withdrew && isLater && queue.HaveRoom(leases, ahead, p.k, n):
-			isRoom, err := a.takeIfRoom()
+		case !withdrew && isLater && queue.HaveCapacity(leases, ahead, p.k, n):
+			isRoom, err := a.takeIfCapacity()
 			if err == nil && isRoom {
 				return a.grantFurther()
 			}
@@ -92,9 +94,9 @@ func (p *permits) behind(attempt *attempt, at position) error {
 			}
 			withdrew = true
 			continue
-		case !waits && !queue.HaveRoom(leases, 0, p.k, n):
+		case !waits && !queue.HaveCapacity(leases, 0, p.k, n):
 			at.why = p.overLimit(n)
-			a.d.table.behind(a.acquisition, at)
+			a.d.table.noteBehind(a.acquisition, at)
 			return ErrNotAcquired
 		}
 		return nil
@@ -107,21 +109,21 @@ func (a permitAttempt) grantFurther() error {
 	if err := a.grant(); err != nil {
 		return err
 	}
-	x, _ := a.d.root.erase(a.e, nil, a.node)
+	x, _ := a.d.root.deleteNode(a.e, nil, a.node)
 	a.leaves <- x
 	return errGranted
 }
 
-// takeIfRoom makes leases, and says whether they are in front; and, if we stand in no queue, whether there is room for all who do, too.
+// takeIfCapacity makes leases, and says whether they are in front; and, if we stand in no queue, whether there is room for all who do, too.
 // Otherwise, and after an error, they are to be withdrawn.
-func (a permitAttempt) takeIfRoom() (bool, error) {
+func (a permitAttempt) takeIfCapacity() (bool, error) {
 	k := a.p.k
 	now, err := a.makeLeases(k)
 	for err == nil {
 		if now.list == nil {
-			now = a.look()
+			now = a.askLeases()
 		}
-		at, n, known, failed := a.roomIn(now)
+		at, n, known, failed := a.capacityIn(now)
 		ahead, isFirst := 0, true
 		if failed == nil && known && now.queue != nil {
 			ahead, isFirst, known, failed = a.queuedIn(now)
@@ -130,11 +132,11 @@ func (a permitAttempt) takeIfRoom() (bool, error) {
 		case failed != nil:
 			err = failed
 		case !known:
-			now = look{}
+			now = leaseSnapshot{}
 		case !isFirst:
-			now = look{queue: now.queue, list: a.e.lists.List(a.p.leases.path), limit: a.p.askLimit(a.e)}
+			now = leaseSnapshot{queue: now.queue, list: a.e.lists.List(a.p.leases.path), limit: a.p.askLimit(a.e)}
 		default:
-			return at.Kind == queue.Front && (now.queue == nil || queue.HaveRoom(a.leases-k, ahead, k, n)), nil
+			return at.Kind == queue.Front && (now.queue == nil || queue.HaveCapacity(a.leases-k, ahead, k, n)), nil
 		}
 	}
 	return false, err
@@ -142,9 +144,9 @@ func (a permitAttempt) takeIfRoom() (bool, error) {
 
 // queuedIn returns how many the look showed in the queue that have no leases. isFirst is false if the leases were listed first: who took some
 // in between would be in neither list.
-func (a permitAttempt) queuedIn(now look) (ahead int, isFirst, known bool, err error) {
-	r, err := a.findingOf(now.queue.Wait(a.ctx, a.e.Era))
-	if err != nil || r == queue.NotTold { // then the list may be on its way still
+func (a permitAttempt) queuedIn(now leaseSnapshot) (ahead int, isFirst, known bool, err error) {
+	r, err := a.findingOf(now.queue.Wait(a.ctx, a.e.ZKSession))
+	if err != nil || r == queue.Unknown { // then the list may be on its way still
 		return 0, false, false, err
 	}
 	ahead = queue.Without("", now.queue.Names, now.list.Names, a.d.root.rule.Markers)
@@ -161,19 +163,19 @@ func (a permitAttempt) withdraw(why error) error {
 	if a.node != "" {
 		left = a.ctx.Done()
 	}
-	x := a.e.reaper.EraseAll(a.held)
+	x := a.e.reaper.DeleteAll(a.held)
 	a.p.leases.restarting(a.e, a.held[0], x)
 	select {
 	case <-x.Done:
 	case <-x.Refused:
 		return x.Refusal
-	case <-a.e.Over():
-		return a.e.OverErr()
+	case <-a.e.Ended():
+		return a.e.EndErr()
 	case <-left:
 		return link.ErrCtxEnded
 	}
-	if a.e.IsOver() { // it ended with the session
-		return a.e.OverErr()
+	if a.e.HasEnded() { // it ended with the session
+		return a.e.EndErr()
 	}
 	if a.held = nil; errors.Is(x.Err, ErrClosed) {
 		return x.Err

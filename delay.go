@@ -8,16 +8,16 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // The lock-delay: between the proof that nobody is ahead and the grant, an attempt reads the lock root's record, waits if it names
-// somebody, and records itself (queue.Walk). The release takes that back (nodes.GrantRecord). Exclusion rests on none of this.
+// somebody, and records itself (queue.Machine). The release takes that back (nodes.GrantRecord). Exclusion rests on none of this.
 
 // WithLockDelay delays the next grant by d after a holder disappeared without a release: its
 // process crashed, its session expired or was closed, its hold was lost, or its node was deleted.
@@ -38,7 +38,7 @@ func WithLockDelay(d time.Duration) interface {
 	MutexOption
 	ElectionOption
 } {
-	return lockOption(func(o *mutexOptions) {
+	return lockOption(func(o *lockOptions) {
 		if o.delay = d; d <= 0 || d > 365*24*time.Hour {
 			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long nobody is granted after a holder disappeared, a year at most, or leave the option out", d)
 		}
@@ -87,12 +87,12 @@ func (l delayed) newState(a *attempt, before recipeState) recipeState {
 	if s, ok := before.(*delayState); ok {
 		before = s.recipeState
 	}
-	a.walk = queue.Begin(a.e.ID, a.walk.Early, true)
+	a.machine = queue.Begin(a.e.ID, a.machine.Early, true)
 	return &delayState{recipeState: l.recipe.newState(a, before)}
 }
 
 // withDelay wraps a recipe if there is to be a lock-delay.
-func (o *mutexOptions) withDelay(r recipe) recipe {
+func (o *lockOptions) withDelay(r recipe) recipe {
 	if o.delay > 0 {
 		return delayed{r, o.delay}
 	}
@@ -101,7 +101,7 @@ func (o *mutexOptions) withDelay(r recipe) recipe {
 
 // listing asks for the record with the first list. Later it may take a sync.
 func (l delayed) listing(a *attempt) {
-	if s := stateOf[*delayState](a); a.walk.Early {
+	if s := stateOf[*delayState](a); a.machine.Early {
 		s.early, s.with = a.e.askData(a.d.root.path), a.list
 	}
 	l.recipe.listing(a)
@@ -109,7 +109,7 @@ func (l delayed) listing(a *attempt) {
 
 func (l delayed) step(a *attempt) error {
 	s := stateOf[*delayState](a)
-	switch a.walk.Next {
+	switch a.machine.Next {
 	case queue.ToReadRecord:
 		return l.readRecord(a, s)
 	case queue.ToAwaitDelay:
@@ -121,13 +121,13 @@ func (l delayed) step(a *attempt) error {
 }
 
 // describe says until when the node in front waits for the lock-delay.
-func (l delayed) describe(ctx context.Context, e *era, root *lockRoot, ps []Participant) error {
+func (l delayed) describe(ctx context.Context, e *zkSession, root *lockRoot, ps []Participant) error {
 	if err := l.recipe.describe(ctx, e, root, ps); err != nil || len(ps) == 0 {
 		return err
 	}
 	var got wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.path}, &got); err != nil {
-		return ignoring(answer.Denied(err, "get", "READ", root.path), zk.ErrNoNode)
+		return ignoring(reply.Denied(err, "get", "READ", root.path), zk.ErrNoNode)
 	}
 	ps[0].delayedUntil(l.until(got.Data, ps[0].Node, ps[0].Created))
 	return nil
@@ -148,10 +148,10 @@ func (l delayed) until(data []byte, front string, came time.Time) (until time.Ti
 	return until
 }
 
-// end returns until when nobody is granted because the holder with that node disappeared, and whether this Session knew that
+// delayEnd returns until when nobody is granted because the holder with that node disappeared, and whether this Session knew that
 // before. With isNoted, it counts from now if not. It says when the node was known to be gone, whatever becomes of the call that looked: so
 // calls with short deadlines come to the end of the delay, too.
-func (l delayed) end(r *lockRoot, node string, now clock.Instant, isNoted bool) (end clock.Instant, isKnown bool) {
+func (l delayed) delayEnd(r *lockRoot, node string, now clock.Instant, isNoted bool) (end clock.Instant, isKnown bool) {
 	before := notesOn[delayNotes](r)
 	if isNoted {
 		before = note(r, func(n *delayNotes) {
@@ -169,27 +169,27 @@ func (l delayed) end(r *lockRoot, node string, now clock.Instant, isNoted bool) 
 // readRecord reads the lock root's record, unless it was requested with the node, together with the
 // list that shows that no node is ahead.
 func (l delayed) readRecord(a *attempt, s *delayState) error {
-	e, root, w := a.e, a.d.root, &a.walk
+	e, root, w := a.e, a.d.root, &a.machine
 	asked, isEarly, synced := s.early, s.early != nil && s.with == a.list, uint64(0)
 	if s.early, s.with = nil, nil; !isEarly {
 		if w.Sync {
 			got, err := e.Ask(a.ctx, wire.OpSync, wire.PathRequest{Path: root.path})
-			if r, err := a.findingOf(err); err != nil || r != queue.IsThere {
+			if r, err := a.findingOf(err); err != nil || r != queue.Exists {
 				return err
 			}
 			synced = got.Conn
 		}
 		asked = e.askData(root.path)
 	}
-	got, err := link.Await(a.ctx, a.e.Era, asked)
+	got, err := link.Await(a.ctx, a.e.ZKSession, asked)
 	if err != nil {
 		return err
 	}
-	r, err := a.findingOf(answer.Denied(got.err, "get", "READ", root.path))
-	if err != nil || r == queue.NotTold {
+	r, err := a.findingOf(reply.Denied(got.err, "get", "READ", root.path))
+	if err != nil || r == queue.Unknown {
 		return err
 	}
-	if r == queue.IsGone { // and our node with it
+	if r == queue.Absent { // and our node with it
 		*w = w.NotListed(r)
 		return nil
 	}
@@ -200,26 +200,26 @@ func (l delayed) readRecord(a *attempt, s *delayState) error {
 	}
 	s.found, s.version = record, got.stat.Version
 	held, own := record.Word(queue.HeldWord), nameOf(a.node)
-	end, isKnown := l.end(root, held, e.Clock.Now(), false)
+	end, isKnown := l.delayEnd(root, held, e.Clock.Now(), false)
 	*w = w.RecordRead(queue.Reading{Held: held, Own: own, Conn: got.conn, Early: isEarly, Synced: synced != 0 && synced == got.conn, Over: isKnown && e.Clock.Now() >= end})
 	if w.Next == queue.ToAwaitDelay {
-		return l.begin(a, s, held)
+		return l.beginDelay(a, s, held)
 	}
 	return nil
 }
 
-// begin begins the wait for the delay of a node that is gone, and logs that, unless this Session knew it before. Tries end here. It tells
+// beginDelay begins the wait for the delay of a node that is gone, and logs that, unless this Session knew it before. Tries end here. It tells
 // others until when the delay lasts, if it can: nothing rests on that.
-func (l delayed) begin(a *attempt, s *delayState, held string) error {
+func (l delayed) beginDelay(a *attempt, s *delayState, held string) error {
 	e, root := a.e, a.d.root
-	end, isKnown := l.end(root, held, e.Clock.Now(), true)
+	end, isKnown := l.delayEnd(root, held, e.Clock.Now(), true)
 	s.until = end
 	until := e.Clock.Wall(end)
 	if !isKnown {
 		e.Log.Info("zklock: the holder disappeared; nobody is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
 	}
 	at := position{node: a.node, place: 1, who: held + ", which disappeared", until: until}
-	if !a.d.table.behind(a.acquisition, at) {
+	if !a.d.table.noteBehind(a.acquisition, at) {
 		return ErrNotAcquired
 	}
 	a.waits(at)
@@ -229,9 +229,9 @@ func (l delayed) begin(a *attempt, s *delayState, held string) error {
 	case err == nil:
 		s.found, s.version = told, version
 	case failed == 1 && errors.Is(err, zk.ErrNoAuth): // nor could we record our grant
-		return answer.Denied(err, "set", "WRITE", root.path)
+		return reply.Denied(err, "set", "WRITE", root.path)
 	case failed == 0 && errors.Is(err, zk.ErrNoNode):
-		a.walk = a.walk.RecordWritten(queue.IsGone)
+		a.machine = a.machine.RecordWritten(queue.Absent)
 	}
 	return nil
 }
@@ -243,24 +243,24 @@ func (s *delayState) awaitDelay(a *attempt) error {
 		select {
 		case <-t.C:
 			continue
-		case <-a.sayNow:
+		case <-a.logNow:
 			t.Stop()
 			return nil
-		case <-a.e.Over():
+		case <-a.e.Ended():
 			t.Stop()
-			return a.e.OverErr()
+			return a.e.EndErr()
 		case <-a.ctx.Done():
 			t.Stop()
 			return link.ErrCtxEnded
 		}
 	}
-	a.walk = a.walk.DelayOver()
+	a.machine = a.machine.DelayOver()
 	return nil
 }
 
 // writeRecord records the grant. From here on, to give up takes the record back as a release does.
 func (s *delayState) writeRecord(a *attempt) error {
-	root, w := a.d.root, &a.walk
+	root, w := a.d.root, &a.machine
 	granted := s.found.Granted(nameOf(a.node))
 	s.granted = nodes.GrantRecord{Root: root.path}
 	version, failed, err := s.writeData(a, granted)
@@ -268,12 +268,12 @@ func (s *delayState) writeRecord(a *attempt) error {
 	case err == nil:
 		s.granted = nodes.GrantRecord{Root: root.path, Record: granted, Version: version, IsKnown: true}
 	case errors.Is(err, zk.ErrBadVersion):
-		*w = w.RecordWritten(queue.NotTold)
+		*w = w.RecordWritten(queue.Unknown)
 		return nil
 	case failed == 0:
-		err = answer.Denied(err, "check", "READ", a.node)
+		err = reply.Denied(err, "check", "READ", a.node)
 	default:
-		err = answer.Denied(err, "set", "WRITE", root.path)
+		err = reply.Denied(err, "set", "WRITE", root.path)
 	}
 	r, err := a.findingOf(err)
 	if err == nil {
@@ -291,7 +291,7 @@ func (s *delayState) writeData(a *attempt, r queue.Record) (version int32, faile
 	if err != nil {
 		return 0, -1, err
 	}
-	results, failed, err := answer.ResultsOf(got, 2)
+	results, failed, err := reply.ResultsOf(got, 2)
 	if err != nil {
 		return 0, failed, err
 	}

@@ -24,7 +24,7 @@
 //     ZooKeeper, [Hold.Check]
 //   - to have a resource ask whether the hold of a request is still there: [Hold.Sequencer],
 //     [Session.CheckSequencer]
-//   - to stop slow work before the lease ends: [Hold.Ending]
+//   - to stop slow work before the lease ends: [Hold.DeadlineContext]
 //   - to take the lock again further down: the same with the context of Do or [Hold.Context], or one from [WithOwner]
 //   - to have one process lead, and others know which: [NewElection], [Election.Campaign], [Election.Observe]
 //   - to let several hold at a time: [Semaphore.Acquire]

@@ -7,9 +7,9 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -44,7 +44,7 @@ func (s readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) 
 	if w == nil {
 		return busy, err
 	}
-	if w.root.nearTheEnd(w.node) { // the reader's node would keep the root from being made anew
+	if w.root.nearTheEnd(w.node) { // the reader's node would keep the root from being made again
 		return nil, ErrSequenceExhausted
 	}
 	p, isPair := w.state.(*pair)
@@ -58,12 +58,12 @@ func (s readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) 
 	return nil, nil
 }
 
-// before takes the read lock for an owner that has the write lock. It returns errRequeue if there is none, or it was released meanwhile:
+// beforeQueue takes the read lock for an owner that has the write lock. It returns errRequeue if there is none, or it was released meanwhile:
 // then the owner queues.
-func (s readSide) before(a *acquisition) error {
+func (s readSide) beforeQueue(a *acquisition) error {
 	p, isPair := a.d.state.(*pair)
 	if !isPair {
-		return s.plain.before(a)
+		return s.plain.beforeQueue(a)
 	}
 	d, w := a.d, p.first
 	w.e.attempts.Add(1)
@@ -81,11 +81,11 @@ func (s readSide) before(a *acquisition) error {
 	defer t.mu.Unlock()
 	d.state = noState{}
 	switch {
-	case err != errRequeue && !errors.Is(err, link.ErrOver): // it failed by itself
+	case err != errRequeue && !errors.Is(err, link.ErrSessionEnded): // it failed by itself
 	case w.lost != nil:
 		return w.lost
 	case t.byKey[w.key] == w: // it is just hearing of it
-		return lostBecause(cmp.Or(w.e.Why(), link.ErrNodeGone))
+		return lostBecause(cmp.Or(w.e.Cause(), link.ErrNodeGone))
 	default:
 		return errRequeue
 	}
@@ -98,7 +98,7 @@ func makeDowngraded(a *acquisition, p *pair) error {
 	if err := w.e.nodes.Claim(node); err != nil {
 		return err
 	}
-	at := &attempt{acquisition: a, footing: footing{e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid, state: p}}
+	at := &attempt{acquisition: a, grantBasis: grantBasis{e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid, state: p}}
 	ops := wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.node, Version: -1},
 		{Op: wire.OpCreate, Create: wire.CreateRequest{Path: node, Data: a.opts.data, ACL: wireACL(w.root.acl), Flags: wire.FlagEphemeral}},
@@ -116,10 +116,10 @@ func makeDowngraded(a *acquisition, p *pair) error {
 		}
 		switch r, err := at.findingOf(err); {
 		case err != nil && i == 0:
-			return answer.Denied(err, "check", "READ", w.node)
+			return reply.Denied(err, "check", "READ", w.node)
 		case err != nil:
-			return answer.Denied(err, "create", "CREATE", w.root.path)
-		case r == queue.IsGone:
+			return reply.Denied(err, "create", "CREATE", w.root.path)
+		case r == queue.Absent:
 			return errRequeue
 		}
 	}
@@ -143,8 +143,8 @@ func (t *lockTable) heldLocked(key lockKey, other string) (d *lockData, busy *ac
 		return nil, d.acquiring, nil
 	case d.lost != nil:
 		return nil, nil, d.lost
-	case d.e.IsOver():
-		return nil, nil, lostBecause(d.e.Why())
+	case d.e.HasEnded():
+		return nil, nil, lostBecause(d.e.Cause())
 	}
 	return d, nil, nil
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 )
 
 // Election is one candidate for the leadership of a path, and a view of who leads. It is a Mutex on that path: the candidate that
@@ -56,7 +56,7 @@ func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, er
 	if !s.isConnected() {
 		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
 	}
-	o := newMutexOptions(opts)
+	o := newLockOptions(opts)
 	m, err := mutexOf(s, path, o.name, o, candidate{})
 	if err == nil {
 		err = checkCandidate(o.data, o.name)
@@ -84,7 +84,7 @@ func checkCandidate(name []byte, node string) error {
 // WithLatchNodes gives the candidate the nodes of Curator's LeaderLatch, latch-, and the candidate
 // waits for such nodes alone. As in Curator, its name may be empty.
 func WithLatchNodes() ElectionOption {
-	return lockOption(func(o *mutexOptions) { o.name = queue.LatchName })
+	return lockOption(func(o *lockOptions) { o.name = queue.LatchName })
 }
 
 // String returns the path, in one word.
@@ -158,7 +158,7 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 	if !e.isMade() {
 		return &Error{Op: "campaign", Err: errNoElection}
 	}
-	stand, c, err := e.begin(ctx, lead != nil)
+	stand, c, err := e.beginCampaign(ctx, lead != nil)
 	if err != nil {
 		return &Error{Op: "campaign", Path: e.m.root.given, Err: err}
 	}
@@ -170,8 +170,8 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		close(c.ended)
 		c.cancel(nil)
 	}()
-	err = e.m.reading(stand, "campaign", func(z *era) error {
-		_, _, err := e.front(stand, z, true)
+	err = e.m.reading(stand, "campaign", func(z *zkSession) error {
+		_, _, err := e.firstCandidate(stand, z, true)
 		return err
 	})
 	for backoff := (link.Backoff{}); err == nil; {
@@ -186,7 +186,7 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 }
 
 // begin notes the only campaign of this candidate.
-func (e *Election) begin(ctx context.Context, canLead bool) (context.Context, *campaign, error) {
+func (e *Election) beginCampaign(ctx context.Context, canLead bool) (context.Context, *campaign, error) {
 	switch {
 	case ctx == nil:
 		return nil, nil, errNilContext
@@ -215,7 +215,7 @@ func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx conte
 	}
 	e.setHold(hold)
 	defer e.setHold(nil) // also if lead panics
-	lost, err := hold.run(ctx, caller, lead)
+	lost, err := hold.runWork(ctx, caller, lead)
 	if lost && ctx.Err() == nil && !errors.Is(hold.Err(), ErrClosed) && !isMarked(err) {
 		return false, err
 	}
@@ -286,7 +286,7 @@ func (e *Election) Resign(ctx context.Context) error {
 	case <-ctx.Done():
 		return fail(ctxError(ctx))
 	}
-	if answer.IsAny(c.err, ErrNotConfirmed, ErrLost) {
+	if reply.IsAny(c.err, ErrNotConfirmed, ErrLost) {
 		return c.err
 	}
 	return nil
@@ -309,9 +309,9 @@ func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	if !e.isMade() {
 		return Participant{}, &Error{Op: "leader", Err: errNoElection}
 	}
-	err = e.m.reading(ctx, "leader", func(z *era) error {
+	err = e.m.reading(ctx, "leader", func(z *zkSession) error {
 		leader, err = e.m.frontOf(ctx, z, func() (string, error) {
-			node, _, err := e.front(ctx, z, true)
+			node, _, err := e.firstCandidate(ctx, z, true)
 			return node, err
 		})
 		return err
@@ -319,12 +319,12 @@ func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	return leader, err
 }
 
-// front returns the node in front, absolute, and whether the root is there. It returns an error if a node of another recipe is ahead of
+// firstCandidate returns the node in front, absolute, and whether the root is there. It returns an error if a node of another recipe is ahead of
 // that; with check, if the root has one at all.
-func (e *Election) front(ctx context.Context, z *era, check bool) (node string, there bool, err error) {
+func (e *Election) firstCandidate(ctx context.Context, z *zkSession, check bool) (node string, there bool, err error) {
 	root := &e.m.root
 	l := z.lists.List(root.path)
-	err = l.Wait(ctx, z.Era)
+	err = l.Wait(ctx, z.ZKSession)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return "", false, nil

@@ -7,16 +7,16 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// era is one ZooKeeper session with all that locks have in it. What it embeds, the link made; the rest is the locks' own.
-type era struct {
-	*link.Era
+// zkSession is one ZooKeeper session with all that locks have in it. What it embeds, the link made; the rest is the locks' own.
+type zkSession struct {
+	*link.ZKSession
 	lists    *nodes.Lists
 	nodes    *nodes.Own
 	reaper   *nodes.Reaper
@@ -24,37 +24,37 @@ type era struct {
 	attempts atomic.Int32 // under way in this session
 }
 
-func newEra(z *link.Era, maxLockNodes int) *era {
-	e := &era{Era: z, lists: nodes.NewLists(z), nodes: nodes.NewOwn(maxLockNodes)}
+func newZKSession(z *link.ZKSession, maxLockNodes int) *zkSession {
+	e := &zkSession{ZKSession: z, lists: nodes.NewLists(z), nodes: nodes.NewOwn(maxLockNodes)}
 	e.reaper = nodes.NewReaper(z, e.lists, e.nodes)
 	e.watches = newWatcher(z, e.nodes)
 	return e
 }
 
-// attachedEra waits until requests can be sent, and returns the ZooKeeper session they will go out in.
-func attachedEra(ctx context.Context, l *link.Link) (*era, error) {
+// attachedSession waits until requests can be sent, and returns the ZooKeeper session they will go out in.
+func attachedSession(ctx context.Context, l *link.Link) (*zkSession, error) {
 	z, err := l.Attached(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return z.Inside.(*era), nil // which linkOptions opens
+	return z.Inside.(*zkSession), nil // which linkOptions opens
 }
 
 // Event is for link.Inside, as are the methods below.
-func (e *era) Event(ev wire.WatcherEvent) { e.watches.fire(ev) }
+func (e *zkSession) Event(ev wire.WatcherEvent) { e.watches.fire(ev) }
 
-func (e *era) Restore(before int64) []*tap.Request { return e.watches.restore(before) }
+func (e *zkSession) Restore(before int64) []*mux.Request { return e.watches.restore(before) }
 
 // Waiting counts attempts, which may wait for an answer before they have a node, and nodes that are being deleted.
-func (e *era) Waiting() (queued int, busy bool) {
-	return e.watches.queued(), e.attempts.Load() > 0 || e.reaper.Erasing() > 0
+func (e *zkSession) Waiting() (queued int, busy bool) {
+	return e.watches.queued(), e.attempts.Load() > 0 || e.reaper.Deleting() > 0
 }
 
-func (e *era) Ended(node string, gone bool) {
+func (e *zkSession) NodeEnded(node string, gone bool) {
 	if gone {
 		e.nodes.Gone(node)
 	} else {
-		e.reaper.Erase(node)
+		e.reaper.Delete(node)
 	}
 }
 
@@ -67,17 +67,17 @@ type dataRead struct {
 }
 
 // askData asks for a node's data.
-func (e *era) askData(path string) <-chan dataRead {
+func (e *zkSession) askData(path string) <-chan dataRead {
 	ch := make(chan dataRead, 1)
-	r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path}, func(got tap.Answer) {
+	r := mux.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path}, func(got mux.Reply) {
 		var node wire.DataResponse
-		err := answer.ErrOf(got)
+		err := reply.ErrOf(got)
 		if err == nil {
 			err = got.Decode(&node)
 		}
 		ch <- dataRead{slices.Clone(node.Data), node.Stat, got.Conn, err}
 	})
-	if !e.Carrier.Send(e.Era, r) {
+	if !e.Carrier.Send(e.ZKSession, r) {
 		ch <- dataRead{err: zk.ErrConnectionClosed}
 	}
 	return ch

@@ -11,12 +11,12 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -89,7 +89,7 @@ type Error struct {
 	// the absolute path of the node just ahead of ours. They cost no request. 0 and "" for all other errors. The front of a mutex's
 	// queue holds. Who holds permits has left the queue: its front is the first of those that wait, and just ahead of it is a lease,
 	// unless it waits for a limit alone.
-	Place       int
+	Position    int
 	Predecessor string
 	// The holder then, for people: the data of its node (host and process, unless WithData set something else), its
 	// session, and since when it was queued. Only a call that was next knows it, second in a mutex's queue or first in a line for
@@ -112,8 +112,8 @@ func (e *Error) Error() string {
 		b.WriteString(" (node " + e.Node + ")")
 	}
 	fmt.Fprintf(&b, ": %v", e.Err)
-	if e.Place > 0 && e.Predecessor != "" {
-		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Place, shown(e.Predecessor))
+	if e.Position > 0 && e.Predecessor != "" {
+		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Position, shown(e.Predecessor))
 	}
 	if e.Holder != "" {
 		b.WriteString("; held by " + e.Holder)
@@ -151,15 +151,15 @@ func IsFinal(err error) bool {
 		return false // the cause beside it is the caller's, and can be any error
 	}
 	var bad badArgument
-	if errors.As(err, &bad) || link.IsClosing(err) || answer.IsAny(err, ErrUpgrade, ErrSessionTimeoutTooShort, ErrNoChroot) {
+	if errors.As(err, &bad) || link.IsClosing(err) || reply.IsAny(err, ErrUpgrade, ErrSessionTimeoutTooShort, ErrNoChroot) {
 		return true
 	}
 	var ours *Error
 	if errors.Is(err, ErrLost) || !errors.As(err, &ours) {
 		return false // if the reason of a loss is a refusal, the next acquire says so
 	}
-	code := answer.ServerCode(ours)
-	return answer.IsAny(ours, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
+	code := reply.ServerCode(ours)
+	return reply.IsAny(ours, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
 		code == wire.Unimplemented || code == wire.LocalSession
 }
 
@@ -268,7 +268,7 @@ type hangUps int
 
 // count takes the fate of one more such request. It returns an error when there have been three in a row: servers do that to requests above
 // their jute.maxbuffer, without a word. Others may take it. The link counts requests of a kind that servers do not know.
-func (n *hangUps) count(a tap.Answer) error {
+func (n *hangUps) count(a mux.Reply) error {
 	if a.Why != nil {
 		return a.Why
 	}
@@ -303,8 +303,8 @@ func (p position) holder() string {
 // waits says whether it does not have the lock for a reason that a server has given.
 func (p position) waits() bool { return p.place > 0 }
 
-// firstSaid is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
-const firstSaid = time.Minute
+// firstWaitLog is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
+const firstWaitLog = time.Minute
 
 // grace is how long a call whose context has ended waits for its clean-up to be confirmed. I6 promises half a second: a busy machine needs
 // the rest to run the call's timer and its goroutine.

@@ -50,7 +50,7 @@ func ExampleNewMulti() {
 }
 
 // A write that ZooKeeper does only while both locks are held, and work that stops before the first of the leases can end.
-func ExampleMultiHold_Ending() {
+func ExampleMultiHold_DeadlineContext() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	if _, err := s.Conn().Create("/report", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -66,7 +66,7 @@ func ExampleMultiHold_Ending() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	work, cancel := hold.Ending(time.Second)
+	work, cancel := hold.DeadlineContext(time.Second)
 	defer cancel()
 	fmt.Println(work.Err())
 

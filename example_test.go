@@ -391,12 +391,12 @@ func ExampleError() {
 	var e *zklock.Error
 	if errors.As(err, &e) {
 		fmt.Println(e.Op, e.Path, e.Err)
-		fmt.Println("place", e.Place, "behind the holder:", e.Predecessor == other.Node())
+		fmt.Println("position", e.Position, "behind the holder:", e.Predecessor == other.Node())
 	}
 	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
 	// Output:
 	// try /locks/orders lock not acquired: somebody is ahead
-	// place 2 behind the holder: true
+	// position 2 behind the holder: true
 	// true
 }
 
@@ -731,7 +731,7 @@ func ExampleSession_CheckSequencer() {
 }
 
 // Work that takes a while to stop winds down before the lease ends.
-func ExampleHold_Ending() {
+func ExampleHold_DeadlineContext() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	m, _ := zklock.NewMutex(s, "/locks/nightly")
@@ -739,12 +739,12 @@ func ExampleHold_Ending() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	work, cancel := hold.Ending(time.Second) // what an upload takes to be broken off
+	work, cancel := hold.DeadlineContext(time.Second) // what an upload takes to be broken off
 	defer cancel()
 	fmt.Println("at work:", work.Err())
 	_ = hold.Release(ctx)
 	<-work.Done()
-	fmt.Println("no server answered:", errors.Is(context.Cause(work), zklock.ErrEnding), "- released:", errors.Is(context.Cause(work), zklock.ErrNotHeld))
+	fmt.Println("no server answered:", errors.Is(context.Cause(work), zklock.ErrLeaseEnding), "- released:", errors.Is(context.Cause(work), zklock.ErrNotHeld))
 	// Output:
 	// at work: <nil>
 	// no server answered: false - released: true
@@ -912,14 +912,14 @@ func ExampleMutex_Participants() {
 }
 
 // Who holds the lock, however long the queue is.
-func ExampleMutex_Front() {
+func ExampleMutex_First() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	m, _ := zklock.NewMutex(s, "/locks/orders", zklock.WithData([]byte("host-a:4711")))
-	first, err := m.Front(ctx)
+	first, err := m.First(ctx)
 	fmt.Println("somebody holds:", first.Node != "", err)
 	_ = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
-		first, err = m.Front(ctx)
+		first, err = m.First(ctx)
 		fmt.Println(string(first.Data), first.Token == hold.Token(), err)
 		return nil
 	})
@@ -928,12 +928,12 @@ func ExampleMutex_Front() {
 	// host-a:4711 true <nil>
 }
 
-func ExampleRWMutex_Front() {
+func ExampleRWMutex_First() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	m, _ := zklock.NewRWMutex(s, "/locks/prices")
 	_ = m.ReadLock().Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
-		first, err := m.Front(ctx)
+		first, err := m.First(ctx)
 		fmt.Println("a reader:", first.Shared, err)
 		return nil
 	})
@@ -1072,7 +1072,7 @@ func ExampleWithLease() {
 func ExampleWithLease_noRoom() {
 	_, err := zklock.Connect(context.Background(), "127.0.0.1", zklock.WithSessionTimeout(5*time.Second))
 	fmt.Println(errors.Is(err, zklock.ErrSessionTimeoutTooShort))
-	fmt.Println(zklock.LeaseRoom(zklock.QuorumLease(0), 5*time.Second))
+	fmt.Println(zklock.LeaseMargin(zklock.QuorumLease(0), 5*time.Second))
 	// Output:
 	// true
 	// -1.366171617s
@@ -1093,11 +1093,11 @@ func ExampleWithHeartbeat() {
 	// Output: true
 }
 
-func ExampleLeaseRoom() {
+func ExampleLeaseMargin() {
 	for _, mode := range []zklock.LeaseMode{
 		zklock.QuorumLease(0), zklock.SingleServerLease(),
 	} {
-		fmt.Printf("%s: %v\n", mode, zklock.LeaseRoom(mode, 30*time.Second).Round(100*time.Millisecond))
+		fmt.Printf("%s: %v\n", mode, zklock.LeaseMargin(mode, 30*time.Second).Round(100*time.Millisecond))
 	}
 	// Output:
 	// quorum (leader ping 4s): 12.6s

@@ -6,41 +6,41 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// flight makes nodes in several queues by one transaction, and lists those queues in the same flight. Either all nodes are made or none.
-type flight struct {
-	e      *era
+// batch makes nodes in several queues by one transaction, and lists those queues in the same flight. Either all nodes are made or none.
+type batch struct {
+	e      *zkSession
 	wanted context.Context // once it has ended, nothing more is sent
-	nodes  []*flown
+	nodes  []*batchResult
 }
 
-// flown is a node of a flight.
-type flown struct {
+// batchResult is a node of a flight.
+type batchResult struct {
 	root *lockRoot
-	c    *creation      // has the node, if there is one
+	c    *nodeCreate    // has the node, if there is one
 	list *nodes.Listing // sent after the transaction
-	made *making        // of the root, if that was missing
+	made *rootCreate    // of the root, if that was missing
 }
 
 // add adds a node. An error says that the session has no room for it.
-func (f *flight) add(root *lockRoot, data []byte) (*flown, error) {
-	c, err := f.e.creationOf(f.wanted, root, data)
+func (f *batch) add(root *lockRoot, data []byte) (*batchResult, error) {
+	c, err := f.e.newNodeCreate(f.wanted, root, data)
 	if err != nil {
 		return nil, err
 	}
-	n := &flown{root: root, c: c}
+	n := &batchResult{root: root, c: c}
 	f.nodes = append(f.nodes, n)
 	return n, nil
 }
 
-func (f *flight) freeSeats() {
+func (f *batch) freeSeats() {
 	for _, n := range f.nodes {
 		n.c.reservation.Free()
 	}
@@ -48,80 +48,80 @@ func (f *flight) freeSeats() {
 
 // make makes the nodes, even if nobody waits any more when the answer is late. If lock roots are missing, it makes them: first without their
 // parents, as lockRoot.make does. It returns false if there are not all nodes; some may be there if an answer was lost.
-func (f *flight) make() bool {
+func (f *batch) make() bool {
 	for tries := 1; ; tries++ {
 		answered, err := f.send()
 		if err != nil {
 			return false
 		}
-		var got flightAnswer
+		var got batchReply
 		select {
 		case got = <-answered:
-		case <-f.e.Over():
+		case <-f.e.Ended():
 			return false
 		}
-		switch answer.FateOf(got.fate, answer.OutcomeOf(got.err), f.e.IsOver()) {
-		case answer.NodeMade:
+		switch reply.FateOf(got.fate, reply.OutcomeOf(got.err), f.e.HasEnded()) {
+		case reply.NodeMade:
 			for _, n := range f.nodes {
 				n.c.node, n.c.token = n.c.made.Path, n.c.made.Stat.Czxid
 			}
 			return true
-		case answer.NodeUnclear:
+		case reply.NodeUnclear:
 			return f.resolve()
-		case answer.NodeDenied:
+		case reply.NodeDenied:
 			if errors.Is(got.err, zk.ErrNoNode) && tries < 3 && f.makeRoots() {
 				continue
 			}
-		case answer.NothingMade, answer.GoneIfMade:
+		case reply.NothingMade, reply.GoneIfMade:
 		}
 		return false
 	}
 }
 
-// flightAnswer is what came of the transaction.
-type flightAnswer struct {
-	fate tap.Fate
+// batchReply is what came of the transaction.
+type batchReply struct {
+	fate mux.Fate
 	err  error
 }
 
 // send sends the transaction, and then the lists. An error says that nothing was sent.
-func (f *flight) send() (<-chan flightAnswer, error) {
+func (f *batch) send() (<-chan batchReply, error) {
 	var ask wire.MultiRequest
 	for _, n := range f.nodes {
 		create := n.c.request()
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCreate, Path: create.Path, Create: create})
 	}
-	answered := make(chan flightAnswer, 1)
-	r := tap.NewRequest(wire.OpMulti, ask, func(a tap.Answer) { answered <- flightAnswer{a.Fate, f.answered(a)} })
-	switch err := link.TooLong(r, min(f.e.Longest, longestFlight)); {
+	answered := make(chan batchReply, 1)
+	r := mux.NewRequest(wire.OpMulti, ask, func(a mux.Reply) { answered <- batchReply{a.Fate, f.noteReplies(a)} })
+	switch err := link.TooLong(r, min(f.e.Longest, longestBatch)); {
 	case err != nil:
 		return nil, err
 	case f.wanted.Err() != nil:
 		return nil, link.ErrCtxEnded
-	case !f.e.Carrier.Send(f.e.Era, r):
+	case !f.e.Carrier.Send(f.e.ZKSession, r):
 		return nil, zk.ErrConnectionClosed
 	}
 	f.list()
 	return answered, nil
 }
 
-// longestFlight is how many bytes the transaction may have. Servers that read less than that do not read the heartbeat of a Session that holds
+// longestBatch is how many bytes the transaction may have. Servers that read less than that do not read the heartbeat of a Session that holds
 // many locks, either.
-const longestFlight = 256 << 10
+const longestBatch = 256 << 10
 
-func (f *flight) list() {
+func (f *batch) list() {
 	for _, n := range f.nodes {
 		n.list = f.e.lists.List(n.root.path)
 	}
 }
 
-// answered notes the nodes before any later answer is read, as creation.answered does. Their czxid is the zxid of the answer: servers answer
+// noteReplies notes the nodes before any later answer is read, as nodeCreate.noteReply does. Their czxid is the zxid of the answer: servers answer
 // a write before they do the next one. (Only from 3.9 on do they put a Stat into the answer.) Their owner is the session of the connection.
-func (f *flight) answered(a tap.Answer) error {
-	if err := answer.ErrOf(a); err != nil {
+func (f *batch) noteReplies(a mux.Reply) error {
+	if err := reply.ErrOf(a); err != nil {
 		return err
 	}
-	results, _, err := answer.ResultsOf(a, len(f.nodes))
+	results, _, err := reply.ResultsOf(a, len(f.nodes))
 	if err != nil {
 		return err
 	}
@@ -135,10 +135,10 @@ func (f *flight) answered(a tap.Answer) error {
 }
 
 // makeRoots sends the creation of the lock roots that are not known to be there.
-func (f *flight) makeRoots() bool {
+func (f *batch) makeRoots() bool {
 	for _, n := range f.nodes {
 		if n.made != nil {
-			isThere, err := n.root.outcome(f.wanted, f.e.Era, n.made)
+			isThere, err := n.root.outcome(f.wanted, f.e.ZKSession, n.made)
 			if err != nil {
 				return false
 			}
@@ -146,7 +146,7 @@ func (f *flight) makeRoots() bool {
 				continue
 			}
 		}
-		m, err := n.root.make(f.wanted, f.e.Era, n.made, n.root.path, nil)
+		m, err := n.root.make(f.wanted, f.e.ZKSession, n.made, n.root.path, nil)
 		if err != nil {
 			return false
 		}
@@ -156,15 +156,15 @@ func (f *flight) makeRoots() bool {
 }
 
 // takeBack has the containers deleted that were made for nodes that were not made.
-func (f *flight) takeBack() {
+func (f *batch) takeBack() {
 	for _, n := range f.nodes {
-		n.root.takeBack(f.e.Era, n.made)
+		n.root.takeBack(f.e.ZKSession, n.made)
 	}
 }
 
 // resolve finds out what became of a transaction whose answer was lost, node by node. It returns false if there are none, or if somebody has
 // deleted one meanwhile.
-func (f *flight) resolve() bool {
+func (f *batch) resolve() bool {
 	all := true
 	for _, n := range f.nodes {
 		if err := n.c.resolve(); err != nil || n.c.node == "" {
@@ -178,10 +178,10 @@ func (f *flight) resolve() bool {
 }
 
 // places waits for the lists, and returns where the nodes stand: Missing, if a list does not say.
-func (f *flight) places() []queue.Place {
-	places := make([]queue.Place, len(f.nodes))
+func (f *batch) places() []queue.Position {
+	places := make([]queue.Position, len(f.nodes))
 	for i, n := range f.nodes {
-		if n.list.Wait(f.wanted, f.e.Era) == nil {
+		if n.list.Wait(f.wanted, f.e.ZKSession) == nil {
 			places[i] = n.place()
 		}
 	}
@@ -189,6 +189,6 @@ func (f *flight) places() []queue.Place {
 }
 
 // place returns where the node stands in its list, which has come.
-func (n *flown) place() queue.Place {
-	return queue.PlaceOf(n.root.rule, nameOf(n.c.node), n.list.Names)
+func (n *batchResult) place() queue.Position {
+	return queue.PositionOf(n.root.rule, nameOf(n.c.node), n.list.Names)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of ctx, which is the
-// call's or, with a trace, one that does not end (tracer.begin).
+// call's or, with a trace, one that does not end (tracer.beginTrace).
 func newHold(ctx context.Context, try bool, trace handleTrace) *Hold {
 	h := &Hold{try: try, outcome: make(chan error, 1), trace: trace}
 	if trace != nil {
@@ -79,7 +79,7 @@ func (c *holdContext) Err() error {
 		_ = c.outer.Err() // if that carries a hold that is past its lease, it ends now, and c with it
 	}
 	if err := c.h.Err(); err != nil {
-		c.cancel(err) // lockData.tell cancels the handles one by one, and may not have reached this one
+		c.cancel(err) // lockData.loseNode cancels the handles one by one, and may not have reached this one
 	}
 	return c.Context.Err()
 }
@@ -250,7 +250,7 @@ func (r releasing) wait(p *graceTime) (err error) {
 			d.e.Log.Debug("zklock: released", d.attrs)
 		case errors.Is(why, ErrLost) && !errors.Is(why, ErrNotConfirmed): // which may have another's loss for a reason
 			err = d.errorf("release", why)
-			d.sayLost(link.ErrNodeGone, d.e.LeaseEnd())
+			d.logLost(link.ErrNodeGone, d.e.LeaseEnd())
 			r.lost = err
 			d.traceLoss(err, r.began)
 		default:
@@ -271,8 +271,8 @@ type graceTime struct {
 	until time.Time // zero until it begins
 }
 
-// begin begins it, unless it has begun.
-func (p *graceTime) begin(until time.Time) {
+// beginGrace begins it, unless it has begun.
+func (p *graceTime) beginGrace(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.until.IsZero() {
@@ -281,7 +281,7 @@ func (p *graceTime) begin(until time.Time) {
 }
 
 func (p *graceTime) left() time.Duration {
-	p.begin(time.Now().Add(grace))
+	p.beginGrace(time.Now().Add(grace))
 	return time.Until(p.until)
 }
 
@@ -319,12 +319,12 @@ func (r releasing) confirm(p *graceTime) error {
 		select {
 		case <-x.Done:
 			t.Stop()
-		case <-e.Over():
+		case <-e.Ended():
 			t.Stop()
 			if isClosed(x.Done) {
 				continue
 			}
-			return howItEnded(i, false, e.OverErr())
+			return howItEnded(i, false, e.EndErr())
 		case <-x.Refused:
 			t.Stop()
 			return notConfirmed(x.Refusal)

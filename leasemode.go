@@ -34,8 +34,8 @@ func (m LeaseMode) String() string {
 	return m.mode.String()
 }
 
-// LeaseRoom returns the longest outage that is guaranteed to end no hold, with this lease mode and session timeout, unless
+// LeaseMargin returns the longest outage that is guaranteed to end no hold, with this lease mode and session timeout, unless
 // WithHeartbeat is given. If it is zero or less, Connect refuses the pair.
-func LeaseRoom(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
+func LeaseMargin(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 	return mode.mode.Room(sessionTimeout)
 }

@@ -10,10 +10,10 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -40,7 +40,7 @@ type permitState struct {
 	p       *permits
 	fits    *nodes.Listing       // of the semaphore's path, for created; nil if no other recipe uses it
 	further <-chan error         // the response to the creation of the leases' root; nil if none was sent
-	beside  look                 // was sent with the list of the queue; otherwise zero
+	beside  leaseSnapshot        // was sent with the list of the queue; otherwise zero
 	leases  int                  // how many leases the last look showed
 	hungUp  hangUps              // over the transactions of all attempts of the call
 	leaves  chan *nodes.Deletion // gets the deletion of the node in the queue after the grant; nil if there is no such node
@@ -52,9 +52,9 @@ type permitAttempt struct {
 	*permitState
 }
 
-// look is a list of the leases and the limit, requested in one flight. If the caller needs it, a list
+// leaseSnapshot is a list of the leases and the limit, requested in one flight. If the caller needs it, a list
 // of the queue precedes them. The zero look is none.
-type look struct {
+type leaseSnapshot struct {
 	queue *nodes.Listing
 	list  *nodes.Listing
 	limit <-chan dataRead
@@ -70,7 +70,7 @@ func (p *permits) newState(_ *attempt, before recipeState) recipeState {
 
 // deleteNodes begins the deletion of the node in the queue and of the leases. The counters of both
 // may have to start again.
-func (s *permitState) deleteNodes(root *lockRoot, of *footing) (x *nodes.Deletion, restarted <-chan error) {
+func (s *permitState) deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Deletion, restarted <-chan error) {
 	x, restarted = s.noState.deleteNodes(root, of)
 	if len(of.held) > 0 && restarted == nil {
 		restarted = s.p.leases.restarting(of.e, of.held[0], x)
@@ -81,7 +81,7 @@ func (s *permitState) deleteNodes(root *lockRoot, of *footing) (x *nodes.Deletio
 // giveBack begins the deletion of the leases. The release also waits for the node in the queue, whose
 // deletion began earlier: while it exists, no other client gets permits.
 func (s *permitState) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
-	xs[0] = d.e.reaper.EraseAll(d.held)
+	xs[0] = d.e.reaper.DeleteAll(d.held)
 	s.p.leases.restarting(d.e, d.held[0], xs[0])
 	if s.leaves != nil {
 		xs[1] = <-s.leaves
@@ -90,7 +90,7 @@ func (s *permitState) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
 }
 
 // askLimit asks for the limit. If it is fixed, no request is made, and limitNow and limitOf know it.
-func (p *permits) askLimit(e *era) <-chan dataRead {
+func (p *permits) askLimit(e *zkSession) <-chan dataRead {
 	if p.limit == "" {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 	case errors.Is(got.err, zk.ErrNoNode):
 		return p.n, nil
 	case got.err != nil:
-		return 0, answer.Denied(got.err, "get", "READ", p.limit)
+		return 0, reply.Denied(got.err, "get", "READ", p.limit)
 	}
 	return parseLimit(p.limit, got.data)
 }
@@ -127,7 +127,7 @@ func (a permitAttempt) limitOf(asked <-chan dataRead) (n int, known bool, err er
 	if p.limit == "" {
 		return p.n, true, nil
 	}
-	got, err := link.Await(a.ctx, a.e.Era, asked)
+	got, err := link.Await(a.ctx, a.e.ZKSession, asked)
 	if err != nil {
 		return 0, false, err
 	}
@@ -135,11 +135,11 @@ func (a permitAttempt) limitOf(asked <-chan dataRead) (n int, known bool, err er
 		return p.n, true, nil // nobody has set one
 	}
 	if errors.Is(got.err, zk.ErrNoNode) {
-		got.err = p.makeLimit(a.ctx, a.e.Era, p.n, false)
+		got.err = p.makeLimit(a.ctx, a.e.ZKSession, p.n, false)
 		_, err = a.findingOf(got.err)
 		return 0, false, err
 	}
-	if r, err := a.findingOf(answer.Denied(got.err, "get", "READ", p.limit)); err != nil || r != queue.IsThere {
+	if r, err := a.findingOf(reply.Denied(got.err, "get", "READ", p.limit)); err != nil || r != queue.Exists {
 		return 0, false, err
 	}
 	n, err = parseLimit(p.limit, got.data)
@@ -147,7 +147,7 @@ func (a permitAttempt) limitOf(asked <-chan dataRead) (n int, known bool, err er
 }
 
 // makeLimit makes the node of the limit with n, unless it is there. One that somebody set has another version than 0: zklock prune leaves it.
-func (p *permits) makeLimit(ctx context.Context, z *link.Era, n int, isSet bool) error {
+func (p *permits) makeLimit(ctx context.Context, z *link.ZKSession, n int, isSet bool) error {
 	create := func() (failed int, err error) {
 		_, err = z.Ask(ctx, wire.OpCreate, p.limitNode(n))
 		return 0, err
@@ -164,11 +164,11 @@ func (p *permits) makeLimit(ctx context.Context, z *link.Era, n int, isSet bool)
 		failed, err := create()
 		switch {
 		case failed == 1:
-			return answer.Denied(err, "set", "WRITE", p.limit)
+			return reply.Denied(err, "set", "WRITE", p.limit)
 		case errors.Is(err, zk.ErrNodeExists):
 			return nil
 		case !errors.Is(err, zk.ErrNoNode):
-			return answer.Denied(err, "create", "CREATE", above.path)
+			return reply.Denied(err, "create", "CREATE", above.path)
 		case above.path == above.chroot:
 			return errChrootLost(above.chroot)
 		}
@@ -183,9 +183,9 @@ func (p *permits) limitNode(n int) wire.CreateRequest {
 }
 
 // readLimit reads the node of the limit.
-func (p *permits) readLimit(ctx context.Context, z *link.Era) (node wire.DataResponse, err error) {
+func (p *permits) readLimit(ctx context.Context, z *link.ZKSession) (node wire.DataResponse, err error) {
 	_, err = z.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: p.limit}, &node)
-	return node, answer.Denied(err, "get", "READ", p.limit)
+	return node, reply.Denied(err, "get", "READ", p.limit)
 }
 
 // limitChange is one call that sets a limit, over as many connections as it takes.
@@ -198,7 +198,7 @@ type limitChange struct {
 // try sets the limit, unless somebody else has since the first look. Each try begins with a look: if the answer to the one before was lost,
 // the limit may be what we want by now. If it still has the version first seen, that request may also arrive late; then it makes ours fail,
 // or ours makes that one fail.
-func (c *limitChange) try(ctx context.Context, z *link.Era, p *permits) error {
+func (c *limitChange) try(ctx context.Context, z *link.ZKSession, p *permits) error {
 	for {
 		now, err := p.readLimit(ctx, z)
 		switch {
@@ -220,7 +220,7 @@ func (c *limitChange) try(ctx context.Context, z *link.Era, p *permits) error {
 		c.sent = true
 		_, err = z.Ask(ctx, wire.OpSetData, wire.SetDataRequest{Path: p.limit, Data: limitData(c.to), Version: c.before.Version})
 		if !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
-			return answer.Denied(err, "set", "WRITE", p.limit)
+			return reply.Denied(err, "set", "WRITE", p.limit)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func badPermits(k, n int) error {
 // return an error that names the node. The option costs one more request each time that a client
 // reads the leases, and no round trip.
 func WithSharedLimit(node string) SemaphoreOption {
-	return lockOption(func(o *mutexOptions) {
+	return lockOption(func(o *lockOptions) {
 		if o.limit = node; checkPath(node) != nil {
 			o.wrong = fmt.Errorf("WithSharedLimit: %w", checkPath(node))
 		}

@@ -34,23 +34,23 @@ type lockTable struct {
 //	acquiring (acquisition) ──▶ held (handles) ──▶ released: taken from the map, then the node is deleted
 //	                              └──▶ lost: stays in the map until the last handle is released
 type lockData struct {
-	table     *lockTable
-	key       lockKey
-	root      *lockRoot
-	acquiring *acquisition       // nil from the grant on
-	footing                      // set when the grant is prepared; a recipe may set the state at other times, too
-	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
-	trace     handleTrace        // of the handle to which the lock was granted; otherwise nil
-	lost      error
-	lostAt    clock.Instant // when that was seen, or the end of the lease if that came first
-	stays     clock.Instant // of the handle that was granted, once that is released
-	lostCh    chan struct{} // closed with lost
-	ended     chan struct{} // closed when lost, or with the last handle's release
+	table      *lockTable
+	key        lockKey
+	root       *lockRoot
+	acquiring  *acquisition       // nil from the grant on
+	grantBasis                    // set when the grant is prepared; a recipe may set the state at other times, too
+	handles    map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
+	trace      handleTrace        // of the handle to which the lock was granted; otherwise nil
+	lost       error
+	lostAt     clock.Instant // when that was seen, or the end of the lease if that came first
+	stays      clock.Instant // of the handle that was granted, once that is released
+	lostCh     chan struct{} // closed with lost
+	ended      chan struct{} // closed when lost, or with the last handle's release
 }
 
-// footing is what a hold rests on. It is the attempt's, until that is granted.
-type footing struct {
-	e         *era
+// grantBasis is what a hold rests on. It is the attempt's, until that is granted.
+type grantBasis struct {
+	e         *zkSession
 	node      string   // absolute; an attempt's is the one in the queue, a hold's the first of held
 	held      []string // all the nodes that the hold rests on; none before the grant is prepared if that is the one in the queue
 	token     int64    // the czxid of the node: see Hold.Token
@@ -64,8 +64,8 @@ type footing struct {
 type recipeState interface {
 	// record returns the record of the grant, which is taken back with the node; nil for none.
 	record() *nodes.GrantRecord
-	// deleteNodes begins the deletion of the nodes of an attempt that gave up, as lockRoot.erase.
-	deleteNodes(root *lockRoot, of *footing) (x *nodes.Deletion, restarted <-chan error)
+	// deleteNodes begins the deletion of the nodes of an attempt that gave up, as lockRoot.deleteNode.
+	deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Deletion, restarted <-chan error)
 	// giveBack begins the deletions that the hold's release waits for; the second may be nil.
 	giveBack(d *lockData) [2]*nodes.Deletion
 	// lossLocked is called when the hold is marked as lost, and then afterLoss if the session continues.
@@ -92,9 +92,9 @@ type acquisition struct {
 	before recipeState  // of its last attempt, nil for none; for the goroutine that carries it out
 	last   link.LastError
 
-	since  time.Time
-	toSay  time.Duration    // how long the wait has lasted when it is logged next; as sayNow, for the goroutine that carries it out
-	sayNow <-chan time.Time // fires then
+	since   time.Time
+	nextLog time.Duration    // how long the wait has lasted when it is logged next; as logNow, for the goroutine that carries it out
+	logNow  <-chan time.Time // fires then
 }
 
 // Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
@@ -194,7 +194,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 			return nil, err
 		}
 		d.handles, d.lostCh, d.ended = make(map[*Hold]struct{}), make(chan struct{}), make(chan struct{})
-		d.acquiring = &acquisition{d: d, done: make(chan struct{}), call: h, since: time.Now(), toSay: firstSaid}
+		d.acquiring = &acquisition{d: d, done: make(chan struct{}), call: h, since: time.Now(), nextLog: firstWaitLog}
 		d.acquiring.ctx, d.acquiring.cancel = context.WithCancel(context.Background())
 		for _, other := range t.left {
 			if other.d.key.path == key.path {
@@ -205,8 +205,8 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 		return d.acquiring, nil
 	case d.lost != nil:
 		return nil, d.lost
-	case d.e.IsOver(): // its holds are just hearing of it, one by one
-		return nil, lostBecause(d.e.Why())
+	case d.e.HasEnded(): // its holds are just hearing of it, one by one
+		return nil, lostBecause(d.e.Cause())
 	case root.noReentry:
 		return nil, errReentry
 	}
@@ -237,9 +237,9 @@ func (d *lockData) addLocked(h *Hold) {
 	}
 }
 
-// behind notes who is ahead, if anybody is known to be, and says whether the call waits. A try does not. Its acquisition fails when its node is
+// noteBehind notes who is ahead, if anybody is known to be, and says whether the call waits. A try does not. Its acquisition fails when its node is
 // deleted, unless the recipe goes on.
-func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
+func (t *lockTable) noteBehind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.at = at
@@ -254,8 +254,8 @@ func (t *lockTable) isTry(a *acquisition) bool {
 	return a.call != nil && a.call.try
 }
 
-// noteAhead notes who made the predecessor.
-func (t *lockTable) noteAhead(a *acquisition, predecessor, who string) {
+// noteBlocker notes who made the predecessor.
+func (t *lockTable) noteBlocker(a *acquisition, predecessor, who string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.at.predecessor == predecessor {
@@ -388,7 +388,7 @@ func (t *lockTable) heldBy(root *lockRoot, by caller) bool {
 }
 
 func (d *lockData) isHeldLocked() bool {
-	return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.IsOver()
+	return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.HasEnded()
 }
 
 func (d *lockData) errorf(op string, err error) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -58,37 +58,37 @@ func (t *tableTest) begin(o Owner, try bool) (*acquisition, *Hold) {
 // onlyConn is a connection over which a ZooKeeper session is attached, 0 for none.
 type onlyConn struct {
 	conn  uint64
-	sends func(*tap.Request) bool // nil: nothing can be sent
+	sends func(*mux.Request) bool // nil: nothing can be sent
 	work  sync.WaitGroup
 }
 
-func (c *onlyConn) Send(_ *link.Era, r *tap.Request) bool { return c.sends != nil && c.sends(r) }
-func (c *onlyConn) AttachedConn(*link.Era) (uint64, <-chan struct{}, error) {
+func (c *onlyConn) Send(_ *link.ZKSession, r *mux.Request) bool { return c.sends != nil && c.sends(r) }
+func (c *onlyConn) AttachedConn(*link.ZKSession) (uint64, <-chan struct{}, error) {
 	return c.conn, nil, nil
 }
-func (c *onlyConn) Spawn(f func()) bool     { c.work.Go(f); return true }
-func (c *onlyConn) ClosedErr() error        { return ErrClosed }
-func (c *onlyConn) Lost(*link.Era, error)   {}
-func (c *onlyConn) Nudge()                  {}
-func (c *onlyConn) Because(err error) error { return err }
-func (*onlyConn) Executed(wire.Op)          {}
+func (c *onlyConn) Spawn(f func()) bool         { c.work.Go(f); return true }
+func (c *onlyConn) ClosedErr() error            { return ErrClosed }
+func (c *onlyConn) Lost(*link.ZKSession, error) {}
+func (c *onlyConn) Nudge()                      {}
+func (c *onlyConn) Because(err error) error     { return err }
+func (*onlyConn) Executed(wire.Op)              {}
 
-// eraOver is an era that is attached over the carrier.
-func eraOver(c link.Carrier, conn uint64) *era {
-	r := tap.Response{Timeout: 10 * time.Second, SessionID: 7}
-	z := link.NewEra(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
-	e := newEra(z, 10)
+// eraOver is an zkSession that is attached over the carrier.
+func eraOver(c link.Carrier, conn uint64) *zkSession {
+	r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
+	z := link.NewZKSession(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
+	e := newZKSession(z, 10)
 	z.Inside = e
 	return e
 }
 
 // anEra is one that nothing happens in.
-func anEra() *era { return eraOver(&onlyConn{}, 0) }
+func anEra() *zkSession { return eraOver(&onlyConn{}, 0) }
 
 // grant has the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 	t.Helper()
-	t.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
+	t.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 	require.True(t, t.table.grant(a, 0))
 	require.NoError(t, <-h.outcome)
 	return h
@@ -152,7 +152,7 @@ func TestLockTable_OneCallAtATime(t *testing.T) {
 		_, busy, err := tt.enter(o, true)
 		require.ErrorIs(t, err, errBusy, "nobody has said that somebody is ahead")
 		require.Same(t, a, busy)
-		require.Equal(t, !first, tt.table.behind(a, position{place: 2}), "a try does not wait")
+		require.Equal(t, !first, tt.table.noteBehind(a, position{place: 2}), "a try does not wait")
 		_, busy, err = tt.enter(o, true)
 		require.ErrorIs(t, err, ErrNotAcquired)
 		require.Same(t, a, busy)
@@ -171,7 +171,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt := newTableTest(t)
 		o := NewOwner("")
 		a, h := tt.begin(o, false)
-		tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
+		tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a, 0) }()
 		left := tt.table.leave(a)
@@ -193,7 +193,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
+	tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 	require.True(t, tt.table.grant(a, 0))
 	require.False(t, tt.table.leave(a))
 	require.NoError(t, <-h.outcome)
@@ -224,10 +224,10 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	h1 := tt.grant(tt.begin(o, false))
 	h2, _, _ := tt.enter(o, false)
 
-	require.False(t, h1.d.tell("/locks/a/earlier", link.ErrExpired, 0), "who comes late means another node")
+	require.False(t, h1.d.loseNode("/locks/a/earlier", link.ErrExpired, 0), "who comes late means another node")
 	require.NoError(t, h1.d.lost)
-	require.True(t, h1.d.tell(h1.d.node, link.ErrExpired, 0))
-	require.False(t, h1.d.tell(h1.d.node, link.ErrNodeGone, 0), "R40")
+	require.True(t, h1.d.loseNode(h1.d.node, link.ErrExpired, 0))
+	require.False(t, h1.d.loseNode(h1.d.node, link.ErrNodeGone, 0), "R40")
 	for _, h := range []*Hold{h1, h2} {
 		<-h.Lost()
 		cause := context.Cause(h.ctx.Context)
@@ -268,8 +268,8 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n1"})
-	require.False(t, a.d.tell("/locks/a/n1", link.ErrExpired, 0), "there was nobody to tell")
+	tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n1"})
+	require.False(t, a.d.loseNode("/locks/a/n1", link.ErrExpired, 0), "there was nobody to tell")
 	require.False(t, tt.table.grant(a, 0))
 
 	_, a2, err := tt.enter(o, false)

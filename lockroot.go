@@ -10,11 +10,11 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -105,8 +105,8 @@ func (r *roots) makeRoomLocked() {
 	}
 }
 
-// making is the creation of a lock root, and perhaps of all its parents below the chroot, in one flight.
-type making struct {
+// rootCreate is the creation of a lock root, and perhaps of all its parents below the chroot, in one flight.
+type rootCreate struct {
 	paths   []string       // the lock root is the last
 	all     bool           // the parents are among them
 	plain   bool           // there are no containers: the servers know none
@@ -121,11 +121,11 @@ type making struct {
 // what went ahead: then the parents go with it, from the top, whether they are there or not. The
 // first time, only highest and the parents below it are created with it: they are the recipe's own.
 // An error says that the root cannot be made. last gets the errors of the requests; it may be nil.
-func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making, highest string, last *link.LastError) (*making, error) {
+func (r *lockRoot) make(ctx context.Context, z *link.ZKSession, before *rootCreate, highest string, last *link.LastError) (*rootCreate, error) {
 	if ctx.Err() != nil { // nobody waits any more
 		return nil, link.ErrCtxEnded
 	}
-	m := &making{all: before != nil}
+	m := &rootCreate{all: before != nil}
 	if m.all {
 		made, err := r.outcome(ctx, z, before)
 		if err != nil {
@@ -152,7 +152,7 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making, highes
 }
 
 // askFor asks for the creation of the lock root or of a parent.
-func (r *lockRoot) askFor(z *link.Era, path string, container bool, last *link.LastError) <-chan error {
+func (r *lockRoot) askFor(z *link.ZKSession, path string, container bool, last *link.LastError) <-chan error {
 	op, create := wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent}
 	if container {
 		op, create.Flags = wire.OpCreateContainer, wire.FlagContainer
@@ -162,7 +162,7 @@ func (r *lockRoot) askFor(z *link.Era, path string, container bool, last *link.L
 
 // outcome waits for the answers, and says whether the lock root was there after them. It may say no, and nothing else: the answer was
 // lost, or a parent is missing. A refusal is told only if the node is known to be missing: what may not be made may be there.
-func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bool, err error) {
+func (r *lockRoot) outcome(ctx context.Context, z *link.ZKSession, m *rootCreate) (made bool, err error) {
 	container := r.container && !m.plain
 	for i, answered := range m.answers {
 		path := m.paths[i]
@@ -176,12 +176,12 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 		case noNode && parentOf(path) == r.chroot:
 			return false, errChrootLost(r.chroot)
 		case noNode: // what was refused above it is missing
-		case container && answer.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
+		case container && reply.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
 			m.refused, m.plain = nil, true
 		case errors.Is(err, link.ErrHungUp):
 			m.refused = fmt.Errorf("making %s: %w", path, err)
-		case answer.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
-			m.refused = fmt.Errorf("making %s: %w", path, answer.Denied(err, "create", "CREATE", parentOf(path)))
+		case reply.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
+			m.refused = fmt.Errorf("making %s: %w", path, reply.Denied(err, "create", "CREATE", parentOf(path)))
 		default: // the same, or nobody knows
 			m.refused, m.made = nil, path == r.path && (err == nil || errors.Is(err, zk.ErrNodeExists))
 			m.isOurs = m.made && err == nil
@@ -195,7 +195,7 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 
 // ensure makes the lock root and the parents it lacks, below the chroot. It does not matter if
 // another client makes one first, or deletes one in between. m is nil if nothing was sent.
-func (r *lockRoot) ensure(ctx context.Context, z *link.Era) (m *making, err error) {
+func (r *lockRoot) ensure(ctx context.Context, z *link.ZKSession) (m *rootCreate, err error) {
 	for {
 		next, err := r.make(ctx, z, m, r.path, nil)
 		if err != nil {
@@ -210,7 +210,7 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.Era) (m *making, err erro
 
 // takeBack has a container deleted that this making made, and that no node of ours came to use: the servers remove only those that have had a
 // child. Nothing rests on it: it fails if somebody uses the container, and whoever is about to makes it again.
-func (r *lockRoot) takeBack(z *link.Era, m *making) {
+func (r *lockRoot) takeBack(z *link.ZKSession, m *rootCreate) {
 	if m == nil || !r.container || m.plain {
 		return
 	}
@@ -230,10 +230,10 @@ func isMade(answered <-chan error) bool {
 }
 
 // ask sends a request, and returns its error once.
-func ask(z *link.Era, op wire.Op, body wire.Record, last *link.LastError) <-chan error {
+func ask(z *link.ZKSession, op wire.Op, body wire.Record, last *link.LastError) <-chan error {
 	ch := make(chan error, 1)
-	if !z.Carrier.Send(z, tap.NewRequest(op, body, func(a tap.Answer) {
-		err := answer.ErrOf(a)
+	if !z.Carrier.Send(z, mux.NewRequest(op, body, func(a mux.Reply) {
+		err := reply.ErrOf(a)
 		last.Note(err)
 		ch <- err
 	})) {
@@ -243,14 +243,14 @@ func ask(z *link.Era, op wire.Op, body wire.Record, last *link.LastError) <-chan
 }
 
 // nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again
-// when the queue is empty, by making the root anew.
+// when the queue is empty, by making the root again.
 func (r *lockRoot) nearTheEnd(node string) bool {
 	mem, ok := queue.Parse(node[len(r.path)+1:], r.rule.Markers)
 	return ok && (mem.PastTheEnd() || mem.Seq >= queue.CounterNearEnd)
 }
 
 // warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock path and Session.
-func (r *lockRoot) warnOfTheEnd(e *era, node string) {
+func (r *lockRoot) warnOfTheEnd(e *zkSession, node string) {
 	if !r.nearTheEnd(node) {
 		return
 	}
@@ -261,26 +261,26 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	}
 }
 
-// erase has a lock node deleted, and those that belong to it. If the node was near the end of the counter, it then starts the counter
+// deleteNode has a lock node deleted, and those that belong to it. If the node was near the end of the counter, it then starts the counter
 // again: restarted has what came of that (startAgain), otherwise it is nil. A record is taken back with the node.
-func (r *lockRoot) erase(e *era, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
+func (r *lockRoot) deleteNode(e *zkSession, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
 	if record != nil {
-		x = e.reaper.EraseRecorded(node, record)
+		x = e.reaper.DeleteRecorded(node, record)
 	} else {
-		x = e.reaper.EraseAll(append([]string{node}, further...))
+		x = e.reaper.DeleteAll(append([]string{node}, further...))
 	}
 	return x, r.restarting(e, node, x)
 }
 
-// handOver is erase for the node of a hold. It also passes the turn to the next in line, if that is
+// handOff is erase for the node of a hold. It also passes the turn to the next in line, if that is
 // a node of this ZooKeeper session. paired reports that another node of the owner depends on it.
-func (r *lockRoot) handOver(e *era, node string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
-	x := e.reaper.HandOver(node, r.rule, paired, record)
+func (r *lockRoot) handOff(e *zkSession, node string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
+	x := e.reaper.HandOff(node, r.rule, paired, record)
 	r.restarting(e, node, x)
 	return x
 }
 
-func (r *lockRoot) restarting(e *era, node string, x *nodes.Deletion) <-chan error {
+func (r *lockRoot) restarting(e *zkSession, node string, x *nodes.Deletion) <-chan error {
 	if !r.nearTheEnd(node) {
 		return nil
 	}
@@ -293,14 +293,14 @@ func (r *lockRoot) restarting(e *era, node string, x *nodes.Deletion) <-chan err
 				r.warnThatItStays(e, err)
 			}
 			restarted <- err
-		case <-e.Over():
+		case <-e.Ended():
 		}
 	})
 	return restarted
 }
 
 // warnThatItStays logs why the empty lock root could not be removed: again only if the reason is another, as each release tries again.
-func (r *lockRoot) warnThatItStays(e *era, err error) {
+func (r *lockRoot) warnThatItStays(e *zkSession, err error) {
 	before := note(r, func(n *rootNotes) { n.stays = err.Error() })
 	if before.stays != err.Error() {
 		e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path, "err", err)
@@ -310,13 +310,13 @@ func (r *lockRoot) warnThatItStays(e *era, err error) {
 // startAgain removes the lock root if it is empty, and if we would make it again just as it is. (A Stat does not tell a
 // container from a persistent node.) A root with a record of ours is made again with it in one transaction: it may say that a holder
 // disappeared. The deletion fails if somebody has queued meanwhile. The error says why the
-// empty root stays. If somebody else makes the root anew between the look and the deletion, it is that root that
+// empty root stays. If somebody else makes the root again between the look and the deletion, it is that root that
 // goes, as empty as it is.
-func (r *lockRoot) startAgain(e *era) error {
+func (r *lockRoot) startAgain(e *zkSession) error {
 	ctx := context.Background()
 	var root wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root); err != nil {
-		return ignoring(answer.Denied(err, "get", "READ", r.path), zk.ErrNoNode)
+		return ignoring(reply.Denied(err, "get", "READ", r.path), zk.ErrNoNode)
 	}
 	record, isOurs := queue.ParseRecord(root.Data)
 	created := (uint32(root.Stat.Cversion) + uint32(root.Stat.NumChildren)) / 2 // children ever: Cversion counts deletions too
@@ -328,7 +328,7 @@ func (r *lockRoot) startAgain(e *era) error {
 	}
 	var acl wire.ACLResponse
 	if _, err := e.Read(ctx, wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl); err != nil {
-		return ignoring(answer.Denied(err, "getACL", "READ", r.path), zk.ErrNoNode)
+		return ignoring(reply.Denied(err, "getACL", "READ", r.path), zk.ErrNoNode)
 	}
 	same := func(is, ours wire.ACL) bool { // servers put the user in the place of the scheme auth
 		return is.Perms == ours.Perms && (is.ID == ours.ID || ours.ID.Scheme == "auth")
@@ -342,11 +342,11 @@ func (r *lockRoot) startAgain(e *era) error {
 	}
 	i, err := e.Multi(ctx, wire.MultiRequest{Ops: ops}, false)
 	if i == 2 {
-		err = answer.Denied(err, "create", "CREATE", parentOf(r.path))
+		err = reply.Denied(err, "create", "CREATE", parentOf(r.path))
 	}
 	if err == nil {
 		note(r, func(n *rootNotes) { n.stays = "" })
 		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path)
 	}
-	return ignoring(answer.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
+	return ignoring(reply.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
 }

@@ -135,14 +135,16 @@ func (m *Multi) paths() string {
 // meanwhile; those of the releases are joined to it. The *Error in it says at which path. If a
 // wrapper's method panics, what the call has got is released, too.
 func (m *Multi) Acquire(ctx context.Context) (*MultiHold, error) {
-	return m.enter(ctx, "acquire", forever)
+	return m.acquireAll(ctx, "acquire", forever)
 }
 
 // TryAcquire takes all the locks if nobody is ahead at any of them. Otherwise it returns the error that TryAcquire of the first one
 // it did not get returns, such as ErrNotAcquired, and holds nothing, as with Acquire. It waits at most two heartbeats for each
 // lock. Because it waits for nobody, it refuses no hold that ctx carries. What is ahead can be the node of another try, or of a Multi that is
 // just deleting it.
-func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) { return m.enter(ctx, "try", 0) }
+func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) {
+	return m.acquireAll(ctx, "try", 0)
+}
 
 // Do acquires all the locks, runs f under them, and releases them in reverse, also if f panics. If it does not get them, f is not
 // called and the error is Acquire's. ctx bounds both the waits and the work; WaitAtMost bounds the waits alone, all together.
@@ -163,7 +165,7 @@ func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiH
 	if o.wait == 0 {
 		op = "try"
 	}
-	h, err := m.enter(ctx, op, o.wait)
+	h, err := m.acquireAll(ctx, op, o.wait)
 	if err != nil {
 		return err
 	}
@@ -193,8 +195,8 @@ func (m *Multi) TryDo(ctx context.Context, f func(ctx context.Context, hold *Mul
 	return m.Do(ctx, f, WaitAtMost(0))
 }
 
-// enter takes all the locks, in their order, and waits no longer than wait for all together; 0 is a try.
-func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*MultiHold, error) {
+// acquireAll takes all the locks, in their order, and waits no longer than wait for all together; 0 is a try.
+func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (*MultiHold, error) {
 	fail := func(path string, err error) (*MultiHold, error) { return nil, &Error{Op: op, Path: path, Err: err} }
 	switch {
 	case m == nil, m.locks == nil:
@@ -212,7 +214,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 	p := &graceTime{ctx: ctx}
 	defer context.AfterFunc(ctx, func() { p.left() })()
 	var holds []*Hold
-	var o *opening
+	var o *batchAcquire
 	next := 0 // where another opening may begin
 	isCalling := false
 	defer func() {
@@ -231,7 +233,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 			o, next = m.open(work, i, left == 0)
 		}
 		isCalling = true
-		hold, err := m.locks[i].enter(work, left, o.part(i))
+		hold, err := m.locks[i].acquireMember(work, left, o.part(i))
 		isCalling = false
 		done()
 		if hold != nil {
@@ -244,7 +246,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 			left = wait - time.Since(began)
 		}
 		if err != nil { // do not wait for the deletions beyond the time that the wait's own clean-up has, too
-			p.begin(time.Now().Add(grace + min(left, 0)))
+			p.beginGrace(time.Now().Add(grace + min(left, 0)))
 			return nil, giveBack(ctx, p, o, holds, work, o.refused(ctx, err))
 		}
 		next = o.nextAfter(i, next)
@@ -254,7 +256,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 }
 
 // giveBack gives back what a call has that failed, and returns its error.
-func giveBack(ctx context.Context, p *graceTime, o *opening, holds []*Hold, work context.Context, failed error) error {
+func giveBack(ctx context.Context, p *graceTime, o *batchAcquire, holds []*Hold, work context.Context, failed error) error {
 	over, end := context.WithCancelCause(ctx)
 	end(errTooLate)
 	p.ctx = over
@@ -269,8 +271,8 @@ func giveBack(ctx context.Context, p *graceTime, o *opening, holds []*Hold, work
 // fewer than two.
 //
 // A lock for which the last call had to wait is taken by itself: the nodes of those after it would be made in vain, and be in the way of others.
-// A try looks first where the one before found somebody (lookFirst), and waits for what calls that have left may have left in the queue.
-func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next int) {
+// A try looks first where the one before found somebody (probe), and waits for what calls that have left may have left in the queue.
+func (m *Multi) open(ctx context.Context, from int, try bool) (o *batchAcquire, next int) {
 	var locks []*Mutex
 	for _, l := range m.locks[from:] {
 		notes := notesOn[mutexNotes](&l.in.root)
@@ -281,7 +283,7 @@ func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next 
 	}
 	if len(locks) > 1 {
 		if z, _, _ := locks[0].s.link.AttachedNow(); z != nil {
-			o = beginOpening(z.Inside.(*era), from, locks, try)
+			o = beginBatchAcquire(z.Inside.(*zkSession), from, locks, try)
 		}
 	}
 	return o, from + max(1, len(locks))
@@ -297,8 +299,8 @@ func (l member) canOpen(by caller) bool {
 	return false
 }
 
-// enter calls the lock's own methods, which bound a wait by the context alone. If the lock's node is made in an opening, p is its part.
-func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, error) {
+// acquireMember calls the lock's own methods, which bound a wait by the context alone. If the lock's node is made in an opening, p is its part.
+func (l member) acquireMember(ctx context.Context, wait time.Duration, p *batchItem) (*Hold, error) {
 	op, enter := "acquire", l.Acquire
 	var w multiWait
 	switch {

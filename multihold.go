@@ -42,10 +42,10 @@ func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
 // carries all the holds.
 func (h *MultiHold) Context() context.Context { return h.granted().ctx }
 
-// Ending returns a context derived from Context. It ends as soon as the Ending of one of the holds would, with the same cause: margin
+// DeadlineContext returns a context derived from Context. It ends as soon as the Ending of one of the holds would, with the same cause: margin
 // is as there. The function ends it too.
-func (h *MultiHold) Ending(margin time.Duration) (context.Context, context.CancelFunc) {
-	return ending(h.granted().ctx, h.holds, margin)
+func (h *MultiHold) DeadlineContext(margin time.Duration) (context.Context, context.CancelFunc) {
+	return deadlineOf(h.granted().ctx, h.holds, margin)
 }
 
 // Err returns nil while all the locks are held. It compares the clock with each lease first. Otherwise it is the Err of the hold

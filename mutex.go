@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 )
 
 // Mutex is a lock on a path: one owner at a time holds it, among all clients of the ensemble. It is reusable, safe for
@@ -16,7 +16,7 @@ import (
 type Mutex struct {
 	s      *Session
 	root   lockRoot
-	opts   mutexOptions
+	opts   lockOptions
 	recipe recipe
 	kind   string // for people
 	traced string // for traces, see AcquireInfo.Kind
@@ -40,7 +40,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new mutex", Path: path, Err: errNoSession}
 	}
-	m, err := mutexOf(s, path, queue.MutexName, newMutexOptions(opts), plain{})
+	m, err := mutexOf(s, path, queue.MutexName, newLockOptions(opts), plain{})
 	if err != nil {
 		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
 	}
@@ -48,7 +48,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 }
 
 // mutexOf returns the lock whose nodes are called so.
-func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, error) {
+func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, error) {
 	err := checkPath(path)
 	if err == nil {
 		err = o.check()
@@ -106,7 +106,9 @@ func (m *Mutex) made() *Mutex {
 // outage every call that waits in the Session queues again. If servers close the connection three times in a row at a create, Acquire returns an error that
 // names the request: servers before ZooKeeper 3.5 do not know it, or it is longer than 4 KiB, and
 // perhaps than their jute.maxbuffer.
-func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
+func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
+	return m.acquire(ctx, "acquire", forever)
+}
 
 // TryAcquire takes the lock if no client is ahead, and otherwise returns ErrNotAcquired, also if
 // another call of the owner in ctx waits behind a client. Re-entry succeeds at once, as with
@@ -117,7 +119,7 @@ func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx
 // timeout, and at least 250 ms.
 //
 // When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted.
-func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", 0) }
+func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.acquire(ctx, "try", 0) }
 
 // Do acquires the lock, runs f under it, and releases. Goroutines that call Do with the context of
 // an outer Do of this lock re-enter that hold, so all of them run f at the same time: give them
@@ -153,11 +155,11 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 	if o.wait == 0 {
 		op = "try"
 	}
-	h, err := m.enter(ctx, op, o.wait)
+	h, err := m.acquire(ctx, op, o.wait)
 	if err != nil {
 		return err
 	}
-	_, err = h.run(ctx, ctx, f)
+	_, err = h.runWork(ctx, ctx, f)
 	return err
 }
 
@@ -187,7 +189,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		return nil, &Error{Op: "participants", Err: errNoMutex}
 	}
 	var ps []Participant
-	err := m.reading(ctx, "participants", func(e *era) (err error) {
+	err := m.reading(ctx, "participants", func(e *zkSession) (err error) {
 		if ps, err = participantsIn(ctx, e, &m.root); err == nil {
 			err = m.recipe.describe(ctx, e, &m.root, ps)
 		}
@@ -198,12 +200,12 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 
 // reading calls read until a connection lasts for as long as it takes. read returns nil, or an error of the requests in it; a bad
 // argument, too, is final.
-func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error) error {
-	return m.readingIn(ctx, op, attachedEra, read)
+func (m *Mutex) reading(ctx context.Context, op string, read func(e *zkSession) error) error {
+	return m.readingIn(ctx, op, attachedSession, read)
 }
 
 // readingIn is reading in the ZooKeeper session that attached returns.
-func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.Context, *link.Link) (*era, error), read func(e *era) error) error {
+func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.Context, *link.Link) (*zkSession, error), read func(e *zkSession) error) error {
 	var last link.LastError
 	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: m.s.forCaller(ctx, err, &last)} }
 	if ctx == nil {
@@ -219,10 +221,10 @@ func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.
 		switch {
 		case err == nil:
 			return nil
-		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), answer.IsRefusal(err), errors.As(err, &bad):
+		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), reply.IsRefusal(err), errors.As(err, &bad):
 			return fail(err)
 		}
-		if !e.IsOver() { // the connection was lost, or the servers are busy: read again
+		if !e.HasEnded() { // the connection was lost, or the servers are busy: read again
 			last.Note(err)
 		}
 		_ = e.PauseUnder(ctx, backoff.Next())
@@ -233,8 +235,8 @@ func (m *Mutex) caller(ctx context.Context) caller {
 	return callerIn(ctx, &m.s.locks, &m.root, m.recipe.otherShare())
 }
 
-// enter waits for the lock, for no longer than wait; 0 is a try.
-func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
+// acquire waits for the lock, for no longer than wait; 0 is a try.
+func (m *Mutex) acquire(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
 	switch {
 	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
@@ -253,11 +255,11 @@ func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Dur
 		h, _, err := m.take(ctx, ctx, by, op, wait, recipe, nil)
 		return h, err
 	}
-	values, c := m.s.trace.begin(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: by.wait.multi, Try: wait == 0})
+	values, c := m.s.trace.beginTrace(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: by.wait.multi, Try: wait == 0})
 	h, a, err := m.take(ctx, values, by, op, wait, recipe, c)
 	end := AcquireEndInfo{Err: err, Reentered: err == nil && a == nil}
 	if a != nil {
-		end.Place, end.Requeued = int(a.first.Load()), max(0, int(a.made.Load())-1)
+		end.Position, end.Requeued = int(a.first.Load()), max(0, int(a.made.Load())-1)
 	}
 	c.acquired(ctx, h, end)
 	return h, err
@@ -276,10 +278,10 @@ func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait tim
 	if h.try {
 		wait, offline = m.s.tryLimit()
 	}
-	a, err := m.look(h, by, offline)
+	a, err := m.enterTable(h, by, offline)
 	for err == errBusy {
 		if wait, err = m.awaitOther(ctx, a, wait); err == nil {
-			a, err = m.look(h, by, offline)
+			a, err = m.enterTable(h, by, offline)
 		}
 	}
 	switch {
@@ -291,7 +293,7 @@ func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait tim
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
 		}
-		err = m.await(ctx, a, h, wait)
+		err = m.awaitOutcome(ctx, a, h, wait)
 	}
 	if err != nil {
 		return nil, a, m.notLetIn(ctx, by, op, a, err)
@@ -299,8 +301,8 @@ func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait tim
 	return h, a, nil
 }
 
-// look is lockTable.enter, for what stands now: a lost hold is not re-entered.
-func (m *Mutex) look(h *Hold, by caller, offline error) (*acquisition, error) {
+// enterTable is lockTable.enter, for what stands now: a lost hold is not re-entered.
+func (m *Mutex) enterTable(h *Hold, by caller, offline error) (*acquisition, error) {
 	m.s.loseIfLate()
 	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.besideLocked)
 }
@@ -320,9 +322,9 @@ func (m *Mutex) awaitOther(ctx context.Context, busy *acquisition, wait time.Dur
 	}
 }
 
-// await waits for the outcome of a call, until its context or its wait ends. If the call leaves then, await waits a little for the
+// awaitOutcome waits for the outcome of a call, until its context or its wait ends. If the call leaves then, awaitOutcome waits a little for the
 // clean-up.
-func (m *Mutex) await(ctx context.Context, a *acquisition, h *Hold, wait time.Duration) error {
+func (m *Mutex) awaitOutcome(ctx context.Context, a *acquisition, h *Hold, wait time.Duration) error {
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
 	var why error
@@ -363,7 +365,7 @@ func (m *Mutex) notLetIn(ctx context.Context, by caller, op string, a *acquisiti
 	if ctx.Err() != nil || errors.Is(err, ErrNotConnected) {
 		err = m.s.link.Unreached(a.last.AddTo(err))
 	}
-	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, by, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
+	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, by, err), Position: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
 }
 
 // notInTime returns the error of a call whose wait is over. Somebody was ahead only if a server has said so.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -52,8 +52,8 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
 		defer func() { o.moveTo(nil) }()
 		var last news
 		for isFirst := true; ; {
-			err := e.m.readingIn(ctx, "observe", o.attached, func(z *era) error { return o.look(ctx, z, isFirst) })
-			isOver := errors.Is(err, link.ErrOver)
+			err := e.m.readingIn(ctx, "observe", o.attached, func(z *zkSession) error { return o.readLeader(ctx, z, isFirst) })
+			isOver := errors.Is(err, link.ErrSessionEnded)
 			switch {
 			case isOver:
 			case err != nil:
@@ -64,7 +64,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
 					return
 				}
 				last, isFirst = o.news(), false
-				isOver = !o.await(ctx) && !errors.Is(o.z.Why(), ErrClosed)
+				isOver = !o.awaitChange(ctx) && !errors.Is(o.z.Cause(), ErrClosed)
 			}
 			if !isOver {
 				continue
@@ -85,9 +85,9 @@ type observing struct {
 	leader Participant
 	why    error // why it is not known who leads
 
-	z        *era   // of the watches
-	on       *watch // on the leader; if nobody leads or nobody knows, on the root, for the next to come
-	onRecord *watch // on the root's data, if it has a lock-delay's record
+	z        *zkSession // of the watches
+	on       *watch     // on the leader; if nobody leads or nobody knows, on the root, for the next to come
+	onRecord *watch     // on the root's data, if it has a lock-delay's record
 }
 
 // news is what an observer has been told.
@@ -106,7 +106,7 @@ func (o *observing) news() news {
 }
 
 // moveTo leaves the watches in another ZooKeeper session, or all if z is nil.
-func (o *observing) moveTo(z *era) {
+func (o *observing) moveTo(z *zkSession) {
 	if o.z != nil && o.z != z {
 		o.z.watches.leave(o.on)
 		o.z.watches.leave(o.onRecord)
@@ -115,10 +115,10 @@ func (o *observing) moveTo(z *era) {
 	o.z = z
 }
 
-// attached is attachedEra, and no longer waits once the ZooKeeper session of what was seen before is over: then that is not known any more.
-func (o *observing) attached(ctx context.Context, l *link.Link) (*era, error) {
+// attached is attachedSession, and no longer waits once the ZooKeeper session of what was seen before is over: then that is not known any more.
+func (o *observing) attached(ctx context.Context, l *link.Link) (*zkSession, error) {
 	if o.z == nil {
-		return attachedEra(ctx, l)
+		return attachedSession(ctx, l)
 	}
 	_, err := o.z.WaitAttached(ctx)
 	return o.z, err
@@ -127,12 +127,12 @@ func (o *observing) attached(ctx context.Context, l *link.Link) (*era, error) {
 // watch sets a watch in place of the one before, unless that is the same and stands.
 func (o *observing) watch(ctx context.Context, before **watch, path string, op wire.Op) (*watch, error) {
 	*before = o.z.watches.keep(*before, watchKey{path, op, true})
-	return *before, (*before).waitArmed(ctx, o.z.Era)
+	return *before, (*before).waitArmed(ctx, o.z.ZKSession)
 }
 
-// look finds out who leads, and sets the watches that tell when another may. While somebody leads, that is a watch on the leader's
+// readLeader finds out who leads, and sets the watches that tell when another may. While somebody leads, that is a watch on the leader's
 // node, so that nobody hears of those who queue. Otherwise it is one on the root, for the next to come.
-func (o *observing) look(ctx context.Context, z *era, isFirst bool) error {
+func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) error {
 	o.moveTo(z)
 	if o.onRecord != nil && o.onRecord.hasFired() {
 		z.watches.leave(o.onRecord)
@@ -140,7 +140,7 @@ func (o *observing) look(ctx context.Context, z *era, isFirst bool) error {
 	}
 	root := o.e.m.root.path
 	for denied := ""; ; {
-		node, there, err := o.e.front(ctx, z, isFirst)
+		node, there, err := o.e.firstCandidate(ctx, z, isFirst)
 		o.leader = Participant{Node: node}
 		var other badArgument
 		switch {
@@ -170,7 +170,7 @@ func (o *observing) look(ctx context.Context, z *era, isFirst bool) error {
 			return nil
 		}
 		if _, err := o.watch(ctx, &o.on, root, op); err != nil && !errors.Is(err, zk.ErrNoNode) {
-			return answer.Denied(err, "watch", "READ", root)
+			return reply.Denied(err, "watch", "READ", root)
 		}
 	}
 }
@@ -179,22 +179,22 @@ func (o *observing) look(ctx context.Context, z *era, isFirst bool) error {
 func (o *observing) lookAt(ctx context.Context, node string) error {
 	on, err := o.watch(ctx, &o.on, node, wire.OpGetData)
 	if err != nil {
-		return answer.Denied(err, "get", "READ", node)
+		return reply.Denied(err, "get", "READ", node)
 	}
 	o.leader = participantOf(node, slices.Clone(on.data), on.stat)
 	o.leader.Holds = o.e.m.root.holdsInFront(node)
 	if l, isDelayed := o.e.m.recipe.(delayed); isDelayed {
 		root := o.e.m.root.path
 		if on, err = o.watch(ctx, &o.onRecord, root, wire.OpGetData); err != nil {
-			return answer.Denied(err, "get", "READ", root)
+			return reply.Denied(err, "get", "READ", root)
 		}
 		o.leader.delayedUntil(l.until(on.data, node, time.Now())) // an event tells when it has written: until then it may wait
 	}
 	return nil
 }
 
-// await waits until it is time to look again. It returns false if the ZooKeeper session is over.
-func (o *observing) await(ctx context.Context) bool {
+// awaitChange waits until it is time to look again. It returns false if the ZooKeeper session is over.
+func (o *observing) awaitChange(ctx context.Context) bool {
 	var recorded <-chan struct{}
 	if o.onRecord != nil {
 		recorded = o.onRecord.fired
@@ -203,7 +203,7 @@ func (o *observing) await(ctx context.Context) bool {
 	case <-o.on.fired:
 	case <-recorded:
 	case <-ctx.Done():
-	case <-o.z.Over():
+	case <-o.z.Ended():
 		return false
 	}
 	return true

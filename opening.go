@@ -14,7 +14,7 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// opening is how a Multi begins with several of its locks: one flight makes their nodes and lists their queues. What is kept is what one lock
+// batchAcquire is how a Multi begins with several of its locks: one flight makes their nodes and lists their queues. What is kept is what one lock
 // after the other would have come to: the nodes in front, and the first that is not (queue.InFront). A try keeps all or none.
 //
 //	flight ──▶ looked ──▶ each part in its order: taken by its acquisition, or dropped
@@ -23,16 +23,16 @@ import (
 //
 // A part is taken when the parts before it are granted. If one of those has to wait after all, because somebody has deleted its node, the parts
 // after it are dropped: what waits in a queue must have nothing that comes later in the order.
-type opening struct {
-	flight
+type batchAcquire struct {
+	batch
 	from  int // the Multi's lock that is the first
 	try   bool
-	parts []*part
+	parts []*batchItem
 	leave context.CancelFunc // the call has left
 
 	done   chan struct{} // closed when the nodes that are not kept are being deleted, and the next fields are set
 	kept   int           // how many parts
-	behind *part         // of a try: the one that is not in front; nil if all are, or nobody knows
+	behind *batchItem    // of a try: the one that is not in front; nil if all are, or nobody knows
 
 	mu struct {
 		sync.Mutex
@@ -41,10 +41,10 @@ type opening struct {
 	}
 }
 
-// part is a lock of an opening, and its node.
-type part struct {
-	*flown
-	o       *opening
+// batchItem is a lock of an opening, and its node.
+type batchItem struct {
+	*batchResult
+	o       *batchAcquire
 	m       *Mutex
 	left    *acquisition // stands for the node until that is taken or gone
 	inFront bool         // by its list; set before done is closed
@@ -52,12 +52,12 @@ type part struct {
 	spent   bool         // its acquisition has asked for it; that one's alone
 }
 
-// beginOpening begins the opening of a Multi's locks from one on, in their order. It returns nil if the session has no room for so many nodes.
-func beginOpening(e *era, from int, locks []*Mutex, try bool) *opening {
+// beginBatchAcquire begins the opening of a Multi's locks from one on, in their order. It returns nil if the session has no room for so many nodes.
+func beginBatchAcquire(e *zkSession, from int, locks []*Mutex, try bool) *batchAcquire {
 	if 2*len(locks) > e.nodes.Room() { // most of them may go again: they are not to keep others of the Session out
 		return nil
 	}
-	o := &opening{from: from, try: try, done: make(chan struct{})}
+	o := &batchAcquire{from: from, try: try, done: make(chan struct{})}
 	o.e = e
 	o.wanted, o.leave = context.WithCancel(context.Background())
 	for _, m := range locks {
@@ -66,7 +66,7 @@ func beginOpening(e *era, from int, locks []*Mutex, try bool) *opening {
 			o.freeSeats()
 			return nil
 		}
-		o.parts = append(o.parts, &part{flown: n, o: o, m: m})
+		o.parts = append(o.parts, &batchItem{batchResult: n, o: o, m: m})
 	}
 	for _, p := range o.parts {
 		p.left = p.m.s.locks.leftover(p.root)
@@ -78,7 +78,7 @@ func beginOpening(e *era, from int, locks []*Mutex, try bool) *opening {
 }
 
 // part returns that of a Multi's lock, nil if it has none.
-func (o *opening) part(lock int) *part {
+func (o *batchAcquire) part(lock int) *batchItem {
 	if o == nil || lock-o.from >= len(o.parts) {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (o *opening) part(lock int) *part {
 
 // nextAfter returns where the next opening may begin when a lock has been granted: right after the one that had to wait, if the nodes after that
 // were dropped for it.
-func (o *opening) nextAfter(lock, next int) int {
+func (o *batchAcquire) nextAfter(lock, next int) int {
 	if o != nil && isClosed(o.done) && o.kept > 0 && lock+1 == o.from+o.kept {
 		return lock + 1
 	}
@@ -95,11 +95,11 @@ func (o *opening) nextAfter(lock, next int) int {
 }
 
 // run finds out what the transaction has made, even if nobody waits any more, and drops what is not kept.
-func (o *opening) run() {
+func (o *batchAcquire) run() {
 	o.e.attempts.Add(1)
 	defer o.e.attempts.Add(-1)
 	defer o.freeSeats()
-	kept, behind := 0, (*part)(nil)
+	kept, behind := 0, (*batchItem)(nil)
 	if o.make() {
 		places := o.places()
 		kept = queue.InFront(places)
@@ -133,7 +133,7 @@ func (o *opening) run() {
 // hold puts the nodes that are in front under the lease, before the call or a trace of it can take
 // its time. So no later grant rests on an old list: a node that is deleted meanwhile is lost, as
 // that of a hold is. If the lease has no room, the grant of each checks its node (attempt.grant).
-func (o *opening) hold(places []queue.Place) {
+func (o *batchAcquire) hold(places []queue.Position) {
 	for i, at := range places {
 		if p := o.parts[i]; at.Kind == queue.Front {
 			p.inFront = true
@@ -143,10 +143,10 @@ func (o *opening) hold(places []queue.Place) {
 }
 
 // Lose is for link.Holder. No caller has the part yet: its grant finds the node gone.
-func (p *part) Lose(string, error, clock.Instant) (told bool) { return false }
+func (p *batchItem) Lose(string, error, clock.Instant) (told bool) { return false }
 
 // refused returns the error of a call that got another one: for a try that failed because one lock was not in front, that lock's.
-func (o *opening) refused(ctx context.Context, err error) error {
+func (o *batchAcquire) refused(ctx context.Context, err error) error {
 	if o == nil || !isClosed(o.done) || o.behind == nil || !errors.Is(err, ErrNotAcquired) {
 		return err
 	}
@@ -155,12 +155,12 @@ func (o *opening) refused(ctx context.Context, err error) error {
 }
 
 // dropLater drops the parts after one that has to wait.
-func (p *part) dropLater() { p.o.drop(p.o.parts[slices.Index(p.o.parts, p)+1:]) }
+func (p *batchItem) dropLater() { p.o.drop(p.o.parts[slices.Index(p.o.parts, p)+1:]) }
 
 // drop drops what has not been taken of those parts. If nobody knows yet what there is, nothing is dropped.
-func (o *opening) drop(parts []*part) {
+func (o *batchAcquire) drop(parts []*batchItem) {
 	o.mu.Lock()
-	var off []*part
+	var off []*batchItem
 	if o.mu.looked {
 		off = takeOff(parts)
 	}
@@ -169,7 +169,7 @@ func (o *opening) drop(parts []*part) {
 }
 
 // takeOff returns those of the parts that have not been taken or dropped, and now are. The opening is locked.
-func takeOff(parts []*part) (off []*part) {
+func takeOff(parts []*batchItem) (off []*batchItem) {
 	for _, p := range parts {
 		if !p.isOff {
 			p.isOff = true
@@ -180,7 +180,7 @@ func takeOff(parts []*part) (off []*part) {
 }
 
 // erase has the nodes of the parts deleted, in one transaction.
-func (o *opening) erase(off []*part) {
+func (o *batchAcquire) erase(off []*batchItem) {
 	finished := func() {
 		for _, p := range off {
 			p.left.finished()
@@ -197,7 +197,7 @@ func (o *opening) erase(off []*part) {
 		finished()
 		return
 	}
-	x := o.e.reaper.EraseAll(made)
+	x := o.e.reaper.DeleteAll(made)
 	for _, p := range off {
 		if p.c.node != "" {
 			p.root.restarting(o.e, p.c.node, x)
@@ -214,7 +214,7 @@ func (o *opening) erase(off []*part) {
 			for _, p := range off {
 				note(p.root, func(n *mutexNotes) { n.ahead, n.waits = true, true })
 			}
-		case <-o.e.Over():
+		case <-o.e.Ended():
 		}
 	}
 	if !o.e.Carrier.Spawn(await) {
@@ -223,7 +223,7 @@ func (o *opening) erase(off []*part) {
 }
 
 // end is called when the call has an error. It drops what has not been taken; if nobody knows yet what there is, run will.
-func (o *opening) end() {
+func (o *batchAcquire) end() {
 	if o != nil {
 		o.leave()
 		o.drop(o.parts)
@@ -231,7 +231,7 @@ func (o *opening) end() {
 }
 
 // awaitGone waits for what was dropped, so that the caller finds it gone.
-func (o *opening) awaitGone(most time.Duration) {
+func (o *batchAcquire) awaitGone(most time.Duration) {
 	if o == nil {
 		return
 	}
@@ -250,32 +250,32 @@ func (o *opening) awaitGone(most time.Duration) {
 // opened is the recipe of a lock that may be in an opening, and is otherwise the lock's own.
 type opened struct {
 	recipe
-	part   *part        // nil if the lock is taken by itself
+	part   *batchItem   // nil if the lock is taken by itself
 	waited *atomic.Bool // is set when somebody is ahead, perhaps after the call has left
 }
 
-// before goes to the front with the node that is made. It returns errRequeue if there is none, and after what sends the lock's own recipe
+// beforeQueue goes to the front with the node that is made. It returns errRequeue if there is none, and after what sends the lock's own recipe
 // to the end of the queue.
-func (r opened) before(a *acquisition) error {
-	if err := r.recipe.before(a); err != errRequeue || r.part == nil || r.part.spent {
+func (r opened) beforeQueue(a *acquisition) error {
+	if err := r.recipe.beforeQueue(a); err != errRequeue || r.part == nil || r.part.spent {
 		return err
 	}
 	at, err := r.take(a)
 	if err == nil {
 		at.e.attempts.Add(1)
-		err = at.toTheFront()
+		err = at.run()
 		at.e.attempts.Add(-1)
 	}
 	return err
 }
 
-// behind is the lock's own, and first drops what comes later in the order.
-func (r opened) behind(a *attempt, at position) error {
+// whenBehind is the lock's own, and first drops what comes later in the order.
+func (r opened) whenBehind(a *attempt, at position) error {
 	r.waited.Store(true)
 	if r.part != nil {
 		r.part.dropLater()
 	}
-	return r.recipe.behind(a, at)
+	return r.recipe.whenBehind(a, at)
 }
 
 // take takes the node once it is known which there are.
@@ -300,7 +300,7 @@ func (r opened) take(a *acquisition) (*attempt, error) {
 			at.opened = p
 		}
 		at.list = p.list
-		return at.begin(p.c), nil
+		return at.adopt(p.c), nil
 	}
 	if o.behind != nil || a.ctx.Err() != nil {
 		o.awaitGone(grace)
@@ -310,8 +310,8 @@ func (r opened) take(a *acquisition) (*attempt, error) {
 		return nil, link.ErrCtxEnded
 	case o.behind != nil:
 		return nil, ErrNotAcquired
-	case o.e.IsOver():
-		return nil, o.e.OverErr()
+	case o.e.HasEnded():
+		return nil, o.e.EndErr()
 	}
 	return nil, errRequeue
 }

@@ -86,7 +86,7 @@ func (o *sessionOptions) check() error {
 
 // WithHeartbeat has the Session renew its lease every d while it holds something; the default is a
 // tenth of the session timeout, and at least 250 ms. A longer d asks less of the servers, and every
-// second that it adds is a second less room (LeaseRoom): an outage that ends a hold is shorter by
+// second that it adds is a second less room (LeaseMargin): an outage that ends a hold is shorter by
 // that. From a sixth of the session timeout on, a quorum lease loses three seconds for each. A hold
 // is also notified that much later when somebody deletes its node. A shorter d gives room, and asks
 // more. Connect refuses a d that leaves no room, with ErrSessionTimeoutTooShort, and one of less
@@ -247,19 +247,19 @@ type ElectionOption interface {
 }
 
 // option is the part that the options of all recipes have in common.
-type option interface{ apply(*mutexOptions) }
+type option interface{ apply(*lockOptions) }
 
 // lockOption is behind each option. The type that a With function returns decides which New
 // functions take it.
-type lockOption func(*mutexOptions)
+type lockOption func(*lockOptions)
 
-func (f lockOption) apply(o *mutexOptions) { f(o) }
-func (lockOption) forMutex()               {}
-func (lockOption) forRWMutex()             {}
-func (lockOption) forSemaphore()           {}
-func (lockOption) forElection()            {}
+func (f lockOption) apply(o *lockOptions) { f(o) }
+func (lockOption) forMutex()              {}
+func (lockOption) forRWMutex()            {}
+func (lockOption) forSemaphore()          {}
+func (lockOption) forElection()           {}
 
-type mutexOptions struct {
+type lockOptions struct {
 	nodeOptions
 	container bool
 	acl       []zk.ACL
@@ -272,8 +272,8 @@ type mutexOptions struct {
 	wrong     error // what an option was given that it cannot take
 }
 
-func newMutexOptions[O option](opts []O) mutexOptions {
-	o := mutexOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName}
+func newLockOptions[O option](opts []O) lockOptions {
+	o := lockOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName}
 	for _, opt := range opts {
 		if any(opt) == nil {
 			o.wrong = errors.New("nil option: leave it out")
@@ -284,7 +284,7 @@ func newMutexOptions[O option](opts []O) mutexOptions {
 	return o
 }
 
-func (o *mutexOptions) check() error {
+func (o *lockOptions) check() error {
 	if o.wrong != nil {
 		return o.wrong
 	}
@@ -324,7 +324,7 @@ func defaultData() []byte {
 // uses the number that it gave to NewSemaphore. The node of a limit that was set stays, with the
 // nodes above it, until it is deleted.
 func WithContainer() LockOption {
-	return lockOption(func(o *mutexOptions) { o.container = true })
+	return lockOption(func(o *lockOptions) { o.container = true })
 }
 
 // WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are created. The
@@ -333,18 +333,18 @@ func WithContainer() LockOption {
 // ErrLost at its first heartbeat, while the Session's other holds continue. Every client that may
 // DELETE on the lock root can break the lock.
 func WithACL(acl []zk.ACL) LockOption {
-	return lockOption(func(o *mutexOptions) { o.acl = slices.Clone(acl) })
+	return lockOption(func(o *lockOptions) { o.acl = slices.Clone(acl) })
 }
 
 // WithData sets the data of the lock nodes; the default is "host:pid".
 func WithData(data []byte) LockOption {
-	return lockOption(func(o *mutexOptions) { o.data = slices.Clone(data) })
+	return lockOption(func(o *lockOptions) { o.data = slices.Clone(data) })
 }
 
 // WithName names the lock in traces and metrics. The default is its path. If paths contain ids, as
 // /orders/4711 does, give locks of one kind one name, because metrics need few names.
 func WithName(name string) LockOption {
-	return lockOption(func(o *mutexOptions) { o.label = name })
+	return lockOption(func(o *lockOptions) { o.label = name })
 }
 
 // WithRevocation calls f, at most once a hold, when a client asks for the lock with Session.Revoke or with
@@ -354,7 +354,7 @@ func WithName(name string) LockOption {
 // next. The option costs two requests for each acquire that is not a re-entry, and for each permit
 // of a semaphore.
 func WithRevocation(f func(*Hold)) LockOption {
-	return lockOption(func(o *mutexOptions) {
+	return lockOption(func(o *lockOptions) {
 		if o.revoke = f; f == nil {
 			o.wrong = errors.New("WithRevocation(nil): give the function to call, or leave the option out")
 		}
@@ -379,7 +379,7 @@ func WithRevocation(f func(*Hold)) LockOption {
 // function of Do, Multi.Do or Once was not called, or a Multi did not get another lock, the node is
 // deleted at the release.
 func WithMinHold(d time.Duration) MutexOption {
-	return lockOption(func(o *mutexOptions) {
+	return lockOption(func(o *lockOptions) {
 		if o.minHold = d; d <= 0 || d > 365*24*time.Hour {
 			o.wrong = fmt.Errorf("WithMinHold(%v): give how long the node stays after a grant, a year at most, or leave the option out", d)
 		}

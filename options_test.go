@@ -170,14 +170,14 @@ func TestNewMutex_BadOptions(t *testing.T) {
 }
 
 func TestMutexOptions(t *testing.T) {
-	o := newMutexOptions[LockOption](nil)
+	o := newLockOptions[LockOption](nil)
 	require.Equal(t, zk.WorldACL(zk.PermAll), o.acl)
 	require.False(t, o.container)
 	host, _ := os.Hostname()
 	require.Equal(t, host+":"+strconv.Itoa(os.Getpid()), string(o.data), "for who reads the queue")
 
 	acl, data := zk.WorldACL(zk.PermRead), []byte("x")
-	o = newMutexOptions([]LockOption{WithACL(acl), WithData(data), WithContainer()})
+	o = newLockOptions([]LockOption{WithACL(acl), WithData(data), WithContainer()})
 	acl[0].Perms, data[0] = 0, 'y'
 	require.EqualValues(t, zk.PermRead, o.acl[0].Perms, "the caller's slice is the caller's")
 	require.Equal(t, "x", string(o.data))
@@ -262,6 +262,6 @@ func TestLeaseMode(t *testing.T) {
 	require.Equal(t, QuorumLease(4*time.Second), QuorumLease(0))
 	require.Equal(t, "quorum (leader ping 4s)", QuorumLease(0).String())
 	require.Equal(t, "single server", SingleServerLease().String())
-	require.Greater(t, LeaseRoom(SingleServerLease(), 30*time.Second), LeaseRoom(QuorumLease(0), 30*time.Second))
+	require.Greater(t, LeaseMargin(SingleServerLease(), 30*time.Second), LeaseMargin(QuorumLease(0), 30*time.Second))
 	require.ErrorIs(t, (&sessionOptions{timeout: time.Second, maxLockNodes: 1, logger: slog.Default(), mode: QuorumLease(0)}).check(), ErrSessionTimeoutTooShort)
 }

@@ -40,7 +40,7 @@ func (p *pair) leavePair(d *lockData, after *nodes.Deletion) *nodes.Deletion {
 	if needed {
 		return nil
 	}
-	return p.first.e.reaper.EraseAfter(p.after, p.node)
+	return p.first.e.reaper.DeleteAfter(p.after, p.node)
 }
 
 // giveBack of the second waits for no deletion: its node stays until the first is released, too.
@@ -49,7 +49,7 @@ func (p *pair) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
 		xs[0] = p.leavePair(d, nil)
 		return xs
 	}
-	xs[0] = d.root.handOver(d.e, d.node, true, nil)
+	xs[0] = d.root.handOff(d.e, d.node, true, nil)
 	xs[1] = p.leavePair(d, xs[0])
 	return xs
 }
@@ -62,12 +62,12 @@ func (p *pair) lossLocked(d *lockData) {
 
 // afterLoss removes the lost share, so that the other share's node is not kept for it.
 func (p *pair) afterLoss(d *lockData, cause error) {
-	if d.e.IsOver() {
+	if d.e.HasEnded() {
 		return
 	}
 	var after *nodes.Deletion
 	if p.first == d && !errors.Is(cause, link.ErrNodeGone) {
-		after = d.e.reaper.Erase(d.node)
+		after = d.e.reaper.Delete(d.node)
 	}
 	p.leavePair(d, after)
 }

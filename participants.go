@@ -10,8 +10,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -41,9 +41,9 @@ func (p *Participant) delayedUntil(until time.Time) {
 }
 
 // participantsIn returns the nodes below a root, the first in line first. It returns an error if it was not told.
-func participantsIn(ctx context.Context, e *era, root *lockRoot) ([]Participant, error) {
+func participantsIn(ctx context.Context, e *zkSession, root *lockRoot) ([]Participant, error) {
 	l := e.lists.List(root.path)
-	err := l.Wait(ctx, e.Era)
+	err := l.Wait(ctx, e.ZKSession)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
@@ -89,9 +89,9 @@ func participantsIn(ctx context.Context, e *era, root *lockRoot) ([]Participant,
 }
 
 // frontIn returns the node in front, absolute; "" if nobody is in the queue.
-func frontIn(ctx context.Context, e *era, root *lockRoot) (node string, err error) {
+func frontIn(ctx context.Context, e *zkSession, root *lockRoot) (node string, err error) {
 	l := e.lists.List(root.path)
-	if err := l.Wait(ctx, e.Era); err != nil {
+	if err := l.Wait(ctx, e.ZKSession); err != nil {
 		return "", ignoring(err, zk.ErrNoNode)
 	}
 	if name := queue.FrontOf(l.Names, root.rule.Markers); name != "" {
@@ -106,10 +106,10 @@ func (r *lockRoot) holdsInFront(node string) bool {
 	return isMember && queue.HoldersOf([]queue.Member{mem})[0]
 }
 
-func readParticipant(ctx context.Context, e *era, node string) (Participant, error) {
+func readParticipant(ctx context.Context, e *zkSession, node string) (Participant, error) {
 	var got wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {
-		return Participant{}, answer.Denied(err, "get", "READ", node)
+		return Participant{}, reply.Denied(err, "get", "READ", node)
 	}
 	return participantOf(node, got.Data, got.Stat), nil
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -23,7 +23,7 @@ import (
 // creates of the leases' root and of the limit's node; if they fail, the attempt makes both when it
 // needs them. A list of the path shows whether another recipe uses it.
 func (p *permits) creating(a *attempt) {
-	s, z, root := stateOf[*permitState](a), a.e.Era, a.d.root
+	s, z, root := stateOf[*permitState](a), a.e.ZKSession, a.d.root
 	if a.roots != nil {
 		s.further = p.leases.askFor(z, p.leases.path, p.leases.container && !a.roots.plain, &a.last)
 		if p.limit != "" && !p.leases.container {
@@ -53,26 +53,26 @@ func (p *permits) created(a *attempt) (err error) {
 func (p *permits) gaveUp(a *attempt) {
 	s, root := stateOf[*permitState](a), a.d.root
 	if len(a.held) == 0 && a.roots != nil && root.container && !a.roots.plain && isMade(s.further) {
-		ask(a.e.Era, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
+		ask(a.e.ZKSession, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
 			{Op: wire.OpDelete, Path: root.path, Version: 0}, {Op: wire.OpDelete, Path: p.leases.path, Version: 0},
 		}}, nil)
 	}
 }
 
 // fitsSemaphore returns an error if the nodes show that another recipe uses the path. queued is the root of the semaphore's queue.
-func fitsSemaphore(ctx context.Context, e *era, queued *lockRoot, list *nodes.Listing) error {
+func fitsSemaphore(ctx context.Context, e *zkSession, queued *lockRoot, list *nodes.Listing) error {
 	path := queued.shownPath()
 	for backoff := (link.Backoff{}); ; list = e.lists.List(path) {
-		err := list.Wait(ctx, e.Era)
+		err := list.Wait(ctx, e.ZKSession)
 		switch {
 		case err == nil:
 			if other := queue.OtherThanSemaphore(list.Names, queued.rule.Markers); other != "" {
 				return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(other))}
 			}
 			return nil
-		case answer.IsRefusal(err): // it is not there, or we may not look
+		case reply.IsRefusal(err): // it is not there, or we may not look
 			return nil
-		case err == link.ErrCtxEnded, e.IsOver(), errors.Is(err, ErrClosed):
+		case err == link.ErrCtxEnded, e.HasEnded(), errors.Is(err, ErrClosed):
 			return err
 		}
 		if err := e.PauseUnder(ctx, backoff.Next()); err != nil {
@@ -81,19 +81,19 @@ func fitsSemaphore(ctx context.Context, e *era, queued *lockRoot, list *nodes.Li
 	}
 }
 
-// front is what follows the queue. No exclusion rests on the place in the queue (queue.PlaceOfLeases).
-func (p *permits) front(at *attempt) error {
+// whenFirst is what follows the queue. No exclusion rests on the place in the queue (queue.PositionOfLeases).
+func (p *permits) whenFirst(at *attempt) error {
 	a := permitAttempt{at, stateOf[*permitState](at)}
-	a.beside = look{}
-	if a.turn != nil {
-		a.e.nodes.StepOut(a.turn)
-		a.turn = nil
+	a.beside = leaseSnapshot{}
+	if a.handoff != nil {
+		a.e.nodes.Leave(a.handoff)
+		a.handoff = nil
 	}
 	a.onOwn = nil
 	early, err := a.makeLeases(0)
 	n := 0
 	if err == nil {
-		n, err = a.awaitRoom(early)
+		n, err = a.awaitCapacity(early)
 	}
 	if err != nil {
 		return err
@@ -101,14 +101,14 @@ func (p *permits) front(at *attempt) error {
 	room := n - a.leases // for those who wait
 	if !a.queued {       // so its list of the queue is of now
 		others := len(queue.Members(a.list.Names, a.d.root.rule.Markers)) - 1
-		isRoomy := queue.HaveRoom(a.leases-p.k, others, p.k, n)
+		isRoomy := queue.HaveCapacity(a.leases-p.k, others, p.k, n)
 		note(a.d.root, func(now *semaphoreNotes) { now.roomy = isRoomy })
 		room = min(room, others)
 	}
 	a.leaves = make(chan *nodes.Deletion, 1)
 	if err = a.grant(); err == nil {
-		a.leaves <- a.d.root.handOver(a.e, a.node, false, nil)
-		a.wake(room)
+		a.leaves <- a.d.root.handOff(a.e, a.node, false, nil)
+		a.hintWaiters(room)
 	}
 	return err
 }
@@ -118,17 +118,17 @@ func (p *permits) front(at *attempt) error {
 // it, over the same connection, or none.
 //
 // It makes them only if the Session may have so many others, too: the one in front of the queue must not lack room because of others.
-func (a permitAttempt) makeLeases(others int) (_ look, err error) {
+func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
 	e := a.e
 	reserved, err := e.nodes.Reserve(a.p.k, others)
 	if err != nil {
-		return look{}, err
+		return leaseSnapshot{}, err
 	}
 	defer reserved.Free()
-	var root *making // of the leases, if that was missing
+	var root *rootCreate // of the leases, if that was missing
 	defer func() {
 		if err != nil {
-			a.p.leases.takeBack(e.Era, root)
+			a.p.leases.takeBack(e.ZKSession, root)
 		}
 	}()
 	for {
@@ -138,53 +138,53 @@ func (a permitAttempt) makeLeases(others int) (_ look, err error) {
 		}
 		answered, err := a.sendLeases(id)
 		if err != nil {
-			return look{}, err
+			return leaseSnapshot{}, err
 		}
-		early := a.look()
-		got, err := link.Await(context.Background(), e.Era, answered)
+		early := a.askLeases()
+		got, err := link.Await(context.Background(), e.ZKSession, answered)
 		if err != nil {
-			return look{}, err
+			return leaseSnapshot{}, err
 		}
 		made, failed, err := a.leasesMade(got)
 		a.last.Note(err)
-		switch answer.FateOf(got.Fate, answer.OutcomeOf(err), e.IsOver()) {
-		case answer.NodeMade:
+		switch reply.FateOf(got.Fate, reply.OutcomeOf(err), e.HasEnded()) {
+		case reply.NodeMade:
 			a.hungUp, a.token = 0, got.Zxid
 			a.took(made, reserved)
-			if early.list.Wait(a.ctx, e.Era) != nil || early.list.Conn != got.Conn {
-				return look{}, nil
+			if early.list.Wait(a.ctx, e.ZKSession) != nil || early.list.Conn != got.Conn {
+				return leaseSnapshot{}, nil
 			}
 			return early, nil
-		case answer.NothingMade:
-			if got.Fate == tap.WasAnswered && !e.Pause(200*time.Millisecond) { // the servers are busy
-				return look{}, e.OverErr()
+		case reply.NothingMade:
+			if got.Fate == mux.WasAnswered && !e.Pause(200*time.Millisecond) { // the servers are busy
+				return leaseSnapshot{}, e.EndErr()
 			}
 			continue
-		case answer.NodeDenied:
+		case reply.NodeDenied:
 			made, err := a.notMade(failed, err)
 			if root = cmp.Or(made, root); err != nil {
-				return look{}, err
+				return leaseSnapshot{}, err
 			}
 			continue
-		case answer.GoneIfMade:
-			return look{}, e.OverErr()
-		case answer.NodeUnclear:
+		case reply.GoneIfMade:
+			return leaseSnapshot{}, e.EndErr()
+		case reply.NodeUnclear:
 		}
 		made, err = a.resolveLeases(id)
 		a.took(made, reserved)
 		if refused := a.hungUp.count(got); err == errRequeue && refused != nil {
 			err = refused
 		}
-		return look{}, err
+		return leaseSnapshot{}, err
 	}
 }
 
 // sendLeases sends the transaction once the session is attached, unless nobody waits any more.
-func (a permitAttempt) sendLeases(id string) (answered <-chan tap.Answer, err error) {
+func (a permitAttempt) sendLeases(id string) (answered <-chan mux.Reply, err error) {
 	p := a.p
 	for {
-		ch := make(chan tap.Answer, 1)
-		r := tap.NewRequest(wire.OpMulti, p.request(a.node, id, a.opts.data), func(got tap.Answer) {
+		ch := make(chan mux.Reply, 1)
+		r := mux.NewRequest(wire.OpMulti, p.request(a.node, id, a.opts.data), func(got mux.Reply) {
 			got.Body = slices.Clone(got.Body)
 			ch <- got
 		})
@@ -197,7 +197,7 @@ func (a permitAttempt) sendLeases(id string) (answered <-chan tap.Answer, err er
 		if a.ctx.Err() != nil {
 			return nil, link.ErrCtxEnded
 		}
-		if a.e.Carrier.Send(a.e.Era, r) {
+		if a.e.Carrier.Send(a.e.ZKSession, r) {
 			return ch, nil
 		}
 	}
@@ -222,22 +222,22 @@ func (p *permits) lengthOf(k int, queued *lockRoot, data []byte) (all, each int6
 	length := func(k int) int64 {
 		one := permits{leases: p.leases, k: k}
 		id := uuid.Nil.String()
-		return int64(tap.NewRequest(wire.OpMulti, one.request(queue.ProtectedPath(queued.path, id, queued.rule.Name)+"0000000000", id, nil), nil).Length())
+		return int64(mux.NewRequest(wire.OpMulti, one.request(queue.ProtectedPath(queued.path, id, queued.rule.Name)+"0000000000", id, nil), nil).Length())
 	}
 	each = length(1) - length(0) + int64(len(data))
 	return length(0) + int64(k)*each, each
 }
 
 // leasesMade returns the leases that the answer says were made, or which operation failed, −1 if that is not known.
-func (a permitAttempt) leasesMade(got tap.Answer) (made []string, failed int, err error) {
-	if err := answer.ErrOf(got); err != nil {
+func (a permitAttempt) leasesMade(got mux.Reply) (made []string, failed int, err error) {
+	if err := reply.ErrOf(got); err != nil {
 		return nil, -1, err
 	}
 	checks := 1
 	if a.node == "" {
 		checks = 0
 	}
-	results, failed, err := answer.ResultsOf(got, checks+a.p.k)
+	results, failed, err := reply.ResultsOf(got, checks+a.p.k)
 	if err != nil {
 		return nil, failed, err
 	}
@@ -262,20 +262,20 @@ func (a permitAttempt) took(made []string, reserved *nodes.Reservation) {
 
 // notMade takes a rejection. It returns no error if another try may succeed. root is what it has
 // made for that.
-func (a permitAttempt) notMade(failed int, err error) (root *making, _ error) {
+func (a permitAttempt) notMade(failed int, err error) (root *rootCreate, _ error) {
 	leases := &a.p.leases
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
 	case noNode && (failed == 0 || a.node == ""):
 		return nil, errRequeue
 	case noNode:
-		if root, err = leases.ensure(a.ctx, a.e.Era); err != nil || failed > 0 {
+		if root, err = leases.ensure(a.ctx, a.e.ZKSession); err != nil || failed > 0 {
 			return root, err
 		}
 		return root, errRequeue // no response shows that our node exists
 	case failed == 0 && a.node != "":
-		return nil, answer.Denied(err, "check", "READ", a.node)
+		return nil, reply.Denied(err, "check", "READ", a.node)
 	}
-	return nil, answer.Denied(err, "create", "CREATE", leases.path)
+	return nil, reply.Denied(err, "create", "CREATE", leases.path)
 }
 
 // resolveLeases finds out what became of leases whose answer was lost, and returns those that are there. It also returns an error if
@@ -298,14 +298,14 @@ func (a permitAttempt) resolveLeases(id string) (found []string, err error) {
 		e.reaper.NoteOrphan(leases.path, id)
 		return nil, errRequeue
 	}
-	x := e.reaper.Erase(a.node)
+	x := e.reaper.Delete(a.node)
 	select {
 	case <-x.Done:
 	case <-x.Refused:
 		e.reaper.NoteOrphan(leases.path, id)
 		return nil, x.Refusal
-	case <-e.Over():
-		return nil, e.OverErr()
+	case <-e.Ended():
+		return nil, e.EndErr()
 	}
 	if found, err = e.findMade(leases, id); err == nil {
 		err = errRequeue

@@ -30,15 +30,15 @@ type once struct {
 
 var errDone = errors.New("the job is done")
 
-func (o once) front(a *attempt) error {
+func (o once) whenFirst(a *attempt) error {
 	for {
 		_, err := a.e.Read(a.ctx, wire.OpGetData, wire.PathWatchRequest{Path: o.done}, new(wire.DataResponse))
 		switch found, err := a.findingOf(err); {
 		case err != nil:
 			return err
-		case found == queue.IsThere:
+		case found == queue.Exists:
 			return errDone
-		case found == queue.IsGone:
+		case found == queue.Absent:
 			return a.grant()
 		}
 	}
@@ -54,7 +54,7 @@ func TestRecipe_OnceIsAddedWithoutAChange(t *testing.T) {
 		s, err := Connect(t.Context(), srv.Addr(), WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
-		m, err := mutexOf(s, "/job", queue.MutexName, newMutexOptions[LockOption](nil), once{done: "/done"})
+		m, err := mutexOf(s, "/job", queue.MutexName, newLockOptions[LockOption](nil), once{done: "/done"})
 		require.NoError(t, err)
 		for range 3 {
 			all.Go(func() {
@@ -104,7 +104,7 @@ func (p patient) newState(_ *attempt, before recipeState) recipeState {
 	return s
 }
 
-func (p patient) front(a *attempt) error {
+func (p patient) whenFirst(a *attempt) error {
 	if stateOf[*patientState](a).attempts < p.nth {
 		note(a.d.root, func(n *patientNotes) { n.sentBack++ })
 		return errRequeue
@@ -126,7 +126,7 @@ func TestRecipe_WithStateIsAddedWithoutAChange(t *testing.T) {
 			const sessions, calls = 2, 2
 			srv := zktest.Start(t)
 			released := make(chan int, sessions*calls)
-			o := newMutexOptions[LockOption](nil)
+			o := newLockOptions[LockOption](nil)
 			o.delay = delay
 			var all sync.WaitGroup
 			var holding, overlaps atomic.Int32

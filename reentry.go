@@ -10,7 +10,7 @@ import "context"
 // other. A writer may still read, because its read lock is no re-entry. Permits and candidates
 // never re-enter.
 func WithoutReentry() LockOption {
-	return lockOption(func(o *mutexOptions) { o.noReentry = true })
+	return lockOption(func(o *lockOptions) { o.noReentry = true })
 }
 
 // reentered logs, once a hold, that two handles which re-entered with the same handle's context are

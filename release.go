@@ -16,7 +16,7 @@ import (
 func (d *lockData) letGo() [2]*nodes.Deletion {
 	m := minHold{d, make(chan error, 1)}
 	check := &nodes.Deletion{Done: make(chan struct{})}
-	if d.stays != 0 && m.left() > 0 && d.e.Carrier.Spawn(func() { m.run(check) }) {
+	if d.stays != 0 && m.left() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
 		return [2]*nodes.Deletion{check}
 	}
 	return d.giveBackNow()
@@ -38,10 +38,10 @@ func (m minHold) Lose(_ string, cause error, _ clock.Instant) (told bool) {
 
 func (m minHold) left() time.Duration { return m.d.stays.Sub(m.d.e.Clock.Now()) }
 
-// run checks that the node is there, waits for the end of the minimum, and deletes the node. The
+// awaitEnd checks that the node is there, waits for the end of the minimum, and deletes the node. The
 // check takes the place of a deletion that leaves the node. It takes back the record that a
 // lock-delay needs, too.
-func (m minHold) run(check *nodes.Deletion) {
+func (m minHold) awaitEnd(check *nodes.Deletion) {
 	e, node := m.d.e, m.d.node
 	e.Keep(node, m)
 	check.Err = e.reaper.TakeBack(node, m.d.state.record())
@@ -63,11 +63,11 @@ func (m minHold) lasts() bool {
 		case <-t.C:
 		case why := <-m.gone:
 			// Otherwise the node exists, and READ was taken from it.
-			if errors.Is(why, link.ErrNodeGone) || e.IsOver() {
+			if errors.Is(why, link.ErrNodeGone) || e.HasEnded() {
 				gone = why
 			}
-		case <-e.Over():
-			gone = e.Why()
+		case <-e.Ended():
+			gone = e.Cause()
 		}
 		t.Stop()
 	}
@@ -98,12 +98,12 @@ type noState struct{}
 
 func (noState) record() *nodes.GrantRecord { return nil }
 
-func (noState) deleteNodes(root *lockRoot, of *footing) (*nodes.Deletion, <-chan error) {
-	return root.erase(of.e, of.state.record(), of.node, of.held...)
+func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*nodes.Deletion, <-chan error) {
+	return root.deleteNode(of.e, of.state.record(), of.node, of.held...)
 }
 
 func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
-	return [2]*nodes.Deletion{d.root.handOver(d.e, d.node, false, d.state.record())}
+	return [2]*nodes.Deletion{d.root.handOff(d.e, d.node, false, d.state.record())}
 }
 
 func (noState) lossLocked(*lockData) {}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -42,10 +42,10 @@ func (s *Session) Revoke(ctx context.Context, node string) error {
 	switch {
 	case err == nil, errors.Is(err, zk.ErrNoNode):
 		return nil
-	case answer.OutcomeOf(err) == answer.Unknown:
+	case reply.OutcomeOf(err) == reply.Unknown:
 		return fail(fmt.Errorf("the message may or may not be written: %w", forCaller(ctx, err)))
 	}
-	return fail(answer.Denied(err, "set", "WRITE", node))
+	return fail(reply.Denied(err, "set", "WRITE", node))
 }
 
 // revokeMessage is what Curator's Revoker writes into a lock node to ask its holder to give way.

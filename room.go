@@ -13,8 +13,8 @@ import (
 // A semaphore's first in line looks at the leases and at the limit until there is room for its own (permits.go). A shared limit is in a
 // node (limit.go).
 
-// look looks at the queue, too, if we do not stand in it.
-func (a permitAttempt) look() (now look) {
+// askLeases looks at the queue, too, if we do not stand in it.
+func (a permitAttempt) askLeases() (now leaseSnapshot) {
 	if a.node == "" {
 		now.queue = a.e.lists.List(a.d.root.path)
 	}
@@ -22,13 +22,13 @@ func (a permitAttempt) look() (now look) {
 	return now
 }
 
-// awaitRoom waits until the limit has room for the leases, and returns it. Only who is in front of the queue does that: so a permit that is freed
+// awaitCapacity waits until the limit has room for the leases, and returns it. Only who is in front of the queue does that: so a permit that is freed
 // wakes one waiter. Tries end here.
 //
 // The first look takes no watch. Most calls need no other, and a watch costs an event after all is over.
-func (a permitAttempt) awaitRoom(early look) (limit int, err error) {
+func (a permitAttempt) awaitCapacity(early leaseSnapshot) (limit int, err error) {
 	e, p := a.e, a.p
-	var by heldUp
+	var by leaseWait
 	var on, onLimit *watch
 	defer func() {
 		e.watches.leave(on)
@@ -42,10 +42,10 @@ func (a permitAttempt) awaitRoom(early look) (limit int, err error) {
 			}
 		}
 		now := early
-		if early = (look{}); now.list == nil {
-			now = a.look()
+		if early = (leaseSnapshot{}); now.list == nil {
+			now = a.askLeases()
 		}
-		at, n, known, err := a.roomIn(now)
+		at, n, known, err := a.capacityIn(now)
 		switch {
 		case err != nil:
 			return 0, err
@@ -59,7 +59,7 @@ func (a permitAttempt) awaitRoom(early look) (limit int, err error) {
 			}
 			continue
 		}
-		if err := a.notRoomYet(&by, at, n, now.list.Names); err != nil {
+		if err := a.noCapacityYet(&by, at, n, now.list.Names); err != nil {
 			return 0, err
 		}
 		a.list = nil // the queue will have changed
@@ -67,9 +67,9 @@ func (a permitAttempt) awaitRoom(early look) (limit int, err error) {
 			watching = true
 			continue
 		}
-		if r, err := a.findingOf(armedAll(a.ctx, e.Era, on, onLimit)); err != nil {
+		if r, err := a.findingOf(armedAll(a.ctx, e.ZKSession, on, onLimit)); err != nil {
 			return 0, err
-		} else if r != queue.IsThere {
+		} else if r != queue.Exists {
 			continue
 		}
 		moved, err := a.awaitChange(&by, on, onLimit, now.list.Conn)
@@ -81,22 +81,22 @@ func (a permitAttempt) awaitRoom(early look) (limit int, err error) {
 	}
 }
 
-// roomIn says where the leases stand by a look, in front or behind, and under which limit. known is false if the look has to be repeated.
-func (a permitAttempt) roomIn(now look) (at queue.Place, n int, known bool, err error) {
+// capacityIn says where the leases stand by a look, in front or behind, and under which limit. known is false if the look has to be repeated.
+func (a permitAttempt) capacityIn(now leaseSnapshot) (at queue.Position, n int, known bool, err error) {
 	n, known, err = a.limitOf(now.limit)
 	if err != nil || !known {
 		return at, n, false, err
 	}
-	r, err := a.findingOf(now.list.Wait(a.ctx, a.e.Era))
+	r, err := a.findingOf(now.list.Wait(a.ctx, a.e.ZKSession))
 	switch {
 	case err != nil:
 		return at, n, false, err
-	case r == queue.IsGone:
+	case r == queue.Absent:
 		return at, n, true, errRequeue
-	case r != queue.IsThere:
+	case r != queue.Exists:
 		return at, n, false, nil
 	}
-	at = queue.PlaceOfLeases(namesOf(a.held), now.list.Names, n)
+	at = queue.PositionOfLeases(namesOf(a.held), now.list.Names, n)
 	a.rootCzxid, a.leases = now.list.Root, len(queue.Members(now.list.Names, a.p.leases.rule.Markers))
 	switch at.Kind {
 	case queue.Front, queue.Behind:
@@ -109,7 +109,7 @@ func (a permitAttempt) roomIn(now look) (at queue.Place, n int, known bool, err 
 
 // warnOfMore logs that more leases were granted than a fixed limit allows, if there have been for a while: some are made in vain. It does so
 // once for each path and Session. (A shared limit falls.)
-func (a permitAttempt) warnOfMore(by *heldUp) {
+func (a permitAttempt) warnOfMore(by *leaseWait) {
 	switch leases := &a.p.leases; {
 	case by.ahead <= by.limit || a.p.limit != "":
 		by.crowded = time.Time{}
@@ -124,9 +124,9 @@ func (a permitAttempt) warnOfMore(by *heldUp) {
 	}
 }
 
-// heldUp says who is in the way of the front of the queue, for people: who made the first of all leases, and how many there are beside
+// leaseWait says who is in the way of the front of the queue, for people: who made the first of all leases, and how many there are beside
 // that. It holds whatever the limit is now, because leases are granted in their order.
-type heldUp struct {
+type leaseWait struct {
 	at    position
 	ahead int // how many leases
 	limit int
@@ -140,8 +140,8 @@ type heldUp struct {
 // namedAfter is how long the front of the queue waits before it asks who holds: a request that a short wait is not worth.
 const namedAfter = 500 * time.Millisecond
 
-// notRoomYet notes where the leases stand under the limit, and what the call waits for: it is first in line. A try does not wait.
-func (a permitAttempt) notRoomYet(by *heldUp, p queue.Place, n int, names []string) error {
+// noCapacityYet notes where the leases stand under the limit, and what the call waits for: it is first in line. A try does not wait.
+func (a permitAttempt) noCapacityYet(by *leaseWait, p queue.Position, n int, names []string) error {
 	leases, first := &a.p.leases, ""
 	by.at = position{node: a.held[0], place: 1, holds: true, why: a.p.overLimit(n)}
 	if by.ahead, by.limit = p.Ahead, n; p.Ahead > 0 {
@@ -162,16 +162,16 @@ func (a permitAttempt) notRoomYet(by *heldUp, p queue.Place, n int, names []stri
 }
 
 // noteHolder notes the position with what is known of who holds, and says whether the call waits.
-func (a permitAttempt) noteHolder(by *heldUp) (wait bool) {
+func (a permitAttempt) noteHolder(by *leaseWait) (wait bool) {
 	if by.at.who = by.who; by.who != "" && by.ahead > 1 {
 		by.at.who += fmt.Sprintf(", and %d more", by.ahead-1)
 	}
-	return a.d.table.behind(a.acquisition, by.at)
+	return a.d.table.noteBehind(a.acquisition, by.at)
 }
 
 // awaitChange waits until the leases or the limit change, or the connection does. moved says that what was seen is of another
 // connection. Events are hints: a look follows.
-func (a permitAttempt) awaitChange(by *heldUp, on, onLimit *watch, seen uint64) (moved bool, err error) {
+func (a permitAttempt) awaitChange(by *leaseWait, on, onLimit *watch, seen uint64) (moved bool, err error) {
 	a.retry = link.Backoff{}
 	var limitFired <-chan struct{}
 	if onLimit != nil {
@@ -182,7 +182,7 @@ func (a permitAttempt) awaitChange(by *heldUp, on, onLimit *watch, seen uint64) 
 		ask = time.After(namedAfter)
 	}
 	for {
-		a.sayIfLong()
+		a.logIfLong()
 		conn, changed, err := a.e.AttachedConn()
 		if err != nil || conn != 0 && conn != seen {
 			return true, err
@@ -201,17 +201,17 @@ func (a permitAttempt) awaitChange(by *heldUp, on, onLimit *watch, seen uint64) 
 				by.who = whoIs(by.first, got.data, got.stat)
 				a.noteHolder(by)
 			}
-		case <-a.sayNow:
+		case <-a.logNow:
 		case <-changed:
-		case <-a.e.Over():
-			return true, a.e.OverErr()
+		case <-a.e.Ended():
+			return true, a.e.EndErr()
 		case <-a.ctx.Done():
 			return true, link.ErrCtxEnded
 		}
 	}
 }
 
-func armedAll(ctx context.Context, z *link.Era, all ...*watch) (err error) {
+func armedAll(ctx context.Context, z *link.ZKSession, all ...*watch) (err error) {
 	for _, on := range all {
 		if on != nil && err == nil {
 			err = on.waitArmed(ctx, z)

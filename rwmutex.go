@@ -46,7 +46,7 @@ func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error
 	if !s.isConnected() {
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: errNoSession}
 	}
-	o := newMutexOptions(opts)
+	o := newLockOptions(opts)
 	read, err := mutexOf(s, path, queue.ReadName, o, readSide{})
 	if err != nil {
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: badArgument{err}}
@@ -59,13 +59,13 @@ func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error
 
 // ReadLock returns the side that readers hold together. Its Once returns an error, because Once needs a
 // lock that one caller holds alone: call WriteLock().Once.
-func (m *RWMutex) ReadLock() *Mutex { return &m.made().read }
+func (m *RWMutex) ReadLock() *Mutex { return &m.sides().read }
 
 // WriteLock returns the side that one writer holds alone.
-func (m *RWMutex) WriteLock() *Mutex { return &m.made().write }
+func (m *RWMutex) WriteLock() *Mutex { return &m.sides().write }
 
 // Path returns the path as given to NewRWMutex.
-func (m *RWMutex) Path() string { return m.made().read.Path() }
+func (m *RWMutex) Path() string { return m.sides().read.Path() }
 
 // String returns the path, in one word.
 func (m *RWMutex) String() string { return "RWMutex(" + m.Path() + ")" }
@@ -79,17 +79,17 @@ func (m *RWMutex) Participants(ctx context.Context) ([]Participant, error) {
 	return m.read.Participants(ctx)
 }
 
-// Front returns the first in the queue, as [Mutex.Front] does. If it is a reader (Shared), other
+// First returns the first in the queue, as [Mutex.First] does. If it is a reader (Shared), other
 // readers may hold the lock, too.
-func (m *RWMutex) Front(ctx context.Context) (Participant, error) {
+func (m *RWMutex) First(ctx context.Context) (Participant, error) {
 	if m == nil || !m.read.isMade() {
 		return Participant{}, &Error{Op: "front", Err: errNoRWMutex}
 	}
-	return m.read.Front(ctx)
+	return m.read.First(ctx)
 }
 
-// made is for methods that return no error.
-func (m *RWMutex) made() *RWMutex {
+// sides is for methods that return no error.
+func (m *RWMutex) sides() *RWMutex {
 	if m == nil || !m.read.isMade() {
 		panic(fmt.Errorf("zklock: %w", errNoRWMutex))
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -36,7 +36,7 @@ var errOtherRoot = fmt.Errorf("%w: the lock root is not that of the sequencer: i
 // client that may list the lock root can write one.
 type Sequencer struct {
 	Path    string // of the lock, absolute: with the chroot
-	Root    int64  // czxid of the node above Node. It differs between ensembles, mostly, and when that node was made anew
+	Root    int64  // czxid of the node above Node. It differs between ensembles, mostly, and when that node was made again
 	Shared  bool   // of a reader or a semaphore: other clients may hold at the same time
 	Permits int    // how many of a semaphore; otherwise 0
 	Token   int64  // as Hold.Token
@@ -222,23 +222,23 @@ type found struct {
 func (q Sequencer) ask(ctx context.Context, s *Session) error {
 	answers := make(chan found, 2) // of one connection, in the order of the requests
 	check := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: q.Node, Version: -1}}}
-	checked := tap.NewRequest(wire.OpMulti, check, func(a tap.Answer) {
-		f := found{conn: a.Conn, err: answer.ErrOf(a)}
+	checked := mux.NewRequest(wire.OpMulti, check, func(a mux.Reply) {
+		f := found{conn: a.Conn, err: reply.ErrOf(a)}
 		if f.err == nil {
-			_, f.err = answer.ErrOfMulti(a, len(check.Ops))
+			_, f.err = reply.ErrOfMulti(a, len(check.Ops))
 		}
-		f.err = answer.Denied(f.err, "check", "READ", q.Node)
+		f.err = reply.Denied(f.err, "check", "READ", q.Node)
 		answers <- f
 	})
 	if err := link.TooLong(checked, s.opts.juteMaxBuffer); err != nil {
 		return err
 	}
-	e, err := attachedEra(ctx, s.link)
+	e, err := attachedSession(ctx, s.link)
 	if err != nil {
 		return err
 	}
-	for _, r := range []*tap.Request{checked, askCzxid(q.Node, answers)} {
-		if !e.Carrier.Send(e.Era, r) {
+	for _, r := range []*mux.Request{checked, askCzxid(q.Node, answers)} {
+		if !e.Carrier.Send(e.ZKSession, r) {
 			return unknown(zk.ErrConnectionClosed)
 		}
 	}
@@ -247,8 +247,8 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 	for i := range got {
 		select {
 		case got[i] = <-answers:
-		case <-e.Over():
-			return unknown(e.OverErr())
+		case <-e.Ended():
+			return unknown(e.EndErr())
 		case <-ctx.Done():
 			return link.ErrCtxEnded
 		}
@@ -256,24 +256,24 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 			return err
 		}
 	}
-	switch err := list.Wait(ctx, e.Era); {
+	switch err := list.Wait(ctx, e.ZKSession); {
 	case err == link.ErrCtxEnded:
 		return err
-	case err != nil && e.IsOver(): // the list may still come
+	case err != nil && e.HasEnded(): // the list may still come
 		return unknown(err)
 	default:
 		return q.verdict(got[0], got[1], found{list.Conn, list.Root, err}, list.Names)
 	}
 }
 
-func askCzxid(node string, answers chan<- found) *tap.Request {
-	return tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: node}, func(a tap.Answer) {
+func askCzxid(node string, answers chan<- found) *mux.Request {
+	return mux.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: node}, func(a mux.Reply) {
 		var stat wire.Stat
-		f := found{conn: a.Conn, err: answer.ErrOf(a)}
+		f := found{conn: a.Conn, err: reply.ErrOf(a)}
 		if f.err == nil {
 			f.err = a.Decode(&stat)
 		}
-		f.czxid, f.err = stat.Czxid, answer.Denied(f.err, "exists", "READ", node)
+		f.czxid, f.err = stat.Czxid, reply.Denied(f.err, "exists", "READ", node)
 		answers <- f
 	})
 }
@@ -289,7 +289,7 @@ func unknown(why error) error {
 // unclear returns an error unless the answer came over conn, and says that something is there or is not there.
 func (f found) unclear(conn uint64) error {
 	switch {
-	case f.err != nil && !errors.Is(f.err, zk.ErrNoNode) && answer.IsRefusal(f.err):
+	case f.err != nil && !errors.Is(f.err, zk.ErrNoNode) && reply.IsRefusal(f.err):
 		return f.err
 	case f.err != nil && !errors.Is(f.err, zk.ErrNoNode):
 		return unknown(f.err)

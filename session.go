@@ -10,12 +10,12 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/sessionkey"
 )
 
@@ -134,9 +134,9 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 	return link.Options{
 		Addrs: addrs, Dial: s.opts.dial, Timeout: s.opts.timeout, HandshakeCap: min(s.opts.timeout/3, 10*time.Second),
 		Mode: s.opts.mode.mode, SASL: s.opts.sasl, Digests: s.opts.digests, Log: s.log, Clock: s.clock,
-		Open: func(z *link.Era) link.Inside {
+		Open: func(z *link.ZKSession) link.Inside {
 			z.Longest = s.opts.juteMaxBuffer
-			return newEra(z, s.opts.maxLockNodes)
+			return newZKSession(z, s.opts.maxLockNodes)
 		},
 		Told: func(st link.Step) {
 			if st.State.Attached() {
@@ -159,7 +159,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 		_, err = z.Check(ctx, s.chroot) // a quorum operation: it sees a chroot that was just made
 		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
 			root := lockRoot{path: s.chroot, acl: s.opts.chrootACL}
-			if _, err = root.ensure(ctx, z); !errors.Is(err, link.ErrOver) {
+			if _, err = root.ensure(ctx, z); !errors.Is(err, link.ErrSessionEnded) {
 				return forCaller(ctx, err)
 			}
 		}
@@ -168,10 +168,10 @@ func (s *Session) findChroot(ctx context.Context) error {
 			return errNoChroot(s.chroot)
 		case errors.Is(err, link.ErrHungUp):
 			return err
-		case err == nil, answer.IsRefusal(err): // it is there, if perhaps not for us
+		case err == nil, reply.IsRefusal(err): // it is there, if perhaps not for us
 			return nil
 		}
-		if !z.IsOver() {
+		if !z.HasEnded() {
 			last.Note(err)
 		}
 		select {
@@ -216,7 +216,7 @@ func (s *Session) Changes(ctx context.Context) <-chan Change {
 // Timeout returns the session timeout that the servers granted: the smallest one in this ZooKeeper session. It is zero if
 // there is no ZooKeeper session now.
 func (s *Session) Timeout() time.Duration {
-	if z := s.connected().link.Era(); z != nil {
+	if z := s.connected().link.ZKSession(); z != nil {
 		return z.Timeout()
 	}
 	return 0
@@ -228,7 +228,7 @@ func (s *Session) Chroot() string { return s.connected().chroot }
 
 // SessionID returns the id of the current ZooKeeper session, or zero if there is none now.
 func (s *Session) SessionID() int64 {
-	if z := s.connected().link.Era(); z != nil {
+	if z := s.connected().link.ZKSession(); z != nil {
 		return z.ID
 	}
 	return 0
@@ -237,8 +237,8 @@ func (s *Session) SessionID() int64 {
 // key is for the command alone, whose guardian ends the session of a zklock that was killed. It returns the zero Key if there
 // is no ZooKeeper session now, or if it was given up: that one we end ourselves, or leave to expire.
 func (s *Session) key() sessionkey.Key {
-	z := s.link.Era()
-	if z == nil || z.IsOver() {
+	z := s.link.ZKSession()
+	if z == nil || z.HasEnded() {
 		return sessionkey.Key{}
 	}
 	servers, _, _ := parseServers(s.servers) // Connect has taken them
@@ -306,7 +306,7 @@ func (s *Session) tryLimit() (time.Duration, error) {
 
 // loseIfLate ends the current ZooKeeper session if a hold is past its lease.
 func (s *Session) loseIfLate() {
-	if z := s.link.Era(); z != nil {
+	if z := s.link.ZKSession(); z != nil {
 		z.LoseIfLate(s.clock.Now())
 	}
 }

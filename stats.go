@@ -20,8 +20,8 @@ func (s *Session) Stats() Stats {
 	s.connected().loseIfLate()
 	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1)}
 	st.Waiting, st.Held, st.Lost = s.locks.count()
-	if z := s.link.Era(); z != nil {
-		st.Deleting = z.Inside.(*era).reaper.Erasing()
+	if z := s.link.ZKSession(); z != nil {
+		st.Deleting = z.Inside.(*zkSession).reaper.Deleting()
 		if st.Held > 0 {
 			st.LeaseLeft = max(0, z.LeaseEnd().Sub(s.clock.Now()))
 		}

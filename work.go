@@ -21,9 +21,9 @@ func (h *Hold) workContext(caller context.Context) (work *holdContext, done func
 	}
 }
 
-// run runs f under the hold, until ctx ends, and then releases it, for as long as caller lasts. It returns what Do returns, and
+// runWork runs f under the hold, until ctx ends, and then releases it, for as long as caller lasts. It returns what Do returns, and
 // whether the hold was lost before the release. If ctx has ended as the lock was granted, or the lock was lost already, f is not called.
-func (h *Hold) run(ctx, caller context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
+func (h *Hold) runWork(ctx, caller context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
 	work, done := h.workContext(ctx)
 	returned := watchWork(h)
 	defer func() { // also if f panics
@@ -75,7 +75,7 @@ const firstOverrun = 5 * time.Second
 func watchWork(holds ...*Hold) (returned func()) {
 	o, stops := &overrun{}, make([]func() bool, len(holds))
 	for i, h := range holds {
-		stops[i] = context.AfterFunc(h.ctx, func() { o.begin(h) })
+		stops[i] = context.AfterFunc(h.ctx, func() { o.startTimer(h) })
 	}
 	return func() {
 		for _, stop := range stops {
@@ -89,19 +89,19 @@ func watchWork(holds ...*Hold) (returned func()) {
 	}
 }
 
-// begin is called when a hold has ended.
-func (o *overrun) begin(h *Hold) {
+// startTimer is called when a hold has ended.
+func (o *overrun) startTimer(h *Hold) {
 	if err := h.Err(); !errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) { // a closed Session logs nothing more
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.returned && o.timer == nil {
-		o.hold, o.since, o.timer = h, time.Now(), time.AfterFunc(firstOverrun, o.say)
+		o.hold, o.since, o.timer = h, time.Now(), time.AfterFunc(firstOverrun, o.log)
 	}
 }
 
-func (o *overrun) say() {
+func (o *overrun) log() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.returned {

@@ -272,7 +272,7 @@ func (g *Group) Holder(ctx context.Context, shard int) (zklock.Participant, erro
 	if err != nil {
 		return zklock.Participant{}, err
 	}
-	return m.Front(ctx)
+	return m.First(ctx)
 }
 
 // SetShards changes the number of shards of the group, and of this Group, to n, and returns the

@@ -182,7 +182,7 @@ func TestVirtual_Do_WaitAtMost(t *testing.T) {
 			require.Len(t, v.srv.Children("/job"), 1, "I4")
 			var e *zklock.Error
 			require.ErrorAs(t, err, &e)
-			require.Equal(t, 2, e.Place)
+			require.Equal(t, 2, e.Position)
 		}
 
 		line.silent.Store(true)

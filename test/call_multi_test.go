@@ -204,7 +204,7 @@ func TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled(t *testing.T) {
 		var e *zklock.Error
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, "/b", e.Path)
-		require.Equal(t, 2, e.Place)
+		require.Equal(t, 2, e.Position)
 		counts(0, 0, 1)
 		release(t, other)
 
@@ -416,7 +416,7 @@ func TestVirtual_Multi_OneBudget(t *testing.T) {
 		var e *zklock.Error
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, "/b", e.Path)
-		require.Equal(t, 2, e.Place)
+		require.Equal(t, 2, e.Position)
 
 		began = time.Now()
 		require.ErrorIs(t, m.TryDo(t.Context(), never), zklock.ErrNotAcquired)

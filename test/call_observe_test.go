@@ -489,7 +489,7 @@ func TestVirtual_Observe_LockDelay_TellsWhenItLeads(t *testing.T) {
 		require.Zero(t, b.leads.Load())
 		leader, err = observer.Leader(within(t, soon))
 		require.NoError(t, err)
-		front, err := newMutex(t, v.connect(), "/job", later).Front(within(t, soon))
+		front, err := newMutex(t, v.connect(), "/job", later).First(within(t, soon))
 		require.NoError(t, err)
 		for _, p := range []zklock.Participant{o.last().Participant, leader, front} {
 			require.Equal(t, "b", string(p.Data))

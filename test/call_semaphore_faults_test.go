@@ -242,7 +242,7 @@ func TestVirtual_Semaphore_GivesUp_LeavesNothing(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		var e *zklock.Error
 		require.ErrorAs(t, err, &e)
-		require.Equal(t, 1, e.Place, "first in line")
+		require.Equal(t, 1, e.Position, "first in line")
 		require.Contains(t, e.Node, semLeases+"/")
 		gone := map[int64]int{} // by transaction
 		for _, a := range v.srv.History() {

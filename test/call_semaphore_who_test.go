@@ -35,7 +35,7 @@ func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) 
 		says := func(err error, place int, holder string) (e *zklock.Error) {
 			t.Helper()
 			require.ErrorAs(t, err, &e)
-			require.Equal(t, place, e.Place)
+			require.Equal(t, place, e.Position)
 			require.Regexp(t, holder, e.Holder)
 			require.Contains(t, err.Error(), fmt.Sprintf("; place %d in the queue when it was last listed, behind %s", place, e.Predecessor))
 			require.NotContains(t, err.Error(), "waits")

@@ -83,7 +83,7 @@ func (l *traced) trace() *zklock.Trace {
 			if a.Err != nil {
 				outcome = "failed"
 			}
-			l.add("%s%s %s after %v, place %d, requeued %d", outcome, again(a.Reentered), called(a.AcquireInfo), a.Waited, a.Place, a.Requeued)
+			l.add("%s%s %s after %v, place %d, requeued %d", outcome, again(a.Reentered), called(a.AcquireInfo), a.Waited, a.Position, a.Requeued)
 		},
 		HoldLost: func(_ context.Context, h zklock.HoldInfo) {
 			l.add("lost %s after %v: %s", called(h.AcquireInfo), h.Held, h.Reason)

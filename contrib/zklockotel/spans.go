@@ -103,8 +103,8 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 		wait.End(trace.WithTimestamp(now))
 	}
 	attrs := append(make([]attribute.KeyValue, 0, 7), t.serverAttrs()...)
-	if a.Place > 0 {
-		attrs = append(attrs, attribute.Int("zklock.place", a.Place))
+	if a.Position > 0 {
+		attrs = append(attrs, attribute.Int("zklock.position", a.Position))
 	}
 	attrs = append(attrs, attribute.Int("zklock.requeued", a.Requeued), attribute.Bool("zklock.reentered", a.Reentered))
 	if a.Hold != nil {

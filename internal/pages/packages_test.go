@@ -37,8 +37,8 @@ var packages = []string{
 	"internal/hook", "internal/sessionkey",
 	"internal/nodes", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
-	"internal/answer", "internal/eventlog", "internal/certs",
-	"internal/tap", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock",
+	"internal/reply", "internal/eventlog", "internal/certs",
+	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock",
 }
 
 // shortName returns the name that docs/design.md gives a package. The public sasl has the name of the
@@ -61,9 +61,9 @@ func dir(pkg string) string {
 // pure lists the packages that decide, with all imports that they may have. No input, lock or clock
 // reaches a rule that a table test specifies.
 var pure = map[string][]string{
-	"internal/lease":  {"errors", "fmt", "time", module + "/internal/clock"},
-	"internal/queue":  {"slices", "strings", "unicode", "unicode/utf8"},
-	"internal/answer": {"errors", "fmt", "slices", "github.com/go-zookeeper/zk", module + "/internal/tap", module + "/internal/wire"},
+	"internal/lease": {"errors", "fmt", "time", module + "/internal/clock"},
+	"internal/queue": {"slices", "strings", "unicode", "unicode/utf8"},
+	"internal/reply": {"errors", "fmt", "slices", "github.com/go-zookeeper/zk", module + "/internal/mux", module + "/internal/wire"},
 }
 
 // impure matches the calls that a pure package must not make, although it may import their
@@ -316,11 +316,11 @@ func TestPackages_Purity(t *testing.T) {
 		}
 	}
 	// Code on the client's goroutines neither waits nor calls back.
-	fset, files := sources(t, "internal/tap")
+	fset, files := sources(t, "internal/mux")
 	for _, f := range files {
 		for _, imp := range f.Imports {
 			if slices.Contains([]string{`"context"`, `"github.com/go-zookeeper/zk"`}, imp.Path.Value) {
-				t.Errorf("%s: internal/tap must not import %s", fset.Position(imp.Pos()), imp.Path.Value)
+				t.Errorf("%s: internal/mux must not import %s", fset.Position(imp.Pos()), imp.Path.Value)
 			}
 		}
 	}

@@ -28,19 +28,19 @@ var ErrTooMany = errors.New("too many lock nodes in one session")
 //	─────────────────────────────────────────── ───────────────── ────────────────────────────────
 //	is released: one transaction checks the
 //	waiter's node and deletes the node ahead
-//	  success                                   TurnIsYours       is granted without a request
+//	  success                                   HandoffIsOurs       is granted without a request
 //	  the waiter's node is missing              NodeIsGone        queues again
 //	  not clear which is missing, or no
 //	  permission to check the node (skip)       nothing           waits for one of the next rows
-//	was deleted alone, by our own delete        AheadIsGone       lists (HearOf: counts an event)
-//	no longer exists, for any other reason      TurnUnknown       lists
-//	stays: the servers reject its deletion      TurnUnknown       lists, then watches the node
+//	was deleted alone, by our own delete        AheadIsGone       lists (WaitForEnd: counts an event)
+//	no longer exists, for any other reason      HandoffUnknown       lists
+//	stays: the servers reject its deletion      HandoffUnknown       lists, then watches the node
 //
-// Why check and delete are one transaction (queue.TurnAfter): suppose that the holder deletes its
+// Why check and delete are one transaction (queue.HandoffAfter): suppose that the holder deletes its
 // node and then grants the waiter. If another client deletes the waiter's node in between, a third
 // client is first in the queue and takes the lock, and then two clients hold (I1).
 //
-// A waiter that may have other nodes between itself and the node ahead (HearOf) gets no handoff,
+// A waiter that may have other nodes between itself and the node ahead (WaitForEnd) gets no handoff,
 // and watches its own node.
 type Own struct {
 	most int
@@ -59,11 +59,11 @@ type ownNode struct {
 
 // Waiter waits behind a node of its own session; directly behind it, if it may get the handoff.
 type Waiter struct {
-	Node    string          // its own, absolute
-	Ahead   string          // the node that it waits for
-	Told    chan queue.Turn // buffered: holds one
-	watches bool            // its node is watched, so it needs no other check
-	skipped bool            // it gets no handoff: it is not directly behind, or the servers do not let us check its node
+	Node    string             // its own, absolute
+	Ahead   string             // the node that it waits for
+	Told    chan queue.Handoff // buffered: holds one
+	watches bool               // its node is watched, so it needs no other check
+	skipped bool               // it gets no handoff: it is not directly behind, or the servers do not let us check its node
 }
 
 // NewOwn returns the nodes of a new session, which may have up to most of them.
@@ -153,7 +153,7 @@ func (o *Own) addLocked(node string) {
 }
 
 // Gone notes that a node no longer exists. The waiters behind it that got no handoff must list.
-func (o *Own) Gone(node string) { o.gone(node, queue.TurnUnknown) }
+func (o *Own) Gone(node string) { o.gone(node, queue.HandoffUnknown) }
 
 // deleted is Gone for nodes that a successful delete of ours has deleted: the success proves to the
 // waiters behind them that their own nodes were not deleted with it.
@@ -163,10 +163,10 @@ func (o *Own) deleted(nodes []string) {
 	}
 }
 
-func (o *Own) gone(node string, t queue.Turn) {
+func (o *Own) gone(node string, t queue.Handoff) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tellLocked(node, t)
+	o.notifyLocked(node, t)
 	delete(o.mu.nodes, node)
 }
 
@@ -175,33 +175,33 @@ func (o *Own) gone(node string, t queue.Turn) {
 func (o *Own) stays(node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tellLocked(node, queue.TurnUnknown)
+	o.notifyLocked(node, queue.HandoffUnknown)
 	if n := o.mu.nodes[node]; n != nil {
 		n.behind, n.stays = nil, true
 	}
 }
 
-func (o *Own) tellLocked(node string, t queue.Turn) {
+func (o *Own) notifyLocked(node string, t queue.Handoff) {
 	if n := o.mu.nodes[node]; n != nil {
 		for _, w := range n.behind {
-			w.Tell(t)
+			w.Notify(t)
 		}
 	}
 }
 
-// StandBehind returns a waiter for node that is notified when the node ahead is deleted. It returns
+// WaitBehind returns a waiter for node that is notified when the node ahead is deleted. It returns
 // nil if the node ahead is not known to be ours, or if the servers reject its deletion.
-func (o *Own) StandBehind(ahead, node string) *Waiter {
-	return o.behind(Waiter{Node: node, Ahead: ahead})
+func (o *Own) WaitBehind(ahead, node string) *Waiter {
+	return o.addWaiter(Waiter{Node: node, Ahead: ahead})
 }
 
-// HearOf is StandBehind for a node that may not be directly behind the one ahead. It gets no
+// WaitForEnd is WaitBehind for a node that may not be directly behind the one ahead. It gets no
 // handoff.
-func (o *Own) HearOf(ahead, node string) *Waiter {
-	return o.behind(Waiter{Node: node, Ahead: ahead, skipped: true, watches: true})
+func (o *Own) WaitForEnd(ahead, node string) *Waiter {
+	return o.addWaiter(Waiter{Node: node, Ahead: ahead, skipped: true, watches: true})
 }
 
-func (o *Own) behind(w Waiter) *Waiter {
+func (o *Own) addWaiter(w Waiter) *Waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := o.mu.nodes[w.Ahead]
@@ -209,13 +209,13 @@ func (o *Own) behind(w Waiter) *Waiter {
 		return nil
 	}
 	it := w // keeps w off the heap in the usual case, where the node ahead is not ours
-	it.Told = make(chan queue.Turn, 1)
+	it.Told = make(chan queue.Handoff, 1)
 	n.behind = append(n.behind, &it)
 	return &it
 }
 
-// StepOut removes a waiter: from now on it gets no handoff.
-func (o *Own) StepOut(w *Waiter) {
+// Leave removes a waiter: from now on it gets no handoff.
+func (o *Own) Leave(w *Waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if n := o.mu.nodes[w.Ahead]; n != nil {
@@ -259,8 +259,8 @@ func (o *Own) Waiting() (all []*Waiter) {
 	return all
 }
 
-// Tell notifies a waiter once: a later notification adds nothing, and is dropped.
-func (w *Waiter) Tell(t queue.Turn) {
+// Notify notifies a waiter once: a later notification adds nothing, and is dropped.
+func (w *Waiter) Notify(t queue.Handoff) {
 	select {
 	case w.Told <- t:
 	default:

@@ -1,4 +1,4 @@
-package answer
+package reply
 
 // These tests attack answer.go: what a server's code means for a request.
 
@@ -11,7 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -43,10 +43,10 @@ func TestWithCode(t *testing.T) {
 
 // The error that the caller of a request gets for a response.
 func TestAnswerErr(t *testing.T) {
-	require.NoError(t, ErrOf(tap.Answer{Fate: tap.WasAnswered}))
-	require.ErrorIs(t, ErrOf(tap.Answer{Fate: tap.WasAnswered, Code: wire.NoNode}), zk.ErrNoNode)
-	require.ErrorIs(t, ErrOf(tap.Answer{Fate: tap.NoAnswer}), zk.ErrConnectionClosed)
-	require.ErrorIs(t, ErrOf(tap.Answer{}), zk.ErrConnectionClosed)
+	require.NoError(t, ErrOf(mux.Reply{Fate: mux.WasAnswered}))
+	require.ErrorIs(t, ErrOf(mux.Reply{Fate: mux.WasAnswered, Code: wire.NoNode}), zk.ErrNoNode)
+	require.ErrorIs(t, ErrOf(mux.Reply{Fate: mux.NoAnswer}), zk.ErrConnectionClosed)
+	require.ErrorIs(t, ErrOf(mux.Reply{}), zk.ErrConnectionClosed)
 }
 
 // The outcome of a request that changes something, by the client's error. A doubt is "unknown": an
@@ -92,7 +92,7 @@ func TestErrOfMulti_MoreResultsThanAsked_AllocatesNothingForThem(t *testing.T) {
 	for i := range results {
 		results[i].Op = wire.OpCheck
 	}
-	a := tap.Answer{Fate: tap.WasAnswered, Body: wire.Frame(wire.MultiResponse{Results: results})[4:]}
+	a := mux.Reply{Fate: mux.WasAnswered, Body: wire.Frame(wire.MultiResponse{Results: results})[4:]}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	i, err := ErrOfMulti(a, 2)

@@ -1,4 +1,4 @@
-package tap
+package mux
 
 // These tests attack our requests between the client's: the fate of each, their number and their
 // order.
@@ -19,10 +19,10 @@ import (
 )
 
 // ask sends a request of ours, and returns the list in which its fates are noted.
-func (t *tapTest) ask(op wire.Op, body wire.Record) *[]Answer {
+func (t *tapTest) ask(op wire.Op, body wire.Record) *[]Reply {
 	t.Helper()
-	fates := new([]Answer)
-	ok, write := t.tap.Enqueue(NewRequest(op, body, func(a Answer) { a.Body = slices.Clone(a.Body); *fates = append(*fates, a) }))
+	fates := new([]Reply)
+	ok, write := t.tap.Enqueue(NewRequest(op, body, func(a Reply) { a.Body = slices.Clone(a.Body); *fates = append(*fates, a) }))
 	require.True(t, ok)
 	if write {
 		t.tap.WriteOut()
@@ -68,8 +68,8 @@ func TestRequest_IsAnswered_ClientSeesNothing(t *testing.T) {
 		tt.answer(-17, 103, wire.NoNode)
 		require.EqualValues(t, 103, tt.seen.Connect().Before(), "the last zxid counts our replies too")
 		tt.mustServe(reply(2, 104, 0))
-		require.Equal(t, []Answer{{Fate: WasAnswered, Conn: 1, Zxid: 101, Body: []byte("body")}}, *first)
-		require.Equal(t, []Answer{{Fate: WasAnswered, Conn: 1, Zxid: 103, Code: wire.NoNode}}, *second)
+		require.Equal(t, []Reply{{Fate: WasAnswered, Conn: 1, Zxid: 101, Body: []byte("body")}}, *first)
+		require.Equal(t, []Reply{{Fate: WasAnswered, Conn: 1, Zxid: 103, Code: wire.NoNode}}, *second)
 		require.Equal(t, []string{"answered 0-2", "answered 1-2", "quorum 1", "answered 1-2", "answered 1-2"}, tt.sink.take())
 	})
 }
@@ -95,8 +95,8 @@ func TestRequest_Fates(t *testing.T) {
 				tt.shake()
 				sent := tt.ask(wire.OpExists, root)
 				tt.tap.mu.writing = true // somebody writes and does not get on
-				fates := new([]Answer)
-				ok, write := tt.tap.Enqueue(NewRequest(wire.OpExists, root, func(a Answer) { *fates = append(*fates, a) }))
+				fates := new([]Reply)
+				ok, write := tt.tap.Enqueue(NewRequest(wire.OpExists, root, func(a Reply) { *fates = append(*fates, a) }))
 				require.True(t, ok)
 				require.False(t, write)
 				if how.name == "a write fails, a part of a frame may be out" {
@@ -107,14 +107,14 @@ func TestRequest_Fates(t *testing.T) {
 				if how.name == "the server hangs up" {
 					hungUpOn = 14 // bytes of the request
 				}
-				require.Equal(t, []Answer{{Fate: NoAnswer, Conn: 1, HungUpOn: hungUpOn}}, *sent)
+				require.Equal(t, []Reply{{Fate: NoAnswer, Conn: 1, HungUpOn: hungUpOn}}, *sent)
 				want := NeverSent
 				if tt.conn.writeErr != nil {
 					want = NoAnswer
 				}
-				require.Equal(t, []Answer{{Fate: want, Conn: 1}}, *fates)
+				require.Equal(t, []Reply{{Fate: want, Conn: 1}}, *fates)
 				require.Equal(t, "disconnected", tt.sink.log[len(tt.sink.log)-1], "told before the fates: who asks again waits for the next connection")
-				ok, _ = tt.tap.Enqueue(NewRequest(wire.OpExists, root, func(Answer) { t.Error("it was refused") }))
+				ok, _ = tt.tap.Enqueue(NewRequest(wire.OpExists, root, func(Reply) { t.Error("it was refused") }))
 				require.False(t, ok)
 			})
 		})
@@ -175,7 +175,7 @@ func TestRequest_HangUp_Why(t *testing.T) {
 func TestRequest_NotBeforeTheHandshake_NotAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		r := NewRequest(wire.OpExists, root, func(Answer) { t.Error("it was refused") })
+		r := NewRequest(wire.OpExists, root, func(Reply) { t.Error("it was refused") })
 		ok, _ := tt.tap.Enqueue(r)
 		require.False(t, ok)
 		tt.send(connectBody())
@@ -232,9 +232,9 @@ func TestRequest_AnswerTooLong_IsLeftOut(t *testing.T) {
 				_, err := io.ReadFull(tt.tap, got)
 				require.NoError(t, err)
 				require.Equal(t, xid, binary.BigEndian.Uint32(got[4:]))
-				require.Equal(t, xid == 1, wire.Code(binary.BigEndian.Uint32(got[16:])) == wire.AnswerTooLong)
+				require.Equal(t, xid == 1, wire.Code(binary.BigEndian.Uint32(got[16:])) == wire.ReplyTooLong)
 			}
-			require.Equal(t, []Answer{{Fate: WasAnswered, Conn: 1, Zxid: 7, Code: wire.AnswerTooLong}}, *long)
+			require.Equal(t, []Reply{{Fate: WasAnswered, Conn: 1, Zxid: 7, Code: wire.ReplyTooLong}}, *long)
 			require.Len(t, *next, 1)
 			require.Equal(t, wire.OK, (*next)[0].Code)
 		})
@@ -254,13 +254,13 @@ func TestRequest_Bounded(t *testing.T) {
 				tt := newTapTest(t)
 				tt.shake()
 				body := wire.Raw(make([]byte, tc.size-12))
-				var all []*[]Answer
+				var all []*[]Reply
 				for range tc.most + 10 {
 					all = append(all, tt.ask(wire.OpExists, body))
 				}
 				outstanding := func() int { return len(tt.tap.mu.pending) }
 				require.Equal(t, tc.most, outstanding())
-				r := NewRequest(wire.OpMulti, body, func(Answer) {})
+				r := NewRequest(wire.OpMulti, body, func(Reply) {})
 				r.Urgent = true
 				ok, write := tt.tap.Enqueue(r)
 				require.True(t, ok && write)

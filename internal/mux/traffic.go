@@ -1,4 +1,4 @@
-package tap
+package mux
 
 import (
 	"cmp"

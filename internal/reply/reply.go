@@ -6,7 +6,7 @@
 // clock.
 //
 // Read fate.go first: the fate of a create. Then OutcomeOf.
-package answer
+package reply
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -41,7 +41,7 @@ func OutcomeOf(err error) Outcome {
 		return TurnedDown
 	}
 	switch ServerCode(err) {
-	case wire.Unimplemented, wire.QuotaExceeded, wire.RuntimeInconsistency, wire.LocalSession, wire.AuthRequired, wire.AnswerTooLong:
+	case wire.Unimplemented, wire.QuotaExceeded, wire.RuntimeInconsistency, wire.LocalSession, wire.AuthRequired, wire.ReplyTooLong:
 		return TurnedDown
 	case wire.Throttled:
 		return NotNow
@@ -75,14 +75,14 @@ func IsAny(err error, of ...error) bool {
 }
 
 // ErrOfMulti returns which of n operations failed, and its error.
-func ErrOfMulti(a tap.Answer, n int) (i int, err error) {
+func ErrOfMulti(a mux.Reply, n int) (i int, err error) {
 	_, i, err = ResultsOf(a, n)
 	return i, err
 }
 
 // ResultsOf returns the results of n operations. If an operation failed, i is its index and err its
 // error; otherwise i is −1.
-func ResultsOf(a tap.Answer, n int) (results []wire.MultiResult, i int, err error) {
+func ResultsOf(a mux.Reply, n int) (results []wire.MultiResult, i int, err error) {
 	d := wire.NewDecoder(a.Body)
 	results = d.MultiResults(n)
 	if err := d.Err(); err != nil {
@@ -101,11 +101,11 @@ func ResultsOf(a tap.Answer, n int) (results []wire.MultiResult, i int, err erro
 
 // ErrOf returns the result of the request as an error, from the zk package if it has one for the
 // code. Without a response, the error is, or wraps, zk.ErrConnectionClosed.
-func ErrOf(a tap.Answer) error {
+func ErrOf(a mux.Reply) error {
 	switch {
 	case a.Why != nil:
 		return a.Why
-	case a.Fate != tap.WasAnswered:
+	case a.Fate != mux.WasAnswered:
 		return zk.ErrConnectionClosed
 	}
 	return codeErr(a.Code)

@@ -1,4 +1,4 @@
-package tap
+package mux
 
 // These tests attack the memory that a server's responses can take: the frames of a handshake are
 // short, and the client gets no response that claims more items than it has.

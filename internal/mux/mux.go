@@ -1,6 +1,6 @@
 // Package tap is the mux: the connection that the ZooKeeper client uses, over which zklock also
 // sends frames of its own.
-package tap
+package mux
 
 import (
 	"cmp"
@@ -59,7 +59,7 @@ type HangUp struct {
 	At wire.Op
 }
 
-// Tap is the connection that the ZooKeeper client uses. It forwards the client's frames, and sends
+// Mux is the connection that the ZooKeeper client uses. It forwards the client's frames, and sends
 // our requests between them; the client never sees the replies to ours. It notes the times of
 // requests and replies, and the session and its timeout. It adds the credentials after the
 // handshake. It limits the duration of the handshake, for which the client has no useful limit. It
@@ -69,7 +69,7 @@ type HangUp struct {
 // The client writes a whole frame at a time on one goroutine, and reads on another. The first
 // goroutine that has something to write writes for all, until nothing is left: the client's, or one
 // of the Session's for our requests.
-type Tap struct {
+type Mux struct {
 	net.Conn
 	Seq   uint64   // the number of this connection in the Session
 	raw   net.Conn // the same without TLS
@@ -91,8 +91,8 @@ const MaxReply = 64 << 20
 // New returns the mux of a new connection; raw is the same connection without TLS. The sink is
 // notified of all events. seq is the number of the connection in its Session. The handshake must
 // end by handshakeDeadline.
-func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xids *Xids, seq uint64, handshakeDeadline time.Time) *Tap {
-	t := &Tap{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, Seq: seq, traffic: traffic{xids: xids}}
+func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xids *Xids, seq uint64, handshakeDeadline time.Time) *Mux {
+	t := &Mux{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, Seq: seq, traffic: traffic{xids: xids}}
 	t.mu.pending = make(map[int32]outstanding)
 	t.mu.patience = time.Until(handshakeDeadline)
 	t.in = inbound{conn: c, clock: clk, traffic: &t.traffic, stream: wire.Stream{Limit: wire.MaxHandshake}}
@@ -107,11 +107,11 @@ func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xid
 }
 
 // Before returns the last zxid seen when the connection was opened.
-func (t *Tap) Before() int64 { return t.zxids.Before() }
+func (t *Mux) Before() int64 { return t.zxids.Before() }
 
 // SetReadDeadline limits how long the client waits for the handshake, including the replies to the
 // credentials.
-func (t *Tap) SetReadDeadline(d time.Time) error {
+func (t *Mux) SetReadDeadline(d time.Time) error {
 	if (!t.isShaken() || t.handshake.auths > 0) && (d.IsZero() || d.After(t.handshake.deadline)) {
 		d = t.handshake.deadline
 	}
@@ -120,7 +120,7 @@ func (t *Tap) SetReadDeadline(d time.Time) error {
 
 // SetWriteDeadline does nothing: the mux has its own limits, and the client would remove them after
 // each frame.
-func (t *Tap) SetWriteDeadline(time.Time) error { return nil }
+func (t *Mux) SetWriteDeadline(time.Time) error { return nil }
 
 // Write takes frames from the client. It notes their time before they are sent: a lease begins at a
 // send time, and an early time is the safe side.
@@ -130,7 +130,7 @@ func (t *Tap) SetWriteDeadline(time.Time) error { return nil }
 // it clears the unanswered requests of the connection. A request made while the client was being
 // closed would be completed a third time, into a channel with a capacity of two and without a
 // reader. The client would block indefinitely, and Close with it (I6).
-func (t *Tap) Write(p []byte) (int, error) {
+func (t *Mux) Write(p []byte) (int, error) {
 	at := t.clock.Now()
 	t.out.Add(p)
 	for {
@@ -156,14 +156,14 @@ func (t *Tap) Write(p []byte) (int, error) {
 
 // Enqueue takes a request of ours. It returns false if this connection accepts no more requests. If
 // write is set, the caller must call WriteOut, on a goroutine that may wait.
-func (t *Tap) Enqueue(r *Request) (ok, write bool) { return t.enqueue(r, t.clock.Now()) }
+func (t *Mux) Enqueue(r *Request) (ok, write bool) { return t.enqueue(r, t.clock.Now()) }
 
 // writePiece is the number of bytes that even a slow network must accept within the time limit of
 // one write.
 const writePiece = 64 << 10
 
 // WriteOut writes until there is nothing left to write.
-func (t *Tap) WriteOut() {
+func (t *Mux) WriteOut() {
 	p, patience := t.toWrite(nil)
 	for len(p) > 0 {
 		for left := p; len(left) > 0; {
@@ -181,7 +181,7 @@ func (t *Tap) WriteOut() {
 }
 
 // Read returns the frames for the client, and handles each frame before the client sees any of it.
-func (t *Tap) Read(p []byte) (int, error) {
+func (t *Mux) Read(p []byte) (int, error) {
 	for len(t.toClient) == 0 {
 		f, err := t.in.next()
 		if err == nil {
@@ -204,7 +204,7 @@ func (t *Tap) Read(p []byte) (int, error) {
 // beenPatient is called for a frame that the client will not see. It restarts the client's wait for
 // the server's next frame, unless the server replies only to us and not to the client's pings: the
 // client leaves that server.
-func (t *Tap) beenPatient() error {
+func (t *Mux) beenPatient() error {
 	patience, served := t.servesClient(t.clock.Now())
 	if !served {
 		return nil
@@ -213,20 +213,20 @@ func (t *Tap) beenPatient() error {
 }
 
 // Close closes the connection; the sink is notified once.
-func (t *Tap) Close() error {
+func (t *Mux) Close() error {
 	err := t.Conn.Close()
 	t.disconnect(false, nil)
 	return err
 }
 
 // Cut closes the connection at once, without the wait of a TLS close.
-func (t *Tap) Cut() {
+func (t *Mux) Cut() {
 	_ = t.raw.Close()
 	t.disconnect(false, nil)
 }
 
 // Leave cuts the connection, and stores the reason for Why.
-func (t *Tap) Leave(why error) {
+func (t *Mux) Leave(why error) {
 	t.noteWhy(why)
 	t.Cut()
 }
@@ -238,15 +238,15 @@ func isHangUp(err error) bool {
 }
 
 // disconnect reports, once, that nothing more arrives, and reports the fates of our requests.
-func (t *Tap) disconnect(byServer bool, why error) {
+func (t *Mux) disconnect(byServer bool, why error) {
 	left, oldest, first := t.stop(why)
 	if !first {
 		return
 	}
 	var h HangUp
-	fates := make([]Answer, len(left))
+	fates := make([]Reply, len(left))
 	for i, r := range left {
-		fates[i] = Answer{Fate: NeverSent, Conn: t.Seq}
+		fates[i] = Reply{Fate: NeverSent, Conn: t.Seq}
 		if r.written {
 			fates[i].Fate = NoAnswer
 		}
@@ -265,7 +265,7 @@ func (t *Tap) disconnect(byServer bool, why error) {
 }
 
 // received handles a frame from the server, and returns the frame for the client, if any.
-func (t *Tap) received(f []byte) ([]byte, error) {
+func (t *Mux) received(f []byte) ([]byte, error) {
 	body := f[4:]
 	if !t.isShaken() {
 		f = slices.Clone(f) // further frames are read meanwhile
@@ -309,14 +309,14 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 	if write {
 		t.sink.Flush()
 	}
-	a := Answer{Fate: WasAnswered, Conn: t.Seq, Zxid: h.Zxid, Code: h.Err}
+	a := Reply{Fate: WasAnswered, Conn: t.Seq, Zxid: h.Zxid, Code: h.Err}
 	switch h.Err {
 	case wire.OK:
 		a.Body = d.Rest()
 	case wire.AuthRequired:
 		// The server did not execute the request, and the connection has ended. So the request can
 		// be sent to another server.
-		a = Answer{Fate: NeverSent, Conn: t.Seq}
+		a = Reply{Fate: NeverSent, Conn: t.Seq}
 	}
 	x.ours.Done(a)
 	return nil, nil
@@ -335,7 +335,7 @@ func checked(f []byte, x outstanding, h wire.ReplyHeader, body []byte) []byte {
 
 // connected handles the connect response. It reports the response only after SASL, because until
 // then the connection serves no request.
-func (t *Tap) connected(body []byte) error {
+func (t *Mux) connected(body []byte) error {
 	r, err := t.handshake.response(body)
 	if err != nil {
 		return err
@@ -356,7 +356,7 @@ func (t *Tap) connected(body []byte) error {
 }
 
 // judge reports the meaning of a reply for the session.
-func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
+func (t *Mux) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 	code := h.Err
 	if x.op == wire.OpMulti && code == wire.OK {
 		code = multiCode(body)
@@ -391,7 +391,7 @@ func multiCode(body []byte) wire.Code {
 	return cmp.Or(ofSession, wire.RuntimeInconsistency)
 }
 
-func (t *Tap) pingReply(code wire.Code) {
+func (t *Mux) pingReply(code wire.Code) {
 	at, ok := t.pinged()
 	switch {
 	case code != wire.OK:

@@ -1,4 +1,4 @@
-package tap
+package mux
 
 import (
 	"fmt"
@@ -64,7 +64,7 @@ func (h *handshake) begin(f []byte, at clock.Instant) error {
 	case EndIt:
 		return h.endSession(r)
 	case SayItsEnded:
-		h.in.stream.Add(expiredAnswer())
+		h.in.stream.Add(expiredReply())
 		return nil
 	}
 	h.zxids.ConnectRequest(f[4:])
@@ -82,7 +82,7 @@ func (h *handshake) endSession(r wire.ConnectRequest) error {
 	if outcome == expire.NoAnswer {
 		return err
 	}
-	h.in.stream.Add(expiredAnswer())
+	h.in.stream.Add(expiredReply())
 	return nil
 }
 
@@ -164,6 +164,6 @@ func authFrame(c wire.AuthRequest) []byte {
 	return wire.Frame(wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth}, c)
 }
 
-// expiredAnswer returns the connect response with which a server reports that the session has
+// expiredReply returns the connect response with which a server reports that the session has
 // expired.
-func expiredAnswer() []byte { return wire.Frame(wire.ConnectResponse{Password: make([]byte, 16)}) }
+func expiredReply() []byte { return wire.Frame(wire.ConnectResponse{Password: make([]byte, 16)}) }

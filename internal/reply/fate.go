@@ -1,6 +1,6 @@
-package answer
+package reply
 
-import "github.com/zklock/zklock/internal/tap"
+import "github.com/zklock/zklock/internal/mux"
 
 // CreateFate is the effect of a create, as its end shows.
 type CreateFate int
@@ -15,17 +15,17 @@ const (
 
 // FateOf returns what happened to a node, from the fate of its create, the response if there was
 // one, and whether the ZooKeeper session has ended.
-func FateOf(f tap.Fate, o Outcome, over bool) CreateFate {
+func FateOf(f mux.Fate, o Outcome, over bool) CreateFate {
 	switch {
-	case f == tap.WasAnswered && o == TurnedDown:
+	case f == mux.WasAnswered && o == TurnedDown:
 		return NodeDenied // it was sent in time, and this is its response
 	case over:
 		return GoneIfMade
-	case f == tap.NeverSent:
+	case f == mux.NeverSent:
 		return NothingMade
-	case f == tap.WasAnswered && o == NotNow:
+	case f == mux.WasAnswered && o == NotNow:
 		return NothingMade
-	case f == tap.WasAnswered && o == Applied:
+	case f == mux.WasAnswered && o == Applied:
 		return NodeMade
 	}
 	return NodeUnclear

@@ -1,4 +1,4 @@
-package tap
+package mux
 
 import (
 	"encoding/binary"
@@ -21,14 +21,14 @@ type Request struct {
 	Urgent  bool         // does not wait for capacity: a heartbeat
 	// Called once, on the goroutine that finds the fate: it must not block, nor keep the reply's
 	// body.
-	Done func(Answer)
+	Done func(Reply)
 
 	xid     int32 // set by the mux, like the next field
 	written bool  // handed to the network
 }
 
 // NewRequest returns a request whose fate is passed to done.
-func NewRequest[R wire.Record](op wire.Op, body R, done func(Answer)) *Request {
+func NewRequest[R wire.Record](op wire.Op, body R, done func(Reply)) *Request {
 	r := &Request{op: op, Done: done}
 	r.frame = wire.EncodeRequest(&r.encoder, op, body)
 	return r
@@ -47,8 +47,8 @@ const (
 	NoAnswer                // possibly sent, and the connection ended
 )
 
-// Answer is the fate of a request, with the server's reply, if any.
-type Answer struct {
+// Reply is the fate of a request, with the server's reply, if any.
+type Reply struct {
 	Fate Fate
 	Conn uint64 // the connection on which it was sent
 	Zxid int64
@@ -61,7 +61,7 @@ type Answer struct {
 }
 
 // Decode decodes the body of a successful reply.
-func (a Answer) Decode(into interface{ Decode(*wire.Decoder) }) error {
+func (a Reply) Decode(into interface{ Decode(*wire.Decoder) }) error {
 	d := wire.NewDecoder(a.Body)
 	into.Decode(d)
 	return d.Err()

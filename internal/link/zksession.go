@@ -9,22 +9,22 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/secret"
-	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Era is one ZooKeeper session, from its connect response until its end: its requests, its lease,
+// ZKSession is one ZooKeeper session, from its connect response until its end: its requests, its lease,
 // and its holds. A Session has one after the other. Leases, grants and watches belong to one
 // session id and are never used under the next (I3).
 //
 // Requests wait until the session is attached, and end with it or with their caller. They are never
 // sent in another one (I3).
-type Era struct {
+type ZKSession struct {
 	ID       int64 // the servers' id of the session
 	Log      *eventlog.Log
 	Clock    *clock.Clock
@@ -32,7 +32,7 @@ type Era struct {
 	Inside   Inside // set once, before the session is attached
 	Password secret.Bytes
 	Longest  int           // bytes in the longest request that its servers accept; set with Inside unless it is the default
-	ended    chan struct{} // closed when the session ends
+	endedCh  chan struct{} // closed when the session ends
 
 	mu struct {
 		sync.Mutex       // never held across a channel, a callback or a ZooKeeper call
@@ -60,18 +60,18 @@ type Inside interface {
 	Event(ev wire.WatcherEvent)
 	// Restore returns the first requests of a new connection, which set the watches again. before
 	// is the last zxid seen on the previous connection.
-	Restore(before int64) []*tap.Request
+	Restore(before int64) []*mux.Request
 	// Waiting returns how many nodes are queued, and whether any caller may be waiting for a
 	// response.
 	Waiting() (queued int, busy bool)
-	// Ended is called when the hold on a node has ended while the session continues. If the node is
+	// NodeEnded is called when the hold on a node has ended while the session continues. If the node is
 	// not gone, it must be deleted.
-	Ended(node string, gone bool)
+	NodeEnded(node string, gone bool)
 }
 
-// NewEra returns the session that a server has granted with a connect response.
-func NewEra(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mode, r tap.Response, server string, conn uint64, shook lease.Exchange) *Era {
-	z := &Era{ID: r.SessionID, Log: log, Clock: clk, Carrier: c, Password: secret.Of(r.Password), Longest: wire.MaxFrame, ended: make(chan struct{})}
+// NewZKSession returns the session that a server has granted with a connect response.
+func NewZKSession(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mode, r mux.Response, server string, conn uint64, shook lease.Exchange) *ZKSession {
+	z := &ZKSession{ID: r.SessionID, Log: log, Clock: clk, Carrier: c, Password: secret.Of(r.Password), Longest: wire.MaxFrame, endedCh: make(chan struct{})}
 	z.mu.lease = lease.New(mode)
 	z.mu.lease.Attached(conn, shook, r.Timeout, true)
 	z.mu.heard, z.mu.served, z.mu.server = shook.Answered, shook.Answered, server
@@ -85,16 +85,16 @@ type Carrier interface {
 	Because(err error) error
 	// Send passes a request to the connection over which z is attached. Without such a connection
 	// it drops the request and returns false.
-	Send(z *Era, r *tap.Request) bool
+	Send(z *ZKSession, r *mux.Request) bool
 	// AttachedConn returns the number of the connection over which z is attached now, 0 if it is
 	// not.
-	AttachedConn(z *Era) (conn uint64, changed <-chan struct{}, err error)
+	AttachedConn(z *ZKSession) (conn uint64, changed <-chan struct{}, err error)
 	// Spawn runs f on a goroutine that Close waits for. When the Session is closed, it returns
 	// false and does not run f; ClosedErr returns the reason.
 	Spawn(f func()) bool
 	ClosedErr() error
 	// Lost is called when z has ended, after its holds have been notified.
-	Lost(z *Era, cause error)
+	Lost(z *ZKSession, cause error)
 	// Executed notes that a server has executed a request of that kind, although the response was
 	// lost.
 	Executed(op wire.Op)
@@ -102,41 +102,41 @@ type Carrier interface {
 	Nudge()
 }
 
-// Over returns a channel that is closed when the session ends.
-func (z *Era) Over() <-chan struct{} { return z.ended }
+// Ended returns a channel that is closed when the session ends.
+func (z *ZKSession) Ended() <-chan struct{} { return z.endedCh }
 
-// IsOver reports whether the session has ended.
-func (z *Era) IsOver() bool {
+// HasEnded reports whether the session has ended.
+func (z *ZKSession) HasEnded() bool {
 	select {
-	case <-z.Over():
+	case <-z.Ended():
 		return true
 	default:
 		return false
 	}
 }
 
-// Why returns why the session ended, nil if it has not.
-func (z *Era) Why() error {
+// Cause returns why the session ended, nil if it has not.
+func (z *ZKSession) Cause() error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.cause
 }
 
-// OverErr returns an error that the session has ended, with the reason. If the whole Session is
+// EndErr returns an error that the session has ended, with the reason. If the whole Session is
 // closed, it returns that error instead.
-func (z *Era) OverErr() error {
-	cause := z.Why()
+func (z *ZKSession) EndErr() error {
+	cause := z.Cause()
 	if IsClosing(cause) {
 		return cause
 	}
-	return fmt.Errorf("%w: %w", ErrOver, cause)
+	return fmt.Errorf("%w: %w", ErrSessionEnded, cause)
 }
 
 // Pause waits, and reports whether the session still lives.
-func (z *Era) Pause(d time.Duration) bool { return z.PauseUnder(context.Background(), d) == nil }
+func (z *ZKSession) Pause(d time.Duration) bool { return z.PauseUnder(context.Background(), d) == nil }
 
 // PauseUnder waits. If the session or ctx ends first, it returns that error at once.
-func (z *Era) PauseUnder(ctx context.Context, d time.Duration) error {
+func (z *ZKSession) PauseUnder(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	_, err := Await(ctx, z, t.C)
@@ -145,12 +145,12 @@ func (z *Era) PauseUnder(ctx context.Context, d time.Duration) error {
 
 // Await waits until ch delivers a value or is closed. If the session or ctx ends first, it returns
 // that error.
-func Await[T any](ctx context.Context, z *Era, ch <-chan T) (came T, err error) {
+func Await[T any](ctx context.Context, z *ZKSession, ch <-chan T) (came T, err error) {
 	select {
 	case came = <-ch:
 		return came, nil
-	case <-z.Over():
-		return came, z.OverErr()
+	case <-z.Ended():
+		return came, z.EndErr()
 	case <-ctx.Done():
 		return came, ErrCtxEnded
 	}
@@ -159,12 +159,12 @@ func Await[T any](ctx context.Context, z *Era, ch <-chan T) (came T, err error) 
 // AttachedConn returns the Carrier's AttachedConn: the number of the connection over which the
 // session is attached now, 0 if it is not; a channel that is closed when that changes; and why the
 // Session is closed, if it is.
-func (z *Era) AttachedConn() (conn uint64, changed <-chan struct{}, err error) {
+func (z *ZKSession) AttachedConn() (conn uint64, changed <-chan struct{}, err error) {
 	return z.Carrier.AttachedConn(z)
 }
 
 // Stat returns zk.ErrNoNode if the node does not exist.
-func (z *Era) Stat(node string) (*wire.Stat, error) {
+func (z *ZKSession) Stat(node string) (*wire.Stat, error) {
 	var stat wire.Stat
 	_, err := z.Read(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: node}, &stat)
 	return &stat, err
@@ -172,35 +172,35 @@ func (z *Era) Stat(node string) (*wire.Stat, error) {
 
 // Multi executes all of the operations or none. If an operation failed, i is its index and err its
 // error; otherwise i is −1.
-func (z *Era) Multi(ctx context.Context, ops wire.MultiRequest, urgent bool) (i int, err error) {
+func (z *ZKSession) Multi(ctx context.Context, ops wire.MultiRequest, urgent bool) (i int, err error) {
 	a, err := z.askAs(ctx, wire.OpMulti, ops, urgent)
 	if err != nil {
 		return -1, err
 	}
-	return answer.ErrOfMulti(a, len(ops.Ops))
+	return reply.ErrOfMulti(a, len(ops.Ops))
 }
 
 // Check is a quorum operation. It succeeds if all nodes exist and we may READ them. If one node is
 // the reason for a rejection, failed is that node.
-func (z *Era) Check(ctx context.Context, nodes ...string) (failed string, err error) {
+func (z *ZKSession) Check(ctx context.Context, nodes ...string) (failed string, err error) {
 	var ops wire.MultiRequest
 	for _, n := range nodes {
 		ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpCheck, Path: n, Version: -1})
 	}
 	i, err := z.Multi(ctx, ops, true)
-	if answer.IsRefusal(err) && i >= 0 {
+	if reply.IsRefusal(err) && i >= 0 {
 		return nodes[i], err
 	}
 	return "", err
 }
 
-// ErrOf returns the error of a completed request: OverErr if the session has ended, otherwise
-// answer.ErrOf.
-func (z *Era) ErrOf(a tap.Answer) error {
-	if z.IsOver() {
-		return z.OverErr()
+// ErrOf returns the error of a completed request: EndErr if the session has ended, otherwise
+// reply.ErrOf.
+func (z *ZKSession) ErrOf(a mux.Reply) error {
+	if z.HasEnded() {
+		return z.EndErr()
 	}
-	return answer.ErrOf(a)
+	return reply.ErrOf(a)
 }
 
 // Ask sends one request in this ZooKeeper session as soon as it is attached, over another
@@ -208,23 +208,23 @@ func (z *Era) ErrOf(a tap.Answer) error {
 //
 // The error is the server's, zk.ErrConnectionClosed without a response, or the reason why the
 // session or ctx ended first. A caller that stops waiting does not cancel the request.
-func (z *Era) Ask(ctx context.Context, op wire.Op, body wire.Record) (tap.Answer, error) {
+func (z *ZKSession) Ask(ctx context.Context, op wire.Op, body wire.Record) (mux.Reply, error) {
 	return z.askAs(ctx, op, body, false)
 }
 
-func (z *Era) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bool) (tap.Answer, error) {
+func (z *ZKSession) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bool) (mux.Reply, error) {
 	for {
 		if _, err := z.WaitAttached(ctx); err != nil {
-			return tap.Answer{}, err
+			return mux.Reply{}, err
 		}
-		ch := make(chan tap.Answer, 1)
-		r := tap.NewRequest(op, body, func(a tap.Answer) {
+		ch := make(chan mux.Reply, 1)
+		r := mux.NewRequest(op, body, func(a mux.Reply) {
 			a.Body = slices.Clone(a.Body)
 			ch <- a
 		})
 		r.Urgent = urgent
 		if err := TooLong(r, z.Longest); err != nil {
-			return tap.Answer{}, err
+			return mux.Reply{}, err
 		}
 		if !z.Carrier.Send(z, r) {
 			continue
@@ -233,7 +233,7 @@ func (z *Era) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bo
 		if err != nil {
 			return a, err
 		}
-		if err := z.ErrOf(a); a.Fate != tap.NeverSent || z.IsOver() {
+		if err := z.ErrOf(a); a.Fate != mux.NeverSent || z.HasEnded() {
 			return a, err
 		}
 	}
@@ -245,7 +245,7 @@ const LongRequest = 4 << 10
 
 // TooLong rejects a request longer than most bytes: servers that read no more would close the
 // connection.
-func TooLong(r *tap.Request, most int) error {
+func TooLong(r *mux.Request, most int) error {
 	if n := r.Length(); n > most {
 		return fmt.Errorf("%w: a request of %d bytes is too long: servers read %d at most (jute.maxbuffer)", zk.ErrBadArguments, n, most)
 	}
@@ -253,7 +253,7 @@ func TooLong(r *tap.Request, most int) error {
 }
 
 // Read sends a read, and decodes a successful response.
-func (z *Era) Read(ctx context.Context, op wire.Op, body wire.Record, into interface{ Decode(*wire.Decoder) }) (tap.Answer, error) {
+func (z *ZKSession) Read(ctx context.Context, op wire.Op, body wire.Record, into interface{ Decode(*wire.Decoder) }) (mux.Reply, error) {
 	a, err := z.Ask(ctx, op, body)
 	if err == nil {
 		err = a.Decode(into)
@@ -262,10 +262,10 @@ func (z *Era) Read(ctx context.Context, op wire.Op, body wire.Record, into inter
 }
 
 // WaitAttached waits until the session is attached, and returns the number of the connection.
-func (z *Era) WaitAttached(ctx context.Context) (conn uint64, err error) {
+func (z *ZKSession) WaitAttached(ctx context.Context) (conn uint64, err error) {
 	for {
-		if z.IsOver() {
-			return 0, z.OverErr()
+		if z.HasEnded() {
+			return 0, z.EndErr()
 		}
 		conn, changed, err := z.AttachedConn()
 		if err != nil {
@@ -276,7 +276,7 @@ func (z *Era) WaitAttached(ctx context.Context) (conn uint64, err error) {
 		}
 		select {
 		case <-changed:
-		case <-z.Over():
+		case <-z.Ended():
 		case <-ctx.Done():
 			return 0, ErrCtxEnded
 		}

@@ -1,4 +1,4 @@
-package tap
+package mux
 
 // These tests attack the connection during SASL: order, silence, rejections, and replies to other
 // requests.

@@ -1,4 +1,4 @@
-package tap
+package mux
 
 import (
 	"errors"
@@ -33,7 +33,7 @@ func (in *inbound) next() ([]byte, error) {
 			if head := in.stream.Skip(replyHeader); head != nil {
 				var h wire.ReplyHeader
 				h.Decode(wire.NewDecoder(head))
-				h.Err = wire.AnswerTooLong
+				h.Err = wire.ReplyTooLong
 				return wire.Frame(h), nil
 			}
 		}

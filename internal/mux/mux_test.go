@@ -1,4 +1,4 @@
-package tap
+package mux
 
 // These tests attack the connection itself: the client's view, and the reports about it.
 
@@ -63,7 +63,7 @@ func (c *fakeConn) SetDeadline(d time.Time) error      { c.readDeadline, c.write
 
 // fakeSink records the mux's reports, in order. Times are seconds since the clock's start.
 type fakeSink struct {
-	tap      *Tap
+	tap      *Mux
 	sasl     sasl.Exchange
 	creds    []wire.AuthRequest
 	approach Approach
@@ -125,7 +125,7 @@ type tapTest struct {
 	*testing.T
 	conn *fakeConn
 	sink *fakeSink
-	tap  *Tap
+	tap  *Mux
 	seen *lastzxid.Seen
 }
 
@@ -371,7 +371,7 @@ func connectBody() []byte {
 // lost before leaves the outcome open.
 func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 	granted := connectAnswer(10_000, 0x77)
-	expired := expiredAnswer()[4:]
+	expired := expiredReply()[4:]
 	for _, c := range []struct {
 		name    string
 		answers [][]byte
@@ -456,7 +456,7 @@ func TestTap_GivenUpSession_IsNotTouchedAgain(t *testing.T) {
 		got := make([]byte, 40)
 		_, err := io.ReadFull(tt.tap, got)
 		require.NoError(t, err)
-		require.Equal(t, expiredAnswer(), got)
+		require.Equal(t, expiredReply(), got)
 		require.Empty(t, tt.conn.out.Bytes())
 		require.Contains(t, tt.sink.take()[0], "connected session=0")
 	})
