@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
@@ -112,11 +111,11 @@ func (a *acquisition) queue(e *zkSession, by recipe) error {
 	if err != nil {
 		return err
 	}
-	return at.run()
+	return at.carryOut()
 }
 
-// run follows the node to the front, as queue does.
-func (a *attempt) run() error {
+// carryOut follows the node to the front, as queue does.
+func (a *attempt) carryOut() error {
 	e := a.e
 	err := a.wait()
 	if a.queued {
@@ -228,5 +227,29 @@ func awaitGone(e *zkSession, x *nodes.Deletion, late <-chan struct{}) {
 	case <-x.Refused:
 	case <-e.Ended():
 	case <-late:
+	}
+}
+
+// reentered logs, once a hold, that two handles which re-entered with the same handle's context are
+// held at the same time. A goroutine that re-enters in nested calls has the innermost handle's
+// context, so these are two goroutines that do not exclude each other. If an owner is set, or the
+// handles are readers', that is on purpose.
+func reentered(ctx context.Context, t *lockTable, root *lockRoot, by caller, h *Hold) {
+	if by.owner != (Owner{}) || by.under[0] != h.d || root.rule.IsShared() {
+		return
+	}
+	outer := heldIn(ctx, holdKey{table: t, root: root.path, share: root.share})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h.outer = outer
+	granted := outer
+	for granted.outer != nil {
+		granted = granted.outer
+	}
+	for other := range h.d.handles {
+		if other != h && other.outer == outer && !granted.shared {
+			granted.shared = true
+			h.d.e.Log.Warn("zklock: two calls re-entered one hold at the same time; they do not exclude each other", h.d.attrs()...)
+		}
 	}
 }

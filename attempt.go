@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,15 +9,12 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/clock"
-	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
-	"github.com/zklock/zklock/internal/wire"
 )
 
 // recipe is what one kind of lock adds to the engine, which makes a node, follows it to the front of
@@ -93,27 +89,6 @@ func (plain) beforeQueue(a *acquisition) error {
 	e.attempts.Add(1)
 	defer e.attempts.Add(-1)
 	return a.probe(e)
-}
-
-// probe lists the queue before the node is made, so tries that fail again and again cost one
-// read each, and write nothing. The list is synced, because no create precedes it: a server that
-// lags behind could show a holder that has released.
-func (a *acquisition) probe(e *zkSession) error {
-	root := a.d.root
-	now := e.lists.ListSynced(root.path)
-	switch err := now.Wait(a.ctx, e.ZKSession); {
-	case a.ctx.Err() != nil:
-		return link.ErrCtxEnded
-	case err != nil:
-		return errRequeue // the create finds the reason
-	}
-	p := queue.PositionOfNext(root.rule, now.Names)
-	if p.Kind != queue.Behind {
-		note(root, func(n *mutexNotes) { n.ahead = false })
-		return errRequeue
-	}
-	a.d.table.noteBehind(a, positionOf(e, root, "", p))
-	return ErrNotAcquired
 }
 
 func (plain) newState(*attempt, recipeState) recipeState { return noState{} }
@@ -285,55 +260,6 @@ func (t *lockTable) prepare(a *attempt, held []string) {
 	}
 }
 
-// listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the
-// lock is lost or its last handle is released.
-func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Hold)) {
-	d.table.mu.Lock()
-	ended := d.ended
-	d.table.mu.Unlock()
-	e.Carrier.Spawn(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		for {
-			select {
-			case <-ended:
-				return
-			default:
-			}
-			w, err := e.watches.watch(ctx, node)
-			var now wire.DataResponse
-			if err == nil {
-				// The message may have come before the watch.
-				_, err = e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
-			}
-			switch {
-			case reply.IsRefusal(err), e.HasEnded(), errors.Is(err, ErrClosed):
-				return
-			case err != nil: // the connection was lost
-				if !e.Pause(lease.Heartbeat(e.Timeout())) {
-					return
-				}
-				continue
-			case bytes.Equal(now.Data, revokeMessage) && d.hears(now.Stat.Mzxid):
-				if h := d.anyHandle(); h != nil {
-					// The user's code: Close does not wait for it.
-					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) {
-						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.shownPath(), "node", node, "panic", p, "stack", stack)
-					})
-				}
-				return
-			}
-			select {
-			case <-w.fired:
-			case <-ended:
-				return
-			case <-e.Ended():
-				return
-			}
-		}
-	})
-}
-
 // waits counts the attempt among those that wait, once, and says so.
 func (a *attempt) waits(at position) {
 	if a.queued {
@@ -397,4 +323,77 @@ func (a *attempt) exhausted() error {
 		return fmt.Errorf("%w: %s is past the last number that zklock uses; try again after a pause", ErrSequenceExhausted, nameOf(a.node))
 	}
 	return fmt.Errorf("%w: try again when %s and all other children are gone", ErrSequenceExhausted, shown(way))
+}
+
+// probe lists the queue before the node is made, so tries that fail again and again cost one
+// read each, and write nothing. The list is synced, because no create precedes it: a server that
+// lags behind could show a holder that has released.
+func (a *acquisition) probe(e *zkSession) error {
+	root := a.d.root
+	now := e.lists.ListSynced(root.path)
+	switch err := now.Wait(a.ctx, e.ZKSession); {
+	case a.ctx.Err() != nil:
+		return link.ErrCtxEnded
+	case err != nil:
+		return errRequeue // the create finds the reason
+	}
+	p := queue.PositionOfNext(root.rule, now.Names)
+	if p.Kind != queue.Behind {
+		note(root, func(n *mutexNotes) { n.ahead = false })
+		return errRequeue
+	}
+	a.d.table.noteBehind(a, positionOf(e, root, "", p))
+	return ErrNotAcquired
+}
+
+// blocker is a node whose end an attempt waits for. One of them is set, until what was told is taken.
+type blocker struct {
+	on   *watch
+	told *nodes.Waiter // if the node is of the same session, and no watch is needed
+}
+
+// path returns the node's path, "" if what was told is taken.
+func (m blocker) path() string {
+	switch {
+	case m.told != nil:
+		return m.told.Ahead
+	case m.on != nil:
+		return m.on.path
+	}
+	return ""
+}
+
+// who says who made the node, "" if nobody has read it.
+func (m blocker) who() string {
+	if m.on == nil || !m.on.isArmed() || m.on.err != nil {
+		return ""
+	}
+	return whoIs(m.on.path, m.on.data, m.on.stat)
+}
+
+// hasEnded says whether it has told something, or never will.
+func (m blocker) hasEnded() bool {
+	switch {
+	case m.told != nil:
+		return len(m.told.Told) > 0
+	case m.on != nil:
+		return m.on.hasFired() || m.on.hasFailed()
+	}
+	return true
+}
+
+// ends returns what tells of the node's end; one of them is nil.
+func (m blocker) ends() (fired <-chan struct{}, told <-chan queue.Handoff) {
+	if m.told != nil {
+		return nil, m.told.Told
+	}
+	return m.on.fired, nil
+}
+
+// stopWatching ends the wait for the node's end.
+func (m blocker) stopWatching(e *zkSession) {
+	if m.told != nil {
+		e.nodes.Leave(m.told)
+	}
+	e.watches.leave(m.on)
 }

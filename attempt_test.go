@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack attempt.go and follow.go: what a waiter knows when its predecessor's event comes, and the moments before the
+// These tests attack attempt.go and wait.go: what a waiter knows when its predecessor's event comes, and the moments before the
 // grant.
 
 import (

@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -263,49 +261,96 @@ func ignoring(err error, those ...error) error {
 	return err
 }
 
-// hangUps counts in a row how often servers have ended the connection in place of an answer to a long request.
-type hangUps int
+// Why a hold was lost and how an acquire ended, in one word each: for metrics.
 
-// count takes the fate of one more such request. It returns an error when there have been three in a row: servers do that to requests above
-// their jute.maxbuffer, without a word. Others may take it. The link counts requests of a kind that servers do not know.
-func (n *hangUps) count(a mux.Reply) error {
-	if a.Why != nil {
-		return a.Why
-	}
-	if *n++; a.HungUpOn <= link.LongRequest {
-		*n = 0
-	}
-	if *n < 3 {
-		return nil
-	}
-	return fmt.Errorf("%w: %d times in a row, over a request of %d bytes, which is perhaps longer than the servers' jute.maxbuffer: give less data, or raise that", zk.ErrConnectionClosed, int(*n), a.HungUpOn)
+// What LossReason returns.
+const (
+	LossNoServer   = "no_server"       // no server answered before the lease ended
+	LossNoQuorum   = "no_quorum"       // no quorum confirmed the session, or the heartbeat was rejected
+	LossPaused     = "paused"          // this process was paused until the lease had ended
+	LossSession    = "session_ended"   // the servers ended the ZooKeeper session
+	LossNode       = "node_deleted"    // somebody else deleted the lock node
+	LossUnreadable = "node_unreadable" // the servers refuse to confirm the lock node
+	LossAuth       = "auth_failed"     // all servers rejected the credentials until the lease ended
+	LossClosed     = "closed"          // the Session was closed
+	LossOther      = "other"           // a reason that has no word here
+)
+
+// word is what metrics call an error.
+type word struct {
+	err  error
+	word string
 }
 
-// position is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
-type position struct {
-	node        string    // ours, absolute
-	place       int       // in the queue, from 1
-	predecessor string    // absolute
-	holds       bool      // who is who holds
-	who         string    // who made the predecessor, as whoIs says it, or holds; "" if nobody has read it
-	until       time.Time // until when nobody is granted, if we wait for that; nobody is ahead
-	why         string    // what keeps it waiting beside those ahead, for people; "" if nothing does
-}
-
-// holder is who holds, if that is known.
-func (p position) holder() string {
-	if p.holds {
-		return p.who
+// wordOf returns the first word that fits, or the last argument if none does.
+func wordOf(err error, words []word, other string) string {
+	for _, w := range words {
+		if errors.Is(err, w.err) {
+			return w.word
+		}
 	}
-	return ""
+	return other
 }
 
-// waits says whether it does not have the lock for a reason that a server has given.
-func (p position) waits() bool { return p.place > 0 }
+// A rejection of the credentials is the reason why no server answered.
+var lossReasons = []word{
+	{ErrAuthFailed, LossAuth}, {ErrClosed, LossClosed}, {link.ErrStoodStill, LossPaused}, {link.ErrSilence, LossNoServer}, {link.ErrNoQuorum, LossNoQuorum},
+	{link.ErrNodeGone, LossNode}, {link.ErrUnreadable, LossUnreadable}, {link.ErrExpired, LossSession}, {ErrLost, LossOther},
+}
 
-// firstWaitLog is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
-const firstWaitLog = time.Minute
+// LossReason returns in one word why a hold was lost, for metrics: one of the constants above. err
+// is a hold's Err, or another error around ErrLost; if it has several of these, the first counts.
+// For all others LossReason returns "".
+func LossReason(err error) string {
+	loss := lossIn(err)
+	if loss == nil {
+		return ""
+	}
+	return wordOf(loss, lossReasons, LossOther)
+}
 
-// grace is how long a call whose context has ended waits for its clean-up to be confirmed. I6 promises half a second: a busy machine needs
-// the rest to run the call's timer and its goroutine.
-const grace = 400 * time.Millisecond
+// lossIn returns the error in the tree that wraps ErrLost itself, beside its reason (lostBecause).
+func lossIn(err error) error {
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return lossIn(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		all := e.Unwrap()
+		if slices.Contains(all, ErrLost) {
+			return err
+		}
+		for _, branch := range all {
+			if loss := lossIn(branch); loss != nil {
+				return loss
+			}
+		}
+	}
+	if err == ErrLost {
+		return err
+	}
+	return nil
+}
+
+// The end of the caller's context comes first, because its cause can be any error.
+var outcomes = []word{
+	{context.Canceled, "canceled"}, {context.DeadlineExceeded, "deadline"}, {ErrNotAcquired, "not_acquired"},
+	{ErrNotConnected, "not_connected"}, {ErrClosed, "closed"},
+}
+
+// Outcome returns in one word how an acquire ended, for metrics. err is the error of Acquire or
+// TryAcquire, or of another call that acquires.
+//
+//   - acquired: err is nil.
+//   - not_acquired: a client was ahead, and the call did not wait any longer (ErrNotAcquired).
+//   - canceled: the caller's context was canceled, Resign ended a candidature, or another lock of
+//     the Multi was lost.
+//   - deadline: the deadline of the caller's context passed.
+//   - not_connected: a call that did not wait any longer got no response (ErrNotConnected).
+//   - closed: the Session was closed (ErrClosed).
+//   - error: anything else. An operator has to look at the error.
+func Outcome(err error) string {
+	if err == nil {
+		return "acquired"
+	}
+	return wordOf(err, outcomes, "error")
+}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
@@ -361,4 +360,43 @@ func howItEnded(i int, ok bool, err error) error {
 func actsFor(ctx context.Context, h *Hold) bool {
 	o := ownerSet(ctx)
 	return o == (Owner{}) || o == h.Owner()
+}
+
+// Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
+// goroutines. All except Release answer from memory.
+type Hold struct {
+	try     bool       // a call of TryAcquire
+	shared  bool       // of the handle that was granted: reentered has logged for the hold
+	outer   *Hold      // the handle under which reentered saw this one; guarded by the lockTable
+	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
+	ctx     *holdContext
+	d       *lockData       // from the grant on
+	end     error           // after the release: what Err says from then on; guarded by the lockTable, as is the next
+	stays   clock.Instant   // of the handle that was granted: until when the node stays at least (WithMinHold); otherwise 0
+	trace   handleTrace     // nil if nobody traces; and
+	values  context.Context // of the context that its AcquireStart returned
+}
+
+// handleTrace is notified of what becomes of a handle and of its hold, if the Session has traces.
+type handleTrace interface {
+	joins(h *Hold, granted handleTrace)
+	lost(err error, at clock.Instant) // the hold, whatever handles it has
+	ended(at clock.Instant, err error, isLost bool)
+}
+
+// holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
+// if no timer has run yet (F18).
+type holdContext struct {
+	context.Context
+	outer  context.Context // the caller's, for work; nil for the hold's own
+	h      *Hold
+	cancel context.CancelCauseFunc // ends it
+}
+
+// busyLocked is what a call gets when its owner is being served in another. A try does not wait for one that stands behind somebody.
+func (h *Hold) busyLocked(a *acquisition) error {
+	if h.try && a.at.waits() {
+		return ErrNotAcquired
+	}
+	return errBusy
 }

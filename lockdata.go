@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
-	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 )
 
@@ -74,77 +72,6 @@ type recipeState interface {
 	// isNewsLocked reports whether a revocation with that zxid is for this hold.
 	isNewsLocked(d *lockData, written int64) bool
 }
-
-// acquisition is a call's way to a lock. An owner has one at a time for a lock, its other share included (recipe.otherShare): its other
-// calls wait until that one's call has its outcome or has left, and look again.
-type acquisition struct {
-	link   *link.Link
-	opts   *nodeOptions
-	d      *lockData
-	ctx    context.Context // ends when the call has left, at the latest with done
-	cancel context.CancelFunc
-	done   chan struct{}  // closed when nothing is left to do, except for the reaper
-	call   *Hold          // nil when it has its outcome, or has left
-	left   []*acquisition // of the same lock, that were left before this one began and had not ended
-	at     position
-	first  atomic.Int32 // the place when it first stood behind somebody
-	made   atomic.Int32 // how many nodes it has made in the queue
-	before recipeState  // of its last attempt, nil for none; for the goroutine that carries it out
-	last   link.LastError
-
-	since   time.Time
-	nextLog time.Duration    // how long the wait has lasted when it is logged next; as logNow, for the goroutine that carries it out
-	logNow  <-chan time.Time // fires then
-}
-
-// Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
-// goroutines. All except Release answer from memory.
-type Hold struct {
-	try     bool       // a call of TryAcquire
-	shared  bool       // of the handle that was granted: reentered has logged for the hold
-	outer   *Hold      // the handle under which reentered saw this one; guarded by the lockTable
-	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
-	ctx     *holdContext
-	d       *lockData       // from the grant on
-	end     error           // after the release: what Err says from then on; guarded by the lockTable, as is the next
-	stays   clock.Instant   // of the handle that was granted: until when the node stays at least (WithMinHold); otherwise 0
-	trace   handleTrace     // nil if nobody traces; and
-	values  context.Context // of the context that its AcquireStart returned
-}
-
-// handleTrace is notified of what becomes of a handle and of its hold, if the Session has traces.
-type handleTrace interface {
-	joins(h *Hold, granted handleTrace)
-	lost(err error, at clock.Instant) // the hold, whatever handles it has
-	ended(at clock.Instant, err error, isLost bool)
-}
-
-// holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
-// if no timer has run yet (F18).
-type holdContext struct {
-	context.Context
-	outer  context.Context // the caller's, for work; nil for the hold's own
-	h      *Hold
-	cancel context.CancelCauseFunc // ends it
-}
-
-// nodeOptions are those of a Mutex's options that an acquisition goes by.
-type nodeOptions struct {
-	data    []byte
-	minHold time.Duration
-	revoke  func(*Hold)
-}
-
-// caller identifies the caller of an acquire by its context. Each call looks it up once.
-type caller struct {
-	owner Owner        // set with WithOwner; zero if none is set
-	under [2]*lockData // the holds of this lock and its other share, through this Session; nil for none
-	inner *Hold        // the innermost hold of the lock's path, through any Session; nil for none
-	wait  multiWait    // the wait of the Multi that makes the call
-}
-
-// isKnown reports whether the context identifies the owner, who may have the lock already.
-func (c caller) isKnown() bool { return c.owner != (Owner{}) || c.under != [2]*lockData{} }
 
 // keyLocked returns the key under which the caller may already have the lock.
 //
@@ -217,14 +144,6 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 // besideFunc is called under the table's lock for an owner's new share, and may give it a state. It
 // returns the acquisition that has to end first, or the reason why the owner cannot have both shares.
 type besideFunc func(t *lockTable, d *lockData) (busy *acquisition, err error)
-
-// busyLocked is what a call gets when its owner is being served in another. A try does not wait for one that stands behind somebody.
-func (h *Hold) busyLocked(a *acquisition) error {
-	if h.try && a.at.waits() {
-		return ErrNotAcquired
-	}
-	return errBusy
-}
 
 func (d *lockData) addLocked(h *Hold) {
 	h.d = d
@@ -326,14 +245,6 @@ func (t *lockTable) fail(a *acquisition, err error) {
 	a.endLocked(err)
 }
 
-// endLocked gives the call its outcome, unless it has left.
-func (a *acquisition) endLocked(err error) {
-	if a.call != nil {
-		a.call.outcome <- err // has room
-		a.call = nil
-	}
-}
-
 // release takes one handle away. Local ownership ends here, before the node is deleted: the next call starts afresh (R17).
 // first is false if the handle was released before.
 func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
@@ -399,3 +310,7 @@ func (d *lockData) errorf(op string, err error) error {
 func (d *lockData) attrs() []any {
 	return []any{"path", d.root.shownPath(), "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
 }
+
+// noState is the state of a recipe that keeps no data. A hold of the recipe is its node in the
+// queue. States with data embed noState.
+type noState struct{}

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
@@ -349,4 +348,12 @@ func (r *lockRoot) startAgain(e *zkSession) error {
 		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path)
 	}
 	return ignoring(reply.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
+}
+
+func wireACL(acl []zk.ACL) []wire.ACL {
+	w := make([]wire.ACL, len(acl))
+	for i, a := range acl {
+		w[i] = wire.ACL{Perms: a.Perms, ID: wire.ID{Scheme: a.Scheme, ID: a.ID}}
+	}
+	return w
 }

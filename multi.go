@@ -44,8 +44,6 @@ func mutexUnder(l Lock) (m *Mutex, ok bool) {
 	}
 }
 
-func (m *Mutex) mutex() *Mutex { return m }
-
 // NewMulti returns the lock of all of those, which may be of different recipes, Sessions and ensembles. It sends nothing.
 //
 // No two of them may have the same absolute path, not even through different Sessions. If these are of one ensemble, it is one

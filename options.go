@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/lease"
@@ -410,3 +409,12 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 // half a second: ErrNotAcquired if a client was ahead by the last report of a server, and
 // ErrNotConnected if no server can be reached, or none has reported a client ahead.
 func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
+
+// WithoutReentry makes a call fail at once if its context carries a hold of this lock, or an owner
+// that holds it: with an error for which IsFinal is true, because the call would wait for itself.
+// By default the call re-enters that hold, so goroutines that share a context do not exclude each
+// other. A writer may still read, because its read lock is no re-entry. Permits and candidates
+// never re-enter.
+func WithoutReentry() LockOption {
+	return lockOption(func(o *lockOptions) { o.noReentry = true })
+}

@@ -1,15 +1,18 @@
 package zklock
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
+	"github.com/zklock/zklock/internal/eventlog"
+	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -116,4 +119,109 @@ func readParticipant(ctx context.Context, e *zkSession, node string) (Participan
 
 func participantOf(node string, data []byte, stat wire.Stat) Participant {
 	return Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Shared: queue.IsReader(nameOf(node)), Created: time.UnixMilli(stat.Ctime)}
+}
+
+// listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the
+// lock is lost or its last handle is released.
+func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Hold)) {
+	d.table.mu.Lock()
+	ended := d.ended
+	d.table.mu.Unlock()
+	e.Carrier.Spawn(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			w, err := e.watches.watch(ctx, node)
+			var now wire.DataResponse
+			if err == nil {
+				// The message may have come before the watch.
+				_, err = e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
+			}
+			switch {
+			case reply.IsRefusal(err), e.HasEnded(), errors.Is(err, ErrClosed):
+				return
+			case err != nil: // the connection was lost
+				if !e.Pause(lease.Heartbeat(e.Timeout())) {
+					return
+				}
+				continue
+			case bytes.Equal(now.Data, revokeMessage) && d.hears(now.Stat.Mzxid):
+				if h := d.anyHandle(); h != nil {
+					// The user's code: Close does not wait for it.
+					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) {
+						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.shownPath(), "node", node, "panic", p, "stack", stack)
+					})
+				}
+				return
+			}
+			select {
+			case <-w.fired:
+			case <-ended:
+				return
+			case <-e.Ended():
+				return
+			}
+		}
+	})
+}
+
+// Revoke asks the holder of a lock node to release the lock, as Curator's Revoker does: it sets the
+// node's data to a message that a holder with WithRevocation listens for. node is absolute, as
+// Hold.Node and Participant.Node return it. Revoke rejects a name without the sequence number of a
+// lock node, because the message replaces the data. Revoke does not wait for the release. If the
+// node does not exist, Revoke returns nil.
+//
+// While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the
+// message is on its way, the servers may or may not have written it; the error reports that.
+func (s *Session) Revoke(ctx context.Context, node string) error {
+	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: s.forCaller(ctx, err, nil)} }
+	if ctx == nil {
+		return fail(errNilContext)
+	}
+	if !s.isConnected() {
+		return fail(errNoSession)
+	}
+	if err := checkPath(node); err != nil {
+		return fail(err)
+	}
+	if _, ok := queue.Parse(nameOf(node), []string{""}); !ok {
+		return fail(badArgument{fmt.Errorf("%s is no lock node, whose name ends in ten digits: give Hold.Node or Participant.Node", shown(node))})
+	}
+	z, err := s.link.Attached(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	_, err = z.Ask(ctx, wire.OpSetData, wire.SetDataRequest{Path: node, Data: revokeMessage, Version: -1})
+	switch {
+	case err == nil, errors.Is(err, zk.ErrNoNode):
+		return nil
+	case reply.OutcomeOf(err) == reply.Unknown:
+		return fail(fmt.Errorf("the message may or may not be written: %w", forCaller(ctx, err)))
+	}
+	return fail(reply.Denied(err, "set", "WRITE", node))
+}
+
+// revokeMessage is what Curator's Revoker writes into a lock node to ask its holder to give way.
+var revokeMessage = []byte("__REVOKE__")
+
+// hears reports whether a revocation with that zxid is for this hold.
+func (d *lockData) hears(written int64) bool {
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	return d.state.isNewsLocked(d, written)
+}
+
+// anyHandle returns a handle that is not released, nil if there is none.
+func (d *lockData) anyHandle() *Hold {
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	for h := range d.handles {
+		return h
+	}
+	return nil
 }

@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/reply"
+	isasl "github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/sessionkey"
+	"github.com/zklock/zklock/sasl"
 )
 
 // Session is one ZooKeeper connection: its state, its lease, and the locks that are held and waited for over it. A Session
@@ -309,4 +310,135 @@ func (s *Session) loseIfLate() {
 	if z := s.link.ZKSession(); z != nil {
 		z.LoseIfLate(s.clock.Now())
 	}
+}
+
+// LeaseMode says what a Session takes as proof that its ZooKeeper session is alive, and so how long a hold may be relied
+// on. docs/lease.md helps to choose.
+type LeaseMode struct{ mode lease.Mode }
+
+// defaultLeaderPing is two ticks of ZooKeeper's default tickTime. The leader pings every half tick.
+const defaultLeaderPing = 4 * time.Second
+
+// QuorumLease is the default mode. An exchange counts only if it was answered long enough before a
+// successful quorum operation. So no follower that is cut off from the leader, and no deposed
+// leader, can reassure a holder. The mode is sound if the leader pings each healthy follower at
+// least every leaderPing; zero means 4 s, two ticks of ZooKeeper's default tickTime. A client
+// cannot read the servers' tickTime: if it is not 2 s, give two ticks.
+func QuorumLease(leaderPing time.Duration) LeaseMode {
+	if leaderPing == 0 {
+		leaderPing = defaultLeaderPing
+	}
+	return LeaseMode{lease.Quorum(leaderPing)}
+}
+
+// SingleServerLease takes every answer as a proof. It is sound with one server. With an ensemble, a holder that is connected
+// to a server without quorum learns of the loss too late.
+func SingleServerLease() LeaseMode { return LeaseMode{lease.SingleServer()} }
+
+// String spells the mode and its duration, for people.
+func (m LeaseMode) String() string {
+	return m.mode.String()
+}
+
+// LeaseMargin returns the longest outage that is guaranteed to end no hold, with this lease mode and session timeout, unless
+// WithHeartbeat is given. If it is zero or less, Connect refuses the pair.
+func LeaseMargin(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
+	return mode.mode.Room(sessionTimeout)
+}
+
+// WithSASL has the Session prove its identity by SASL, on every connection, before anything else is
+// asked on it; by default it does not.
+//
+// If the server rejects the credentials on the first connection, Connect returns ErrAuthFailed at
+// once, whatever other servers may say. After that a rejection is an ERROR in the log: the Session
+// tries the other servers, and asks the mechanism for credentials again at each connection. Holds
+// last as long as their lease, and are then lost with ErrAuthFailed among the reasons if all
+// servers reject. A server that does not answer in time, or has no SASL or not this mechanism, is
+// left for the next one, with growing pauses, up to 30 s, if none is better. Given twice, the last
+// mechanism counts.
+//
+// ZooKeeper's ACLs then know the Session as sasl:USER, and zk.AuthACL takes that along (WithACL). SASL adds its round trips to each connection,
+// two of sasl.DigestMD5, and so to the time from a lost connection to the first answer on the next. A Session that was given up, and hears
+// no answer, cannot end its ZooKeeper session at a server that wants SASL: that expires.
+// The mechanism must not call Session.Close (see sasl.Mechanism).
+func WithSASL(mechanism sasl.Mechanism) Option {
+	return func(o *sessionOptions) {
+		if mechanism == nil {
+			o.wrong = errors.New("WithSASL(nil): give sasl.DigestMD5(user, password), or leave the option out")
+			return
+		}
+		if checked, ok := mechanism.(interface{ Check() error }); ok && checked.Check() != nil {
+			o.wrong = checked.Check()
+		}
+		o.sasl = startWith(mechanism)
+	}
+}
+
+// startWith is the mechanism as the packages below take it. It is in a closure, where no printer
+// finds its secrets (R71).
+func startWith(m sasl.Mechanism) isasl.Start {
+	return func(ctx context.Context, addr string) (isasl.Exchange, error) {
+		var session sasl.Exchange
+		begin := isasl.Begin(func(ctx context.Context, addr string) (next isasl.Step, first []byte, err error) {
+			session, first, err = m.Authenticate(ctx, addr)
+			switch {
+			case err != nil:
+				return nil, nil, fmt.Errorf("%s: %w", m.Name(), err)
+			case session == nil:
+				return nil, nil, fmt.Errorf("%s: Authenticate returned neither a session nor an error", m.Name())
+			}
+			return func(challenge []byte) (bool, []byte, error) {
+				done, next, err := session.Challenge(challenge)
+				if err != nil {
+					err = fmt.Errorf("%s: %w", m.Name(), err)
+				}
+				return done, next, err
+			}, first, nil
+		})
+		exchange, err := begin.Start(ctx, addr)
+		return exchange.Notifying(session), err
+	}
+}
+
+// Stats is a Session in numbers.
+type Stats struct {
+	State      State
+	Server     string        // that it is attached to, host:port; "" if to none
+	Reconnects int           // how often it has been attached again, in the same ZooKeeper session or in a new one
+	LeaseLeft  time.Duration // how long the holds may be relied on if no further answer comes; 0 if nothing is held
+
+	Waiting  int // acquires under way, without those that wait for another call of their owner
+	Held     int // holds that stand: one that is re-entered counts once, and all permits of a call as one
+	Lost     int // holds that were lost and have a handle that nobody has released: work may go on under them
+	Deleting int // deletions of lock nodes that no server has confirmed
+}
+
+// Stats returns the numbers as they are now. It sends nothing.
+func (s *Session) Stats() Stats {
+	s.connected().loseIfLate()
+	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1)}
+	st.Waiting, st.Held, st.Lost = s.locks.count()
+	if z := s.link.ZKSession(); z != nil {
+		st.Deleting = z.Inside.(*zkSession).reaper.Deleting()
+		if st.Held > 0 {
+			st.LeaseLeft = max(0, z.LeaseEnd().Sub(s.clock.Now()))
+		}
+	}
+	return st
+}
+
+func (t *lockTable) count() (waiting, held, lost int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, d := range t.byKey {
+		switch {
+		case d.acquiring != nil:
+			waiting++
+		case d.isHeldLocked():
+			held++
+		default:
+			lost++
+		}
+	}
+	return waiting, held, lost
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/reply"
@@ -100,4 +99,13 @@ func (w *watch) hasMissed(now *wire.Stat, err error) bool {
 		return now.Cversion != w.stat.Cversion
 	}
 	return w.none || now.Mzxid != w.stat.Mzxid
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }

@@ -142,7 +142,7 @@ var library = []mutant{
 	{"the node of a hold that ended without its session is left", "I4, F43", "internal/link", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
 		"ZKSession.LoseNode", "gone || told {", "gone || told && false {"}}},
 
-	// The lease (lease.go, era.go) and its heartbeat.
+	// The lease (lease.go, zksession.go) and its heartbeat.
 	{"any answered frame renews the lease", "I5, F12", "internal/lease", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
 		"Lease.Answered", "if l.mode.singleServer { l.extend(f.Sent)", "if true { l.extend(f.Sent)"}}},
 	{"the lease starts when the answer comes", "I5", "internal/mux", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{

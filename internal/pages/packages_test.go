@@ -82,9 +82,8 @@ var goroutines = map[string]int{
 	"internal/eventlog/eventlog.go": 1, // writes to the user's log handler, which may block; Close waits for it a little
 	"internal/link/link.go":         3, // spawn, which all other goroutines use; the loop; the wait for the client's own end
 	"session.go":                    1, // the Close of a Connect in vain
-	"attempt.go":                    1, // the user's callback, for which Close does not wait
 	"trace.go":                      1, // the user's HoldLost, for which Close does not wait
-	"participants.go":               1, // reads in flight; waited for before it returns
+	"participants.go":               2, // reads in flight, waited for before it returns; the user's function of WithRevocation, for which Close does not wait
 }
 
 // The tests of this package run in the repository's root.

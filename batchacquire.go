@@ -263,7 +263,7 @@ func (r opened) beforeQueue(a *acquisition) error {
 	at, err := r.take(a)
 	if err == nil {
 		at.e.attempts.Add(1)
-		err = at.run()
+		err = at.carryOut()
 		at.e.attempts.Add(-1)
 	}
 	return err

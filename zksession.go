@@ -82,11 +82,3 @@ func (e *zkSession) askData(path string) <-chan dataRead {
 	}
 	return ch
 }
-
-func wireACL(acl []zk.ACL) []wire.ACL {
-	w := make([]wire.ACL, len(acl))
-	for i, a := range acl {
-		w[i] = wire.ACL{Perms: a.Perms, ID: wire.ID{Scheme: a.Scheme, ID: a.ID}}
-	}
-	return w
-}

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
