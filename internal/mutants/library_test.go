@@ -132,7 +132,7 @@ var library = []mutant{
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"attempt.run", "\t\terr = a.giveUp(err)\n", ""}}},
+		"attempt.carryOut", "\t\terr = a.giveUp(err)\n", ""}}},
 	{"the reaper is off", "I4, R25", "internal/nodes", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
