@@ -1,151 +1,154 @@
-// Package zklock has locks on Apache ZooKeeper, for services that must let one process at a time do a job: a mutex, a
-// read/write lock, a semaphore, several locks at once, elections. They follow the recipes and the node names of Apache
-// Curator, so Go and Java clients queue for the same lock. Beyond those recipes, a holder is notified of a loss in time, and
-// each hold has a fencing token.
+// Package zklock provides distributed locks backed by Apache ZooKeeper, for services in which one
+// process at a time must do a job: a mutex, a read/write lock, a semaphore, several locks at once,
+// and elections. They use the recipes and the node names of Apache Curator, so Go and Java clients
+// queue for the same lock. In addition, a holder is notified of a loss before the next client is
+// granted the lock, and each hold has a fencing token.
 //
 //	s, err := zklock.Connect(ctx, "zk1:2181,zk2:2181,zk3:2181")
 //	m, err := zklock.NewMutex(s, "/locks/orders")
-//	err = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error { // waits for its turn
+//	err = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error { // waits for the lock
 //		return work(ctx, hold.Token()) // ctx ends when the lock is lost
 //	})
 //
-// A [Session] is one connection, for all locks of a process. A [Mutex] is a lock on a path, an [RWMutex] a lock that
-// readers hold together. A [Hold] is one successful acquire, with its token and its context.
+// A [Session] is the connection to the servers, for all locks of a process. A [Mutex] is a lock on
+// a path, and readers share an [RWMutex]. A [Hold] is one successful acquire, with its token and
+// its context.
 //
 // # What to call
 //
-//   - to run a job under the lock: [Mutex.Do], or [Mutex.TryDo] if nobody is ahead
-//   - to run a job once, for each day or order, on whatever host: [Mutex.Once]; if its runs have no
+//   - to run a job under the lock: [Mutex.Do], or [Mutex.TryDo] to run it only if the lock is free
+//   - to run a job once, for each day or order, on any host: [Mutex.Once]; if the runs have no
 //     name, [WithMinHold]
 //   - to run it under several locks, all or none: [NewMulti], then [Multi.Do]
-//   - to take and give back in steps: [Mutex.Acquire] or [Mutex.TryAcquire], then [Hold.Release]
-//   - to look before a step that cannot be undone: [Hold.Err]
-//   - to have a resource refuse a holder that is too late: [Hold.Token]; where the resource is
+//   - to acquire and release in separate steps: [Mutex.Acquire] or [Mutex.TryAcquire], then
+//     [Hold.Release]
+//   - to check the hold before a step that cannot be undone: [Hold.Err]
+//   - to let a resource reject a holder that is too late: [Hold.Token]; if the resource is
 //     ZooKeeper, [Hold.Check]
-//   - to have a resource ask whether the hold of a request is still there: [Hold.Sequencer],
+//   - to let a resource find out whether the hold behind a request still exists: [Hold.Sequencer],
 //     [Session.CheckSequencer]
 //   - to stop slow work before the lease ends: [Hold.DeadlineContext]
-//   - to take the lock again further down: the same with the context of Do or [Hold.Context], or one from [WithOwner]
-//   - to have one process lead, and others know which: [NewElection], [Election.Campaign], [Election.Observe]
-//   - to let several hold at a time: [Semaphore.Acquire]
-//   - to let readers in together: [NewRWMutex], whose two sides have the same methods
-//   - to make a path of a name that others choose, with whatever is in it: [PathOf]
-//   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way:
+//   - to re-enter the lock in a nested call: pass the context of Do or [Hold.Context], or one from
+//     [WithOwner]; to reject such calls: [WithoutReentry]
+//   - to elect a leader, and to observe which process leads: [NewElection], [Election.Run],
+//     [Election.Observe]
+//   - to let several clients hold at a time: [NewSemaphore], [Semaphore.Acquire]
+//   - to let readers hold together: [NewRWMutex]
+//   - to turn untrusted input into a lock path: [PathOf]
+//   - to list the holder and the waiters: [Mutex.Participants]; to ask the holder to release:
 //     [Session.Revoke]
-//   - to know the state of the Session: [Session.State], [Session.Changes]; what it logs:
-//     [WithLogger]
-//   - to see what its locks do, in metrics and spans: [WithTrace], [Session.Stats]
-//   - to tell errors apart: errors.Is with [ErrLost] and the others, [IsFinal] and [Final] in
-//     loops; [Error] has the node and its position
+//   - to follow the state of the Session: [Session.State], [Session.Changes]; its log: [WithLogger]
+//   - to export metrics and spans: [WithTrace], [Session.Stats]
+//   - to distinguish errors: errors.Is with [ErrLost] and the other sentinels, [IsFinal] and [Final]
+//     in loops; [Error] has the node and its position in the queue
 //
 // # What is promised
 //
-// The code that keeps a promise, and the tests that attack it, cite it by its number.
+// The code that keeps a promise, and the tests that attack it, cite its number. The exceptions are
+// listed in docs/reliability.md.
 //
-// I1, exclusion: among live lock nodes at most one holds. Tokens strictly increase in the order of the grants, for ever:
-// across sessions, and across lock roots that were deleted and made again. In a read/write lock, readers may hold together,
-// but nobody beside a writer except its own owner, as a reader. A writer's token is larger than those of all earlier holders,
-// a reader's larger than those of all earlier writers; readers are not ordered among each other.
+// I1, exclusion: at most one live lock node holds the lock. Tokens strictly increase in the order
+// of the grants, across sessions, and across lock roots that were deleted and created again. Readers
+// of a read/write lock may hold together, but no client holds beside a writer except its own owner,
+// as a reader. A writer's token is larger than the tokens of all earlier holders, and a reader's is
+// larger than the tokens of all earlier writers. Readers' tokens are not ordered.
 //
-// I2, one node: an owner has at most one node per lock path. Re-entry creates none. A writer that reads has a second one,
-// until both locks are released. There are three exceptions. After a Release with [ErrNotConfirmed], or an acquire that failed,
-// the node may still be there for a while (I4), and after the release of one with [WithMinHold] it stays: then the owner's next
-// acquire makes another, and queues behind the first until that is gone. And if the servers refuse to end a ZooKeeper session
-// that was given up, or do not answer when they are asked to, its node stays until the session expires, ahead of the node of the
-// next session.
+// I2, one node: an owner has at most one node per lock path, and re-entry creates none. A writer
+// that also reads has a second one until both locks are released.
 //
 // I3, own node: a grant rests on a node that exists and that the current ZooKeeper session created.
 //
-// I4, no orphans: a node that was given up is deleted, before the call returns or in the background after it, whatever
-// failed in between. There is one exception: if the answer to a create is lost and the servers carry it out more than T/3 after the
-// search for its node, the node stays until its ZooKeeper session ends. If they refuse to list the lock root, it cannot be
-// found, and stays until they list it again.
+// I4, no orphans: a node that is no longer needed is deleted, before the call returns or in the
+// background after it, whatever failed in between.
 //
-// I5, notified of a loss in time: a holder is notified that it has lost the lock before the ensemble can give the lock to
-// another, under the assumptions of its lease mode (below). Where an assumption fails, the token still protects a resource
-// that checks it. A person or program may take the lock away on purpose, by deleting the node or by ending the ZooKeeper
-// session at the servers. Then the next holder does not wait, and the old one is notified when its client hears of it.
+// I5, timely notification of a loss: a holder is notified that it has lost the lock before the
+// servers can grant it to another client, under the assumptions of its lease mode (see below). If
+// an assumption fails, the token still protects a resource that compares tokens. This promise does
+// not cover a person or a program that deletes the node or ends the ZooKeeper session: then the
+// next client is granted at once, and the old holder is notified when its client observes it.
 //
-// I6, bounded: every call returns when its context ends, plus at most half a second, and when the Session is closed.
-// Release and Close end by themselves, also when no server answers and no context ends. Nothing hangs.
+// I6, bounded calls: every call returns within half a second after its context ends or the Session
+// is closed. Release and Close return by themselves, even if no server responds and no context
+// ends.
 //
-// I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or
-// failures. When no caller of a [Session] waits for a node of another client any more, the Session
-// does not watch it any more.
+// I7, no growth: goroutines, watches and memory do not grow with the number of cycles, timeouts or
+// failures. A node of another client is watched only while a caller of the [Session] waits for it.
 //
-// I8, fair: grants follow the queue. One release wakes one waiter, and lets the one after it look.
-// A writer's release wakes all readers up to the next writer, and also notifies readers behind up
-// to three more writers. A reader's release notifies the next writer; if no other node is between
-// the two, it notifies the writer after that as well, which then looks.
+// I8, fairness: grants follow the queue. A release wakes the next waiter; the one after it lists
+// the queue again. A writer's release wakes all readers up to the next writer, and notifies the
+// readers behind up to three more writers. A reader's release notifies the next writer. If no other
+// node is between the two, it also notifies the writer after that, which then lists the queue.
 //
 // # What is not promised
 //
-// That no pause falls between a check and a write. The scheduler, the garbage collector or a hypervisor can stop a process
-// after it looked at [Hold.Err] and before its write arrives, for longer than the lease. No client can prevent that. A
-// resource can, if it refuses a smaller token than it has seen: use [Hold.Token] for that, and [Hold.Check] where the
-// resource is ZooKeeper itself.
+// That no pause occurs between a check and a write. The scheduler, the garbage collector or a
+// hypervisor can stop a process after it has checked [Hold.Err] and before its write arrives, for
+// longer than the lease. No client can prevent that, but a resource can, if it rejects a token that
+// is smaller than the largest it has seen: use [Hold.Token], or [Hold.Check] if the resource is
+// ZooKeeper.
 //
-// Servers that lose data. An ensemble that is started empty, or from an older snapshot or backup, has forgotten lock
-// nodes and counts its transactions from an earlier number. Exclusion is then broken, and so is the order of tokens.
+// Servers that lose data. An ensemble that is started empty, or from an old snapshot or backup, has
+// lost lock nodes and numbers its transactions from an earlier one. Then neither exclusion nor the
+// order of tokens is guaranteed.
 //
-// A lock past the end of the sequence counter. ZooKeeper counts the nodes of a lock root up to 2147483647. zklock starts the
-// counter again, when the queue is empty, from 2^31 − 2^27 nodes on. If the queue is never empty until 2^31 − 2^20, nobody is
-// granted from there on: Acquire returns [ErrSequenceExhausted] until the queue has drained and the root was removed. Then
-// another try succeeds. If clients of other packages share a lock there, exclusion is not promised.
+// A lock past the end of its sequence counter. ZooKeeper numbers the nodes of a lock root up to
+// 2147483647. From 2^31 − 2^27 nodes on, zklock restarts the counter as soon as the queue is empty.
+// If the queue is not empty until 2^31 − 2^20, no client is granted any more: Acquire returns
+// [ErrSequenceExhausted] until the queue has drained and the root was deleted. If clients of other
+// packages share a lock that has come so far, exclusion is not promised.
 //
-// Exclusion in one lock among goroutines that share the context of a hold of that lock
-// ([Hold.Context], and contexts derived from it) or an owner set with [WithOwner], because they
-// re-enter it, unless the lock is [WithoutReentry]. All other calls contend, even under a hold of
-// another lock.
+// Exclusion among goroutines that share the context of a hold of the same lock ([Hold.Context], and
+// contexts derived from it) or an owner (see [WithOwner]), because they re-enter the lock, unless it
+// is [WithoutReentry]. All other callers exclude each other, even those that hold another lock.
 //
-// Re-entry through another [Session]. A hold belongs to its Session. A caller that acquires the same lock under it
-// through a second Session waits for the hold, and therefore for itself if the hold is its own.
+// Re-entry through a second [Session]. A hold belongs to its Session, so a caller that acquires the
+// same lock through another Session waits for its own hold.
 //
-// Protection from people and programs that break the rules. A program with DELETE on the lock root
-// can delete a holder's node. A program that reaches the servers can end any ZooKeeper session
-// whose id it knows. The next in the queue is granted at once. A program that attaches to the
-// session with a shorter timeout, and does not end it, shortens the timeout without the holder's
-// knowledge. The holder is notified of a deletion within a heartbeat, and of the end of its session
-// when its client has connected again, within about a second.
+// Protection from programs that break the rules. A program that may delete children of the lock root
+// can delete a holder's node, and a program that knows the id of a ZooKeeper session can end it. The
+// next client in the queue is granted at once. The holder is notified of a deletion within a
+// heartbeat, and of the end of its session when it has reconnected, within about a second. A
+// program that attaches to the session with a shorter timeout shortens the timeout without the
+// holder's knowledge.
 //
-// Clocks that do not count suspend. A lease must not stand still while the machine sleeps. On Linux
-// the kernel reports the time in suspend. On macOS it is computed from the time of the boot, which
-// the kernel moves when somebody sets the wall clock. On Windows Go's own clock counts it. On other
-// systems nothing counts it: after a suspend there, only the token protects. The same is true when
-// a hypervisor pauses a virtual machine, migrates it or resumes it from a snapshot: none of the
-// guest's clocks, CLOCK_BOOTTIME included, is guaranteed to count that time.
+// Clocks that stop while the machine is suspended. On Linux the kernel reports the time in suspend.
+// On macOS zklock computes it from the boot time, which the kernel moves when the wall clock is set.
+// On Windows Go's clock includes it. On all other systems nothing does, so after a suspend only the
+// token protects. The same is true when a hypervisor pauses, migrates or restores a virtual machine,
+// because its guest's clocks need not include that time.
 //
 // # The lease
 //
-// ZooKeeper ends a session, and gives its locks away, when it has not heard from it for the session timeout T. The
-// servers count that time and the client cannot ask them. So a [Session] computes the lease, a time up to which the
-// session is guaranteed to be alive, from the requests that were answered and when they were sent. A hold is lost when its
-// lease ends, even if no server could be asked. [Hold.Deadline] is that time. Both modes assume that
+// ZooKeeper expires a session, and deletes its lock nodes, when it has not heard from the client for
+// the session timeout T. Only the servers measure that time. So a [Session] computes a lease, the
+// time until which the session is guaranteed to exist, from the requests that were answered and from
+// the times at which they were sent. A hold is lost when its lease ends, even if no server can be
+// reached. [Hold.Deadline] returns that time. Both lease modes assume that
 //
 //   - the servers keep what they have acknowledged;
-//   - all servers clamp session timeouts to the same limits: T is the smallest that one of them has granted in the
-//     session, and a client does not know the smaller limit of a server whose answer was lost;
-//   - this machine's clock is at most 1 % slower than theirs;
-//   - a timer of this process fires within 50 ms or, if it does not, the holder looks (Err of the hold or its context,
-//     Deadline) before it acts.
+//   - all servers limit session timeouts alike: T is the smallest timeout that one of them has
+//     granted in the session, and a client cannot know a smaller one whose response was lost;
+//   - this machine's clock is at most 1 % slower than the servers' clocks;
+//   - a timer of this process fires within 50 ms, or the holder checks (Err of the hold or of its
+//     context, or Deadline) before it acts.
 //
-// [QuorumLease], the default, counts an answer only if it came at least G before the sending of a write that succeeded on
-// the same connection. It assumes that the leader pings each healthy follower at least every G, and learns from the reply
-// which sessions the follower has heard. G is 4 s unless set otherwise: two ticks of ZooKeeper's default tickTime. Servers
-// with a longer tickTime need a longer G.
+// [QuorumLease], the default, counts a reply only if the client sent a write on the same connection
+// at least G later, and that write succeeded. It assumes that the leader pings each healthy follower
+// at least every G, and learns from the reply which sessions the follower has heard from. G is 4 s
+// by default, two ticks of ZooKeeper's default tickTime. A longer tickTime needs a longer G.
 //
-// [SingleServerLease] counts every answer. It assumes that there is one server. With more servers, a follower that is cut
-// off from the others goes on answering, and a holder connected to it is notified too late.
+// [SingleServerLease] counts every reply. It assumes that there is one server. With more servers, a
+// follower that is cut off from the leader continues to reply, and its clients are notified too late.
 //
 // docs/lease.md helps to choose the mode and the session timeout.
 //
 // # The API
 //
-// The types and errors of github.com/go-zookeeper/zk in this API are part of it, and will not be
-// replaced before version 2.0: [zk.Conn], [zk.ACL], [zk.Dialer], [zk.CheckVersionRequest], and the
-// errors zk.Err… in the chain of an error.
+// The types and errors of github.com/go-zookeeper/zk in this API are part of it until version 2.0:
+// [zk.Conn], [zk.ACL], [zk.Dialer], [zk.CheckVersionRequest], and the errors zk.Err… that an error
+// of this package wraps.
 //
 // A nil or zero Session, Mutex, RWMutex, Semaphore, Election, Multi, Hold or MultiHold is unusable:
-// each of its methods returns a final error that names the function to call instead, or panics with
-// that error if it has no error result.
+// each method returns a final error that names the function to call instead, or panics with that
+// error if it returns none.
 package zklock
