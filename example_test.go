@@ -168,7 +168,7 @@ func ExampleRWMutex_WriteLock() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	queue, err := prices.Participants(ctx)
+	queue, err := prices.ReadLock().Participants(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -926,18 +926,6 @@ func ExampleMutex_First() {
 	// Output:
 	// somebody holds: false <nil>
 	// host-a:4711 true <nil>
-}
-
-func ExampleRWMutex_First() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, _ := zklock.NewRWMutex(s, "/locks/prices")
-	_ = m.ReadLock().Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
-		first, err := m.First(ctx)
-		fmt.Println("a reader:", first.Shared, err)
-		return nil
-	})
-	// Output: a reader: true <nil>
 }
 
 // The front of the queue is the holder. An old one may hang.

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 
@@ -20,7 +19,8 @@ import (
 // nothing until it is acquired.
 //
 // Each of its two sides is a [Mutex], with all of its methods. Readers and writers wait in one
-// queue: a reader that queues after a writer waits for it, so neither side starves.
+// queue, which Participants of either side lists: a reader that queues after a writer waits for it,
+// so neither side starves.
 type RWMutex struct{ read, write Mutex }
 
 // NewRWMutex returns the read/write lock on path, to which the rules of [NewMutex] apply, and sends
@@ -72,29 +72,8 @@ func (m *RWMutex) ReadLock() *Mutex { return &m.sides().read }
 // WriteLock returns the side that one writer holds alone.
 func (m *RWMutex) WriteLock() *Mutex { return &m.sides().write }
 
-// Path returns the path as given to NewRWMutex.
-func (m *RWMutex) Path() string { return m.sides().read.Path() }
-
 // String returns the path, in one word.
-func (m *RWMutex) String() string { return "RWMutex(" + m.Path() + ")" }
-
-// Participants returns the queue, as [Mutex.Participants] does. The first readers in it hold
-// together. A writer that also reads has two nodes.
-func (m *RWMutex) Participants(ctx context.Context) ([]Participant, error) {
-	if m == nil || !m.read.isMade() {
-		return nil, &Error{Op: "participants", Err: errNoRWMutex}
-	}
-	return m.read.Participants(ctx)
-}
-
-// First returns the first in the queue, as [Mutex.First] does. If it is a reader (Shared), other
-// readers may hold the lock, too.
-func (m *RWMutex) First(ctx context.Context) (Participant, error) {
-	if m == nil || !m.read.isMade() {
-		return Participant{}, &Error{Op: "front", Err: errNoRWMutex}
-	}
-	return m.read.First(ctx)
-}
+func (m *RWMutex) String() string { return "RWMutex(" + m.sides().read.Path() + ")" }
 
 // sides is for methods that return no error.
 func (m *RWMutex) sides() *RWMutex {

@@ -236,10 +236,9 @@ func TestVirtual_ReadWrite_Participants(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newRWMutex(t, v.connect(), "/job", zklock.WithData([]byte("me")))
 		require.Equal(t, "RWMutex(/job) ReadLock(/job) WriteLock(/job)", fmt.Sprint(m, " ", m.ReadLock(), " ", m.WriteLock()))
-		require.Equal(t, "/job", m.Path())
 		r := acquire(t, m.ReadLock())
 		w := v.queueUp(m.WriteLock())
-		ps, err := m.Participants(within(t, soon))
+		ps, err := m.ReadLock().Participants(within(t, soon))
 		require.NoError(t, err)
 		require.Len(t, ps, 2)
 		require.Equal(t, []bool{true, false}, []bool{ps[0].Shared, ps[1].Shared})

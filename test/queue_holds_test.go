@@ -57,7 +57,7 @@ func TestVirtual_Participants_Holds_ReadWrite(t *testing.T) {
 		}
 		m := of()
 		holders := func() []string {
-			ps, err := m.Participants(within(t, soon))
+			ps, err := m.ReadLock().Participants(within(t, soon))
 			return whoHolds(t, ps, err)
 		}
 		reads := []*zklock.Hold{acquire(t, m.ReadLock()), acquire(t, of().ReadLock())}

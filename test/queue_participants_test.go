@@ -76,9 +76,7 @@ func TestVirtual_First_OneListOneRead(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		m := newMutex(t, s, "/job")
-		front := func(m interface {
-			First(context.Context) (zklock.Participant, error)
-		}) zklock.Participant {
+		front := func(m *zklock.Mutex) zklock.Participant {
 			t.Helper()
 			first, err := m.First(within(t, soon))
 			require.NoError(t, err)
@@ -102,7 +100,7 @@ func TestVirtual_First_OneListOneRead(t *testing.T) {
 		require.Equal(t, other.SessionID(), first.SessionID)
 		rw, err := zklock.NewRWMutex(s, "/job")
 		require.NoError(t, err)
-		require.Equal(t, h.Node(), front(rw).Node)
+		require.Equal(t, h.Node(), front(rw.ReadLock()).Node)
 
 		v.srv.Inject(zktest.Before(zktest.GetData).Session(s.SessionID()).Once().Call(func() { _ = v.srv.Delete(h.Node()) }))
 		first = front(m)

@@ -86,7 +86,7 @@ func (o *runOptions) recipe(s *zklock.Session, opts []zklock.LockOption) (r reci
 	case o.shared:
 		var m *zklock.RWMutex
 		if m, err = zklock.NewRWMutex(s, o.path, optionsOf[zklock.RWMutexOption](opts)...); err == nil {
-			r.Lock, r.queue = m.ReadLock(), participants(m.Participants)
+			r.Lock, r.queue = m.ReadLock(), participants(m.ReadLock().Participants)
 		}
 	case o.semaphore > 0:
 		var sem *zklock.Semaphore

@@ -106,7 +106,7 @@ var shownBy = map[string]string{
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Session_Revoke",
 	"NewElection": "Election_Campaign", "Final": "Election_Run", "Election.Candidates": "Election_Leader",
 	"NewSemaphore": "Semaphore_Acquire", "Semaphore.TryAcquire": "Semaphore_Acquire", "Semaphore.Path": "Semaphore_Participants",
-	"RWMutex.ReadLock": "NewRWMutex", "RWMutex.Path": "NewMutex", "RWMutex.Participants": "RWMutex_WriteLock",
+	"RWMutex.ReadLock": "NewRWMutex",
 	"Mutex.Runs": "OnceRun",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
