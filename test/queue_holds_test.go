@@ -78,7 +78,7 @@ func TestVirtual_Participants_Holds_ReadWrite(t *testing.T) {
 		release(t, writes)
 		last := behind.granted(t)
 		require.Equal(t, []string{last.Node()}, holders())
-		front, err := m.First(within(t, soon))
+		front, err := m.ReadLock().First(within(t, soon))
 		require.NoError(t, err)
 		require.True(t, front.Holds)
 		release(t, last)
