@@ -343,7 +343,7 @@ func TestVirtual_Observe_GrowsNothing(t *testing.T) {
 			}
 		}
 		require.Equal(t, before, footprint(s))
-		require.Zero(t, v.srv.WatchCount())
+		require.Empty(t, v.srv.Watches())
 
 		next := make(chan struct{})
 		var slow []string
@@ -531,7 +531,7 @@ func TestVirtual_Observe_ManyPaths_LeaveNoWatch(t *testing.T) {
 				before = footprint(s)
 			}
 		}
-		require.Zero(t, v.srv.WatchCount())
+		require.Empty(t, v.srv.Watches())
 		require.Equal(t, before, footprint(s))
 
 		a := v.stand(newElection(t, v.connect(), "/job/e", "a"), untilItEnds)

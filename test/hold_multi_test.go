@@ -129,7 +129,7 @@ func TestVirtual_Multi_ErrorsOfEachMember(t *testing.T) {
 // F50: locks of two ensembles are taken together. The end of one's session is the end of the hold, and says at which path.
 func TestVirtual_Multi_TwoEnsembles(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		west := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithTick(2*time.Second))
+		west := zktest.Start(t, zktest.WithNetwork(v.net))
 		east, far := v.connect(), connect(t, west.Addr(), zklock.WithDialer(v.net.Dial))
 		m := newMulti(t, newMutex(t, far, "/west/job"), newMutex(t, east, "/east/job"))
 		h, err := m.Acquire(within(t, time.Hour))

@@ -61,10 +61,10 @@
 //   - multi and multiRead
 //   - ACLs with the schemes world, ip, digest, auth and super, and sasl with DIGEST-MD5
 //     ([WithSASLUsers])
-//   - TLS ([WithTLS]) and quotas ([WithEnforcedQuotas])
+//   - TLS ([WithTLS]) and quotas ([WithConfig])
 //   - the zxid of every operation, whether it fails or succeeds
-//   - the four-letter words, byte by byte as in the release. Only srvr works without
-//     [WithWhitelist]. go-zookeeper's FLWSrvr and FLWCons cannot parse the responses of 3.7 and
+//   - the four-letter words, byte by byte as in the release. Only srvr works without a whitelist
+//     ([WithConfig]). go-zookeeper's FLWSrvr and FLWCons cannot parse the responses of 3.7 and
 //     later.
 //
 // A differential test compares it with ZooKeeper 3.8.0 as Debian ships it, reply by reply. Watch

@@ -202,7 +202,7 @@ func (f Fault) String() string {
 		case actHold:
 			b.WriteString(".Hold()")
 		case actFail:
-			fmt.Fprintf(&b, ".Fail(%s)", a.code.String())
+			fmt.Fprintf(&b, ".Fail(%s)", wire.Code(a.code).String())
 		case actExpire:
 			b.WriteString(".Expire()")
 		case actCall:

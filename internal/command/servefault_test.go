@@ -17,7 +17,7 @@ func TestParseFault_ReadsWhatItPrints(t *testing.T) {
 		zktest.Before(zktest.AnyOp).Session(0x100a3f2d8c40001).Times(3).Delay(1500 * time.Millisecond).Fail(zktest.NoNode),
 		zktest.Before(zktest.CloseSession).Fail(-7777).Optional(),
 		zktest.OnEvent(zktest.AnyEvent).Path(`/a)("b`).Drop(), zktest.OnEvent(zktest.NodeChildrenChanged).Duplicate().Once(),
-		zktest.RefuseConnections().Times(2), zktest.Before(zktest.Connect).Hold(), zktest.After(zktest.SASL).Expire().FreezeFor(time.Minute),
+		zktest.RefuseConnections().Times(2), zktest.Before(zktest.Connect).Hold(), zktest.After(zktest.Op(102)).Expire().FreezeFor(time.Minute),
 		zktest.Before(zktest.GetData).Hold(), zktest.After(zktest.Connect).Close(),
 	} {
 		read, err := parseFault(f.String())

@@ -162,7 +162,8 @@ type subject struct {
 }
 
 var options = []zktest.Option{
-	zktest.WithWhitelist("*"), zktest.WithTTLNodes(), zktest.WithContainerCheck(24 * time.Hour), zktest.WithSuperDigest(superDigest),
+	zktest.WithConfig("4lw.commands.whitelist=*", "extendedTypesEnabled=true", "znode.container.checkIntervalMs=86400000",
+		"DigestAuthenticationProvider.superDigest="+superDigest),
 }
 
 func single(t *testing.T, version string) subject {

@@ -107,7 +107,7 @@ func askWords(t *testing.T, addr string) string {
 // TestWords holds our server against what a real one said when the file was made, and against the one that is installed. It is
 // made again as the transcripts are (see TestDifferential_Transcript).
 func TestWords(t *testing.T) {
-	ours := askWords(t, zktest.Start(t, zktest.WithWhitelist("*"), zktest.WithMaxClientConnections(0)).Addr())
+	ours := askWords(t, zktest.Start(t, zktest.WithConfig("4lw.commands.whitelist=*", "maxClientCnxns=0")).Addr())
 	if !*recordFlag {
 		said, err := os.ReadFile(wordsSaid)
 		require.NoError(t, err)

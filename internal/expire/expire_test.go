@@ -152,7 +152,7 @@ func digest(credentials string) func(time.Time) (expire.Credentials, error) {
 
 // A server that answers nothing without SASL ends a session for those who have it. Those who have not are refused, and so are wrong ones.
 func TestSession_SASL(t *testing.T) {
-	srv := zktest.Start(t, zktest.WithSASLUsers(map[string]string{"ann": "secret"}), zktest.WithSASLRequired())
+	srv := zktest.Start(t, zktest.WithSASLUsers(map[string]string{"ann": "secret"}), zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 	for _, password := range []string{"", "wrong", "secret"} {
 		c, err := rawzk.Dial(srv.Addr())
 		require.NoError(t, err)
