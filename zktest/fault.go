@@ -144,7 +144,10 @@ func (f Fault) Expire() Fault { return f.then(action{kind: actExpire}) }
 // own methods, including Stop and Start, but not Close.
 func (f Fault) Call(fn func()) Fault { return f.then(action{kind: actCall, fn: fn}) }
 
-// FreezeFor stops the whole server for d, as a long garbage collection would; see [Server.Freeze].
+// FreezeFor stops the server for d, as a long garbage collection would; see [Server.Freeze]. With
+// [Fault.Member] it stops that member of an [Ensemble], and otherwise all members. Before an
+// operation, the operation is executed afterwards; after it, or at an event, the reply or event is
+// sent afterwards.
 func (f Fault) FreezeFor(d time.Duration) Fault { return f.then(action{kind: actFreeze, d: d}) }
 
 func (f Fault) then(a action) Fault {

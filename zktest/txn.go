@@ -137,9 +137,7 @@ func (c *cluster) event(cn *conn, event EventType, path string, zxid int64) {
 	if c.faults.active() {
 		v = c.faults.match(happening{when: onEvent, event: event, paths: []string{path}, session: cn.sessionID(), member: cn.ep.id})
 	}
-	if v.freeze > 0 {
-		c.freezeFor(v.freeze)
-	}
+	c.freezeBy(&v, cn.ep)
 	if !c.cfg.since("3.9.3") {
 		zxid = noZxid
 	}
