@@ -231,7 +231,7 @@ func (f Fault) check() error {
 		return fmt.Errorf("zktest: %v does nothing", f)
 	case f.nth < 0 || f.times < 0:
 		return fmt.Errorf("zktest: %v counts below zero", f)
-	case f.chance < 0 || f.chance > 1:
+	case !(f.chance >= 0 && f.chance <= 1): // NaN, too
 		return fmt.Errorf("zktest: %v: a chance is between 0 and 1", f)
 	}
 	if _, err := path.Match(strings.TrimSuffix(f.path, "/**"), ""); err != nil {
