@@ -135,3 +135,20 @@ func TestSASL_NoUsers(t *testing.T) {
 	_, err = zktest.NewServer(zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 	require.ErrorContains(t, err, "WithSASLUsers")
 }
+
+// nullScheme is an auth request with a null scheme.
+type nullScheme struct{}
+
+func (nullScheme) Encode(e *wire.Encoder) {
+	e.Int32(0)
+	e.NullString()
+	e.Buffer([]byte("a:b"))
+}
+
+func TestAuth_NullScheme_FailsLikeAnUnknownOne(t *testing.T) {
+	c, err := rawzk.Dial(zktest.Start(t).Addr())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: 10_000}))
+	require.Equal(t, wire.AuthFailed, codeOf(t, c, wire.OpAuth, nullScheme{}))
+}
