@@ -30,24 +30,24 @@ func TestGuide_Start(t *testing.T) {
 	}
 }
 
-// inBubble runs a test in virtual time, with a server and a function that opens clients.
-func inBubble(t *testing.T, test func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn)) {
+// inBubble runs a test in virtual time, with a network, a server and a function that opens clients.
+func inBubble(t *testing.T, test func(t *testing.T, network *zktest.Network, srv *zktest.Server, dial func() *zk.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
-		network := zktest.NewNetwork() // inside: everything that waits must belong to the bubble
+		network := zktest.NewNetwork() // in the bubble, like everything that waits
 		srv := zktest.Start(t, zktest.WithNetwork(network))
-		test(t, srv, func() *zk.Conn {
+		test(t, network, srv, func() *zk.Conn {
 			conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second, zk.WithDialer(network.Dial))
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(conn.Close) // inside, too: no goroutine may be left when the bubble ends
+			t.Cleanup(conn.Close) // no goroutine may be left when the bubble ends
 			return conn
 		})
 	})
 }
 
 func TestGuide_VirtualTime(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		conn := dial()
 		if _, err := conn.Create("/here", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestGuide_VirtualTime(t *testing.T) {
 }
 
 func TestGuide_ReplyLost(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		conn := dial()
 		// The server creates the node. The reply is lost, and so is the connection.
 		srv.Inject(zktest.After(zktest.Create).Path("/job").Once().DropReply().Close())
@@ -84,7 +84,7 @@ func TestGuide_ReplyLost(t *testing.T) {
 }
 
 func TestGuide_OneClient(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		slow, fast := dial(), dial()
 		if err := srv.WaitSessions(t.Context(), 2); err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func TestGuide_OneClient(t *testing.T) {
 }
 
 func TestGuide_HoldAndRelease(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		slow, other := dial(), dial()
 		held := srv.Inject(zktest.Before(zktest.SetData).Path("/job").Once().Hold())
 		if _, err := slow.Create("/job", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -130,7 +130,7 @@ func TestGuide_HoldAndRelease(t *testing.T) {
 }
 
 func TestGuide_ExpireNow(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		conn := dial()
 		if _, err := conn.Create("/here", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
@@ -147,8 +147,23 @@ func TestGuide_ExpireNow(t *testing.T) {
 	})
 }
 
+func TestGuide_SilentClient(t *testing.T) {
+	inBubble(t, func(t *testing.T, network *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
+		conn := dial()
+		if _, err := conn.Create("/here", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		network.Partition(srv.Addr()) // nothing arrives any more, and no connection is closed
+		time.Sleep(12 * time.Second)  // the session timeout of 10 s, and one tick
+		if _, ok := srv.Get("/here"); ok {
+			t.Error("the session is alive")
+		}
+		network.Heal(srv.Addr())
+	})
+}
+
 func TestGuide_LookIn(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		conn := dial()
 		srv.ResetRequests()
 		if _, err := conn.Create("/config", []byte("v1"), 0, zk.WorldACL(zk.PermAll)); err != nil {

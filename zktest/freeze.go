@@ -16,8 +16,8 @@ func (c *cluster) thaw() {
 	}
 }
 
-// freezeBy performs the FreezeFor of a fault on a connection to ep. The request, reply or event that
-// the fault has matched waits until the thaw.
+// freezeBy performs the FreezeFor of a fault on a connection to ep. The matched request, reply or
+// event waits until the thaw.
 func (c *cluster) freezeBy(v *verdict, ep *endpoint) {
 	v.wait.delay = max(v.wait.delay, v.freeze, v.freezeOne)
 	switch {

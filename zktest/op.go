@@ -15,7 +15,7 @@ type Op int32
 // Clients use different requests for the same purpose. So [Create] includes create2,
 // createContainer and createTTL, [GetChildren] includes getChildren2, and [SetWatches] includes
 // setWatches2: in a fault, in a count, in a [Request] and in a [Frame]. A fault or a count for
-// Op(15), create2, does not include the others.
+// Op(15) includes only create2.
 const (
 	AnyOp        Op = 0 // every request but Ping and Connect
 	Connect         = Op(wire.OpConnect)

@@ -23,8 +23,8 @@ import (
 //   - maxClientCnxns limits the connections of one client address to one server: 60. 0 is no limit.
 //   - syncLimit is the number of ticks for which a member of an [Ensemble] continues without
 //     contact to the other members: 5.
-//   - 4lw.commands.whitelist lists the four-letter words that the server responds to besides srvr;
-//   - allows all. Without it, a health check by ruok or mntr fails.
+//   - 4lw.commands.whitelist lists the four-letter words that the server responds to besides srvr.
+//     An asterisk allows all. Without it, a health check by ruok or mntr fails.
 //   - znode.container.checkIntervalMs is the time between two searches for empty containers and
 //     overdue TTL nodes: 60000.
 //   - extendedTypesEnabled=true allows TTL nodes. Otherwise, creating one fails with -6,
@@ -36,8 +36,8 @@ import (
 //   - sessionRequireClientSASLAuth=true makes the server reject every request of a connection
 //     without SASL with -124, and close the connection. It needs [WithSASLUsers].
 //
-// A later argument replaces an earlier one for the same parameter. The prefix of a system property, zookeeper., is
-// optional.
+// A later argument replaces an earlier one for the same parameter. A name may have the prefix
+// zookeeper., as a system property has it.
 func WithConfig(settings ...string) Option {
 	return func(c *config) { c.settings = append(c.settings, settings...) }
 }
