@@ -154,7 +154,7 @@ func TestGuide_SilentClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		network.Partition(srv.Addr()) // nothing arrives any more, and no connection is closed
-		time.Sleep(12 * time.Second)  // the session timeout of 10 s, and one tick
+		time.Sleep(13 * time.Second)  // longer than the session timeout of 10 s and a tick
 		if _, ok := srv.Get("/here"); ok {
 			t.Error("the session is alive")
 		}
