@@ -86,8 +86,10 @@ func TestGuide_ReplyLost(t *testing.T) {
 func TestGuide_OneClient(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		slow, fast := dial(), dial()
-		if err := srv.WaitSessions(t.Context(), 2); err != nil {
-			t.Fatal(err)
+		for _, conn := range []*zk.Conn{fast, slow} {
+			if _, _, err := conn.Exists("/"); err != nil { // before it, SessionID may return 0
+				t.Fatal(err)
+			}
 		}
 		srv.Inject(zktest.Before(zktest.Exists).Session(slow.SessionID()).Delay(time.Second))
 		flaky := srv.Inject(zktest.Before(zktest.GetData).Chance(0.1, 0).Fail(zktest.Throttled))
@@ -273,6 +275,9 @@ func TestGuide_Nodes(t *testing.T) {
 		t.Fatal(path, err)
 	}
 	if err := srv.WaitFor(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.WaitSessions(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	srv.Reset() // as new: no nodes, sessions and history

@@ -48,6 +48,7 @@ func TestInject_FaultThatCannotMeanAnything_IsRefused(t *testing.T) {
 		Before(Create).Duplicate(), After(Connect).Duplicate(),
 		RefuseConnections().Hold(), Before(Create).Path("[").Close(), Before(Create).Nth(-1).Close(),
 		Before(Create).Chance(math.NaN(), 1).Close(), Before(Create).Chance(1.1, 1).Close(),
+		Before(Create).Session(0).Close(),
 	} {
 		tb.errors = nil
 		tested.Inject(f)
