@@ -14,11 +14,8 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-const (
-	// The defaults, with which a cut is noticed after 9 to 12 s.
-	tick      = 2 * time.Second
-	syncLimit = 5
-)
+// The defaults, with which a cut is noticed after 9 to 12 s.
+const tick, syncLimit = 2 * time.Second, 5
 
 // threeMembers runs a test on an ensemble of three in virtual time; the third member leads.
 func threeMembers(t *testing.T, test func(t *testing.T, n *Network, e *Ensemble), opts ...Option) {
