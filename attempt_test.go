@@ -135,7 +135,7 @@ func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 func TestAttempt_SessionEndsJustBeforeTheGrant_QueuesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
-		srv := zktest.Start(t, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
+		srv := zktest.Start(t, zktest.WithNetwork(n))
 		var s *Session
 		var armed atomic.Bool
 		asleep := func() time.Duration { // hold looks at the clock

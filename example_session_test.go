@@ -266,7 +266,7 @@ func ExampleChange() {
 // exampleZooKeeper is a ZooKeeper server for one example, in this process, and a context for what the example asks of
 // it. It keeps the log, which goes to slog.Default() unless a Session is told otherwise, out of the examples' way.
 func exampleZooKeeper() (ctx context.Context, srv *zktest.Server, stop func()) {
-	srv, err := zktest.NewServer(zktest.WithSessionTimeouts(time.Second, time.Minute))
+	srv, err := zktest.NewServer(zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	if err != nil {
 		panic(err)
 	}

@@ -362,7 +362,7 @@ func TestVirtual_IsFinal_LeaderLoop(t *testing.T) {
 			case 2:
 				require.True(t, srv.ExpireSession(s.SessionID()))
 			case 3:
-				srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(zktest.QuotaExceeded).Once())
+				srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(-125).Once()) // quota exceeded
 				return nil
 			case 4:
 				go s.Close()

@@ -19,7 +19,7 @@ import (
 
 // saslServer starts a server that serves no client without SASL, for one user, as one with a JAAS file does.
 func saslServer() (servers string, stop func()) {
-	srv, err := zktest.NewServer(zktest.WithSASLUsers(map[string]string{"locker": "secret"}), zktest.WithSASLRequired())
+	srv, err := zktest.NewServer(zktest.WithSASLUsers(map[string]string{"locker": "secret"}), zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 	if err != nil {
 		log.Fatal(err)
 	}

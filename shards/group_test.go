@@ -44,7 +44,7 @@ func TestVirtual_JoinAndLeave(t *testing.T) {
 				require.LessOrEqual(t, took, 200*time.Millisecond, "it waits for the others to take over, and they do at once")
 				counts := w.srv.Requests()
 				t.Logf("leave: %v, %d moves, without an owner %v, %v at most; %v", took, moves, median(gaps), longest(gaps), counts)
-				require.LessOrEqual(t, counts.Total(zktest.GetChildren2), 3*moves+10, "the members are not listed by everybody")
+				require.LessOrEqual(t, counts.Total(zktest.GetChildren), 3*moves+10, "the members are not listed by everybody")
 				require.Equal(t, had["new"], moves)
 				require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
 			})

@@ -92,7 +92,7 @@ func inWorld(t *testing.T, n int, f func(t *testing.T, w *world), opts ...zktest
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork()
 		network.SetLatency(roundTrip / 2)
-		opts := append([]zktest.Option{zktest.WithNetwork(network), zktest.WithTick(tick), zktest.WithShuffledChildren()}, opts...)
+		opts := append([]zktest.Option{zktest.WithNetwork(network), zktest.WithShuffledChildren()}, opts...)
 		srv := zktest.Start(t, opts...)
 		w := newWorld(t, n, srv.Addr())
 		w.net, w.srv = network, srv

@@ -331,6 +331,7 @@ func TestVirtual_Downgrade_WriterReleasesMeanwhile(t *testing.T) {
 // recreated.
 func TestVirtual_Downgrade_NearTheCountersEnd_IsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		require.True(t, v.srv.SetCreates("/job", 1<<31-1<<27))
 		m := newRWMutex(t, v.connect(), "/job")
 		w := acquire(t, m.WriteLock())
 		_, err := m.ReadLock().Acquire(w.Context())
@@ -341,7 +342,7 @@ func TestVirtual_Downgrade_NearTheCountersEnd_IsRefused(t *testing.T) {
 		r := acquire(t, m.ReadLock())
 		require.Equal(t, "0000000000", suffixOf(r.Node()))
 		release(t, r)
-	}, zktest.WithCreates("/job", 1<<31-1<<27))
+	})
 }
 
 // R73: Curator's waiter behind the writer finds the reader's node at the writer's position, as

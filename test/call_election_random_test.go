@@ -76,7 +76,7 @@ func TestVirtual_Election_RandomFaults_OneLeader(t *testing.T) {
 					r.strikes()
 				}
 			case 4:
-				op := []zktest.Op{zktest.Create, zktest.Delete, zktest.Multi, zktest.GetChildren2, zktest.GetData}[r.intN(5)]
+				op := []zktest.Op{zktest.Create, zktest.Delete, zktest.Multi, zktest.GetChildren, zktest.GetData}[r.intN(5)]
 				f := zktest.After(op).DropReply()
 				if r.intN(2) == 0 {
 					f = zktest.Before(op)

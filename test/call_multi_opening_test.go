@@ -123,7 +123,7 @@ func TestVirtual_Multi_OneTransaction(t *testing.T) {
 		h, err := m.Acquire(within(t, time.Hour))
 		require.NoError(t, err)
 		got := v.srv.Requests()
-		require.Equal(t, [3]int{1, 4, 0}, [3]int{got.Total(zktest.Multi), got.Total(zktest.GetChildren2), got.Total(zktest.Create2)})
+		require.Equal(t, [3]int{1, 4, 0}, [3]int{got.Total(zktest.Multi), got.Total(zktest.GetChildren), got.Total(zktest.Create)})
 		v.areHeld(h)
 		require.NoError(t, h.Release(within(t, soon)))
 		require.Equal(t, [4]int{}, v.nodes(), "I4")
@@ -138,7 +138,7 @@ func TestVirtual_Multi_OneTransaction(t *testing.T) {
 			require.NoError(t, h.Release(within(t, soon)))
 		}
 		got = v.srv.Requests()
-		require.Equal(t, [2]int{3, 0}, [2]int{got.Total(zktest.Multi), got.Total(zktest.Create2)}, "two openings, and the leases")
+		require.Equal(t, [2]int{3, 0}, [2]int{got.Total(zktest.Multi), got.Total(zktest.Create)}, "two openings, and the leases")
 
 		// Another call may use a context that names an owner, so the locks are taken one after the
 		// other.
@@ -446,7 +446,7 @@ func nodeGoneBeforeTheGrant(t *testing.T, v *virtual, k int) {
 	time.Sleep(time.Minute)
 	// The response is so late that the lease has no margin, and the Session reads the node before
 	// the grant.
-	held := v.srv.Inject(zktest.After(zktest.GetChildren2).Session(s.SessionID()).Path(fourPaths[3]).Delay(10 * time.Second).Once())
+	held := v.srv.Inject(zktest.After(zktest.GetChildren).Session(s.SessionID()).Path(fourPaths[3]).Delay(10 * time.Second).Once())
 	c := startMulti(within(t, time.Hour), m)
 	require.Equal(t, [4]int{1, 1, 1, 1}, v.nodes())
 	other := v.connect()

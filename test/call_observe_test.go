@@ -352,7 +352,7 @@ func TestVirtual_Observe_GrowsNothing(t *testing.T) {
 			}
 		}
 		require.Equal(t, before, footprint(s))
-		require.Zero(t, v.srv.WatchCount())
+		require.Empty(t, v.srv.Watches())
 
 		next := make(chan struct{})
 		var slow []string
@@ -544,7 +544,7 @@ func TestVirtual_Observe_ManyPaths_LeaveNoWatch(t *testing.T) {
 				before = footprint(s)
 			}
 		}
-		require.Zero(t, v.srv.WatchCount())
+		require.Empty(t, v.srv.Watches())
 		require.Equal(t, before, footprint(s))
 
 		a := v.stand(newElection(t, v.connect(), "/job/e", "a"), untilItEnds)

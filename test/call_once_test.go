@@ -116,7 +116,7 @@ func TestVirtual_Once_Cost(t *testing.T) {
 		require.Equal(t, 2, first.Total(zktest.Multi))
 		again := once(false)
 		require.Equal(t, 1, again.Total(zktest.GetData))
-		require.Zero(t, again.Total(zktest.Multi, zktest.Create2, zktest.Delete, zktest.GetChildren))
+		require.Zero(t, again.Total(zktest.Multi, zktest.Create, zktest.Delete, zktest.GetChildren))
 	})
 }
 
@@ -412,7 +412,7 @@ func TestVirtual_Once_MarkIsTooLong_DoesNotRun(t *testing.T) {
 			runs := grows(t, v, newMutex(t, v.connect(), "/job/a"))
 			require.Greater(t, runs, 3)
 			require.Less(t, runs, 8)
-		}, zktest.WithEnforcedQuotas())
+		}, zktest.WithConfig("enforceQuota=true"))
 	})
 	t.Run("jute.maxbuffer", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -266,7 +266,7 @@ func (w *permitWorld) strike(s *zklock.Session) {
 	case 6:
 		w.v.srv.Inject(onMulti(zktest.Before).Close())
 	case 8:
-		op := []zktest.Op{zktest.Create, zktest.Multi, zktest.Delete, zktest.GetChildren2, zktest.GetData, zktest.Sync}[w.intN(6)]
+		op := []zktest.Op{zktest.Create, zktest.Multi, zktest.Delete, zktest.GetChildren, zktest.GetData, zktest.Sync}[w.intN(6)]
 		w.v.srv.Inject(zktest.After(op).Session(s.SessionID()).DropReply().Close().Once().Optional())
 	case 9, 10:
 		w.deniesSome(w.admin, w.v, []string{semQueue, semLeases, semLeases, semPath, semLimit})

@@ -215,7 +215,7 @@ func TestVirtual_Try_AfterOneThatFailed_ServerLags_TakesWhatIsFree(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
 		n.SetLatency(time.Millisecond)
-		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
+		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n))
 		_, err := ens.Create("/job", nil, 0)
 		require.NoError(t, err)
 		var follower *zktest.Member

@@ -20,9 +20,9 @@ import (
 func TestVirtual_TenThousandCycles_GrowNothing(t *testing.T) {
 	once := func(f zktest.Fault) zktest.Fault { return f.Once().Optional() }
 	each := []zktest.Fault{ // a round
-		once(zktest.Before(zktest.Create).Fail(zktest.QuotaExceeded)),
+		once(zktest.Before(zktest.Create).Fail(quotaExceeded)),
 		zktest.Before(zktest.GetChildren).Fail(zktest.NoAuth).Times(2).Optional(), // the one in the create's flight, and the next
-		once(zktest.Before(zktest.GetData).Fail(zktest.BadArguments)),
+		once(zktest.Before(zktest.GetData).Fail(badArguments)),
 	}
 	some := []zktest.Fault{ // one in ten rounds
 		once(zktest.Before(zktest.Create).Fail(zktest.OperationTimeout)),
@@ -94,14 +94,14 @@ func TestVirtual_TenThousandCycles_GrowNothing(t *testing.T) {
 			round()
 		}
 		settle()
-		heapBefore, watches, memory, goroutines := heap(), v.srv.WatchCount(), footprint(s), runtime.NumGoroutine()
+		heapBefore, watches, memory, goroutines := heap(), len(v.srv.Watches()), footprint(s), runtime.NumGoroutine()
 		for cyclesBefore := cycles; cycles < cyclesBefore+10_000; {
 			round()
 		}
 		settle()
 		growth := (heap() - heapBefore) / 10_000
 		t.Logf("%d cycles, %d bytes each, most of them the server's history; struck: %v", cycles, growth, struck)
-		require.Equal(t, watches, v.srv.WatchCount())
+		require.Len(t, v.srv.Watches(), watches)
 		require.Equal(t, memory, footprint(s))
 		atMost(t, goroutines, "goroutines")
 		require.Empty(t, v.srv.Children("/job"))

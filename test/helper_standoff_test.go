@@ -54,7 +54,7 @@ func (v *virtual) away() *away {
 		defer a.mu.Unlock()
 		switch {
 		case f.Op == zktest.Ping:
-		case f.Op == zktest.Connect && f.Kind == zktest.RequestFrame:
+		case f.Op == zktest.Connect && !f.Reply:
 			a.mu.frames = nil
 		default:
 			a.mu.frames = append(a.mu.frames, f)
@@ -152,7 +152,7 @@ func (a *away) requests() (ops []zktest.Op) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, f := range a.mu.frames {
-		if f.Kind == zktest.RequestFrame {
+		if !f.Reply && f.Event == 0 {
 			ops = append(ops, f.Op)
 		}
 	}
@@ -164,7 +164,7 @@ func (a *away) asked() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, f := range a.mu.frames {
-		if f.Kind == zktest.RequestFrame {
+		if !f.Reply && f.Event == 0 {
 			return f.Paths
 		}
 	}
@@ -176,7 +176,7 @@ func (a *away) watched() (paths []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, f := range a.mu.frames {
-		if f.Kind == zktest.RequestFrame && f.Op == zktest.GetData {
+		if f.Op == zktest.GetData && !f.Reply {
 			paths = append(paths, f.Paths...)
 		}
 	}
@@ -189,7 +189,7 @@ func (a *away) deletions() (paths []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, f := range a.mu.frames {
-		if f.Kind == zktest.EventFrame && f.Event == zktest.NodeDeleted {
+		if f.Event == zktest.NodeDeleted {
 			paths = append(paths, f.Paths...)
 		}
 	}
@@ -202,10 +202,10 @@ func (a *away) listedAfter(deleted string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	i := slices.IndexFunc(a.mu.frames, func(f zktest.Frame) bool {
-		return f.Kind == zktest.EventFrame && f.Event == zktest.NodeDeleted && f.Paths[0] == deleted
+		return f.Event == zktest.NodeDeleted && f.Paths[0] == deleted
 	})
 	return i >= 0 && slices.ContainsFunc(a.mu.frames[i:], func(f zktest.Frame) bool {
-		return f.Kind == zktest.ReplyFrame && f.Op == zktest.GetChildren2
+		return f.Reply && f.Op == zktest.GetChildren
 	})
 }
 
@@ -291,7 +291,7 @@ func (f *standoff) goesOn(t *testing.T, next *zklock.Hold) {
 	release(t, last)
 	synctest.Wait()
 	require.Empty(t, f.srv.Children("/job"), "I4")
-	require.Zero(t, f.srv.WatchCount(), "I7")
+	require.Empty(t, f.srv.Watches(), "I7")
 }
 
 // release2 releases the standoff's holder, on a goroutine.

@@ -113,8 +113,9 @@ func startOwn(t testing.TB, c serverConfig) ownServer {
 		return zkserver.Single(t, zkserver.SessionTimeouts(c.shortest, c.longest),
 			zkserver.Property("znode.container.checkIntervalMs", fmt.Sprint(c.containerCheck.Milliseconds())))
 	}
-	return inProcess{zktest.Start(t, zktest.WithTick(500*time.Millisecond), zktest.WithShuffledChildren(), zktest.WithSessionTimeouts(c.shortest, c.longest),
-		zktest.WithContainerCheck(c.containerCheck))}
+	return inProcess{zktest.Start(t, zktest.WithShuffledChildren(), zktest.WithConfig("tickTime=500",
+		fmt.Sprintf("minSessionTimeout=%d", c.shortest.Milliseconds()), fmt.Sprintf("maxSessionTimeout=%d", c.longest.Milliseconds()),
+		fmt.Sprintf("znode.container.checkIntervalMs=%d", c.containerCheck.Milliseconds())))}
 }
 
 // requiringCredentials is a real server that accepts no requests without digest credentials.
@@ -142,7 +143,7 @@ type inProcess struct{ s *zktest.Server }
 
 func (p inProcess) Addr() string { return p.s.Addr() }
 
-func (p inProcess) WatchCount() (int, error) { return p.s.WatchCount(), nil }
+func (p inProcess) WatchCount() (int, error) { return len(p.s.Watches()), nil }
 
 func (p inProcess) Pause() error { p.s.Freeze(); return nil }
 

@@ -34,14 +34,27 @@ type virtual struct {
 	srv *zktest.Server
 }
 
-// serverTick is the tick of the server in virtual time.
+// Requests and codes that have no names in zktest.
+const (
+	createContainerOp = zktest.Op(19)
+	authOp            = zktest.Op(100)
+	saslOp            = zktest.Op(102)
+
+	unimplemented = zktest.Code(-6)
+	badArguments  = zktest.Code(-8)
+	authFailed    = zktest.Code(-115)
+	authRequired  = zktest.Code(-124)
+	quotaExceeded = zktest.Code(-125)
+)
+
+// serverTick is the tick of the server in virtual time: zktest's default.
 const serverTick = 2 * time.Second
 
 func inVirtualTime(t *testing.T, f func(t *testing.T, v *virtual), opts ...zktest.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
-		srv := zktest.Start(t, append([]zktest.Option{zktest.WithNetwork(n), zktest.WithTick(serverTick), zktest.WithShuffledChildren()}, opts...)...)
+		srv := zktest.Start(t, append([]zktest.Option{zktest.WithNetwork(n), zktest.WithShuffledChildren()}, opts...)...)
 		_, err := srv.Create("/job", nil, 0)
 		require.NoError(t, err)
 		f(t, &virtual{t, n, srv})

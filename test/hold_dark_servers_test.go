@@ -46,7 +46,7 @@ func inTheDarkHooked(t *testing.T, hooks hook.Session, n int, role string, timeo
 	synctest.Test(t, func(t *testing.T) {
 		d := &darkness{t: t, net: zktest.NewNetwork()}
 		d.net.SetLatency(time.Millisecond)
-		d.ens = zktest.StartEnsemble(t, n, zktest.WithNetwork(d.net), zktest.WithTick(2*time.Second), zktest.WithSessionTimeouts(4*time.Second, time.Minute))
+		d.ens = zktest.StartEnsemble(t, n, zktest.WithNetwork(d.net), zktest.WithConfig("maxSessionTimeout=60000"))
 		_, err := d.ens.Create("/job", nil, 0)
 		require.NoError(t, err)
 		var addrs []string

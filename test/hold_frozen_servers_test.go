@@ -43,7 +43,7 @@ func inTheFrost(t *testing.T, n int, run func(t *testing.T, f *frozen)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &frozen{t: t, net: zktest.NewNetwork(), frozen: map[string]bool{}}
 		f.net.SetLatency(time.Millisecond)
-		f.ens = zktest.StartEnsemble(t, n, zktest.WithNetwork(f.net), zktest.WithTick(2*time.Second), zktest.WithSessionTimeouts(4*time.Second, time.Minute))
+		f.ens = zktest.StartEnsemble(t, n, zktest.WithNetwork(f.net), zktest.WithConfig("maxSessionTimeout=60000"))
 		_, err := f.ens.Create("/job", nil, 0)
 		require.NoError(t, err)
 		f.mute, err = f.net.Listen("192.0.2.250:2181")

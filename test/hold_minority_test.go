@@ -22,7 +22,7 @@ import (
 func ensembleToCut(t *testing.T, leader bool) (n *zktest.Network, ens *zktest.Ensemble, own, other *zktest.Member) {
 	n = zktest.NewNetwork()
 	n.SetLatency(time.Millisecond)
-	ens = zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5))
+	ens = zktest.StartEnsemble(t, 3, zktest.WithNetwork(n))
 	_, err := ens.Create("/job", nil, 0)
 	require.NoError(t, err)
 	for _, m := range ens.Members() {

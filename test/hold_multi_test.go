@@ -133,7 +133,7 @@ func TestVirtual_Multi_ErrorsOfEachMember(t *testing.T) {
 // error has its path.
 func TestVirtual_Multi_TwoEnsembles(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		west := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithTick(2*time.Second))
+		west := zktest.Start(t, zktest.WithNetwork(v.net))
 		east, far := v.connect(), connect(t, west.Addr(), zklock.WithDialer(v.net.Dial))
 		m := newMulti(t, newMutex(t, far, "/west/job"), newMutex(t, east, "/east/job"))
 		h, err := m.Acquire(within(t, time.Hour))

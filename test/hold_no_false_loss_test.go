@@ -114,7 +114,7 @@ func TestVirtual_ServersComeAndGo_SessionStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
 		n.SetLatency(time.Millisecond)
-		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
+		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n))
 		_, err := ens.Create("/job", nil, 0)
 		require.NoError(t, err)
 		s := connect(t, strings.Join(ens.Addrs(), ","), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second))

@@ -21,7 +21,7 @@ func (v *virtual) restartOlder(t *testing.T) {
 	before := v.srv
 	before.Close()
 	time.Sleep(time.Second) // servers derive session ids from the time
-	v.srv = zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithAddr(before.Addr()), zktest.WithTick(2*time.Second))
+	v.srv = zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithAddr(before.Addr()))
 	_, err := v.srv.Create("/job", nil, 0)
 	require.NoError(t, err)
 	require.Less(t, v.srv.Zxid(), before.Zxid())

@@ -61,7 +61,7 @@ func TestVirtual_Container_SixtyOrders_NothingIsLeft(t *testing.T) {
 			require.Empty(t, v.srv.Children("/job"))
 			require.False(t, st.Container)
 		}
-	}, zktest.WithContainerCheck(time.Second))
+	}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))
 }
 
 // The same in real time, so it also runs on a real server.
@@ -124,7 +124,7 @@ func TestVirtual_Container_ReapedAtEveryRequest(t *testing.T) {
 						time.Sleep(time.Minute)
 						_, there := v.srv.Stat("/orders")
 						require.False(t, there, "%d, %v", i, fault)
-					}, zktest.WithContainerCheck(time.Second))
+					}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))
 					cases++
 				}
 			}
@@ -193,7 +193,7 @@ func TestVirtual_Container_FleetGoesOn(t *testing.T) {
 		t.Logf("%d calls, %d gave up, %d requests", calls, gaveUp, requests)
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"))
-	}, zktest.WithContainerCheck(200*time.Millisecond))
+	}, zktest.WithConfig("znode.container.checkIntervalMs=200"))
 }
 
 // The same in real time, so it also runs on a real server.
@@ -225,7 +225,7 @@ func TestVirtual_Container_CallLeaves_NothingIsLeft(t *testing.T) {
 				s := v.connect()
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
-				made := v.srv.Inject(zktest.After(zktest.CreateContainer).Path(at).Once().Call(func() {
+				made := v.srv.Inject(zktest.After(zktest.Create).Path(at).Once().Call(func() {
 					if delay == 0 {
 						cancel()
 					} else {
@@ -241,7 +241,7 @@ func TestVirtual_Container_CallLeaves_NothingIsLeft(t *testing.T) {
 				require.Equal(t, 1, made.Fired())
 				time.Sleep(time.Minute)
 				require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"), "%s, %v", at, delay)
-			}, zktest.WithContainerCheck(time.Second))
+			}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))
 		}
 	}
 }
@@ -252,12 +252,12 @@ func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
 	for i, queue := range map[int]string{0: "/orders/0/lock", 1: "/orders/1/gate/locks", 3: "/orders/3/a/b"} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()
-			v.srv.Inject(zktest.Before(zktest.Create2).Path(queue + "/*").Nth(3).Fail(zktest.NoAuth)) // after those that find no lock root
+			v.srv.Inject(zktest.Before(zktest.Create).Path(queue + "/*").Nth(3).Fail(zktest.NoAuth)) // after those that find no lock root
 			_, err := ordersLock(t, s, "/orders", i).Acquire(within(t, soon))
 			require.ErrorIs(t, err, zk.ErrNoAuth)
 			time.Sleep(time.Minute)
 			require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"), queue)
-		}, zktest.WithContainerCheck(time.Second))
+		}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))
 	}
 }
 
@@ -276,11 +276,11 @@ func TestVirtual_Container_OpeningRejected_NothingIsLeft(t *testing.T) {
 		},
 		"the second node is denied": func(v *virtual) error {
 			v.srv.Inject(zktest.Before(zktest.Multi).Path("/job/b/*").Nth(2).Fail(zktest.NoAuth))
-			v.srv.Inject(zktest.Before(zktest.Create2).Path("/job/b/*").Fail(zktest.NoAuth))
+			v.srv.Inject(zktest.Before(zktest.Create).Path("/job/b/*").Fail(zktest.NoAuth))
 			return zk.ErrNoAuth
 		},
 		"the connection ends": func(v *virtual) error {
-			v.srv.Inject(zktest.After(zktest.CreateContainer).Path("/job/c").Close().Once())
+			v.srv.Inject(zktest.After(zktest.Create).Path("/job/c").Close().Once())
 			return nil
 		},
 	} {
@@ -301,7 +301,7 @@ func TestVirtual_Container_OpeningRejected_NothingIsLeft(t *testing.T) {
 				left := v.srv.Children("/job")
 				require.NotContains(t, left, "a")
 				require.NotContains(t, left, "c")
-			}, zktest.WithContainerCheck(time.Minute))
+			}, zktest.WithConfig("znode.container.checkIntervalMs=60000"))
 		})
 	}
 }
@@ -314,13 +314,13 @@ func TestVirtual_Container_LeasesRejected_NothingIsLeft(t *testing.T) {
 		sem := newSemaphore(t, s, semPath, 1, zklock.WithContainer())
 		h := take(t, newSemaphore(t, v.connect(), semPath, 1, zklock.WithContainer()).Permits(1))
 		release(t, h)
-		v.srv.Inject(zktest.After(zktest.Create2).Path(semQueue + "/*").Call(func() { _ = v.srv.Delete(semLeases) }).Once())
+		v.srv.Inject(zktest.After(zktest.Create).Path(semQueue + "/*").Call(func() { _ = v.srv.Delete(semLeases) }).Once())
 		v.srv.Inject(zktest.Before(zktest.Multi).Path(semLeases + "/*").Nth(2).Fail(zktest.NoAuth))
 		_, err := sem.Acquire(within(t, time.Minute), 1)
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		time.Sleep(time.Hour)
 		require.Empty(t, v.srv.Children("/job"))
-	}, zktest.WithContainerCheck(time.Minute))
+	}, zktest.WithConfig("znode.container.checkIntervalMs=60000"))
 }
 
 // With WithContainer an acquire creates no node for the limit: the number in NewSemaphore applies
@@ -357,7 +357,7 @@ func TestVirtual_Container_SharedLimit_OnlyWhatIsSetStays(t *testing.T) {
 		release(t, waits.granted2(t, time.Second))
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"))
-	}, zktest.WithContainerCheck(time.Second))
+	}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))
 }
 
 // The same in real time, so it also runs on a real server: a waiter is notified of a limit whose

@@ -25,14 +25,14 @@ type refusal struct {
 
 var refusals = []refusal{
 	{-2, nil, "runtime inconsistency"},
-	{zktest.Unimplemented, nil, "unimplemented"},
-	{zktest.BadArguments, zk.ErrBadArguments, "invalid arguments"},
+	{unimplemented, nil, "unimplemented"},
+	{badArguments, zk.ErrBadArguments, "invalid arguments"},
 	{zktest.NoAuth, zk.ErrNoAuth, "not authenticated"},
 	{-108, zk.ErrNoChildrenForEphemerals, "ephemeral nodes may not have children"},
 	{-114, zk.ErrInvalidACL, "invalid ACL"},
 	{-115, zk.ErrAuthFailed, "authentication failed"},
 	{-120, nil, "local session"},
-	{zktest.QuotaExceeded, nil, "quota exceeded"},
+	{quotaExceeded, nil, "quota exceeded"},
 }
 
 // requireSays requires that the error of an acquire names the rejection.

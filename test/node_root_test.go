@@ -117,12 +117,12 @@ func TestContainerRoot(t *testing.T) {
 // containers.
 func TestVirtual_ContainerRoot_CreateFails_IsAContainer(t *testing.T) {
 	const ok = zktest.Code(0)
-	for _, code := range []zktest.Code{ok, zktest.Throttled, zktest.OperationTimeout, zktest.Unimplemented} {
+	for _, code := range []zktest.Code{ok, zktest.Throttled, zktest.OperationTimeout, unimplemented} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			s, fails := v.connect(), zktest.Before(zktest.CreateContainer).Fail(code)
+			s, fails := v.connect(), zktest.Before(createContainerOp).Fail(code)
 			switch code {
 			case ok:
-			case zktest.Unimplemented:
+			case unimplemented:
 				v.srv.Inject(fails)
 			default:
 				v.srv.Inject(fails.Times(2))
@@ -138,8 +138,8 @@ func TestVirtual_ContainerRoot_CreateFails_IsAContainer(t *testing.T) {
 			time.Sleep(time.Minute)
 			for _, path := range []string{"/job/order", "/job/sem", "/job/sem/locks", "/job/sem/leases"} {
 				_, stays := v.srv.Stat(path)
-				require.Equal(t, code == zktest.Unimplemented, stays, "%v: %s", code, path)
+				require.Equal(t, code == unimplemented, stays, "%v: %s", code, path)
 			}
-		}, zktest.WithContainerCheck(time.Second))
+		}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))
 	}
 }

@@ -30,6 +30,7 @@ func TestVirtual_SequenceEnd_NobodyIsGranted(t *testing.T) {
 	for _, creates := range []int32{counterEnd, 1<<31 - 1} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			v.net.SetLatency(time.Millisecond)
+			require.True(t, v.srv.SetCreates("/job", creates))
 			m := newMutex(t, v.connect(), "/job")
 			theirs, err := v.srv.Create("/job/0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__", nil, zk.FlagSequence) // kazoo's
 			require.NoError(t, err)
@@ -47,7 +48,7 @@ func TestVirtual_SequenceEnd_NobodyIsGranted(t *testing.T) {
 			h := acquire(t, m)
 			require.Equal(t, "0000000000", suffixOf(h.Node()), "the root was removed before the error came")
 			release(t, h)
-		}, zktest.WithCreates("/job", creates))
+		})
 	}
 }
 
@@ -93,6 +94,7 @@ func TestVirtual_SequenceEnd_RootStays_ErrorSaysWhy(t *testing.T) {
 // grace.
 func TestVirtual_SequenceEnd_ServerAway_ErrorComes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		require.True(t, v.srv.SetCreates("/job", counterEnd))
 		s := v.connect()
 		m := newMutex(t, s, "/job")
 		away := v.srv.Inject(zktest.Before(zktest.GetData).Path("/job").Hold().Once())
@@ -104,13 +106,14 @@ func TestVirtual_SequenceEnd_ServerAway_ErrorComes(t *testing.T) {
 		away.Release()
 		synctest.Wait()
 		release(t, acquire(t, m))
-	}, zktest.WithCreates("/job", counterEnd))
+	})
 }
 
 // F34, I1: a holder with the last number that is granted, and a waiter behind it, are not disturbed
 // by nodes past the end.
 func TestVirtual_SequenceEnd_TheLastAreGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		require.True(t, v.srv.SetCreates("/job", counterEnd-2))
 		m, other := newMutex(t, v.connect(), "/job"), newMutex(t, v.connect(), "/job")
 		h := acquire(t, m)
 		w := v.queueUp(other)
@@ -121,7 +124,7 @@ func TestVirtual_SequenceEnd_TheLastAreGranted(t *testing.T) {
 		h = w.granted2(t, time.Second)
 		require.Equal(t, "2146435071", suffixOf(h.Node()))
 		release(t, h)
-	}, zktest.WithCreates("/job", counterEnd-2))
+	})
 }
 
 // F34: for some clients a node with a negative number sorts before all other nodes: while it
@@ -204,6 +207,7 @@ func TestVirtual_SequenceNearItsEnd_EmptyRootIsRemoved(t *testing.T) {
 func TestVirtual_SequenceEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
+		require.True(t, v.srv.SetCreates("/job", counterEnd-40))
 		l := ledger.New(t.Errorf)
 		var all sync.WaitGroup
 		var told atomic.Int32
@@ -236,5 +240,5 @@ func TestVirtual_SequenceEnd(t *testing.T) {
 		require.Positive(t, told.Load(), "or this shows nothing")
 		synctest.Wait()
 		require.Empty(t, v.srv.Children("/job"))
-	}, zktest.WithCreates("/job", counterEnd-40))
+	})
 }

@@ -62,7 +62,7 @@ func TestVirtual_RestoredWatches_GoFirst(t *testing.T) {
 				time.Sleep(time.Second)
 				require.Equal(t, zklock.Reconnected, f.a.s.State())
 				sent := f.a.requests()
-				require.Contains(t, sent, zktest.GetChildren2, "the waiter lists")
+				require.Contains(t, sent, zktest.GetChildren, "the waiter lists")
 				require.Contains(t, sent, zktest.Multi, "the heartbeat")
 				require.Equal(t, zktest.SetWatches, sent[0])
 				require.Subset(t, f.a.asked(), []string{f.own, f.h.Node()})
@@ -164,7 +164,7 @@ func TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList(t *testing.T) {
 				require.Equal(t, f.own, mine.Node(), "R55: it keeps its node")
 				if c.ownSession {
 					require.NotContains(t, f.a.requests(), zktest.SetWatches, "it watches nothing")
-					require.Equal(t, c.lost, slices.Contains(f.a.requests(), zktest.GetChildren2), "it lists if there was no turn to pass")
+					require.Equal(t, c.lost, slices.Contains(f.a.requests(), zktest.GetChildren), "it lists if there was no turn to pass")
 				} else {
 					require.Equal(t, zktest.SetWatches, f.a.requests()[0])
 					require.True(t, f.a.listedAfter(f.h.Node()), "granted by the event of a restored watch")

@@ -150,6 +150,6 @@ func TestVirtual_Revocation_AsksOnce_AlsoOfReadsUnderOneWriteHold(t *testing.T) 
 		was(r)
 		release(t, r)
 		release(t, w)
-		require.Zero(t, v.srv.WatchCount(), "I7")
+		require.Empty(t, v.srv.Watches(), "I7")
 	})
 }

@@ -440,7 +440,7 @@ func TestConnect_ServerComesLater(t *testing.T) {
 // reports why.
 func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		strict := zktest.Start(t, zktest.WithZxid(1000), zktest.WithNetwork(v.net), zktest.WithTick(200*time.Millisecond), zktest.WithSessionTimeouts(400*time.Millisecond, 4*time.Second))
+		strict := zktest.Start(t, zktest.WithZxid(1000), zktest.WithNetwork(v.net), zktest.WithConfig("tickTime=200", "minSessionTimeout=400", "maxSessionTimeout=4000"))
 		target := v.srv.Addr()
 		dial := func(network, _ string, d time.Duration) (net.Conn, error) { return v.net.Dial(network, target, d) }
 		s := v.connect(zklock.WithDialer(dial))

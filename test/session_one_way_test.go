@@ -64,7 +64,7 @@ func inOneWayWorld(t *testing.T, timeout time.Duration, servers int, cut oneWayC
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
 		n.SetLatency(time.Millisecond)
-		ens := zktest.StartEnsemble(t, servers, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSessionTimeouts(4*time.Second, time.Minute))
+		ens := zktest.StartEnsemble(t, servers, zktest.WithNetwork(n), zktest.WithConfig("maxSessionTimeout=60000"))
 		_, err := ens.Create("/job", nil, 0)
 		require.NoError(t, err)
 		lease := zklock.QuorumLease(0)
@@ -248,7 +248,7 @@ func TestVirtual_Close_DarkServers_Returns(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := zktest.NewNetwork()
 				n.SetLatency(latency)
-				ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSessionTimeouts(4*time.Second, time.Minute))
+				ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithConfig("maxSessionTimeout=60000"))
 				dial := func(network, addr string, d time.Duration) (net.Conn, error) {
 					if d <= 0 {
 						t.Errorf("a dial has %v", d)

@@ -23,13 +23,13 @@ import (
 // R117: the password is changed on the servers for a moment. The hold and the wait continue, and
 // the log has it once.
 func TestVirtual_SASL_RefusedLater_HoldGoesOn(t *testing.T) {
-	for _, code := range []zktest.Code{zktest.AuthRequired, zktest.AuthFailed} {
+	for _, code := range []zktest.Code{authRequired, authFailed} {
 		inSASLTime(t, func(t *testing.T, v *virtual) {
 			var lines warnings
 			s := v.connect(withSASL(), lines.option(), zklock.WithSessionTimeout(30*time.Second))
 			h := acquire(t, newMutex(t, s, "/job"))
 			waits := v.queueUp(newMutex(t, s, "/job"))
-			refused := v.srv.Inject(zktest.After(zktest.SASL).Nth(2).Fail(code))
+			refused := v.srv.Inject(zktest.After(saslOp).Nth(2).Fail(code))
 			v.drop(s)
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 1, refused.Fired())
@@ -62,7 +62,7 @@ func (m *wrongAt) Authenticate(ctx context.Context, host string) (sasl.Exchange,
 func TestVirtual_SASL_OneServerRefuses_TheOthersServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
-		e := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSASLUsers(oddUsers), zktest.WithSASLRequired())
+		e := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithSASLUsers(oddUsers), zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 		var lines warnings
 		m := &wrongAt{Mechanism: sasl.DigestMD5(saslUser, saslPassword)}
 		s := connect(t, strings.Join(e.Addrs(), ","), zklock.WithDialer(n.Dial), zklock.WithSASL(m), lines.option())
@@ -216,7 +216,7 @@ func TestVirtual_SASL_KeptTicketRefused_ANewOneIsShown(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		require.Equal(t, 1, m.asked, "it is kept")
 
-		refused := v.srv.Inject(zktest.After(zktest.SASL).Nth(2).Fail(zktest.AuthFailed))
+		refused := v.srv.Inject(zktest.After(saslOp).Nth(2).Fail(authFailed))
 		v.connect(zklock.WithSASL(m))
 		require.Equal(t, 1, refused.Fired())
 		require.Equal(t, 2, m.asked)
@@ -246,7 +246,7 @@ func TestVirtual_SASL_ServerHasNone_PausesGrow(t *testing.T) {
 		}()
 		_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), withSASL())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Less(t, v.srv.Requests().Total(zktest.SASL), 60)
+		require.Less(t, v.srv.Requests().Total(saslOp), 60)
 		require.Zero(t, <-seen)
 		time.Sleep(time.Minute) // the Connect in vain ends
 	})
@@ -263,7 +263,7 @@ func TestVirtual_SASL_Refused_PausesGrow(t *testing.T) {
 		v.srv.ResetRequests()
 		_, err := newMutex(t, s, "/job").Acquire(within(t, 10*time.Minute))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Less(t, v.srv.Requests().Total(zktest.SASL)/2, 50)
+		require.Less(t, v.srv.Requests().Total(saslOp)/2, 50)
 		require.Less(t, len(v.srv.Sessions()), 3)
 	})
 }
@@ -311,7 +311,7 @@ func TestVirtual_SASL_RequiredLater_IsTriedAgain(t *testing.T) {
 		h := acquire(t, newMutex(t, s, "/job"))
 		var heal []func()
 		for _, op := range []zktest.Op{zktest.AnyOp, zktest.Ping} {
-			heal = append(heal, v.srv.Inject(zktest.Before(op).Fail(zktest.AuthRequired).Optional()).Remove)
+			heal = append(heal, v.srv.Inject(zktest.Before(op).Fail(authRequired).Optional()).Remove)
 		}
 		lostWithin(t, h, 15*time.Second) // a heartbeat, and the lease
 		requireRefused(t, h.Err(), "code -124")
@@ -334,8 +334,8 @@ func TestVirtual_SASL_RequiredLater_IsTriedAgain(t *testing.T) {
 func TestVirtual_RejectedWaiter_BlocksNobody(t *testing.T) {
 	const timeout = 10 * time.Second
 	for code, ops := range map[zktest.Code][]zktest.Op{
-		zktest.AuthRequired: {zktest.AnyOp, zktest.Ping},
-		zktest.AuthFailed:   {zktest.Auth},
+		authRequired: {zktest.AnyOp, zktest.Ping},
+		authFailed:   {authOp},
 	} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			var lines warnings

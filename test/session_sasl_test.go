@@ -25,7 +25,7 @@ import (
 // inSASLTime has a server that responds to nothing without SASL.
 func inSASLTime(t *testing.T, f func(t *testing.T, v *virtual)) {
 	t.Helper()
-	inVirtualTime(t, f, zktest.WithSASLUsers(oddUsers), zktest.WithSASLRequired())
+	inVirtualTime(t, f, zktest.WithSASLUsers(oddUsers), zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 }
 
 // refusedLine is logged when a server rejects the credentials.
@@ -44,7 +44,7 @@ func TestVirtual_SASL_EachConnection(t *testing.T) {
 		s := v.connect(withSASL(), zklock.WithDigest("u", "p"))
 		h := acquire(t, newMutex(t, s, "/job"))
 		for n := 1; n <= 5; n++ {
-			require.Equal(t, 2*n, v.srv.Requests().Of(s.SessionID(), zktest.SASL))
+			require.Equal(t, 2*n, v.srv.Requests().Of(s.SessionID(), saslOp))
 			require.True(t, v.srv.DropConnection(s.SessionID()))
 			time.Sleep(3 * time.Second)
 			require.True(t, s.State().Attached())
@@ -83,7 +83,7 @@ func TestVirtual_SASL_Refused(t *testing.T) {
 		require.EqualError(t, err, fmt.Sprintf("zklock: connect %[1]s: authentication failed: %[1]s refused the credentials (code -124)", v.srv.Addr()))
 		time.Sleep(time.Minute)
 		require.Equal(t, 1, lines.about(refusedLine, ""))
-		require.Equal(t, 2, v.srv.Requests().Total(zktest.SASL))
+		require.Equal(t, 2, v.srv.Requests().Total(saslOp))
 	})
 }
 
@@ -91,11 +91,11 @@ func TestVirtual_SASL_Refused(t *testing.T) {
 // which is empty. That is no rejection of our identity: the hold continues, and the Session moves
 // to the next server that supports it. If there is none, the error contains the reason.
 func TestVirtual_SASL_MechanismRefused_IsNotFinal(t *testing.T) {
-	for _, code := range []zktest.Code{zktest.AuthRequired, zktest.AuthFailed} {
+	for _, code := range []zktest.Code{authRequired, authFailed} {
 		inSASLTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect(withSASL())
 			h := acquire(t, newMutex(t, s, "/job"))
-			refused := v.srv.Inject(zktest.After(zktest.SASL).Nth(1).Fail(code))
+			refused := v.srv.Inject(zktest.After(saslOp).Nth(1).Fail(code))
 			v.drop(s)
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 1, refused.Fired())
@@ -103,7 +103,7 @@ func TestVirtual_SASL_MechanismRefused_IsNotFinal(t *testing.T) {
 			require.Equal(t, zklock.Reconnected, s.State())
 			release(t, h)
 
-			v.srv.Inject(zktest.After(zktest.SASL).Fail(code))
+			v.srv.Inject(zktest.After(saslOp).Fail(code))
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), withSASL())
@@ -120,9 +120,9 @@ func TestVirtual_SASL_MechanismRefused_IsNotFinal(t *testing.T) {
 func TestVirtual_SASL_Silence(t *testing.T) {
 	for step := 1; step <= 2; step++ {
 		for name, silence := range map[string]zktest.Fault{
-			"lost":     zktest.After(zktest.SASL).Nth(step).DropReply(),
-			"late":     zktest.After(zktest.SASL).Nth(step).Delay(time.Minute),
-			"not read": zktest.Before(zktest.SASL).Nth(step).Delay(time.Minute),
+			"lost":     zktest.After(saslOp).Nth(step).DropReply(),
+			"late":     zktest.After(saslOp).Nth(step).Delay(time.Minute),
+			"not read": zktest.Before(saslOp).Nth(step).Delay(time.Minute),
 		} {
 			inSASLTime(t, func(t *testing.T, v *virtual) {
 				s := v.connect(withSASL(), zklock.WithSessionTimeout(30*time.Second))
@@ -150,7 +150,7 @@ func TestVirtual_SASL_ServerHasNone(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, zklock.ErrAuthFailed)
 		require.ErrorContains(t, err, "SASL: DIGEST-MD5: the server has no challenge: is SASL configured there?")
-		require.Greater(t, v.srv.Requests().Total(zktest.SASL), 3, "tried again")
+		require.Greater(t, v.srv.Requests().Total(saslOp), 3, "tried again")
 		time.Sleep(time.Minute) // the Connect in vain ends
 	})
 }
@@ -240,7 +240,7 @@ func TestVirtual_SASL_KDCIsSilent_CallsReturn(t *testing.T) {
 		_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), zklock.WithSASL(k), zklock.WithSessionTimeout(8*time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "SASL: KDC: no KDC has answered")
-		require.Zero(t, v.srv.Requests().Total(zktest.SASL))
+		require.Zero(t, v.srv.Requests().Total(saslOp))
 		time.Sleep(time.Minute) // the Connect in vain ends
 
 		k.silent.Store(false)

@@ -71,7 +71,7 @@ func storm(t *testing.T, sessions int, lasts time.Duration, do string, f func(d 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &dialled{net: zktest.NewNetwork()}
-		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(d.net), zktest.WithTick(2*time.Second))
+		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(d.net))
 		_, err := ens.Create("/job", nil, 0)
 		require.NoError(t, err)
 		for i := range sessions {

@@ -176,7 +176,7 @@ func TestVirtual_LogOnce_HeartbeatRefused(t *testing.T) {
 		}
 		defer lookAt(s, holds...)()
 		for round := 1; round <= 3; round++ {
-			refused := v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(zktest.QuotaExceeded))
+			refused := v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(quotaExceeded))
 			time.Sleep(9 * time.Second)
 			require.Greater(t, refused.Fired(), 1, "or this shows nothing")
 			refused.Remove()
@@ -197,7 +197,7 @@ func TestVirtual_LogOnce_CredentialsRefused(t *testing.T) {
 			holds = append(holds, acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d", i))))
 		}
 		defer lookAt(s, holds...)()
-		refused := v.srv.Inject(zktest.Before(zktest.Auth).Fail(zktest.Code(-115)))
+		refused := v.srv.Inject(zktest.Before(authOp).Fail(zktest.Code(-115)))
 		v.srv.Stop()
 		require.NoError(t, v.srv.Start())
 		time.Sleep(time.Minute)
@@ -205,7 +205,7 @@ func TestVirtual_LogOnce_CredentialsRefused(t *testing.T) {
 		require.Len(t, log.of("zklock: the server refused the credentials"), 1, "and not at each try")
 		refused.Remove()
 		release(t, acquire(t, newMutex(t, s, "/job")))
-		v.srv.Inject(zktest.Before(zktest.Auth).Fail(zktest.Code(-115)))
+		v.srv.Inject(zktest.Before(authOp).Fail(zktest.Code(-115)))
 		require.True(t, v.srv.DropConnection(s.SessionID()))
 		time.Sleep(time.Minute)
 		require.Len(t, log.of("zklock: the server refused the credentials"), 2, "once more after a server has served it")

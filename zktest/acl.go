@@ -14,7 +14,7 @@ import (
 )
 
 // Digest returns the ID that ZooKeeper's digest scheme stores for "user:password": the user and the
-// base64 of a SHA-1. It is the ID of a digest ACL and the argument of [WithSuperDigest].
+// base64 of a SHA-1. It is the ID of a digest ACL, and the value of superDigest in [WithConfig].
 func Digest(userPassword string) string {
 	user, _, _ := strings.Cut(userPassword, ":")
 	sum := sha1.Sum([]byte(userPassword))

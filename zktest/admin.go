@@ -79,34 +79,38 @@ func (a admin) Sessions() (all []Session) {
 	return all
 }
 
-// Watches returns the watches on exactly this path, sorted by session.
-func (a admin) Watches(path string) (all []Watch) {
+// Watches returns the watches on exactly these paths, or all watches if none is given, sorted by
+// path and session.
+func (a admin) Watches(paths ...string) (all []Watch) {
 	a.c.call(func() {
 		for _, ep := range a.c.endpoints {
 			for _, w := range []*watchTable{ep.data, ep.child} {
-				for cn, modes := range w.byPath[path] {
-					for _, mode := range []watchMode{oneShot, persisting, recursing} {
-						if modes&mode != 0 {
-							all = append(all, Watch{
-								Path: path, Session: cn.sessionID(), Children: w == ep.child,
-								Persistent: mode != oneShot, Recursive: mode == recursing,
-							})
-						}
+				for path, watchers := range w.byPath {
+					if len(paths) == 0 || slices.Contains(paths, path) {
+						all = appendWatches(all, path, watchers, w == ep.child)
 					}
 				}
 			}
 		}
 	})
-	slices.SortFunc(all, func(a, b Watch) int { return cmp.Compare(a.Session, b.Session) })
+	slices.SortFunc(all, func(a, b Watch) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Session, b.Session))
+	})
 	return all
 }
 
-// WatchCount returns the number of watches, as mntr's zk_watch_count does: a path that two
-// connections watch counts twice, and so does a path that one connection watches for data and for
-// children.
-func (a admin) WatchCount() (n int) {
-	a.c.call(func() { n = a.c.watchCount() })
-	return n
+func appendWatches(all []Watch, path string, watchers map[*conn]watchMode, children bool) []Watch {
+	for cn, modes := range watchers {
+		for _, mode := range []watchMode{oneShot, persisting, recursing} {
+			if modes&mode != 0 {
+				all = append(all, Watch{
+					Path: path, Session: cn.sessionID(), Children: children,
+					Persistent: mode != oneShot, Recursive: mode == recursing,
+				})
+			}
+		}
+	}
+	return all
 }
 
 func (c *cluster) watchCount() int {
@@ -197,13 +201,12 @@ func (a admin) Dump() string {
 // be converted to a Mode.
 type Mode int32
 
-// The modes of nodes.
+// The modes of nodes. An ephemeral node with a sequence number is Ephemeral|Sequential.
 const (
-	Persistent          = Mode(wire.FlagPersistent)
-	Ephemeral           = Mode(wire.FlagEphemeral)
-	Sequential          = Mode(wire.FlagSequential)
-	EphemeralSequential = Mode(wire.FlagEphemeralSequential)
-	Container           = Mode(wire.FlagContainer)
+	Persistent = Mode(wire.FlagPersistent)
+	Ephemeral  = Mode(wire.FlagEphemeral)
+	Sequential = Mode(wire.FlagSequential)
+	Container  = Mode(wire.FlagContainer)
 )
 
 // Create creates a node as another client would, regardless of ACLs, with any parents that are
@@ -215,7 +218,7 @@ func (a admin) Create(path string, data []byte, mode Mode, acl ...zk.ACL) (strin
 }
 
 func (a admin) create(session int64, path string, data []byte, mode Mode, acl []zk.ACL) (created string, err error) {
-	if session == 0 && (mode == Ephemeral || mode == EphemeralSequential) {
+	if session == 0 && (mode == Ephemeral || mode == Ephemeral|Sequential) {
 		return "", fmt.Errorf("zktest: an ephemeral node needs a session; use CreateAs")
 	}
 	err = a.transact(session, func(tx *txn) (err error) {

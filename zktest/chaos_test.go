@@ -34,7 +34,7 @@ func TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie(t *testing.T) {
 
 func chaos(t *testing.T, rng *rand.Rand) {
 	n := NewNetwork()
-	e := StartEnsemble(t, 3+2*rng.IntN(2), WithNetwork(n), WithTick(time.Second), WithSyncLimit(3))
+	e := StartEnsemble(t, 3+2*rng.IntN(2), WithNetwork(n), WithConfig("tickTime=1000", "syncLimit=3"))
 	acl := zk.WorldACL(zk.PermAll)
 	_, err := e.Create("/c", nil, 0)
 	require.NoError(t, err)

@@ -65,7 +65,6 @@ type cluster struct {
 	ended    []int64              // sessions that ended and have counts, in that order
 	pings    int
 	events   int
-	initial  map[string]int32 // WithCreates, not used yet
 	handler  func(Request) (Reply, bool)
 	deferred []func()      // actions of a fault, to run after the current transaction
 	changed  chan struct{} // closed by the next transaction; nil unless a caller waits for it
@@ -86,7 +85,6 @@ func newCluster(cfg config) *cluster {
 		sessions: make(map[int64]*session),
 		pending:  make(map[string]int32),
 		counts:   make(map[int64]map[Op]int),
-		initial:  cfg.creates,
 	}
 	c.reapAt = c.epoch.Add(cfg.containerCheck)
 	if cfg.snapshot.tree != nil {

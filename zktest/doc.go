@@ -61,10 +61,10 @@
 //   - multi and multiRead
 //   - ACLs with the schemes world, ip, digest, auth and super, and sasl with DIGEST-MD5
 //     ([WithSASLUsers])
-//   - TLS ([WithTLS]) and quotas ([WithEnforcedQuotas])
+//   - TLS ([WithTLS]) and quotas ([WithConfig])
 //   - the zxid of every operation, whether it fails or succeeds
-//   - the four-letter words, byte by byte as in the release. Only srvr works without
-//     [WithWhitelist]. go-zookeeper's FLWSrvr and FLWCons cannot parse the responses of 3.7 and
+//   - the four-letter words, byte by byte as in the release. Only srvr works without a whitelist
+//     ([WithConfig]). go-zookeeper's FLWSrvr and FLWCons cannot parse the responses of 3.7 and
 //     later.
 //
 // A differential test compares it with ZooKeeper 3.8.0 as Debian ships it, reply by reply. Watch
@@ -80,9 +80,21 @@
 // The server writes nothing to disk. It has no throttling, Kerberos, ACLs by certificate, read-only
 // mode, local sessions or observers, and it responds to reconfig as a server that disables it,
 // which is ZooKeeper's default. A bare check outside a multi makes 3.8.0 stop responding; this
-// server returns unimplemented. Characters beyond the basic plane, which no node's name may
-// contain, are returned as UTF-8 and not in Java's encoding. Invalid UTF-8 is returned unchanged
-// and not as U+FFFD. Null paths, and createSession (-10) on a connection that has a session, which
-// no client sends, get different replies. The server executes requests one by one, even those from
-// different clients.
+// server returns unimplemented. The server executes requests one by one, even those from different
+// clients.
+//
+// No client sends the following requests, and the replies differ from ZooKeeper's:
+//
+//   - A null path fails with -5 here, without a zxid from 3.9.3 on. ZooKeeper returns -8 for
+//     setData and setACL, -121 for removeWatches and, from 3.9.3 on, checkWatches, and success for
+//     sync and addWatch. A write takes a zxid. A multi with a null path takes none in 3.8.0.
+//   - createSession (-10) on a connection that has a session closes the connection here. ZooKeeper
+//     sends a second connect response.
+//   - deleteContainer (20) is unimplemented here. ZooKeeper 3.8.0 parses its body as a path without
+//     a length, and 3.9 closes the connection. A bare check that fails gets its error from 3.8.0.
+//   - A multiRead that contains a write fails with -5 on both sides, but ZooKeeper's reply also has
+//     an empty list of results.
+//   - Characters beyond the basic plane, which no node's name may contain, are returned as UTF-8
+//     and not in Java's encoding. Invalid UTF-8, which can appear in a sync or an ACL, is returned
+//     unchanged and not as U+FFFD.
 package zktest

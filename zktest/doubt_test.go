@@ -53,7 +53,7 @@ func inDoubt(t *testing.T, seed uint64, during func(*Ensemble)) (exist string) {
 				require.Contains(t, m.Children("/"), fmt.Sprint(i))
 			}
 		}
-	}, WithSeed(seed), WithSessionTimeouts(4*time.Second, time.Hour))
+	}, WithSeed(seed), WithConfig("maxSessionTimeout=3600000"))
 	return exist
 }
 

@@ -14,15 +14,13 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-const (
-	tick      = 2 * time.Second // with a sync limit of 5, a cut is noticed after 9 to 12 s
-	syncLimit = 5
-)
+// The defaults, with which a cut is noticed after 9 to 12 s.
+const tick, syncLimit = 2 * time.Second, 5
 
 // threeMembers runs a test on an ensemble of three in virtual time; the third member leads.
 func threeMembers(t *testing.T, test func(t *testing.T, n *Network, e *Ensemble), opts ...Option) {
 	bubble(t, func(t *testing.T, n *Network) {
-		e := StartEnsemble(t, 3, append(opts, WithNetwork(n), WithTick(tick), WithSyncLimit(syncLimit))...)
+		e := StartEnsemble(t, 3, append(opts, WithNetwork(n))...)
 		require.Equal(t, 3, e.Leader().ID())
 		test(t, n, e)
 	})

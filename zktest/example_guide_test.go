@@ -30,24 +30,24 @@ func TestGuide_Start(t *testing.T) {
 	}
 }
 
-// inBubble runs a test in virtual time, with a server and a function that opens clients.
-func inBubble(t *testing.T, test func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn)) {
+// inBubble runs a test in virtual time, with a network, a server and a function that opens clients.
+func inBubble(t *testing.T, test func(t *testing.T, network *zktest.Network, srv *zktest.Server, dial func() *zk.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
-		network := zktest.NewNetwork() // inside: everything that waits must belong to the bubble
+		network := zktest.NewNetwork() // in the bubble, like everything that waits
 		srv := zktest.Start(t, zktest.WithNetwork(network))
-		test(t, srv, func() *zk.Conn {
+		test(t, network, srv, func() *zk.Conn {
 			conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second, zk.WithDialer(network.Dial))
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(conn.Close) // inside, too: no goroutine may be left when the bubble ends
+			t.Cleanup(conn.Close) // no goroutine may be left when the bubble ends
 			return conn
 		})
 	})
 }
 
 func TestGuide_VirtualTime(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		conn := dial()
 		if _, err := conn.Create("/here", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
@@ -68,24 +68,46 @@ func TestGuide_VirtualTime(t *testing.T) {
 }
 
 func TestGuide_ReplyLost(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		conn := dial()
-		// The server does it, the answer is lost, and so is the connection.
-		lost := srv.Inject(zktest.After(zktest.Create).Path("/job").Once().DropReply().Close())
-		_, err := conn.Create("/job", nil, 0, zk.WorldACL(zk.PermAll))
-		if !errors.Is(err, zk.ErrConnectionClosed) || lost.Fired() != 1 {
-			t.Fatalf("%v; %v fired %d times", err, lost, lost.Fired())
+		// The server creates the node. The reply is lost, and so is the connection.
+		srv.Inject(zktest.After(zktest.Create).Path("/job").Once().DropReply().Close())
+		if _, err := conn.Create("/job", nil, 0, zk.WorldACL(zk.PermAll)); !errors.Is(err, zk.ErrConnectionClosed) {
+			t.Errorf("the client got %v", err)
 		}
-		time.Sleep(2 * time.Second) // the client fails what it is asked before it pauses, a second, and connects again
-		// How does the code under test handle a second try that returns "exists already"?
+		time.Sleep(2 * time.Second) // the client connects again after a pause of one second, and fails earlier requests
+		// How does the code under test handle a second attempt that fails because the node exists?
 		if _, err := conn.Create("/job", nil, 0, zk.WorldACL(zk.PermAll)); !errors.Is(err, zk.ErrNodeExists) {
 			t.Error(err)
 		}
 	})
 }
 
+func TestGuide_OneClient(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
+		slow, fast := dial(), dial()
+		for _, conn := range []*zk.Conn{fast, slow} {
+			if _, _, err := conn.Exists("/"); err != nil { // before it, SessionID may return 0
+				t.Fatal(err)
+			}
+		}
+		srv.Inject(zktest.Before(zktest.Exists).Session(slow.SessionID()).Delay(time.Second))
+		flaky := srv.Inject(zktest.Before(zktest.GetData).Chance(0.1, 0).Fail(zktest.Throttled))
+		t.Log(flaky) // has the seed, which repeats the failures: Chance(0.1, 7416…)
+		began := time.Now()
+		for _, conn := range []*zk.Conn{fast, slow} {
+			if _, _, err := conn.Exists("/job"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("two requests took %v", took)
+		}
+	})
+}
+
 func TestGuide_HoldAndRelease(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		slow, other := dial(), dial()
 		held := srv.Inject(zktest.Before(zktest.SetData).Path("/job").Once().Hold())
 		if _, err := slow.Create("/job", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -99,7 +121,7 @@ func TestGuide_HoldAndRelease(t *testing.T) {
 		if err := held.Wait(t.Context()); err != nil { // the request has arrived and waits
 			t.Fatal(err)
 		}
-		if _, err := other.Set("/job", []byte("other"), 0); err != nil { // so this one comes first: no luck needed
+		if _, err := other.Set("/job", []byte("other"), 0); err != nil { // is executed before it
 			t.Fatal(err)
 		}
 		held.Release()
@@ -110,25 +132,40 @@ func TestGuide_HoldAndRelease(t *testing.T) {
 }
 
 func TestGuide_ExpireNow(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		conn := dial()
 		if _, err := conn.Create("/here", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
 		}
 		before := conn.SessionID()
-		srv.ExpireSession(before)
+		srv.ExpireSession(before) // deletes its ephemeral nodes and closes its connection
 		if _, ok := srv.Get("/here"); ok {
 			t.Error("the node outlived its session")
 		}
-		time.Sleep(10 * time.Second) // the client learns of it when it connects again, and gets a new session
+		time.Sleep(10 * time.Second) // the client is notified when it reconnects, and gets a new session
 		if after := conn.SessionID(); after == before || len(srv.Sessions()) != 1 {
 			t.Errorf("session %#x after %#x", after, before)
 		}
 	})
 }
 
+func TestGuide_SilentClient(t *testing.T) {
+	inBubble(t, func(t *testing.T, network *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
+		conn := dial()
+		if _, err := conn.Create("/here", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		network.Partition(srv.Addr()) // nothing arrives any more, and no connection is closed
+		time.Sleep(13 * time.Second)  // longer than the session timeout of 10 s and a tick
+		if _, ok := srv.Get("/here"); ok {
+			t.Error("the session is alive")
+		}
+		network.Heal(srv.Addr())
+	})
+}
+
 func TestGuide_LookIn(t *testing.T) {
-	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		conn := dial()
 		srv.ResetRequests()
 		if _, err := conn.Create("/config", []byte("v1"), 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -143,9 +180,9 @@ func TestGuide_LookIn(t *testing.T) {
 		if ws := srv.Watches("/config"); len(ws) != 1 || ws[0].Session != conn.SessionID() {
 			t.Errorf("watches: %v", ws) // nothing piles up
 		}
-		for _, a := range srv.History() { // who did what, in which transaction, and when
+		for _, a := range srv.History() { // each change with its session, zxid and time; ACLs, too
 			if a.Kind == zktest.Created && a.Session != conn.SessionID() {
-				t.Errorf("somebody else: %v", a)
+				t.Errorf("another session: %v", a)
 			}
 		}
 	})
@@ -169,15 +206,15 @@ func withEnsemble(t *testing.T, test func(t *testing.T, ensemble *zktest.Ensembl
 
 func TestGuide_StaleRead(t *testing.T) {
 	withEnsemble(t, func(t *testing.T, ensemble *zktest.Ensemble, dial func(addrs ...string) *zk.Conn) {
-		follower := ensemble.Member(1)
+		follower := ensemble.Member(1) // the last member leads at first
 		reader, writer := dial(follower.Addr()), dial(ensemble.Leader().Addr())
 		if _, err := writer.Create("/config", []byte("v1"), 0, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := reader.Sync("/config"); err != nil { // connected before anything lags: a session is a transaction, too
+		if _, err := reader.Sync("/config"); err != nil { // connect before the lag: a new session is a transaction, too
 			t.Fatal(err)
 		}
-		follower.SetLag(3 * time.Second)
+		follower.SetLag(3 * time.Second) // a slow follower: it shows each change 3 s later than the leader
 		if _, err := writer.Set("/config", []byte("v2"), -1); err != nil {
 			t.Fatal(err)
 		}
@@ -191,8 +228,8 @@ func TestGuide_StaleRead(t *testing.T) {
 			t.Errorf("%s, %v", data, err)
 		}
 
-		// Cut off from the leader, the follower continues to answer reads, while the session may
-		// expire on the other servers.
+		// A follower that is cut off from the leader continues to answer reads, while the session
+		// may expire on the other servers.
 		follower.Isolate()
 		time.Sleep(5 * time.Second)
 		if data, _, err := reader.Get("/config"); err != nil || string(data) != "v2" {
@@ -208,12 +245,59 @@ func TestGuide_Election(t *testing.T) {
 			t.Fatal(err)
 		}
 		deposed := ensemble.Leader()
-		deposed.Stop() // all connections close, the others elect, and sessions live on
+		deposed.Stop() // all connections close, the other members elect a leader, and sessions survive
 		time.Sleep(10 * time.Second)
 		if _, ok := ensemble.Get("/here"); !ok || ensemble.Leader() == deposed {
 			t.Errorf("leader %v\n%s", ensemble.Leader(), ensemble.Dump())
 		}
 	})
+}
+
+func TestGuide_FrozenMember(t *testing.T) {
+	withEnsemble(t, func(t *testing.T, ensemble *zktest.Ensemble, dial func(addrs ...string) *zk.Conn) {
+		conn := dial(ensemble.Member(2).Addr())
+		ensemble.Member(1).Freeze() // until Thaw
+		ensemble.Inject(zktest.Before(zktest.Create).Member(2).Once().FreezeFor(2 * time.Second))
+		began := time.Now()
+		if _, err := conn.Create("/job", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("the create took %v", took)
+		}
+	})
+}
+
+func TestGuide_Nodes(t *testing.T) {
+	srv := zktest.Start(t)
+	path, err := srv.Create("/queue/item-", []byte("first"), zktest.Sequential, zk.DigestACL(zk.PermRead, "ann", "secret")...)
+	if err != nil || path != "/queue/item-0000000000" { // it also creates /queue
+		t.Fatal(path, err)
+	}
+	if err := srv.WaitFor(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.WaitSessions(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	srv.Reset() // as new: no nodes, sessions and history
+	if len(srv.Children("/queue")) != 0 || len(srv.History()) != 0 {
+		t.Error(srv.Dump())
+	}
+}
+
+func TestGuide_OnFrame(t *testing.T) {
+	srv := zktest.Start(t)
+	frames := make(chan zktest.Frame, 100)
+	srv.OnFrame(func(f zktest.Frame) { frames <- f }) // each request, reply and event
+	conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if request, reply := <-frames, <-frames; request.Op != zktest.Connect || request.Reply || !reply.Reply {
+		t.Error(request, reply)
+	}
 }
 
 func TestGuide_LoadAndRestore(t *testing.T) {
@@ -222,7 +306,7 @@ func TestGuide_LoadAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := srv.Snapshot()
-	t.Run("the service removes what it does not know", func(t *testing.T) {
+	t.Run("the cache is removed", func(t *testing.T) {
 		defer srv.Restore(before)
 		if err := srv.Delete("/config/cache"); err != nil {
 			t.Fatal(err)

@@ -24,18 +24,19 @@ import (
 // The order on one connection is kept: a delayed or held reply or event keeps back everything after
 // it, as in TCP.
 type Fault struct {
-	when     moment
-	op       Op
-	event    EventType
-	path     string
-	session  int64
-	member   int
-	chance   float64
-	seed     uint64
-	nth      int
-	times    int
-	optional bool
-	actions  []action
+	when      moment
+	op        Op
+	event     EventType
+	path      string
+	session   int64
+	noSession bool // Session(0) was called
+	member    int
+	chance    float64
+	seed      uint64
+	nth       int
+	times     int
+	optional  bool
+	actions   []action
 }
 
 type moment int
@@ -87,8 +88,9 @@ func RefuseConnections() Fault { return Fault{when: onAccept} }
 // it, the path of the created node. A multi matches if any of its operations does.
 func (f Fault) Path(pattern string) Fault { f.path = pattern; return f }
 
-// Session narrows the fault to one session.
-func (f Fault) Session(id int64) Fault { f.session = id; return f }
+// Session narrows the fault to one session. The id must not be 0, which go-zookeeper returns before
+// it is connected.
+func (f Fault) Session(id int64) Fault { f.session, f.noSession = id, id == 0; return f }
 
 // Member narrows the fault to one member of an [Ensemble], by its id.
 func (f Fault) Member(id int) Fault { f.member = id; return f }
@@ -144,7 +146,10 @@ func (f Fault) Expire() Fault { return f.then(action{kind: actExpire}) }
 // own methods, including Stop and Start, but not Close.
 func (f Fault) Call(fn func()) Fault { return f.then(action{kind: actCall, fn: fn}) }
 
-// FreezeFor stops the whole server for d, as a long garbage collection would; see [Server.Freeze].
+// FreezeFor stops the server for d, as a long garbage collection would; see [Server.Freeze]. With
+// [Fault.Member] it stops that member of an [Ensemble], and otherwise all members. Before an
+// operation, the operation is executed afterwards; after it, or at an event, the reply or event is
+// sent afterwards.
 func (f Fault) FreezeFor(d time.Duration) Fault { return f.then(action{kind: actFreeze, d: d}) }
 
 func (f Fault) then(a action) Fault {
@@ -202,7 +207,7 @@ func (f Fault) String() string {
 		case actHold:
 			b.WriteString(".Hold()")
 		case actFail:
-			fmt.Fprintf(&b, ".Fail(%s)", a.code.String())
+			fmt.Fprintf(&b, ".Fail(%s)", wire.Code(a.code).String())
 		case actExpire:
 			b.WriteString(".Expire()")
 		case actCall:
@@ -226,9 +231,11 @@ func (f Fault) check() error {
 		return fmt.Errorf("zktest: %v: nothing else can happen to a connection that is refused", f)
 	case f.when != onAccept && len(f.actions) == 0:
 		return fmt.Errorf("zktest: %v does nothing", f)
+	case f.noSession:
+		return fmt.Errorf("zktest: %v.Session(0): has the client connected?", f)
 	case f.nth < 0 || f.times < 0:
 		return fmt.Errorf("zktest: %v counts below zero", f)
-	case f.chance < 0 || f.chance > 1:
+	case !(f.chance >= 0 && f.chance <= 1): // NaN, too
 		return fmt.Errorf("zktest: %v: a chance is between 0 and 1", f)
 	}
 	if _, err := path.Match(strings.TrimSuffix(f.path, "/**"), ""); err != nil {

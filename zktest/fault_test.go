@@ -3,6 +3,7 @@ package zktest_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,6 +47,8 @@ func TestInject_FaultThatCannotMeanAnything_IsRefused(t *testing.T) {
 		{}, After(Create), Before(Create).DropReply(), After(Create).Drop(), OnEvent(NodeDeleted).Fail(NoNode),
 		Before(Create).Duplicate(), After(Connect).Duplicate(),
 		RefuseConnections().Hold(), Before(Create).Path("[").Close(), Before(Create).Nth(-1).Close(),
+		Before(Create).Chance(math.NaN(), 1).Close(), Before(Create).Chance(1.1, 1).Close(),
+		Before(Create).Session(0).Close(),
 	} {
 		tb.errors = nil
 		tested.Inject(f)

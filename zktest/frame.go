@@ -4,24 +4,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
-// FrameKind is the kind of a [Frame]: requests travel to the server, replies and events to the
-// client.
-type FrameKind int
-
-// The kinds of frames.
-const (
-	RequestFrame FrameKind = iota + 1
-	ReplyFrame
-	EventFrame
-)
-
-// Frame is one message through a [Proxy], or to or from a server.
+// Frame is one message through a [Proxy], or to or from a server: a request, a reply or an event.
 type Frame struct {
-	Kind    FrameKind
-	Op      Op        // of the request, or of the request that the reply is for
-	Event   EventType // of an event
+	Op      Op        // of the request, or of the request that the reply is for; 0 for an event
+	Reply   bool      // a reply to Op
+	Event   EventType // of an event; otherwise 0
 	Paths   []string  // the nodes concerned; a reply also lists the nodes that were created
 	Session int64     // 0 while the connection has none
 	Member  int       // of the ensemble; 1 for a server, 0 for a proxy
@@ -29,34 +20,32 @@ type Frame struct {
 	Time    time.Time
 }
 
-// Moment begins a fault that matches frames of this kind, operation and event on any path: Before a
-// request, After a reply, OnEvent an event.
+// Moment begins a fault that matches such frames on any path: Before a request, After a reply,
+// OnEvent an event.
 func (f Frame) Moment() Fault {
-	switch f.Kind {
-	case RequestFrame:
-		return Before(f.Op)
-	case ReplyFrame:
+	switch {
+	case f.Event != 0:
+		return OnEvent(f.Event)
+	case f.Reply:
 		return After(f.Op)
 	}
-	return OnEvent(f.Event)
+	return Before(f.Op)
 }
 
 // String describes the frame in one line.
 func (f Frame) String() string {
-	var s string
-	switch f.Kind {
-	case RequestFrame:
-		s = f.Op.String()
-	case ReplyFrame:
-		s = "reply to " + f.Op.String()
-	default:
+	s := f.Op.String()
+	switch {
+	case f.Event != 0:
 		s = f.Event.String()
+	case f.Reply:
+		s = "reply to " + s
 	}
 	if len(f.Paths) > 0 {
 		s += " " + strings.Join(f.Paths, " ")
 	}
 	if f.Code != 0 {
-		s += ": " + f.Code.String()
+		s += ": " + wire.Code(f.Code).String()
 	}
 	return s
 }
@@ -73,9 +62,8 @@ func (s *faultSet) OnFrame(fn func(Frame)) {
 
 // frame converts a happening to the argument of OnFrame's function.
 func (h happening) frame() Frame {
-	kind := map[moment]FrameKind{beforeOp: RequestFrame, afterOp: ReplyFrame, onEvent: EventFrame}[h.when]
 	return Frame{
-		Kind: kind, Op: h.op, Event: h.event, Paths: slices.Clone(h.paths), Session: h.session, Member: h.member, Code: Code(h.code),
-		Time: time.Now(),
+		Op: h.op.common(), Reply: h.when == afterOp, Event: h.event, Paths: slices.Clone(h.paths), Session: h.session, Member: h.member,
+		Code: Code(h.code), Time: time.Now(),
 	}
 }

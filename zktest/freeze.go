@@ -16,16 +16,26 @@ func (c *cluster) thaw() {
 	}
 }
 
-// freezeFor freezes the server and schedules its thaw.
-func (c *cluster) freezeFor(d time.Duration) {
-	c.freeze()
+// freezeBy performs the FreezeFor of a fault on a connection to ep. The matched request, reply or
+// event waits until the thaw.
+func (c *cluster) freezeBy(v *verdict, ep *endpoint) {
+	v.wait.delay = max(v.wait.delay, v.freeze, v.freezeOne)
+	switch {
+	case v.freeze > 0, v.freezeOne > 0 && c.quorum == nil:
+		c.freeze()
+		c.callIn(max(v.freeze, v.freezeOne), c.thaw)
+	case v.freezeOne > 0:
+		// After the current transaction, because an election may follow, which closes connections.
+		c.later(func() { c.quorum.freeze(ep) })
+		c.callIn(v.freezeOne, func() { c.quorum.thaw(ep) })
+	}
+}
+
+// callIn calls fn in the loop after d.
+func (c *cluster) callIn(d time.Duration, fn func()) {
 	c.wg.Go(func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			c.call(c.thaw)
-		case <-c.closing:
+		if (wait{delay: d}).pass(c.closing) {
+			c.call(fn)
 		}
 	})
 }

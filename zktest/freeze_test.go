@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -88,7 +89,7 @@ func TestMemberFreeze_Follower_TheOthersGoOn_AndItJoinsAgain(t *testing.T) {
 		require.Error(t, late.Connect(wire.ConnectRequest{Timeout: 20_000}))
 		time.Sleep(tick)
 		require.Equal(t, []string{"a", "zookeeper"}, e.Member(1).Children("/"))
-	}, WithSessionTimeouts(4*time.Second, time.Hour))
+	}, WithConfig("maxSessionTimeout=3600000"))
 }
 
 func TestMemberFreeze_Leader_AnotherIsElected_AndItJoinsThat(t *testing.T) {
@@ -159,4 +160,65 @@ func TestMemberFreeze_OnlyMember_NothingExpiresMeanwhile(t *testing.T) {
 		closed(t, c)
 		require.Empty(t, e.Sessions())
 	})
+}
+
+func TestFault_FreezeForOfAMember_FreezesThatMemberAlone(t *testing.T) {
+	const pause = 3 * time.Second
+	for name, fault := range map[string]Fault{
+		"before": Before(Create).Path("/a"), "after": After(Create).Path("/a"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+				c, other := raw(t, n, e.Member(1), 20*tick), raw(t, n, e.Member(2), 20*tick)
+				e.Inject(fault.Member(1).Once().FreezeFor(pause))
+				start := time.Now()
+				send(t, c, wire.OpCreate, wire.CreateRequest{Path: "/a", ACL: world})
+				synctest.Wait()
+				require.Empty(t, e.Member(1).Word("ruok"))
+				require.Equal(t, wire.OK, createAt(t, other, "/b", 0))
+				require.Zero(t, time.Since(start), "the other members continue")
+				_, created := e.Get("/a")
+				require.Equal(t, name == "after", created)
+				reply, err := c.Receive()
+				require.NoError(t, err)
+				require.Equal(t, wire.OK, reply.Header.Err)
+				require.Equal(t, pause, time.Since(start))
+				synctest.Wait() // the thaw at the same instant
+				require.Equal(t, []string{"a", "b", "zookeeper"}, e.Member(1).Children("/"))
+				require.Equal(t, "imok", e.Member(1).Word("ruok"))
+			})
+		})
+	}
+}
+
+func TestFault_FreezeForOfAMember_AtAnEvent_TheEventIsSentAfterwards(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		c, other := raw(t, n, e.Member(1), 20*tick), raw(t, n, e.Member(2), 20*tick)
+		call(t, c, wire.OpExists, wire.PathWatchRequest{Path: "/a", Watch: true})
+		e.Inject(OnEvent(NodeCreated).Member(1).Once().FreezeFor(3 * time.Second))
+		start := time.Now()
+		require.Equal(t, wire.OK, createAt(t, other, "/a", 0))
+		require.Equal(t, wire.OK, createAt(t, other, "/b", 0))
+		require.Zero(t, time.Since(start))
+		require.Equal(t, []string{"a", "zookeeper"}, e.Member(1).Children("/"))
+		event, err := c.Receive()
+		require.NoError(t, err)
+		require.Equal(t, wire.XidEvent, event.Header.Xid)
+		require.Equal(t, 3*time.Second, time.Since(start))
+	})
+}
+
+func TestFault_FreezeFor_TheServerSendsNothing(t *testing.T) {
+	for name, fault := range map[string]Fault{"before": Before(Create), "after": After(Create)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *Network) {
+				srv := Start(t, WithNetwork(n))
+				c := raw(t, n, srv, 20*tick)
+				srv.Inject(fault.Once().FreezeFor(3 * time.Second))
+				start := time.Now()
+				require.Equal(t, wire.OK, createAt(t, c, "/a", 0))
+				require.Equal(t, 3*time.Second, time.Since(start))
+			})
+		})
+	}
 }

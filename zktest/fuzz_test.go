@@ -31,7 +31,7 @@ func FuzzServer(f *testing.F) {
 	f.Add(false, []byte{0x7f, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, shakeHands bool, sent []byte) {
 		n := NewNetwork()
-		srv, err := NewServer(WithNetwork(n), WithTTLNodes(), WithWhitelist("*"))
+		srv, err := NewServer(WithNetwork(n), WithConfig("extendedTypesEnabled=true", "4lw.commands.whitelist=*"))
 		require.NoError(t, err)
 		defer srv.Close()
 		nc, err := n.Dial("tcp", srv.Addr(), time.Second)

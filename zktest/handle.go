@@ -62,7 +62,7 @@ func (c *cluster) ask(req *request) {
 
 // requestOf parses a request. An invalid body yields no path.
 func requestOf(req *request) Request {
-	r := Request{Op: Op(req.op), Session: req.conn.sessionID(), Member: req.conn.ep.id}
+	r := Request{Op: Op(req.op).common(), Session: req.conn.sessionID(), Member: req.conn.ep.id}
 	switch req.op {
 	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
 		ask, _ := decode[wire.CreateRequest](req.body)

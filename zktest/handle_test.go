@@ -24,7 +24,7 @@ func TestHandle(t *testing.T) {
 			case r.Op == GetData && r.Path == "/virtual":
 				data, _ := srv.Get("/real") // the server's methods may be called
 				return Reply{Data: append([]byte("not "), data...), Stat: Stat{Version: 7}}, true
-			case r.Op == GetChildren2 && r.Path == "/virtual":
+			case r.Op == GetChildren && r.Path == "/virtual":
 				return Reply{Children: []string{"a", "b"}}, true
 			case r.Op == SetData && string(r.Data) == "forbidden" && r.Version == 3:
 				return Reply{Code: NoAuth}, true

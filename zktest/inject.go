@@ -169,7 +169,8 @@ type verdict struct {
 	expire     bool
 	duplicates int
 	fail       wire.Code
-	freeze     time.Duration
+	freeze     time.Duration // of the whole server
+	freezeOne  time.Duration // of the member to which the connection leads
 	wait       wait
 }
 
@@ -269,7 +270,11 @@ func (s *faultSet) match(h happening) verdict {
 			case actCall:
 				v.wait.calls = append(v.wait.calls, a.fn)
 			case actFreeze:
-				v.freeze = max(v.freeze, a.d)
+				if f.member != 0 {
+					v.freezeOne = max(v.freezeOne, a.d)
+				} else {
+					v.freeze = max(v.freeze, a.d)
+				}
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func TestCreate_ParentsAndACL(t *testing.T) {
 	require.Equal(t, zk.WorldACL(zk.PermAll), acl)
 
 	_, err = srv.Create("/new/parent/", nil, Persistent)
-	require.ErrorIs(t, err, BadArguments)
+	require.ErrorIs(t, err, Code(-8))
 	_, found := srv.Stat("/new")
 	require.False(t, found, "a parent of a node that was refused")
 	_, err = srv.Create("/a/b", nil, Persistent)
@@ -44,7 +44,7 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, "postgres", string(data))
 	zxid := srv.Zxid()
 	err := srv.Load(map[string]string{"/config": "v2", "/more": "", "no-slash": ""})
-	require.ErrorIs(t, err, BadArguments)
+	require.ErrorIs(t, err, Code(-8))
 	require.ErrorContains(t, err, "no-slash")
 	data, _ = srv.Get("/config")
 	require.Equal(t, "v1", string(data))

@@ -75,7 +75,7 @@ func TestMaxClientConnections(t *testing.T) {
 			opts    []Option
 			max     int
 			limited bool
-		}{{nil, 60, true}, {[]Option{WithMaxClientConnections(3)}, 3, true}, {[]Option{WithMaxClientConnections(0)}, 100, false}} {
+		}{{nil, 60, true}, {[]Option{WithConfig("maxClientCnxns=3")}, 3, true}, {[]Option{WithConfig("maxClientCnxns=0")}, 100, false}} {
 			srv := Start(t, append(c.opts, WithNetwork(n))...)
 			dial := func() *rawzk.Conn {
 				nc, err := n.DialFrom("198.51.100.7")("tcp", srv.Addr(), time.Second)

@@ -76,7 +76,7 @@ func TestLookingIn(t *testing.T) {
 		require.True(t, sessions[0].Connected)
 		require.Equal(t, 10*time.Second, sessions[0].Timeout)
 
-		require.Equal(t, 2, srv.WatchCount())
+		require.Len(t, srv.Watches(), 2)
 		require.Len(t, srv.Watches("/l"), 2)
 		require.Empty(t, srv.Watches(path))
 
@@ -181,7 +181,7 @@ func TestStopStart_TimeStandsStillForSessions(t *testing.T) {
 
 func TestReaper_ContainersAndTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n), WithContainerCheck(time.Minute), WithTTLNodes())
+		srv := Start(t, WithNetwork(n), WithConfig("znode.container.checkIntervalMs=60000", "extendedTypesEnabled=true"))
 		conn := connect(t, srv, 10*time.Second, dialing(n))
 		for _, p := range []string{"/used", "/fresh", "/full"} {
 			_, err := conn.CreateContainer(p, nil, zk.FlagContainer, zk.WorldACL(zk.PermAll))
@@ -217,9 +217,10 @@ func TestTTL_NotEnabled_IsUnimplemented(t *testing.T) {
 
 func TestSequence_SticksAtTheEndOfTheCounter(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n), WithCreates("/l", math.MaxInt32-1))
+		srv := Start(t, WithNetwork(n))
 		conn := connect(t, srv, 10*time.Second, dialing(n))
 		require.NoError(t, create(conn, "/l"))
+		require.True(t, srv.SetCreates("/l", math.MaxInt32-1))
 		seq := func(prefix string) string {
 			path, err := conn.Create("/l/"+prefix, nil, zk.FlagSequence, zk.WorldACL(zk.PermAll))
 			require.NoError(t, err)
@@ -253,9 +254,10 @@ func TestSequence_SticksAtTheEndOfTheCounter(t *testing.T) {
 
 func TestSequence_PipelinedBeyondTheEnd_IsNegative(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n), WithCreates("/l", math.MaxInt32))
+		srv := Start(t, WithNetwork(n))
 		_, err := srv.Create("/l", nil, 0)
 		require.NoError(t, err)
+		require.True(t, srv.SetCreates("/l", math.MaxInt32))
 		c := raw(t, n, srv, 10*time.Second)
 		var burst []byte
 		for xid := range int32(3) {
@@ -273,7 +275,7 @@ func TestSequence_PipelinedBeyondTheEnd_IsNegative(t *testing.T) {
 
 func TestACL_DigestAndSuper(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n), WithSuperDigest(Digest("root:secret")))
+		srv := Start(t, WithNetwork(n), WithConfig("DigestAuthenticationProvider.superDigest="+Digest("root:secret")))
 		owner, other, root := connect(t, srv, 10*time.Second, dialing(n)), connect(t, srv, 10*time.Second, dialing(n)), connect(t, srv, 10*time.Second, dialing(n))
 		require.NoError(t, owner.AddAuth("digest", []byte("u:p")))
 		require.NoError(t, root.AddAuth("digest", []byte("root:secret")))
@@ -333,7 +335,7 @@ func TestWatches_PersistentAndRecursive(t *testing.T) {
 		}
 		code, _, _ := call(t, c, wire.OpRemoveWatches, wire.WatchesRequest{Path: "/a", Type: wire.WatcherAny})
 		require.Equal(t, wire.OK, code)
-		require.Zero(t, srv.WatchCount())
+		require.Empty(t, srv.Watches())
 	})
 }
 
@@ -350,24 +352,33 @@ func TestSessionPassword_LetsAnybodyTakeOver(t *testing.T) {
 	})
 }
 
+func TestWithConfig_TheLastSettingApplies(t *testing.T) {
+	srv := Start(t, WithConfig("tickTime=100", "maxSessionTimeout=9000"), WithConfig("zookeeper.tickTime = 200"))
+	conf := srv.Word("conf")
+	for _, line := range []string{"tickTime=200", "minSessionTimeout=400", "maxSessionTimeout=9000", "maxClientCnxns=60"} {
+		require.Contains(t, conf, line+"\n")
+	}
+}
+
 func TestServer_BadOptions(t *testing.T) {
-	for _, opt := range []Option{WithTick(0), WithContainerCheck(-1), WithSessionTimeouts(time.Hour, time.Minute), WithAddr("256.0.0.1:0"), WithAddr("127.0.0.1:0", "127.0.0.1:0"), WithVersion("3.9")} {
+	for setting, says := range map[string]string{
+		"tickTime=0":                         "tickTime is 0",
+		"syncLimit=0":                        "syncLimit is 0",
+		"znode.container.checkIntervalMs=-1": `parsing "-1"`,
+		"maxClientCnxns=many":                `WithConfig("maxClientCnxns=many")`,
+		"minSessionTimeout=60000":            "maxSessionTimeout is only 40s",
+		"enforceQuota=2":                     `parsing "2"`,
+		"sessionRequireClientSASLAuth=true":  "WithSASLUsers",
+		"ticktime=2000":                      "it has 4lw.commands.whitelist,",
+		"":                                   `WithConfig("")`,
+	} {
+		_, err := NewServer(WithConfig(setting))
+		require.ErrorContains(t, err, says, setting)
+	}
+	for _, opt := range []Option{WithAddr("256.0.0.1:0"), WithAddr("127.0.0.1:0", "127.0.0.1:0"), WithVersion("3.9")} {
 		_, err := NewServer(opt)
 		require.Error(t, err)
 	}
 	_, err := NewEnsemble(3, WithAddr("127.0.0.1:0"))
 	require.Error(t, err)
-}
-
-func TestFault_CoversTheNewerRequestForTheSameThing(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		c := raw(t, n, srv, 10*time.Second)
-		srv.Inject(Before(SetWatches).Once().Fail(NoAuth))
-		srv.Inject(Before(Create).Once().Fail(NoAuth))
-		code, _, _ := call(t, c, wire.OpSetWatches2, wire.SetWatches2Request{})
-		require.Equal(t, wire.NoAuth, code)
-		code, _, _ = call(t, c, wire.OpCreateTTL, wire.CreateTTLRequest{CreateRequest: wire.CreateRequest{Path: "/t", ACL: world, Flags: wire.FlagTTL, TTL: 1}})
-		require.Equal(t, wire.NoAuth, code)
-	})
 }

@@ -117,7 +117,7 @@ func TestAuth_IsAnsweredBeforeRequestsThatWait_WhichDoNotHaveItsRights(t *testin
 func TestAuth_BehindAFault_LaterRequestsKeepTheirOrder(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		c := raw(t, n, e.Member(1), 20*tick)
-		auth := e.Inject(Before(Auth).Hold())
+		auth := e.Inject(Before(Op(wire.OpAuth)).Hold())
 		e.Member(1).Isolate()
 		for _, ask := range []struct {
 			op   wire.Op

@@ -10,30 +10,26 @@ import (
 type Op int32
 
 // The requests that tests most often need. Any other number of the protocol works, too: Op(7) is
-// setACL. Connect is the exchange that opens a connection.
+// setACL, Op(100) is auth, and Op(102) is sasl. Connect is the exchange that opens a connection.
 //
-// Clients use different requests for the same purpose. So a fault or a count for [Create] includes
-// the three other creates, one for [GetChildren] includes GetChildren2, and one for [SetWatches]
-// includes setWatches2.
+// Clients use different requests for the same purpose. So [Create] includes create2,
+// createContainer and createTTL, [GetChildren] includes getChildren2, and [SetWatches] includes
+// setWatches2: in a fault, in a count, in a [Request] and in a [Frame]. A fault or a count for
+// Op(15) includes only create2.
 const (
-	AnyOp           Op = 0 // every request but Ping and Connect
-	Connect            = Op(wire.OpConnect)
-	CloseSession       = Op(wire.OpClose)
-	Create             = Op(wire.OpCreate)
-	Create2            = Op(wire.OpCreate2)
-	CreateContainer    = Op(wire.OpCreateContainer)
-	Delete             = Op(wire.OpDelete)
-	Exists             = Op(wire.OpExists)
-	GetData            = Op(wire.OpGetData)
-	SetData            = Op(wire.OpSetData)
-	GetChildren        = Op(wire.OpGetChildren)
-	GetChildren2       = Op(wire.OpGetChildren2)
-	Sync               = Op(wire.OpSync)
-	Ping               = Op(wire.OpPing)
-	Multi              = Op(wire.OpMulti)
-	Auth               = Op(wire.OpAuth)
-	SetWatches         = Op(wire.OpSetWatches)
-	SASL               = Op(wire.OpSASL)
+	AnyOp        Op = 0 // every request but Ping and Connect
+	Connect         = Op(wire.OpConnect)
+	CloseSession    = Op(wire.OpClose)
+	Create          = Op(wire.OpCreate)
+	Delete          = Op(wire.OpDelete)
+	Exists          = Op(wire.OpExists)
+	GetData         = Op(wire.OpGetData)
+	SetData         = Op(wire.OpSetData)
+	GetChildren     = Op(wire.OpGetChildren)
+	Sync            = Op(wire.OpSync)
+	Ping            = Op(wire.OpPing)
+	Multi           = Op(wire.OpMulti)
+	SetWatches      = Op(wire.OpSetWatches)
 )
 
 // String returns ZooKeeper's name for the request.
@@ -46,19 +42,23 @@ func (op Op) String() string {
 
 // covers reports whether a fault or count for op includes requests of type got.
 func (op Op) covers(got Op) bool {
-	switch op {
-	case got:
-		return true
-	case AnyOp:
+	if op == AnyOp {
 		return got != Ping && got != Connect
-	case Create:
-		return got == Create2 || got == CreateContainer || got == Op(wire.OpCreateTTL)
-	case GetChildren:
-		return got == GetChildren2
-	case SetWatches:
-		return got == Op(wire.OpSetWatches2)
 	}
-	return false
+	return op == got || op == got.common()
+}
+
+// common returns the constant for all requests with the same purpose as op.
+func (op Op) common() Op {
+	switch wire.Op(op) {
+	case wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
+		return Create
+	case wire.OpGetChildren2:
+		return GetChildren
+	case wire.OpSetWatches2:
+		return SetWatches
+	}
+	return op
 }
 
 // EventType is the type of a watch event.
@@ -95,26 +95,19 @@ func (e EventType) String() string {
 // it.
 type Code int32
 
-// The codes that faults most often need. Any other number works, too.
+// The codes that faults most often need. Any other number works, too: Code(-115) is the code of a
+// failed authentication.
 const (
 	OperationTimeout = Code(wire.OperationTimeout)
-	Unimplemented    = Code(wire.Unimplemented)
-	BadArguments     = Code(wire.BadArguments)
 	NoNode           = Code(wire.NoNode)
 	NoAuth           = Code(wire.NoAuth)
-	AuthFailed       = Code(wire.AuthFailed)
-	AuthRequired     = Code(wire.AuthRequired)
 	BadVersion       = Code(wire.BadVersion)
 	NodeExists       = Code(wire.NodeExists)
 	NotEmpty         = Code(wire.NotEmpty)
 	SessionExpired   = Code(wire.SessionExpired)
 	SessionMoved     = Code(wire.SessionMoved)
-	QuotaExceeded    = Code(wire.QuotaExceeded)
 	Throttled        = Code(wire.Throttled)
 )
 
-// String returns the code's name and number.
-func (c Code) String() string { return wire.Code(c).String() }
-
-// Error implements error.
-func (c Code) Error() string { return "zktest: " + c.String() }
+// Error returns the code's name and number.
+func (c Code) Error() string { return "zktest: " + wire.Code(c).String() }

@@ -13,13 +13,13 @@ type Option func(*config)
 
 // config is the result of the options; it does not change during the server's life.
 type config struct {
+	settings       []string // WithConfig's
 	tick           time.Duration
 	minTimeout     time.Duration // 0: two ticks
 	maxTimeout     time.Duration // 0: twenty ticks
 	containerCheck time.Duration
 	zxid           int64
 	snapshot       Snapshot
-	creates        map[string]int32
 	clockOffset    time.Duration
 	ttl            bool
 	superDigest    string
@@ -67,13 +67,15 @@ func newConfig(opts []Option, servers int) (config, error) {
 	cfg := config{
 		tick:           2 * time.Second,
 		containerCheck: time.Minute,
-		creates:        make(map[string]int32),
 		syncLimit:      5,
 		maxConns:       60,
 		version:        versions[len(versions)-1],
 	}
 	for _, opt := range opts {
 		opt(&cfg)
+	}
+	if err := cfg.set(); err != nil {
+		return cfg, err
 	}
 	if cfg.addrs == nil {
 		cfg.addrs = make([]string, servers)
@@ -88,18 +90,6 @@ func newConfig(opts []Option, servers int) (config, error) {
 	if !slices.Contains(versions, cfg.version) {
 		return cfg, fmt.Errorf("zktest: version %q; it can be one of %q", cfg.version, versions)
 	}
-	if cfg.tick < time.Millisecond {
-		return cfg, fmt.Errorf("zktest: a tick of %v; it must be at least 1ms", cfg.tick)
-	}
-	if cfg.containerCheck <= 0 {
-		return cfg, fmt.Errorf("zktest: a container check interval of %v", cfg.containerCheck)
-	}
-	if cfg.syncLimit < 1 {
-		return cfg, fmt.Errorf("zktest: a sync limit of %d ticks", cfg.syncLimit)
-	}
-	if cfg.maxConns < 0 {
-		return cfg, fmt.Errorf("zktest: a maximum of %d connections; 0 is no limit", cfg.maxConns)
-	}
 	if cfg.saslRequired && cfg.saslUsers == nil {
 		return cfg, errNoSASLUsers
 	}
@@ -110,24 +100,10 @@ func newConfig(opts []Option, servers int) (config, error) {
 		cfg.maxTimeout = 20 * cfg.tick
 	}
 	if cfg.minTimeout > cfg.maxTimeout {
-		return cfg, fmt.Errorf("zktest: minimum session timeout %v above the maximum %v", cfg.minTimeout, cfg.maxTimeout)
+		return cfg, fmt.Errorf("zktest: minSessionTimeout is %v, and maxSessionTimeout is only %v", cfg.minTimeout, cfg.maxTimeout)
 	}
 	return cfg, nil
 }
-
-// WithTick sets tickTime, ZooKeeper's unit of time; the default is 2 s. Sessions expire at ticks,
-// and a client gets a session timeout between 2 and 20 ticks.
-func WithTick(d time.Duration) Option { return func(c *config) { c.tick = d } }
-
-// WithSessionTimeouts sets the shortest and longest session timeout that a client can get. Zero
-// keeps the default of 2 and 20 ticks.
-func WithSessionTimeouts(shortest, longest time.Duration) Option {
-	return func(c *config) { c.minTimeout, c.maxTimeout = shortest, longest }
-}
-
-// WithContainerCheck sets how often the server deletes empty containers and overdue TTL nodes; the
-// default is one minute.
-func WithContainerCheck(d time.Duration) Option { return func(c *config) { c.containerCheck = d } }
 
 // WithZxid sets the zxid that the server starts from; its first transaction gets the next zxid.
 func WithZxid(zxid int64) Option { return func(c *config) { c.zxid = zxid } }
@@ -135,11 +111,6 @@ func WithZxid(zxid int64) Option { return func(c *config) { c.zxid = zxid } }
 // WithSnapshot gives the server the nodes of the snapshot before any client connects, as
 // [Server.Restore] does later.
 func WithSnapshot(s Snapshot) Option { return func(c *config) { c.snapshot = s } }
-
-// WithCreates sets the initial count of creates of the node at path, so that its first sequential
-// child gets n as its suffix. It applies when the node is first created. ZooKeeper's counter stops
-// at 2147483647; see [Server.SetCreates].
-func WithCreates(path string, n int32) Option { return func(c *config) { c.creates[path] = n } }
 
 // WithClockOffset sets the server's clock ahead of this machine's by d, or behind it if d is
 // negative. It affects the times of nodes.
@@ -153,42 +124,15 @@ func WithClockOffset(d time.Duration) Option { return func(c *config) { c.clockO
 // FLWSrvr can parse them.
 func WithVersion(version string) Option { return func(c *config) { c.version = version } }
 
-// WithTTLNodes allows TTL nodes, as zookeeper.extendedTypesEnabled does. Without it, as by default
-// on a real server, creating one fails with -6, unimplemented.
-func WithTTLNodes() Option { return func(c *config) { c.ttl = true } }
-
-// WithSuperDigest gives all permissions to a client that authenticates with the digest. The digest
-// has the form user:base64(sha1(user:password)), as in
-// zookeeper.DigestAuthenticationProvider.superDigest.
-func WithSuperDigest(digest string) Option { return func(c *config) { c.superDigest = digest } }
-
 // WithShuffledChildren lists children in a different order each time. Without the option, as on a
 // real server, the order remains the same until the children change. With it, code that relies on
 // any order fails sooner.
 func WithShuffledChildren() Option { return func(c *config) { c.shuffled = true } }
 
-// WithWhitelist sets the four-letter words that the server responds to besides srvr, as
-// 4lw.commands.whitelist does; "*" allows all. Without it, as on a real server, only srvr works: a
-// health check by ruok or mntr fails.
-func WithWhitelist(words ...string) Option { return func(c *config) { c.whitelist = words } }
-
-// WithEnforcedQuotas rejects writes beyond a quota's hard limits with -125, as
-// zookeeper.enforceQuota does from 3.7 on. Without it, quotas only count.
-func WithEnforcedQuotas() Option { return func(c *config) { c.quotas = true } }
-
-// WithMaxClientConnections limits how many connections of one client address a server accepts, as
-// maxClientCnxns does. The default is 60, as with ZooKeeper, and 0 means no limit. The server
-// closes excess connections.
-func WithMaxClientConnections(n int) Option { return func(c *config) { c.maxConns = n } }
-
 // WithTLS makes the server accept only TLS on its port, as secureClientPort does. With ClientAuth
 // and ClientCAs in the config, it accepts only clients with a certificate. It has no ACLs of the
 // scheme x509.
 func WithTLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } }
-
-// WithSyncLimit sets the number of ticks for which a member of an ensemble continues without
-// contact to the other members; the default is 5.
-func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ticks } }
 
 // WithSeed sets the seed that decides about writes in doubt: the writes that the leader of an
 // [Ensemble] had received when it lost its majority. The next election finds the first few of them,

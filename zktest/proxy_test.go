@@ -61,7 +61,7 @@ func TestProxy_OnFrame_ShowsEveryFrameInOrder(t *testing.T) {
 }
 
 func TestProxy_OverTCP_PassesEverythingElse(t *testing.T) {
-	srv := Start(t, WithWhitelist("ruok"))
+	srv := Start(t, WithConfig("4lw.commands.whitelist=ruok"))
 	p := StartProxy(t, srv.Addr())
 	word, err := rawzk.Word(p.Addr(), "ruok")
 	require.NoError(t, err)

@@ -6,8 +6,8 @@ package zktest
 //   - Only the nearest limits above a node apply to it, and only their stats count it.
 //   - The stats are set when their node is created, and change with every write, without a version,
 //     zxid or event of their own.
-//   - Only hard limits reject a write, and only with [WithEnforcedQuotas]. A multi is compared with
-//     the stats before it.
+//   - Only hard limits reject a write, and only with enforceQuota=true ([WithConfig]). A multi is
+//     compared with the stats before it.
 
 import (
 	"fmt"

@@ -27,7 +27,7 @@ func TestQuota_CountsEverywhere_RefusesIfEnforced(t *testing.T) {
 		bubble(t, func(t *testing.T, n *Network) {
 			opts := []Option{WithNetwork(n)}
 			if enforced {
-				opts = append(opts, WithEnforcedQuotas())
+				opts = append(opts, WithConfig("enforceQuota=true"))
 			}
 			e := StartEnsemble(t, 3, opts...)
 			conn, _ := connectEvents(t, e.Member(1).Addr(), 10*time.Second, dialing(n))

@@ -49,9 +49,7 @@ func (c *cluster) frame(m message) {
 	}
 	req.paths = pathsOf(req.op, req.body)
 	v := c.faults.match(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: cn.sessionID(), member: cn.ep.id})
-	if v.freeze > 0 {
-		c.freezeFor(v.freeze)
-	}
+	c.freezeBy(&v, cn.ep)
 	if v.wait.empty() {
 		c.decided(req, v)
 		return
@@ -345,9 +343,7 @@ func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
 	if v.dropReply {
 		frame = nil
 	}
-	if v.freeze > 0 {
-		c.freezeFor(v.freeze)
-	}
+	c.freezeBy(&v, cn.ep)
 	cn.out.put(outItem{data: frame, wait: c.elsewhere(v.wait)})
 	if v.expire && cn.session != nil {
 		if s := c.sessions[cn.session.id]; s != nil {

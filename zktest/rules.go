@@ -39,7 +39,6 @@ type rules struct {
 	quotas     bool              // whether they are enforced
 	stats      map[string][]byte // of quotas before the multi; nil outside of one
 	pending    map[string]int32
-	initial    map[string]int32
 }
 
 func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []wire.ID) (change, error) {
@@ -102,9 +101,6 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 	ch := change{
 		kind: changeCreate, path: path, data: req.Data, acl: acl, node: createAs(op, req.Flags),
 		creates: creates,
-	}
-	if n, ok := r.initial[path]; ok {
-		ch.initial = n
 	}
 	switch ch.node {
 	case ephemeral:

@@ -17,7 +17,7 @@ import (
 //	/e       ephemeral
 func rulesWorld(t *testing.T) rules {
 	t.Helper()
-	r := rules{tree: newTree(), ttlEnabled: true, pending: make(map[string]int32), initial: make(map[string]int32)}
+	r := rules{tree: newTree(), ttlEnabled: true, pending: make(map[string]int32)}
 	acl := func(perms int32) []wire.ACL {
 		return []wire.ACL{{Perms: perms, ID: wire.ID{Scheme: "digest", ID: "nobody:x"}}, {Perms: perms, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
 	}

@@ -12,20 +12,15 @@ import (
 
 // WithSASLUsers lets the server accept SASL with DIGEST-MD5 from these users, with their passwords,
 // as a server with a JAAS file and the SASLAuthenticationProvider does. ACLs may then have the
-// scheme sasl. A client without SASL is served, too, unless WithSASLRequired is given. After a
-// wrong password the server replies with -115, or with -124 where SASL is required, and closes the
-// connection.
+// scheme sasl. A client without SASL is served, too, unless WithConfig has
+// sessionRequireClientSASLAuth=true. After a wrong password the server replies with -115, or with
+// -124 where SASL is required, and closes the connection.
 func WithSASLUsers(passwords map[string]string) Option {
 	passwords = maps.Clone(passwords)
 	return func(c *config) { c.saslUsers = passwords }
 }
 
-// WithSASLRequired makes the server reject every request of a connection without SASL with -124,
-// and close the connection, as zookeeper.sessionRequireClientSASLAuth and enforce.auth.schemes=sasl
-// do. It needs WithSASLUsers.
-func WithSASLRequired() Option { return func(c *config) { c.saslRequired = true } }
-
-var errNoSASLUsers = errors.New("zktest: WithSASLRequired lets nobody in without WithSASLUsers")
+var errNoSASLUsers = errors.New("zktest: sessionRequireClientSASLAuth without WithSASLUsers would reject every client")
 
 // sasl handles a client's token. As for auth, the reply has zxid 0, and the session is not touched.
 func (c *cluster) sasl(req *request) {

@@ -64,7 +64,7 @@ func codeOf(t *testing.T, c *rawzk.Conn, op wire.Op, body wire.Record) wire.Code
 }
 
 func TestSASL_Required(t *testing.T) {
-	srv := zktest.Start(t, zktest.WithSASLUsers(saslUsers), zktest.WithSASLRequired())
+	srv := zktest.Start(t, zktest.WithSASLUsers(saslUsers), zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 	for _, op := range []struct {
 		op   wire.Op
 		body wire.Record
@@ -132,6 +132,23 @@ func TestSASL_NoUsers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, wire.OK, reply.Header.Err)
 	require.Equal(t, []byte{0xff, 0xff, 0xff, 0xff}, reply.Body)
-	_, err = zktest.NewServer(zktest.WithSASLRequired())
+	_, err = zktest.NewServer(zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 	require.ErrorContains(t, err, "WithSASLUsers")
+}
+
+// nullScheme is an auth request with a null scheme.
+type nullScheme struct{}
+
+func (nullScheme) Encode(e *wire.Encoder) {
+	e.Int32(0)
+	e.NullString()
+	e.Buffer([]byte("a:b"))
+}
+
+func TestAuth_NullScheme_FailsLikeAnUnknownOne(t *testing.T) {
+	c, err := rawzk.Dial(zktest.Start(t).Addr())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: 10_000}))
+	require.Equal(t, wire.AuthFailed, codeOf(t, c, wire.OpAuth, nullScheme{}))
 }

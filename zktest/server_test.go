@@ -59,7 +59,7 @@ func bubble(t *testing.T, test func(t *testing.T, n *zktest.Network)) {
 
 func TestSession_SilentClient_ExpiresAfterTimeoutAndAtMostOneTick(t *testing.T) {
 	bubble(t, func(t *testing.T, n *zktest.Network) {
-		srv := zktest.Start(t, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
+		srv := zktest.Start(t, zktest.WithNetwork(n))
 		holder, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
 		waiter := connect(t, srv, 10*time.Second, dialing(n))
 		_, err := holder.Create("/e", nil, zk.FlagEphemeral, open)

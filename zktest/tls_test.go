@@ -20,7 +20,7 @@ import (
 func TestTLS_TakesTheClientsThatItTrusts(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		ours, theirs := testca.New(t, "zk.test"), testca.New(t, "other.test")
-		srv := Start(t, WithNetwork(n), WithWhitelist("ruok"), WithTLS(&tls.Config{
+		srv := Start(t, WithNetwork(n), WithConfig("4lw.commands.whitelist=ruok"), WithTLS(&tls.Config{
 			Certificates: []tls.Certificate{ours.Own().Pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ours.Pool(),
 		}))
 		over := func(by *testca.Authority) zk.Dialer {

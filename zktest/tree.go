@@ -70,7 +70,6 @@ type change struct {
 	ttl     int64
 	version int32 // the node's new version, or aversion
 	creates int32 // the parent's new count of creates
-	initial int32 // the new node's own count of creates
 
 	// The ACLs of the node and of its parent: only clients that may read the node get its events.
 	readers, parentReaders []wire.ACL
@@ -174,8 +173,8 @@ func (t *tree) create(ch change, zxid, now int64) (undo func()) {
 	first := ch.node == ephemeral && t.ephemerals[ch.owner] == nil
 	t.insert(ch.path, &node{
 		data: ch.data, acl: ch.acl, kind: ch.node, owner: ch.owner, ttl: ch.ttl,
-		children: make(map[string]struct{}), creates: ch.initial,
-		czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: now, mtime: now,
+		children: make(map[string]struct{}),
+		czxid:    zxid, mzxid: zxid, pzxid: zxid, ctime: now, mtime: now,
 	})
 	t.startStats(ch.path)
 	unaccount := t.account(ch.path, 1, int64(len(ch.data)))

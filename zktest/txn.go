@@ -30,16 +30,13 @@ func (c *cluster) begin(session int64) *txn {
 func (c *cluster) rules() rules {
 	return rules{
 		tree: c.tree, ttlEnabled: c.cfg.ttl, sasl: c.cfg.saslUsers != nil, ipv6: c.cfg.since("3.9.6"), quotas: c.cfg.quotas,
-		pending: c.pending, initial: c.initial,
+		pending: c.pending,
 	}
 }
 
 // do makes a checked change. No client can see it before commit, because the loop does nothing else
 // in between.
 func (c *cluster) do(tx *txn, ch change) {
-	if ch.kind == changeCreate {
-		delete(c.initial, ch.path)
-	}
 	ch.readers = ch.acl
 	if n := c.tree.nodes[ch.path]; n != nil {
 		ch.readers = n.acl
@@ -140,9 +137,7 @@ func (c *cluster) event(cn *conn, event EventType, path string, zxid int64) {
 	if c.faults.active() {
 		v = c.faults.match(happening{when: onEvent, event: event, paths: []string{path}, session: cn.sessionID(), member: cn.ep.id})
 	}
-	if v.freeze > 0 {
-		c.freezeFor(v.freeze)
-	}
+	c.freezeBy(&v, cn.ep)
 	if !c.cfg.since("3.9.3") {
 		zxid = noZxid
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 func TestWords(t *testing.T) {
-	srv := Start(t, WithWhitelist("*"))
+	srv := Start(t, WithConfig("4lw.commands.whitelist=*"))
 	conn := connect(t, srv, 10*time.Second)
 	_, err := conn.Create("/e", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestWords(t *testing.T) {
 
 func TestWords_ClientIsDoneSending_IsAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n), WithWhitelist("ruok"))
+		srv := Start(t, WithNetwork(n), WithConfig("4lw.commands.whitelist=ruok"))
 		nc, err := n.Dial("tcp", srv.Addr(), time.Second)
 		require.NoError(t, err)
 		_, err = nc.Write([]byte("ruok\n"))
@@ -70,7 +70,7 @@ func ask(t *testing.T, n *Network, srv addressed, word string) string {
 
 func TestWords_Whitelist(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		bare, some := Start(t, WithNetwork(n)), Start(t, WithNetwork(n), WithWhitelist("ruok", "mntr"))
+		bare, some := Start(t, WithNetwork(n)), Start(t, WithNetwork(n), WithConfig("4lw.commands.whitelist=ruok,mntr"))
 		require.Contains(t, ask(t, n, bare, "srvr"), "Mode: standalone\n")
 		for _, word := range []string{"ruok", "mntr", "stat", "wchs", "srst"} {
 			require.Equal(t, word+" is not executed because it is not in the whitelist.\n", ask(t, n, bare, word))
@@ -84,7 +84,7 @@ func TestWords_Whitelist(t *testing.T) {
 
 func TestWords_CountSinceTheStart(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n), WithWhitelist("*"))
+		srv := Start(t, WithNetwork(n), WithConfig("4lw.commands.whitelist=*"))
 		srv.Inject(Before(Delete).Once().Delay(40 * time.Millisecond))
 		c := raw(t, n, srv, 10*time.Second)
 		call(t, c, wire.OpCreate, wire.CreateRequest{Path: "/a", ACL: world})
@@ -120,7 +120,7 @@ func TestWords_CountSinceTheStart(t *testing.T) {
 
 func TestWords_OfMembers(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		e := StartEnsemble(t, 3, WithNetwork(n), WithWhitelist("*"))
+		e := StartEnsemble(t, 3, WithNetwork(n), WithConfig("4lw.commands.whitelist=*"))
 		time.Sleep(90 * time.Second)
 		require.Contains(t, ask(t, n, e.Leader(), "srvr"), "Mode: leader\nNode count: 5\nProposal sizes last/min/max: -1/-1/-1\n")
 		mntr := ask(t, n, e.Leader(), "mntr")

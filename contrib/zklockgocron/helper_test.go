@@ -52,7 +52,7 @@ func inVirtualTime(t *testing.T, f func(t *testing.T, sc *scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sc := &scene{t: t, net: zktest.NewNetwork(), began: time.Now(), work: func(int) { time.Sleep(10 * time.Millisecond) }}
-		sc.srv = zktest.Start(t, zktest.WithNetwork(sc.net), zktest.WithTick(2*time.Second))
+		sc.srv = zktest.Start(t, zktest.WithNetwork(sc.net))
 		f(t, sc)
 	})
 }

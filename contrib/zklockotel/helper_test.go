@@ -45,7 +45,7 @@ func inVirtualTime(t *testing.T, f func(t *testing.T, sc *scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sc := &scene{t: t, net: zktest.NewNetwork(), spans: tracetest.NewSpanRecorder(), reader: metric.NewManualReader()}
-		sc.srv = zktest.Start(t, zktest.WithNetwork(sc.net), zktest.WithTick(2*time.Second))
+		sc.srv = zktest.Start(t, zktest.WithNetwork(sc.net))
 		sc.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(sc.spans))
 		sc.meters = metric.NewMeterProvider(metric.WithReader(sc.reader))
 		f(t, sc)

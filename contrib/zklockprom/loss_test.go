@@ -58,7 +58,7 @@ func TestVirtual_CredentialsRefused_LossShows(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(zklock.WithDigest("someone", "secret"))
 		h := acquire(t, newMutex(t, s, "/job"))
-		v.srv.Inject(zktest.Before(zktest.Auth).Fail(zktest.AuthFailed))
+		v.srv.Inject(zktest.Before(zktest.Op(100)).Fail(-115))
 		v.srv.DropConnection(s.SessionID())
 		<-h.Lost()
 		require.ErrorIs(t, h.Err(), zklock.ErrAuthFailed)

@@ -35,7 +35,7 @@ type world struct {
 func inVirtualTime(t *testing.T, f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
-		f(t, &world{t, n, zktest.Start(t, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))})
+		f(t, &world{t, n, zktest.Start(t, zktest.WithNetwork(n))})
 	})
 }
 

@@ -53,7 +53,7 @@ func metricsRun(t *testing.T, srv *zktest.Server, path string, rest ...string) (
 // For each way to end: the exit code of the run, and what the file says.
 func TestRun_MetricsFile_EachWayToEnd(t *testing.T) {
 	t.Parallel()
-	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	srv.Inject(zktest.Before(zktest.Create).Path("/refused").Fail(zktest.NoAuth))
 	holder(t, srv, "/held")
 	for _, tt := range []struct {
@@ -123,7 +123,7 @@ func holder(t *testing.T, srv *zktest.Server, path string) {
 
 // A run under way can be seen, and one that was killed is seen as that: it holds, and has no exit code.
 func TestRun_MetricsFile_UnderWay(t *testing.T) {
-	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	p, file := metricsRun(t, srv, "/job", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.prints("ready")
 	eventually(t, "it holds", func() bool { return metricsIn(t, file).values["holds"] == 1 })
@@ -143,7 +143,7 @@ func TestRun_MetricsFile_UnderWay(t *testing.T) {
 // back when it begins, and not only when it has waited: the probe of a standby asks whether it
 // leads. A run that holds keeps the file.
 func TestRun_MetricsFile_AfterAKill_NextRunHoldsNothingYet(t *testing.T) {
-	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	p, file := metricsRun(t, srv, "/job", "--elect", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.prints("ready")
 	eventually(t, "it holds", func() bool { return metricsIn(t, file).values["holds"] == 1 })
@@ -175,7 +175,7 @@ func TestMetricsFile_PipeInsteadOfTheLockFile_IsWrongUsage(t *testing.T) {
 
 // The loss of a candidate is seen while it stands again, and not any more when it leads again.
 func TestRun_MetricsFile_Elect_LossIsSeenUntilItLeadsAgain(t *testing.T) {
-	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	p, file := metricsRun(t, srv, "/lead", "--elect", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.prints("ready")
 	leads := srv.Children("/lead")[0]
@@ -201,7 +201,7 @@ func TestRun_MetricsFile_Elect_LossIsSeenUntilItLeadsAgain(t *testing.T) {
 
 // When a job last succeeded stays in its file through runs that fail or do not get the lock.
 func TestRun_MetricsFile_LastSuccessStays(t *testing.T) {
-	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	file := filepath.Join(t.TempDir(), "job.prom")
 	next := func(code int, rest ...string) map[string]float64 {
 		t.Helper()
@@ -219,7 +219,7 @@ func TestRun_MetricsFile_LastSuccessStays(t *testing.T) {
 // While a run holds, the file is its own: another that waits, or does not get the lock, leaves it alone. What a zklock that was killed in
 // the middle of a write has left goes away.
 func TestRun_MetricsFile_AnotherRunOfTheJob_LeavesItToTheHolder(t *testing.T) {
-	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	file := filepath.Join(t.TempDir(), "job.prom")
 	require.NoError(t, os.WriteFile(besideName(file, "tmp"), []byte("half"), 0o400))
 	args := func(rest ...string) []string {
@@ -310,7 +310,7 @@ func TestRun_MetricsFile_CannotBeWritten_IsWrongUsage(t *testing.T) {
 
 // A file that cannot be written later is a line on stderr, also of a quiet run, and the exit code stays the job's.
 func TestRun_MetricsFile_DirectoryVanishes_ExitCodeIsTheJobs(t *testing.T) {
-	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	file := filepath.Join(t.TempDir(), "metrics", "job.prom")
 	require.NoError(t, os.Mkdir(filepath.Dir(file), 0o700))
 	p := start(t, nil, runArgs(srv.Addr(), "/job", "-q", "--metrics-file", file, "--", "sh", "-c",

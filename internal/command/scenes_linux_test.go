@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -557,7 +556,7 @@ var scenes = []scene{
 }
 
 func TestScenes(t *testing.T) {
-	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	binary(t)
 	for _, sc := range scenes {
 		t.Run(sc.name, func(t *testing.T) {

@@ -166,6 +166,10 @@ func (s serving) start(ctx context.Context, stderr io.Writer) (zkServer, error) 
 	switch {
 	case s.tick < time.Millisecond:
 		return nil, exitf(exitUsage, "--tick %v: give at least 1ms", s.tick)
+	case s.containerCheck < time.Millisecond:
+		return nil, exitf(exitUsage, "--container-check %v: give at least 1ms", s.containerCheck)
+	case s.maxClientCnxns < 0:
+		return nil, exitf(exitUsage, "--max-client-cnxns %d: give 0 or more; 0 is no limit", s.maxClientCnxns)
 	case s.maxSessionTimeout < 0 || s.maxSessionTimeout > 0 && s.maxSessionTimeout < 2*s.tick:
 		return nil, exitf(exitUsage, "--max-session-timeout %v is below the shortest timeout, two ticks of %v", s.maxSessionTimeout, s.tick)
 	}
@@ -196,22 +200,16 @@ func (s serving) start(ctx context.Context, stderr io.Writer) (zkServer, error) 
 }
 
 func (s serving) options() []zktest.Option {
-	words := strings.Split(s.whitelist, ",")
-	for i, word := range words {
-		words[i] = strings.TrimSpace(word) // as 4lw.commands.whitelist may have it: ruok, mntr
-	}
-	opts := []zktest.Option{
-		zktest.WithTick(s.tick), zktest.WithSessionTimeouts(0, s.maxSessionTimeout), zktest.WithVersion(s.version),
-		zktest.WithSuperDigest(s.superDigest), zktest.WithContainerCheck(s.containerCheck), zktest.WithWhitelist(words...),
-		zktest.WithMaxClientConnections(int(s.maxClientCnxns)),
-	}
-	if s.ttlNodes {
-		opts = append(opts, zktest.WithTTLNodes())
-	}
-	if s.enforceQuotas {
-		opts = append(opts, zktest.WithEnforcedQuotas())
-	}
-	return opts
+	return []zktest.Option{zktest.WithVersion(s.version), zktest.WithConfig(
+		fmt.Sprintf("tickTime=%d", s.tick.Milliseconds()),
+		fmt.Sprintf("maxSessionTimeout=%d", s.maxSessionTimeout.Milliseconds()), // 0 is the default
+		fmt.Sprintf("maxClientCnxns=%d", s.maxClientCnxns),
+		fmt.Sprintf("znode.container.checkIntervalMs=%d", s.containerCheck.Milliseconds()),
+		fmt.Sprintf("extendedTypesEnabled=%t", s.ttlNodes),
+		fmt.Sprintf("enforceQuota=%t", s.enforceQuotas),
+		"4lw.commands.whitelist="+s.whitelist,
+		"DigestAuthenticationProvider.superDigest="+s.superDigest,
+	)}
 }
 
 // addrs returns the members' addresses. It rejects an address that other hosts can reach, unless

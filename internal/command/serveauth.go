@@ -45,7 +45,7 @@ func (s serveAuth) options() (opts []zktest.Option, err error) {
 		opts = append(opts, zktest.WithSASLUsers(passwords))
 	}
 	if s.saslRequired {
-		opts = append(opts, zktest.WithSASLRequired())
+		opts = append(opts, zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 	}
 	return opts, nil
 }

@@ -23,6 +23,19 @@ var faultSteps = map[string]func(f zktest.Fault, arg string) (zktest.Fault, erro
 		id, err := strconv.ParseInt(arg, 0, 64)
 		return f.Session(id), err
 	},
+	"Chance": func(f zktest.Fault, arg string) (zktest.Fault, error) {
+		p, seed, both := strings.Cut(arg, ",")
+		if !both {
+			return f, errors.New("takes a chance and a seed: 0.1, 7")
+		}
+		chance, err := strconv.ParseFloat(p, 64)
+		if err != nil {
+			return f, err
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(seed), 0, 64)
+		return f.Chance(chance, n), err
+	},
+	"Member":    counting(zktest.Fault.Member),
 	"Nth":       counting(zktest.Fault.Nth),
 	"Times":     counting(zktest.Fault.Times),
 	"Delay":     lasting(zktest.Fault.Delay),

@@ -17,8 +17,9 @@ func TestParseFault_ReadsWhatItPrints(t *testing.T) {
 		zktest.Before(zktest.AnyOp).Session(0x100a3f2d8c40001).Times(3).Delay(1500 * time.Millisecond).Fail(zktest.NoNode),
 		zktest.Before(zktest.CloseSession).Fail(-7777).Optional(),
 		zktest.OnEvent(zktest.AnyEvent).Path(`/a)("b`).Drop(), zktest.OnEvent(zktest.NodeChildrenChanged).Duplicate().Once(),
-		zktest.RefuseConnections().Times(2), zktest.Before(zktest.Connect).Hold(), zktest.After(zktest.SASL).Expire().FreezeFor(time.Minute),
+		zktest.RefuseConnections().Times(2), zktest.Before(zktest.Connect).Hold(), zktest.After(zktest.Op(102)).Expire().FreezeFor(time.Minute),
 		zktest.Before(zktest.GetData).Hold(), zktest.After(zktest.Connect).Close(),
+		zktest.Before(zktest.Create).Member(2).FreezeFor(time.Second), zktest.Before(zktest.AnyOp).Chance(0.1, 7).Close(),
 	} {
 		read, err := parseFault(f.String())
 		require.NoError(t, err, f)
@@ -37,7 +38,7 @@ func TestParseFault_Refuses(t *testing.T) {
 	for spelled, say := range map[string]string{
 		"": "name(argument)", "Close()": "a fault begins with", "Before(creat).Close()": "no such request", "OnEvent(create).Drop()": "no such event",
 		"Before(create).Clos()": "no such step", "Before(create).Call(func)": "no such step", "Before(create).Close(now)": "no argument",
-		"Before(create).Nth(two).Close()": "two", "Before(create).Delay(5).Close()": "missing unit", "Before(create": "not closed",
+		"Before(create).Nth(two).Close()": "two", "Before(create).Chance(0.1).Close()": "a chance and a seed", "Before(create).Chance(0.1, x).Close()": "x", "Before(create).Delay(5).Close()": "missing unit", "Before(create": "not closed",
 		"Before(create)Close": "name(argument)", "Before(create).Path(/a).Close()": "invalid syntax", "After(op(-3)).Close()": "no such request",
 	} {
 		_, err := parseFault(spelled)

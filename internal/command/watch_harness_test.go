@@ -56,7 +56,7 @@ type watching struct {
 func inWatch(t *testing.T, f func(t *testing.T, w *watching)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watching{t: t, net: zktest.NewNetwork(), ended: make(chan error, 1)}
-		w.srv = zktest.Start(t, zktest.WithNetwork(w.net), zktest.WithTick(2*time.Second))
+		w.srv = zktest.Start(t, zktest.WithNetwork(w.net))
 		f(t, w)
 	})
 }

@@ -28,7 +28,7 @@ import (
 func TestCuratorBudget(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
-	srv := zktest.Start(t)
+	srv := zktest.Start(t, zktest.WithConfig("maxClientCnxns=0")) // each of 100 readers has its own connection
 	counted := newByteCounter(t, srv.Addr())
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()

@@ -23,7 +23,7 @@ func TestCurator(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
 	real := startReal(t)
-	fake := zktest.Start(t, zktest.WithTTLNodes()).Addr()
+	fake := zktest.Start(t, zktest.WithConfig("extendedTypesEnabled=true")).Addr()
 
 	type side struct {
 		transcript string

@@ -19,7 +19,7 @@ import (
 
 // TestEnsemble does the same on an ensemble of ours and on a real one, if it is installed.
 func TestEnsemble(t *testing.T) {
-	e := zktest.StartEnsemble(t, 3, zktest.WithWhitelist("*"))
+	e := zktest.StartEnsemble(t, 3, zktest.WithConfig("4lw.commands.whitelist=*"))
 	ours := moves(t, e.Addrs()) + config(t, e.Addrs()[0])
 	require.Equal(t, `leader, then ping: closed
 leader, then exists: closed

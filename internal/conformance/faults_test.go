@@ -198,7 +198,9 @@ func TestReaper_OnAnyServer(t *testing.T) {
 		// The session, seven writes, and two by the reaper.
 		require.EqualValues(t, 1+7+2, r.Header.Zxid)
 	}
-	t.Run("zktest", func(t *testing.T) { test(t, Start(t, WithTTLNodes(), WithContainerCheck(300*time.Millisecond)).Addr()) })
+	t.Run("zktest", func(t *testing.T) {
+		test(t, Start(t, WithConfig("extendedTypesEnabled=true", "znode.container.checkIntervalMs=300")).Addr())
+	})
 	t.Run("real", func(t *testing.T) {
 		addr := startReal(t, zkserver.Property("znode.container.checkIntervalMs", "300"))
 		if version, err := zkserver.Version(addr); err != nil || zkserver.Older(version, "3.5.3") {

@@ -187,22 +187,16 @@ func (h *host) start(configPath string, properties map[string]string) (machine, 
 		m := h.mu.servers[string(id)]
 		return m, m.Start()
 	}
-	opts := []zktest.Option{
-		zktest.WithSuperDigest(properties["zookeeper.DigestAuthenticationProvider.superDigest"]),
-	}
+	var opts []zktest.Option
 	if h.words != "" {
 		opts = append(opts, zktest.WithVersion(h.words))
 	}
-	for _, words := range []string{cfg["4lw.commands.whitelist"], properties["zookeeper.4lw.commands.whitelist"]} {
-		if words != "" {
-			opts = append(opts, zktest.WithWhitelist(strings.Split(words, ",")...))
+	for _, name := range []string{"tickTime", "4lw.commands.whitelist", "extendedTypesEnabled", "DigestAuthenticationProvider.superDigest"} {
+		for _, value := range []string{cfg[name], properties["zookeeper."+name]} {
+			if value != "" {
+				opts = append(opts, zktest.WithConfig(name+"="+value))
+			}
 		}
-	}
-	if ms, err := strconv.Atoi(cfg["tickTime"]); err == nil {
-		opts = append(opts, zktest.WithTick(time.Duration(ms)*time.Millisecond))
-	}
-	if properties["zookeeper.extendedTypesEnabled"] == "true" {
-		opts = append(opts, zktest.WithTTLNodes())
 	}
 	addr := "127.0.0.1:" + cfg["clientPort"]
 	var m machine

@@ -19,7 +19,7 @@ func TestQuotas(t *testing.T) {
 			real := newSide(t, "real", startReal(t, zkserver.Property("zookeeper.enforceQuota", fmt.Sprint(enforced))))
 			opts := append([]zktest.Option{}, options...)
 			if enforced {
-				opts = append(opts, zktest.WithEnforcedQuotas())
+				opts = append(opts, zktest.WithConfig("enforceQuota=true"))
 			}
 			srv := zktest.Start(t, opts...)
 			d := newRun(t, fixedSeed, versions[0], real, subject{srv, newSide(t, "zktest", srv.Addr())}, nil)

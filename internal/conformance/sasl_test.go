@@ -125,7 +125,7 @@ func TestSASL_AnswersAsOnAnyServer(t *testing.T) {
 	for _, required := range []bool{true, false} {
 		real, own := []zkserver.Option{zkserver.SASLUsers(saslUsers)}, []zktest.Option{zktest.WithSASLUsers(saslUsers)}
 		if required {
-			real, own = append(real, zkserver.SASLRequired()), append(own, zktest.WithSASLRequired())
+			real, own = append(real, zkserver.SASLRequired()), append(own, zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 		}
 		realAddr, ownAddr := zkserver.Single(t, real...).Addr(), zktest.Start(t, own...).Addr()
 		for i, script := range saslScripts() {

@@ -93,10 +93,10 @@ func (s *side) call(i int, req request) outcome {
 	body := req.body
 	switch b := body.(type) {
 	case wire.SetWatchesRequest:
-		b.RelativeZxid += s.base
+		b.RelativeZxid = s.own(b.RelativeZxid)
 		body = b
 	case wire.SetWatches2Request:
-		b.RelativeZxid += s.base
+		b.RelativeZxid = s.own(b.RelativeZxid)
 		body = b
 	}
 	switch reply, events, err := s.conns[i].Call(req.op, body); {
@@ -156,6 +156,14 @@ func (s *side) zxid(z int64) int64 {
 		return z
 	}
 	return z - s.base
+}
+
+// own is the reverse of zxid. Every node of both sides is later than a negative zxid.
+func (s *side) own(z int64) int64 {
+	if z < 0 {
+		return z
+	}
+	return z + s.base
 }
 
 // describe decodes a reply completely. It omits only the value on which two servers cannot agree:

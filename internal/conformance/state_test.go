@@ -25,7 +25,7 @@ func (d *run) sameWords() {
 // TestWords_EmptySets: a connection whose watches have all fired still counts as watching, and a
 // session without an ephemeral node as one with some, until they end.
 func TestWords_EmptySets(t *testing.T) {
-	ours := emptySets(t, zktest.Start(t, zktest.WithWhitelist("*")).Addr())
+	ours := emptySets(t, zktest.Start(t, zktest.WithConfig("4lw.commands.whitelist=*")).Addr())
 	require.Equal(t, `== wchs
 1 connections watching 0 paths
 Total watches:0

@@ -110,7 +110,7 @@ func askWords(t *testing.T, addr string) string {
 // TestWords compares our server with the recorded replies of a real one, and with the installed
 // one. The file is recorded like the transcripts (see TestDifferential_Transcript).
 func TestWords(t *testing.T) {
-	ours := askWords(t, zktest.Start(t, zktest.WithWhitelist("*"), zktest.WithMaxClientConnections(0)).Addr())
+	ours := askWords(t, zktest.Start(t, zktest.WithConfig("4lw.commands.whitelist=*", "maxClientCnxns=0")).Addr())
 	if !*recordFlag {
 		said, err := os.ReadFile(wordsSaid)
 		require.NoError(t, err)

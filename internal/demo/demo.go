@@ -92,7 +92,7 @@ func Run(ctx context.Context, out io.Writer) error {
 func (d *demo) run(ctx context.Context) (err error) {
 	d.began, d.changed, d.workers = time.Now(), make(chan struct{}), map[string]*process{}
 	d.screen = screen{w: d.out, began: d.began, lanes: map[string]string{}}
-	if d.server, err = zktest.NewServer(zktest.WithTick(d.tick)); err != nil {
+	if d.server, err = zktest.NewServer(zktest.WithConfig(fmt.Sprintf("tickTime=%d", d.tick.Milliseconds()))); err != nil {
 		return err
 	}
 	defer d.server.Close()

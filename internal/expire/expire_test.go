@@ -153,7 +153,7 @@ func digest(credentials string) func(time.Time) (expire.Credentials, error) {
 // A server that responds to nothing without SASL ends a session for clients that have it. Clients
 // without SASL or with wrong credentials are rejected.
 func TestSession_SASL(t *testing.T) {
-	srv := zktest.Start(t, zktest.WithSASLUsers(map[string]string{"ann": "secret"}), zktest.WithSASLRequired())
+	srv := zktest.Start(t, zktest.WithSASLUsers(map[string]string{"ann": "secret"}), zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 	for _, password := range []string{"", "wrong", "secret"} {
 		c, err := rawzk.Dial(srv.Addr())
 		require.NoError(t, err)

@@ -21,8 +21,8 @@ import (
 // frameID names one frame of a scenario: the nth of its kind on such a path since the recording
 // began. The same name finds it again in the next run.
 type frameID struct {
-	kind  zktest.FrameKind
 	op    zktest.Op
+	reply bool // to op
 	event zktest.EventType
 	place string // "lock", "lock/*", "lock/leases/*" and the like, "parent", "above" that, any other path as it is, or "" for none
 	nth   int
@@ -58,7 +58,7 @@ func lockPlace(root string, subs []string, op zktest.Op, paths []string) string 
 }
 
 func (f frameID) String() string {
-	s := zktest.Frame{Kind: f.kind, Op: f.op, Event: f.event}.String()
+	s := zktest.Frame{Op: f.op, Reply: f.reply, Event: f.event}.String()
 	if f.place != "" {
 		s += " " + f.place
 	}
@@ -67,7 +67,7 @@ func (f frameID) String() string {
 
 // moment begins a fault at this frame of a run with the lock root.
 func (f frameID) moment(root string) zktest.Fault {
-	m := zktest.Frame{Kind: f.kind, Op: f.op, Event: f.event}.Moment().Nth(f.nth)
+	m := zktest.Frame{Op: f.op, Reply: f.reply, Event: f.event}.Moment().Nth(f.nth)
 	switch f.place {
 	case "":
 		return m
@@ -106,11 +106,11 @@ type frameFault struct {
 	deaf  bool // from here on responses are lost, and requests are not
 }
 
-func isRequest(f recordedFrame) bool { return f.kind == zktest.RequestFrame }
+func isRequest(f recordedFrame) bool { return !f.reply && f.event == 0 }
 
-func isReply(f recordedFrame) bool { return f.kind == zktest.ReplyFrame }
+func isReply(f recordedFrame) bool { return f.reply }
 
-func isEvent(f recordedFrame) bool { return f.kind == zktest.EventFrame }
+func isEvent(f recordedFrame) bool { return f.event != 0 }
 
 func canFail(on func(recordedFrame) bool) func(recordedFrame) bool {
 	return func(f recordedFrame) bool {
@@ -136,7 +136,7 @@ var frameFaults = []frameFault{
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.FreezeFor(r.longDelay()) }},
 	{name: "lost, and all that the servers send after it", on: func(f recordedFrame) bool { return !isRequest(f) }, loses: true, long: true, deaf: true,
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.way.LoseAnswers) }},
-	{name: "twice", on: func(f recordedFrame) bool { return f.kind != zktest.RequestFrame && f.op != zktest.Connect },
+	{name: "twice", on: func(f recordedFrame) bool { return !isRequest(f) && f.op != zktest.Connect },
 		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Duplicate() }},
 	{name: "answered with an error that says nothing, and not done", on: canFail(isRequest),
 		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Fail(zktest.OperationTimeout) }},

@@ -35,7 +35,7 @@ type frameWorld struct {
 	tick     time.Duration
 	root     string // the lock root; its parent exists
 	children func(root string) []string
-	watches  func() int                                  // at the server; nil where they cannot be counted
+	watches  func(paths ...string) []zktest.Watch        // on the server; nil where they cannot be listed
 	data     func(root string) (data []byte, there bool) // nil likewise
 	kill     func(session int64) (there bool)
 	sasl     bool // the server requires SASL
@@ -176,18 +176,18 @@ func (r *frameRun) begin() {
 }
 
 func (r *frameRun) saw(f zktest.Frame) {
-	id := frameID{kind: f.Kind, op: f.Op, event: f.Event, place: lockPlace(r.root, r.subs, f.Op, f.Paths)}
+	id := frameID{op: f.Op, reply: f.Reply, event: f.Event, place: lockPlace(r.root, r.subs, f.Op, f.Paths)}
 	if id.op == zktest.SetWatches {
 		id.place = "" // what a client restores is in no order: any path may be the first
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.session, r.lastFrame = f.Session, time.Now()
-	switch f.Kind {
-	case zktest.RequestFrame:
-		r.unanswered++
-	case zktest.ReplyFrame:
+	switch {
+	case f.Reply:
 		r.unanswered--
+	case f.Event == 0:
+		r.unanswered++
 	}
 	if r.recording {
 		r.counts[id]++
@@ -744,8 +744,8 @@ func (r *frameRun) finish(holds ...*frameHold) {
 		}
 	}
 	if r.watches != nil {
-		if n := r.watches(); n != 0 {
-			r.failf("I7: %d watches are left", n)
+		if left := r.watches(); len(left) > 0 {
+			r.failf("I7: watches are left: %v", left)
 		}
 	}
 	for _, c := range []*frameClient{r.u, r.o, r.third, fresh} {

@@ -35,9 +35,9 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
 		n.SetLatency(time.Millisecond)
-		server, client := []zktest.Option{zktest.WithNetwork(n), zktest.WithTick(2 * time.Second), zktest.WithShuffledChildren()}, []zklock.Option{zklock.WithDialer(n.Dial), silent()}
+		server, client := []zktest.Option{zktest.WithNetwork(n), zktest.WithShuffledChildren()}, []zklock.Option{zklock.WithDialer(n.Dial), silent()}
 		if sc.sasl {
-			server, client = append(server, zktest.WithSASLUsers(saslUsers), zktest.WithSASLRequired()), append(client, withSASL())
+			server, client = append(server, zktest.WithSASLUsers(saslUsers), zktest.WithConfig("sessionRequireClientSASLAuth=true")), append(client, withSASL())
 		}
 		srv := zktest.Start(t, server...)
 		_, err := srv.Create("/job", nil, 0)
@@ -46,7 +46,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 			t: t, virtual: true, addr: srv.Addr(), proxy: zktest.StartProxy(t, srv.Addr(), zktest.WithNetwork(n)), dial: n.Dial,
 			opts:    client,
 			timeout: 20 * time.Second, tick: 2 * time.Second, root: "/job",
-			children: srv.Children, watches: srv.WatchCount, data: srv.Get,
+			children: srv.Children, watches: srv.Watches, data: srv.Get,
 			kill: srv.ExpireSession, sasl: sc.sasl,
 		}, cases, repeat)
 		ended := make(chan struct{})

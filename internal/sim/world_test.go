@@ -153,8 +153,8 @@ func (w *world) run(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(w.seed, 3))
 	w.net = zktest.NewNetwork()
 	w.net.SetLatency(time.Duration(1+rnd.IntN(5)) * time.Millisecond)
-	w.ens = zktest.StartEnsemble(t, 3, zktest.WithNetwork(w.net), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5), zktest.WithShuffledChildren(),
-		zktest.WithSessionTimeouts(4*time.Second, 5*time.Minute))
+	w.ens = zktest.StartEnsemble(t, 3, zktest.WithNetwork(w.net), zktest.WithShuffledChildren(),
+		zktest.WithConfig("maxSessionTimeout=300000"))
 	for i := range w.kind.locks {
 		w.locks = append(w.locks, fmt.Sprintf("/locks/%c", 'a'+i))
 		w.reg = append(w.reg, &register{})
@@ -216,8 +216,8 @@ func (w *world) settle() {
 		}
 	}
 	w.sum.checked[sawRoots] += len(w.locks)
-	if n := w.ens.WatchCount(); n > 0 {
-		w.failf("I7: %d watches are left", n)
+	if left := w.ens.Watches(); len(left) > 0 {
+		w.failf("I7: watches are left: %v", left)
 	}
 	if all := w.ens.Sessions(); len(all) != len(w.client) {
 		w.failf("I7: %d ZooKeeper sessions of %d clients: %+v", len(all), len(w.client), all)

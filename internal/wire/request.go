@@ -121,7 +121,9 @@ func (r AuthRequest) Encode(e *Encoder) {
 }
 
 func (r *AuthRequest) Decode(d *Decoder) {
-	*r = AuthRequest{Type: d.Int32(), Scheme: d.Text(), Auth: d.Buffer()}
+	r.Type = d.Int32()
+	r.Scheme, _ = d.NullableString() // no scheme is called null or ""
+	r.Auth = d.Buffer()
 }
 
 // SASLToken is the body of sasl and of its response: a token of the mechanism.

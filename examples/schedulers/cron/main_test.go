@@ -19,7 +19,7 @@ import (
 func inVirtualTime(t *testing.T, f func(t *testing.T, srv *zktest.Server, connect func() *zklock.Session)) {
 	synctest.Test(t, func(t *testing.T) {
 		net := zktest.NewNetwork()
-		srv := zktest.Start(t, zktest.WithNetwork(net), zktest.WithTick(time.Minute))
+		srv := zktest.Start(t, zktest.WithNetwork(net), zktest.WithConfig("tickTime=60000"))
 		f(t, srv, func() *zklock.Session {
 			s, err := zklock.Connect(t.Context(), srv.Addr(), zklock.WithDialer(net.Dial), zklock.WithSessionTimeout(10*time.Minute))
 			if err != nil {
