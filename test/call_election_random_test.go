@@ -81,7 +81,7 @@ func TestVirtual_Election_RandomFaults_OneLeader(t *testing.T) {
 				if r.intN(2) == 0 {
 					f = zktest.Before(op)
 				}
-				r.injects(v.srv, f.Close().Session(sessions[i].SessionID()).Once().Optional())
+				r.injectsAt(v.srv, sessions[i], f.Close())
 			}
 			time.Sleep(r.atPace(8 * time.Second))
 		}

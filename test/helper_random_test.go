@@ -85,6 +85,15 @@ func (r *random) injects(srv interface {
 	r.injections = append(r.injections, in)
 }
 
+// injectsAt is injects for the next request of one Session, if it has a ZooKeeper session.
+func (r *random) injectsAt(srv interface {
+	Inject(zktest.Fault) *zktest.Injection
+}, s *zklock.Session, f zktest.Fault) {
+	if id := s.SessionID(); id != 0 {
+		r.injects(srv, f.Session(id).Once().Optional())
+	}
+}
+
 // deniesSome takes a permission on one of the nodes, or on a child of one, from all clients.
 func (r *random) deniesSome(admin *zk.Conn, v *virtual, nodes []string) {
 	node := nodes[r.intN(len(nodes))]

@@ -103,7 +103,7 @@ func (w *multiWorld) strike(s *zklock.Session) {
 		w.allows(w.admin)
 	}
 	op := []zktest.Op{zktest.Create, zktest.Multi, zktest.Delete, zktest.GetChildren, zktest.GetData}[w.intN(5)]
-	inject := func(f zktest.Fault) { w.injects(w.srv, f.Session(s.SessionID()).Once().Optional()) }
+	inject := func(f zktest.Fault) { w.injectsAt(w.srv, s, f) }
 	switch w.intN(12) {
 	case 0, 1:
 		inject(zktest.Before(op).Close())

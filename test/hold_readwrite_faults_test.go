@@ -116,7 +116,7 @@ func (c *throng) strike(ps []*process) {
 	p := ps[c.intN(len(ps))]
 	ops := []zktest.Op{zktest.Create, zktest.Multi, zktest.Multi, zktest.Delete, zktest.GetChildren, zktest.GetData}
 	before, after := zktest.Before(ops[c.intN(len(ops))]), zktest.After(ops[c.intN(len(ops))])
-	inject := func(f zktest.Fault) { c.injects(c.srv, f.Session(p.s.SessionID()).Once().Optional()) }
+	inject := func(f zktest.Fault) { c.injectsAt(c.srv, p.s, f) }
 	switch c.intN(10) {
 	case 0, 1:
 		inject(before.Close())

@@ -125,7 +125,9 @@ func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 		f.plan("client %d: %d for %v, %s, %d of %v, %d", c.id, what, d, lock, nth, op, which)
 		id, names := c.session().SessionID(), ens.Children(lock)
 		inject := func(what string, fault zktest.Fault) {
-			f.open = append(f.open, injected{what, ens.Inject(fault.Session(id).Optional())})
+			if id != 0 {
+				f.open = append(f.open, injected{what, ens.Inject(fault.Session(id).Optional())})
+			}
 		}
 		switch what {
 		case 0, 1:
