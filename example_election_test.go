@@ -124,7 +124,7 @@ func ExampleElection_Leader() {
 		log.Fatal(err)
 	}
 	leader, err := e.Leader(ctx)
-	fmt.Println("somebody leads:", leader.Node != "", err)
+	fmt.Println("there is a leader:", leader.Node != "", err)
 	_ = e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
 		leader, err := e.Leader(ctx)
 		fmt.Println(string(leader.Data), leader.Token == hold.Token(), err)
@@ -133,7 +133,7 @@ func ExampleElection_Leader() {
 		return nil
 	})
 	// Output:
-	// somebody leads: false <nil>
+	// there is a leader: false <nil>
 	// replica-1 true <nil>
 	// 1 <nil>
 }
@@ -163,7 +163,7 @@ func ExampleElection_Observe() {
 			resign()
 			continue
 		}
-		fmt.Println("nobody leads")
+		fmt.Println("no leader")
 		if campaign.Err() != nil {
 			fmt.Println(<-ended)
 			return
@@ -177,9 +177,9 @@ func ExampleElection_Observe() {
 		}()
 	}
 	// Output:
-	// nobody leads
+	// no leader
 	// requests go to replica-1
-	// nobody leads
+	// no leader
 	// <nil>
 }
 

@@ -185,7 +185,7 @@ func ExampleSession_Conn() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	// NewMutex puts /app in front of its paths, Conn does not.
+	// NewMutex prepends /app to its paths, Conn does not.
 	if _, err := s.Conn().Create("/app/config", []byte("version 3"), 0, zk.WorldACL(zk.PermAll)); err != nil {
 		log.Fatal(err)
 	}

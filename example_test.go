@@ -136,24 +136,24 @@ func ExampleNewRWMutex() {
 		log.Fatal(err)
 	}
 	err = prices.ReadLock().Do(ctx, func(context.Context, *zklock.Hold) error {
-		fmt.Println("somebody reads")
+		fmt.Println("a reader")
 		if err := prices.ReadLock().TryDo(ctx, func(context.Context, *zklock.Hold) error {
-			fmt.Println("somebody else reads, too")
+			fmt.Println("another reader")
 			return nil
 		}); err != nil {
 			return err
 		}
 		_, err := prices.WriteLock().TryAcquire(ctx)
-		fmt.Println("nobody may write:", errors.Is(err, zklock.ErrNotAcquired))
+		fmt.Println("a writer must wait:", errors.Is(err, zklock.ErrNotAcquired))
 		return nil
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	// Output:
-	// somebody reads
-	// somebody else reads, too
-	// nobody may write: true
+	// a reader
+	// another reader
+	// a writer must wait: true
 }
 
 // A writer continues as a reader: no other client writes in between, and other readers can enter.
@@ -296,7 +296,7 @@ func ExampleMutex_TryAcquire() {
 	hold, err := m.TryAcquire(ctx)
 	switch {
 	case errors.Is(err, zklock.ErrNotAcquired):
-		fmt.Println("somebody else does it")
+		fmt.Println("another process does it")
 	case errors.Is(err, zklock.ErrNotConnected):
 		fmt.Println("nobody knows: try again later")
 	case err != nil:
@@ -304,7 +304,7 @@ func ExampleMutex_TryAcquire() {
 	default:
 		defer hold.Release(ctx)
 	}
-	// Output: somebody else does it
+	// Output: another process does it
 }
 
 // lead works while this process is the leader, and queues again when it no longer is, after a pause
@@ -924,14 +924,14 @@ func ExampleMutex_First() {
 	defer stop()
 	m, _ := zklock.NewMutex(s, "/locks/orders", zklock.WithData([]byte("host-a:4711")))
 	first, err := m.First(ctx)
-	fmt.Println("somebody holds:", first.Node != "", err)
+	fmt.Println("there is a holder:", first.Node != "", err)
 	_ = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
 		first, err = m.First(ctx)
 		fmt.Println(string(first.Data), first.Token == hold.Token(), err)
 		return nil
 	})
 	// Output:
-	// somebody holds: false <nil>
+	// there is a holder: false <nil>
 	// host-a:4711 true <nil>
 }
 
@@ -1146,9 +1146,9 @@ func ExampleWithLockDelay() {
 	_, err = m.TryAcquire(ctx)
 	var why *zklock.Error
 	if errors.Is(err, zklock.ErrNotAcquired) && errors.As(err, &why) {
-		fmt.Println("nobody is granted for", time.Until(why.DelayUntil).Round(time.Second))
+		fmt.Println("no grant for", time.Until(why.DelayUntil).Round(time.Second))
 	}
-	// Output: nobody is granted for 15s
+	// Output: no grant for 15s
 }
 
 // Each host calls this at its own time, and one of them makes the backup of the day. All others
