@@ -138,8 +138,8 @@ func (o *batchAcquire) run() {
 
 // hold puts the first nodes of their queues under the lease before the call or its trace function
 // can spend time. So no later grant depends on an outdated list: if such a node is deleted, it
-// counts as lost, like the node of a hold. If the lease has no margin, the grant of each lock
-// checks its node (attempt.grant).
+// counts as lost, like the node of a hold. If the lease ends too soon for that, the grant of each
+// lock checks its node (attempt.grant).
 func (o *batchAcquire) hold(places []queue.Position) {
 	for i, at := range places {
 		if p := o.parts[i]; at.Kind == queue.Front {

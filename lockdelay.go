@@ -26,9 +26,9 @@ import (
 // clients of the path the same d, because a client without the option is granted at once.
 //
 // The lock root's data records the holder, so acquires need WRITE on the root, and fail if it has
-// other data. The delay begins when a Session first finds the holder's node deleted; each new
-// Session starts it again. During the delay, TryAcquire returns ErrNotAcquired, with DelayUntil in
-// its Error.
+// other data. The delay begins when a Session first finds the holder's node deleted, so it starts
+// again in each new Session. During the delay, TryAcquire returns ErrNotAcquired, with DelayUntil
+// in its Error.
 func WithLockDelay(d time.Duration) interface {
 	MutexOption
 	ElectionOption
