@@ -35,7 +35,7 @@ func WithLockDelay(d time.Duration) interface {
 } {
 	return lockOption(func(o *lockOptions) {
 		if o.delay = d; d <= 0 || d > 365*24*time.Hour {
-			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long nobody is granted after a holder disappeared, a year at most, or leave the option out", d)
+			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long no client is granted after a holder disappeared, a year at most, or leave the option out", d)
 		}
 	})
 }
@@ -214,7 +214,7 @@ func (l delayed) beginDelay(a *attempt, s *delayState, held string) error {
 	s.until = end
 	until := e.Clock.Wall(end)
 	if !isKnown {
-		e.Log.Info("zklock: the holder disappeared; nobody is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
+		e.Log.Info("zklock: the holder disappeared; no client is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
 	}
 	at := position{node: a.node, place: 1, who: held + ", which disappeared", until: until}
 	if !a.d.table.noteBehind(a.acquisition, at) {

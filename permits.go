@@ -231,7 +231,7 @@ func (c *limitChange) try(ctx context.Context, z *link.ZKSession, p *permits) er
 		case c.before == nil:
 			c.before = &now.Stat
 		case now.Stat.Version != c.before.Version || now.Stat.Czxid != c.before.Czxid:
-			return fmt.Errorf("%w: somebody else has set %s meanwhile, to %s: ask for the limit, and decide again", zk.ErrBadVersion, p.limit, spellLimit(now.Data))
+			return fmt.Errorf("%w: another client has set %s meanwhile, to %s: ask for the limit, and decide again", zk.ErrBadVersion, p.limit, spellLimit(now.Data))
 		}
 		c.sent = true
 		_, err = z.Ask(ctx, wire.OpSetData, wire.SetDataRequest{Path: p.limit, Data: limitData(c.to), Version: c.before.Version})
