@@ -91,7 +91,7 @@ func (o *batchAcquire) part(lock int) *batchItem {
 }
 
 // nextAfter returns the index of the lock with which the next batchAcquire may begin: the next one,
-// if the granted lock had to wait and the items after it were dropped for that.
+// if the granted lock had to wait and the items after it were dropped for that; otherwise next.
 func (o *batchAcquire) nextAfter(lock, next int) int {
 	if o != nil && isClosed(o.done) && o.kept > 0 && lock+1 == o.from+o.kept {
 		return lock + 1

@@ -286,7 +286,7 @@ func badPermits(k, n int) error {
 // WithContainer, acquires use that number and create no node.
 //
 // A higher limit wakes waiters at once; a lower one ends no hold, and with 0 every caller waits.
-// The data is 4 bytes, big endian, from 0 to 2^24 (Curator's SharedCount); acquires fail on other
+// The data is 4 bytes, big endian, 0 to 2^24 (Curator's SharedCount); acquires fail on other
 // data.
 func WithSharedLimit(node string) SemaphoreOption {
 	return lockOption(func(o *lockOptions) {
