@@ -1,7 +1,7 @@
 package zklock
 
-// These tests attack attempt.go and wait.go: what a waiter knows when its predecessor's event comes, and the moments before the
-// grant.
+// These tests attack attempt.go and wait.go: the facts that a waiter has when its predecessor's
+// event arrives, and the moments before the grant.
 
 import (
 	"context"
@@ -21,7 +21,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// eventTest is what a waiter knows when its predecessor's event has come. As made by newEventTest, all speaks for a grant.
+// eventTest contains the facts that a waiter has when its predecessor's event has arrived. With the
+// facts of newEventTest, the event grants.
 type eventTest struct {
 	c          *onlyConn
 	e          *zkSession
@@ -30,7 +31,7 @@ type eventTest struct {
 	own, ahead *watch
 }
 
-// knows is what the waiter has found, and over which connections.
+// knows contains the waiter's observations, with the connections over which they arrived.
 type knows struct {
 	place            queue.Position
 	owner            int64 // of the predecessor
@@ -63,7 +64,7 @@ func closedCh() chan struct{} {
 	return ch
 }
 
-// then is what is next after the event.
+// then returns the next step after the event.
 func (w *eventTest) then() (queue.Stage, error) {
 	k := w.knows
 	w.a.machine = queue.Begin(7, false, false).Listed(k.place, k.list).WaitsBehind(false).Watched(queue.Exists, 7, k.own).Watched(queue.Exists, k.owner, k.ahead)
@@ -71,8 +72,8 @@ func (w *eventTest) then() (queue.Stage, error) {
 	return w.a.machine.Next, err
 }
 
-// I1, I3: what a waiter knows reaches the rule (TestInFrontNow). The predecessor's deletion grants only if everything speaks
-// for it; each case takes one thing away.
+// I1, I3: the waiter's facts reach the rule (TestInFrontNow). The predecessor's deletion grants
+// only if all facts permit it; each case removes one.
 func TestInFrontNow_EachClause(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -110,8 +111,8 @@ func TestInFrontNow_EachClause(t *testing.T) {
 	}
 }
 
-// I3: our node's deletion comes after the rule has said yes, and before the lock is under the lease, from where on it
-// would be a loss. Nobody is granted.
+// I3: our node is deleted after the rule has permitted the grant, and before the lock is under the
+// lease, where the deletion would be a loss. The call is not granted.
 func TestGrant_OwnNodeDeletedInBetween_QueuesAgain(t *testing.T) {
 	w := newEventTest(t)
 	w.own.event = zk.EventNodeDeleted
@@ -121,7 +122,7 @@ func TestGrant_OwnNodeDeletedInBetween_QueuesAgain(t *testing.T) {
 	require.NotNil(t, w.a.call, "it waits on")
 }
 
-// I3: the ZooKeeper session that made the node is over. Nobody is granted.
+// I3: the ZooKeeper session that created the node has ended. The call is not granted.
 func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	w := newEventTest(t)
 	w.e.Lose(link.ErrExpired)
@@ -130,8 +131,8 @@ func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	require.NotNil(t, w.a.call, "it waits on")
 }
 
-// R72: the ZooKeeper session ends when the lock has just come under its lease, before the call has the hold. Acquire queues
-// again, and the grant rests on a node of the next session.
+// R72: the ZooKeeper session ends just after the lock is under its lease, before the call has the
+// hold. Acquire queues again, and the grant depends on a node of the next session.
 func TestAttempt_SessionEndsJustBeforeTheGrant_QueuesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
@@ -180,8 +181,9 @@ func TestAttempt_SessionEndsJustBeforeTheGrant_QueuesAgain(t *testing.T) {
 	})
 }
 
-// F41: somebody deletes a waiter's node, and the caller leaves while the deletion is seen to. Nothing of that attempt is under way
-// any more: a Session that neither holds nor waits leaves no server for being silent.
+// F41: another client deletes a waiter's node, and the caller leaves while the Session handles the
+// deletion. After that, the attempt has no request under way: a Session that neither holds nor
+// waits does not leave a server because the server is silent.
 func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()

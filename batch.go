@@ -14,22 +14,23 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// batch makes nodes in several queues by one transaction, and lists those queues in the same flight. Either all nodes are made or none.
+// batch creates nodes in several queues by one transaction, and requests the lists of those queues
+// right after it. The transaction creates all nodes or none.
 type batch struct {
 	e      *zkSession
-	wanted context.Context // once it has ended, nothing more is sent
+	wanted context.Context // once it ends, nothing further is sent
 	nodes  []*batchResult
 }
 
-// batchResult is a node of a flight.
+// batchResult is a node of a batch.
 type batchResult struct {
 	root *lockRoot
-	c    *nodeCreate    // has the node, if there is one
-	list *nodes.Listing // sent after the transaction
-	made *rootCreate    // of the root, if that was missing
+	c    *nodeCreate    // has the node, once created
+	list *nodes.Listing // requested after the transaction
+	made *rootCreate    // creation of the root, if it was missing
 }
 
-// add adds a node. An error says that the session has no room for it.
+// add adds a node. It returns an error if the session has no capacity for it.
 func (f *batch) add(root *lockRoot, data []byte) (*batchResult, error) {
 	c, err := f.e.newNodeCreate(f.wanted, root, data)
 	if err != nil {
@@ -46,8 +47,9 @@ func (f *batch) freeSeats() {
 	}
 }
 
-// make makes the nodes, even if nobody waits any more when the answer is late. If lock roots are missing, it makes them: first without their
-// parents, as lockRoot.make does. It returns false if there are not all nodes; some may be there if an answer was lost.
+// make creates the nodes, even if the caller has left before the response arrives. If lock roots
+// are missing, it creates them, at first without their parents, as lockRoot.make does. It returns
+// false unless all nodes exist; if a response was lost, some may exist.
 func (f *batch) make() bool {
 	for tries := 1; ; tries++ {
 		answered, err := f.send()
@@ -78,13 +80,13 @@ func (f *batch) make() bool {
 	}
 }
 
-// batchReply is what came of the transaction.
+// batchReply is the outcome of the transaction.
 type batchReply struct {
 	fate mux.Fate
 	err  error
 }
 
-// send sends the transaction, and then the lists. An error says that nothing was sent.
+// send sends the transaction and then the lists. If it returns an error, it has sent nothing.
 func (f *batch) send() (<-chan batchReply, error) {
 	var ask wire.MultiRequest
 	for _, n := range f.nodes {
@@ -105,8 +107,8 @@ func (f *batch) send() (<-chan batchReply, error) {
 	return answered, nil
 }
 
-// longestBatch is how many bytes the transaction may have. Servers that read less than that do not read the heartbeat of a Session that holds
-// many locks, either.
+// longestBatch is the largest transaction, in bytes. A server that rejects this length also rejects
+// the heartbeat of a Session that holds many locks.
 const longestBatch = 256 << 10
 
 func (f *batch) list() {
@@ -115,8 +117,10 @@ func (f *batch) list() {
 	}
 }
 
-// noteReplies notes the nodes before any later answer is read, as nodeCreate.noteReply does. Their czxid is the zxid of the answer: servers answer
-// a write before they do the next one. (Only from 3.9 on do they put a Stat into the answer.) Their owner is the session of the connection.
+// noteReplies records the nodes before any later response is read, as nodeCreate.noteReply does.
+// Their czxid is the zxid of the response, because a server responds to a write before it executes
+// the next one. (Servers add a Stat only from 3.9 on.) Their owner is the session of the
+// connection.
 func (f *batch) noteReplies(a mux.Reply) error {
 	if err := reply.ErrOf(a); err != nil {
 		return err
@@ -128,13 +132,13 @@ func (f *batch) noteReplies(a mux.Reply) error {
 	for i, n := range f.nodes {
 		stat := wire.Stat{Czxid: a.Zxid, EphemeralOwner: f.e.ID}
 		if !n.c.note(wire.PathStatResponse{Path: results[i].Path, Stat: stat}) {
-			return wire.ErrMalformed // as good as no answer
+			return wire.ErrMalformed // counts as no response
 		}
 	}
 	return nil
 }
 
-// makeRoots sends the creation of the lock roots that are not known to be there.
+// makeRoots sends the creates of lock roots that are not known to exist.
 func (f *batch) makeRoots() bool {
 	for _, n := range f.nodes {
 		if n.made != nil {
@@ -155,15 +159,15 @@ func (f *batch) makeRoots() bool {
 	return true
 }
 
-// takeBack has the containers deleted that were made for nodes that were not made.
+// takeBack deletes containers that were created for nodes that do not exist.
 func (f *batch) takeBack() {
 	for _, n := range f.nodes {
 		n.root.takeBack(f.e.ZKSession, n.made)
 	}
 }
 
-// resolve finds out what became of a transaction whose answer was lost, node by node. It returns false if there are none, or if somebody has
-// deleted one meanwhile.
+// resolve determines, node by node, the outcome of a transaction whose response was lost. It
+// returns false if the nodes do not exist, or if another client has deleted one meanwhile.
 func (f *batch) resolve() bool {
 	all := true
 	for _, n := range f.nodes {
@@ -177,7 +181,7 @@ func (f *batch) resolve() bool {
 	return all
 }
 
-// places waits for the lists, and returns where the nodes stand: Missing, if a list does not say.
+// places waits for the lists and returns the positions of the nodes, Missing if a list failed.
 func (f *batch) places() []queue.Position {
 	places := make([]queue.Position, len(f.nodes))
 	for i, n := range f.nodes {
@@ -188,7 +192,7 @@ func (f *batch) places() []queue.Position {
 	return places
 }
 
-// place returns where the node stands in its list, which has come.
+// place returns the position of the node in its list, which has arrived.
 func (n *batchResult) place() queue.Position {
 	return queue.PositionOf(n.root.rule, nameOf(n.c.node), n.list.Names)
 }

@@ -14,47 +14,52 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// batchAcquire is how a Multi begins with several of its locks: one flight makes their nodes and lists their queues. What is kept is what one lock
-// after the other would have come to: the nodes in front, and the first that is not (queue.InFront). A try keeps all or none.
+// batchAcquire is the first attempt of a Multi at several of its locks: one transaction creates
+// their nodes, and the lists of their queues follow it. It keeps the nodes that one acquire after
+// another would have led to: the nodes that are first in their queues, and the next one, which
+// waits (queue.InFront). A try keeps all nodes or none.
 //
-//	flight ──▶ looked ──▶ each part in its order: taken by its acquisition, or dropped
+//	batch ──▶ looked ──▶ each item, in the order of the locks: taken by its acquisition, or dropped
 //
-// An opening is tried once. If it comes to nothing, because the servers refuse it, say, then each acquisition makes its node itself.
+// A batchAcquire is tried once. If it fails, for example because the servers reject it, each
+// acquisition creates its node itself.
 //
-// A part is taken when the parts before it are granted. If one of those has to wait after all, because somebody has deleted its node, the parts
-// after it are dropped: what waits in a queue must have nothing that comes later in the order.
+// An item is taken when all items before it are granted. If one of those has to wait after all,
+// because another client has deleted its node, the items after it are dropped: a node that waits in
+// a queue must have no node later in the order.
 type batchAcquire struct {
 	batch
-	from  int // the Multi's lock that is the first
+	from  int // index of its first lock in the Multi
 	try   bool
 	parts []*batchItem
-	leave context.CancelFunc // the call has left
+	leave context.CancelFunc // called when the call has left
 
-	done   chan struct{} // closed when the nodes that are not kept are being deleted, and the next fields are set
-	kept   int           // how many parts
-	behind *batchItem    // of a try: the one that is not in front; nil if all are, or nobody knows
+	done   chan struct{} // closed when the dropped nodes are being deleted and the next fields are set
+	kept   int           // how many items are kept
+	behind *batchItem    // of a try: the item that is not first in its queue; nil if all are first, or if not known
 
 	mu struct {
 		sync.Mutex
-		looked  bool            // done is closed, or is about to be
-		dropped *nodes.Deletion // the last one; nil if there was none
+		looked  bool            // done is closed, or about to be closed
+		dropped *nodes.Deletion // the last deletion; nil if there was none
 	}
 }
 
-// batchItem is a lock of an opening, and its node.
+// batchItem is a lock of a batchAcquire, with its node.
 type batchItem struct {
 	*batchResult
 	o       *batchAcquire
 	m       *Mutex
-	left    *acquisition // stands for the node until that is taken or gone
-	inFront bool         // by its list; set before done is closed
-	isOff   bool         // taken or dropped; guarded by the opening
-	spent   bool         // its acquisition has asked for it; that one's alone
+	left    *acquisition // represents the node until it is taken or deleted
+	inFront bool         // the list shows it first in its queue; set before done is closed
+	isOff   bool         // taken or dropped; guarded by batchAcquire.mu
+	spent   bool         // its acquisition has requested it; only that acquisition uses this field
 }
 
-// beginBatchAcquire begins the opening of a Multi's locks from one on, in their order. It returns nil if the session has no room for so many nodes.
+// beginBatchAcquire begins with the locks of a Multi from one on, in their order. It returns nil if
+// the session does not have capacity for so many nodes.
 func beginBatchAcquire(e *zkSession, from int, locks []*Mutex, try bool) *batchAcquire {
-	if 2*len(locks) > e.nodes.Room() { // most of them may go again: they are not to keep others of the Session out
+	if 2*len(locks) > e.nodes.Room() { // most of them may be deleted again: leave capacity for other calls of the Session
 		return nil
 	}
 	o := &batchAcquire{from: from, try: try, done: make(chan struct{})}
@@ -72,12 +77,12 @@ func beginBatchAcquire(e *zkSession, from int, locks []*Mutex, try bool) *batchA
 		p.left = p.m.s.locks.leftover(p.root)
 	}
 	if !e.Carrier.Spawn(o.run) {
-		o.run() // the Session is closed: nothing is sent
+		o.run() // the Session is closed: run sends nothing
 	}
 	return o
 }
 
-// part returns that of a Multi's lock, nil if it has none.
+// part returns the item of one lock of the Multi, nil if it has none.
 func (o *batchAcquire) part(lock int) *batchItem {
 	if o == nil || lock-o.from >= len(o.parts) {
 		return nil
@@ -85,8 +90,8 @@ func (o *batchAcquire) part(lock int) *batchItem {
 	return o.parts[lock-o.from]
 }
 
-// nextAfter returns where the next opening may begin when a lock has been granted: right after the one that had to wait, if the nodes after that
-// were dropped for it.
+// nextAfter returns the index of the lock with which the next batchAcquire may begin: the next one,
+// if the granted lock had to wait and the items after it were dropped for that; otherwise next.
 func (o *batchAcquire) nextAfter(lock, next int) int {
 	if o != nil && isClosed(o.done) && o.kept > 0 && lock+1 == o.from+o.kept {
 		return lock + 1
@@ -94,7 +99,8 @@ func (o *batchAcquire) nextAfter(lock, next int) int {
 	return next
 }
 
-// run finds out what the transaction has made, even if nobody waits any more, and drops what is not kept.
+// run determines which nodes the transaction has created, even if the call has left, and drops the
+// items that are not kept.
 func (o *batchAcquire) run() {
 	o.e.attempts.Add(1)
 	defer o.e.attempts.Add(-1)
@@ -130,9 +136,10 @@ func (o *batchAcquire) run() {
 	close(o.done)
 }
 
-// hold puts the nodes that are in front under the lease, before the call or a trace of it can take
-// its time. So no later grant rests on an old list: a node that is deleted meanwhile is lost, as
-// that of a hold is. If the lease has no room, the grant of each checks its node (attempt.grant).
+// hold puts the first nodes of their queues under the lease before the call or its trace function
+// can spend time. So no later grant depends on an outdated list: if such a node is deleted, it
+// counts as lost, like the node of a hold. If the lease ends too soon for that, the grant of each
+// lock checks its node (attempt.grant).
 func (o *batchAcquire) hold(places []queue.Position) {
 	for i, at := range places {
 		if p := o.parts[i]; at.Kind == queue.Front {
@@ -142,10 +149,12 @@ func (o *batchAcquire) hold(places []queue.Position) {
 	}
 }
 
-// Lose is for link.Holder. No caller has the part yet: its grant finds the node gone.
+// Lose implements link.Holder. No caller has the item yet: its grant will find that the node was
+// deleted.
 func (p *batchItem) Lose(string, error, clock.Instant) (told bool) { return false }
 
-// refused returns the error of a call that got another one: for a try that failed because one lock was not in front, that lock's.
+// refused returns the error of the call. If a try failed because one lock was not first in its
+// queue, that is the error of that lock; otherwise it is err.
 func (o *batchAcquire) refused(ctx context.Context, err error) error {
 	if o == nil || !isClosed(o.done) || o.behind == nil || !errors.Is(err, ErrNotAcquired) {
 		return err
@@ -154,10 +163,11 @@ func (o *batchAcquire) refused(ctx context.Context, err error) error {
 	return o.behind.m.notLetIn(ctx, o.behind.m.caller(ctx), "try", &acquisition{at: at}, ErrNotAcquired)
 }
 
-// dropLater drops the parts after one that has to wait.
+// dropLater drops the items after one that has to wait.
 func (p *batchItem) dropLater() { p.o.drop(p.o.parts[slices.Index(p.o.parts, p)+1:]) }
 
-// drop drops what has not been taken of those parts. If nobody knows yet what there is, nothing is dropped.
+// drop drops the items that have not been taken. It drops nothing until run has determined which
+// nodes exist.
 func (o *batchAcquire) drop(parts []*batchItem) {
 	o.mu.Lock()
 	var off []*batchItem
@@ -168,7 +178,8 @@ func (o *batchAcquire) drop(parts []*batchItem) {
 	o.erase(off)
 }
 
-// takeOff returns those of the parts that have not been taken or dropped, and now are. The opening is locked.
+// takeOff returns the items that have not been taken or dropped, and marks them. The caller has
+// locked batchAcquire.mu.
 func takeOff(parts []*batchItem) (off []*batchItem) {
 	for _, p := range parts {
 		if !p.isOff {
@@ -179,7 +190,7 @@ func takeOff(parts []*batchItem) (off []*batchItem) {
 	return off
 }
 
-// erase has the nodes of the parts deleted, in one transaction.
+// erase deletes the nodes of the items in one transaction.
 func (o *batchAcquire) erase(off []*batchItem) {
 	finished := func() {
 		for _, p := range off {
@@ -189,7 +200,7 @@ func (o *batchAcquire) erase(off []*batchItem) {
 	var made []string
 	for _, p := range off {
 		if p.c.node != "" {
-			o.e.LetGo(p, p.c.node) // no heartbeat may miss a node
+			o.e.LetGo(p, p.c.node) // no heartbeat may find a node missing
 			made = append(made, p.c.node)
 		}
 	}
@@ -210,7 +221,7 @@ func (o *batchAcquire) erase(off []*batchItem) {
 		defer finished()
 		select {
 		case <-x.Done:
-		case <-x.Refused: // the next call does not make them in vain
+		case <-x.Refused: // the next call does not create them in vain
 			for _, p := range off {
 				note(p.root, func(n *mutexNotes) { n.ahead, n.waits = true, true })
 			}
@@ -222,7 +233,8 @@ func (o *batchAcquire) erase(off []*batchItem) {
 	}
 }
 
-// end is called when the call has an error. It drops what has not been taken; if nobody knows yet what there is, run will.
+// end is called when the call has an error. It drops the items that have not been taken; if it is
+// not yet known which nodes exist, run drops them.
 func (o *batchAcquire) end() {
 	if o != nil {
 		o.leave()
@@ -230,7 +242,7 @@ func (o *batchAcquire) end() {
 	}
 }
 
-// awaitGone waits for what was dropped, so that the caller finds it gone.
+// awaitGone waits until the dropped nodes are deleted, so that the caller does not find them.
 func (o *batchAcquire) awaitGone(most time.Duration) {
 	if o == nil {
 		return
@@ -247,15 +259,16 @@ func (o *batchAcquire) awaitGone(most time.Duration) {
 	awaitGone(o.e, x, late)
 }
 
-// opened is the recipe of a lock that may be in an opening, and is otherwise the lock's own.
+// opened is the recipe of a lock that may be in a batchAcquire. Otherwise it acts as the lock's own
+// recipe.
 type opened struct {
 	recipe
 	part   *batchItem   // nil if the lock is taken by itself
-	waited *atomic.Bool // is set when somebody is ahead, perhaps after the call has left
+	waited *atomic.Bool // set when another node is ahead, possibly after the call has left
 }
 
-// beforeQueue goes to the front with the node that is made. It returns errRequeue if there is none, and after what sends the lock's own recipe
-// to the end of the queue.
+// beforeQueue continues with the node that the batch has created. It returns errRequeue if there is
+// no such node, or if the lock's own recipe has to queue again at the tail.
 func (r opened) beforeQueue(a *acquisition) error {
 	if err := r.recipe.beforeQueue(a); err != errRequeue || r.part == nil || r.part.spent {
 		return err
@@ -269,7 +282,7 @@ func (r opened) beforeQueue(a *acquisition) error {
 	return err
 }
 
-// whenBehind is the lock's own, and first drops what comes later in the order.
+// whenBehind drops the items later in the order, and then acts as the lock's own recipe.
 func (r opened) whenBehind(a *attempt, at position) error {
 	r.waited.Store(true)
 	if r.part != nil {
@@ -278,7 +291,7 @@ func (r opened) whenBehind(a *attempt, at position) error {
 	return r.recipe.whenBehind(a, at)
 }
 
-// take takes the node once it is known which there are.
+// take takes the node, once it is known which nodes exist.
 func (r opened) take(a *acquisition) (*attempt, error) {
 	p, o := r.part, r.part.o
 	p.spent = true
@@ -286,7 +299,7 @@ func (r opened) take(a *acquisition) (*attempt, error) {
 	case <-o.done:
 	case <-a.ctx.Done():
 		o.leave()
-		<-o.done // at the latest with the session
+		<-o.done // at the latest, run ends with the session
 	}
 	o.mu.Lock()
 	isOff := p.isOff

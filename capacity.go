@@ -12,10 +12,10 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// A semaphore's first in line looks at the leases and at the limit until there is room for its own (leases.go). A shared limit is in a
-// node (permits.go).
+// The first client in a semaphore's queue has created its leases (leases.go). It lists the leases
+// and reads the limit until the limit has capacity for them.
 
-// askLeases looks at the queue, too, if we do not stand in it.
+// askLeases requests a snapshot. It includes the queue if we have no node there.
 func (a permitAttempt) askLeases() (now leaseSnapshot) {
 	if a.node == "" {
 		now.queue = a.e.lists.List(a.d.root.path)
@@ -24,10 +24,11 @@ func (a permitAttempt) askLeases() (now leaseSnapshot) {
 	return now
 }
 
-// awaitCapacity waits until the limit has room for the leases, and returns it. Only who is in front of the queue does that: so a permit that is freed
-// wakes one waiter. Tries end here.
+// awaitCapacity waits until the limit has capacity for our leases, and returns the limit. Only the
+// first client in the queue calls it, so a freed permit wakes one waiter. A try does not wait here.
 //
-// The first look takes no watch. Most calls need no other, and a watch costs an event after all is over.
+// The first snapshot sets no watch. Most calls need no second one, and a watch costs an event after
+// the release.
 func (a permitAttempt) awaitCapacity(early leaseSnapshot) (limit int, err error) {
 	e, p := a.e, a.p
 	var by leaseWait
@@ -55,7 +56,7 @@ func (a permitAttempt) awaitCapacity(early leaseSnapshot) (limit int, err error)
 			continue
 		case at.Kind == queue.Front:
 			return n, nil
-		case len(a.left) > 0: // those leases ahead may be our own, which are being deleted
+		case len(a.left) > 0: // the leases before ours may be our own, whose deletion has begun
 			if err := a.awaitLeft(); err != nil {
 				return 0, err
 			}
@@ -64,7 +65,7 @@ func (a permitAttempt) awaitCapacity(early leaseSnapshot) (limit int, err error)
 		if err := a.noCapacityYet(&by, at, n, now.list.Names); err != nil {
 			return 0, err
 		}
-		a.list = nil // the queue will have changed
+		a.list = nil // the queue changes while we wait
 		if !watching {
 			watching = true
 			continue
@@ -78,12 +79,14 @@ func (a permitAttempt) awaitCapacity(early leaseSnapshot) (limit int, err error)
 		if err != nil {
 			return 0, err
 		}
-		// The event of one lease frees one permit. If that is all we lack, the next look grants, and needs no watch.
-		watching = !moved && at.Ahead+p.k-1 > n // n may be the largest int
+		// The event of one lease frees one permit. If we lack only one, the next snapshot grants
+		// and needs no watch.
+		watching = !moved && at.Ahead+p.k-1 > n // not n+1 on the right: n may be the largest int
 	}
 }
 
-// capacityIn says where the leases stand by a look, in front or behind, and under which limit. known is false if the look has to be repeated.
+// capacityIn returns the position of our leases in a snapshot, Front or Behind, and the limit. If
+// known is false, the caller must request another snapshot.
 func (a permitAttempt) capacityIn(now leaseSnapshot) (at queue.Position, n int, known bool, err error) {
 	n, known, err = a.limitOf(now.limit)
 	if err != nil || !known {
@@ -106,11 +109,13 @@ func (a permitAttempt) capacityIn(now leaseSnapshot) (at queue.Position, n int, 
 	case queue.Exhausted:
 		return at, n, true, fmt.Errorf("%w: the leases are past the last number that zklock uses; try again when all of them are gone", ErrSequenceExhausted)
 	}
-	return at, n, true, errRequeue // a lease is gone, or has no place of its own
+	return at, n, true, errRequeue // a lease was deleted, or has no position of its own
 }
 
-// warnOfMore logs that more leases were granted than a fixed limit allows, if there have been for a while: some are made in vain. It does so
-// once for each path and Session. (A shared limit falls.)
+// warnOfMore logs that more leases precede ours than a fixed limit allows, if that has lasted for
+// namedAfter. For a shorter time it is normal, because clients create leases that they then
+// withdraw. It logs once for each path and Session. A shared limit can fall, so it never logs about
+// one.
 func (a permitAttempt) warnOfMore(by *leaseWait) {
 	switch leases := &a.p.leases; {
 	case by.ahead <= by.limit || a.p.limit != "":
@@ -126,23 +131,26 @@ func (a permitAttempt) warnOfMore(by *leaseWait) {
 	}
 }
 
-// leaseWait says who is in the way of the front of the queue, for people: who made the first of all leases, and how many there are beside
-// that. It holds whatever the limit is now, because leases are granted in their order.
+// leaseWait describes, for logs and errors, which leases the first client in the queue waits for:
+// the owner of the first lease, and the number of leases before ours. Leases are granted in their
+// order, so the description is right whatever the limit is now.
 type leaseWait struct {
 	at    position
-	ahead int // how many leases
+	ahead int // how many leases precede ours
 	limit int
-	first string          // of those, absolute; "" if there are none
-	who   string          // made it; "" if that is not known
-	asked <-chan dataRead // for that; nil if it is not
+	first string          // absolute path of the first lease; "" if none precedes ours
+	who   string          // who created it; "" if not known
+	asked <-chan dataRead // its data, requested to identify the creator; nil if no request is under way
 
-	crowded time.Time // since when more have been ahead than the limit allows
+	crowded time.Time // since when more leases precede ours than the limit allows
 }
 
-// namedAfter is how long the front of the queue waits before it asks who holds: a request that a short wait is not worth.
+// namedAfter is how long the first client in the queue waits before it identifies the holder. A
+// shorter wait is not worth the request.
 const namedAfter = 500 * time.Millisecond
 
-// noCapacityYet notes where the leases stand under the limit, and what the call waits for: it is first in line. A try does not wait.
+// noCapacityYet records the position of our leases under the limit and the holder that the call
+// waits for. It returns ErrNotAcquired if the call is a try.
 func (a permitAttempt) noCapacityYet(by *leaseWait, p queue.Position, n int, names []string) error {
 	leases, first := &a.p.leases, ""
 	by.at = position{node: a.held[0], place: 1, holds: true, why: a.p.overLimit(n)}
@@ -163,7 +171,7 @@ func (a permitAttempt) noCapacityYet(by *leaseWait, p queue.Position, n int, nam
 	return nil
 }
 
-// noteHolder notes the position with what is known of who holds, and says whether the call waits.
+// noteHolder records the position with the known holder, and reports whether the call waits.
 func (a permitAttempt) noteHolder(by *leaseWait) (wait bool) {
 	if by.at.who = by.who; by.who != "" && by.ahead > 1 {
 		by.at.who += fmt.Sprintf(", and %d more", by.ahead-1)
@@ -171,8 +179,9 @@ func (a permitAttempt) noteHolder(by *leaseWait) (wait bool) {
 	return a.d.table.noteBehind(a.acquisition, by.at)
 }
 
-// awaitChange waits until the leases or the limit change, or the connection does. moved says that what was seen is of another
-// connection. Events are hints: a look follows.
+// awaitChange waits for a change of the leases, the limit or the connection. moved reports whether
+// the snapshot of the caller belongs to an older connection. Events are hints: the caller requests
+// another snapshot.
 func (a permitAttempt) awaitChange(by *leaseWait, on, onLimit *watch, seen uint64) (moved bool, err error) {
 	a.retry = link.Backoff{}
 	var limitFired <-chan struct{}
@@ -222,17 +231,19 @@ func armedAll(ctx context.Context, z *link.ZKSession, all ...*watch) (err error)
 	return err
 }
 
-// maxHints is how many are told at a time that there is room.
+// maxHints is the largest number of waiters that are notified at a time.
 const maxHints = 64
 
-// hintWaiters has those who wait look for room, if there is some beside what the next in line takes, which the end of our node wakes. Twice as many
-// look as there is room for: by then, more permits may be free. It is a hint: nothing rests on it.
+// hintWaiters wakes waiters if there is capacity for more than one. The deletion of our node wakes
+// the next in line, so hints are for the waiters after it. hintWaiters wakes twice as many as there
+// is capacity for, because more permits may be free when they list. A hint only makes a waiter
+// list.
 func (a permitAttempt) hintWaiters(room int) {
 	if room < 2 {
 		return
 	}
 	e, root, self, now := a.e, a.d.root, nameOf(a.node), a.list
-	if now == nil { // an event brought us to the front, or we have waited there
+	if now == nil { // an event granted us, or we waited first in the queue
 		now = e.lists.List(root.path)
 	}
 	e.Carrier.Spawn(func() {
@@ -245,12 +256,13 @@ func (a permitAttempt) hintWaiters(room int) {
 	})
 }
 
-// hintsFor returns how many of so many waiters are told that there is room: 2 or more, up to the
-// largest int, because a fixed limit may be that large.
+// hintsFor returns how many of the waiters get a hint. room is 2 or more, up to the largest int,
+// because a fixed limit may be that large.
 func hintsFor(room, waiters int) int { return min(2*(min(room, maxHints)-1), maxHints, waiters) }
 
-// hintAll tells waiters to list, in the order in which they stand. One that stands behind a node of our own session hears it here. The others
-// watch their own node and the one ahead of it: so every other node is written, as it is.
+// hintAll makes waiters list, in the order of the queue. A waiter behind a node of our own session
+// is notified in this process. Any other waiter watches its own node and its predecessor. So
+// hintAll writes every second node, with unchanged data, and each write notifies two waiters.
 func (e *zkSession) hintAll(root string, names []string) {
 	own := make(map[string]*nodes.Waiter)
 	for _, w := range e.nodes.Waiting() {
@@ -258,7 +270,7 @@ func (e *zkSession) hintAll(root string, names []string) {
 	}
 	var written []string
 	var asked []<-chan dataRead
-	hears := false // what is written to the one ahead
+	hears := false // the previous write also notifies this waiter
 	for _, name := range names {
 		node := root + "/" + name
 		w := own[node]

@@ -8,11 +8,20 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// Permits for several at a time. A client that is not in front of the queue takes some too, if there is room for all that come first and
-// for itself (queue.HaveCapacity). If its leases turn out to be behind others all the same, it withdraws them: only the client in front of
-// the queue waits with leases. A client that counts leases, as Curator's does, could otherwise wait for one that waits for it.
+// Early permits let several clients take permits at a time. A client that is not first in the queue
+// creates leases, too, if the limit has capacity for all clients that precede it and for itself
+// (queue.HaveCapacity). In the queue it lists before it creates any: a lease too many, even for a
+// moment, lets a try fail while a permit is free.
+//
+// If its leases are not within the limit after all, it withdraws them, because only the first
+// client in the queue waits with leases. Curator's clients count leases: one of them could
+// otherwise wait for a client that waits for it.
+//
+// It does not leave the queue in the transaction that creates the leases. That would save a write,
+// but a client that then withdraws would have lost its position.
 
-// beforeQueue tries to take permits without a place in the queue, if there was room for that at the last acquire.
+// beforeQueue tries early permits without a node in the queue, if the last acquire left capacity
+// for them.
 func (p *permits) beforeQueue(a *acquisition) error {
 	root := a.d.root
 	if !notesOn[semaphoreNotes](root).roomy {
@@ -37,26 +46,28 @@ func (p *permits) beforeQueue(a *acquisition) error {
 	if err == link.ErrCtxEnded || errors.Is(err, link.ErrSessionEnded) || errors.Is(err, ErrClosed) || len(at.held) > 0 {
 		return err
 	}
-	return errRequeue // whatever it was, the way through the queue says it
+	return errRequeue // the queue reports the cause, if it persists
 }
 
-// listing looks for room, for behind. The first list mostly shows us in front, and no look is needed.
+// listing requests a snapshot for whenBehind. It skips the first list, because that usually shows
+// our node first in the queue.
 func (p *permits) listing(a *attempt) {
 	if s := stateOf[*permitState](a); !a.machine.Early && p.mayFit(1) {
 		s.beside = permitAttempt{a, s}.askLeases()
 	}
 }
 
-// mayFit says whether there can be room behind so many.
+// mayFit reports whether there can be capacity behind this many clients.
 func (p *permits) mayFit(ahead int) bool {
 	return p.limit != "" || queue.HaveCapacity(0, ahead, p.k, p.n)
 }
 
-// whenBehind takes permits further back in the queue if there is room. A try fails if no permit is free. If one is, whoever is ahead is just
-// taking it, and the try stays in the queue, for as long as tries wait for answers.
+// whenBehind takes early permits if there is capacity for them. A try fails if no permit is free.
+// If one is free, a client ahead of us is about to take it, so the try stays in the queue, for as
+// long as tries wait for responses.
 func (p *permits) whenBehind(attempt *attempt, at position) error {
 	a := permitAttempt{attempt, stateOf[*permitState](attempt)}
-	at.holds = false // who is in front of the queue waits; who holds has left it
+	at.holds = false // the first in the queue waits; a holder has left the queue
 	waits := a.d.table.noteBehind(a.acquisition, at)
 	if waits && !p.mayFit(at.place-1) {
 		a.beside = leaseSnapshot{}
@@ -86,7 +97,7 @@ func (p *permits) whenBehind(attempt *attempt, at position) error {
 			if err == nil && isRoom {
 				return a.grantFurther()
 			}
-			if errors.Is(err, ErrTooManyWaiters) { // it made none
+			if errors.Is(err, ErrTooManyWaiters) { // it created no leases
 				err = nil
 			}
 			if err = a.withdraw(err); err != nil {
@@ -103,7 +114,7 @@ func (p *permits) whenBehind(attempt *attempt, at position) error {
 	}
 }
 
-// grantFurther grants, and passes no turn: others are ahead in the queue.
+// grantFurther grants without a handoff, because other nodes precede ours in the queue.
 func (a permitAttempt) grantFurther() error {
 	a.leaves = make(chan *nodes.Deletion, 1)
 	if err := a.grant(); err != nil {
@@ -114,8 +125,9 @@ func (a permitAttempt) grantFurther() error {
 	return errGranted
 }
 
-// takeIfCapacity makes leases, and says whether they are in front; and, if we stand in no queue, whether there is room for all who do, too.
-// Otherwise, and after an error, they are to be withdrawn.
+// takeIfCapacity creates leases and reports whether they are within the limit. If we have no node
+// in the queue, there must also be capacity for all clients in it. If takeIfCapacity returns false
+// or an error, the caller withdraws the leases.
 func (a permitAttempt) takeIfCapacity() (bool, error) {
 	k := a.p.k
 	now, err := a.makeLeases(k)
@@ -142,19 +154,21 @@ func (a permitAttempt) takeIfCapacity() (bool, error) {
 	return false, err
 }
 
-// queuedIn returns how many the look showed in the queue that have no leases. isFirst is false if the leases were listed first: who took some
-// in between would be in neither list.
+// queuedIn returns how many clients in the queue have no leases. isFirst reports whether the queue
+// was listed before the leases. Otherwise a client that took permits between the two lists would be
+// in neither.
 func (a permitAttempt) queuedIn(now leaseSnapshot) (ahead int, isFirst, known bool, err error) {
 	r, err := a.findingOf(now.queue.Wait(a.ctx, a.e.ZKSession))
-	if err != nil || r == queue.Unknown { // then the list may be on its way still
+	if err != nil || r == queue.Unknown { // the list may not have arrived yet
 		return 0, false, false, err
 	}
 	ahead = queue.Without("", now.queue.Names, now.list.Names, a.d.root.rule.Markers)
 	return ahead, now.queue.At <= now.list.At, now.queue.Conn == now.list.Conn, nil
 }
 
-// withdraw deletes the leases, and waits until they are gone and stand in nobody's way, ours included. It returns why, and an error of its own if
-// the attempt must not go on. Who gives a place in the queue up does not wait.
+// withdraw deletes the leases and waits until they no longer exist, so that they block no client,
+// ours included. It returns why, or another error if the attempt must end. If we have a node in the
+// queue, the wait ends with the call.
 func (a permitAttempt) withdraw(why error) error {
 	if len(a.held) == 0 {
 		return why
@@ -174,7 +188,7 @@ func (a permitAttempt) withdraw(why error) error {
 	case <-left:
 		return link.ErrCtxEnded
 	}
-	if a.e.HasEnded() { // it ended with the session
+	if a.e.HasEnded() { // the session's end has deleted them
 		return a.e.EndErr()
 	}
 	if a.held = nil; errors.Is(x.Err, ErrClosed) {

@@ -32,7 +32,7 @@ func ExampleElection_Campaign() {
 	// the disk is full false
 }
 
-// A replica stands for election for as long as it runs: Run campaigns again after each term, with
+// A replica is a candidate for as long as it runs: Run campaigns again after each term, with
 // growing pauses.
 func ExampleElection_Run() {
 	ctx, s, stop := exampleSession()
@@ -58,7 +58,7 @@ func ExampleElection_Run() {
 	// the database has an unknown schema true
 }
 
-// Health: a replica leads, or it follows, or it cannot say. Hold answers from memory.
+// Health: a replica leads, follows, or does not know. Hold answers from memory.
 func ExampleElection_Hold() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -91,8 +91,8 @@ func ExampleElection_Hold() {
 	// neither
 }
 
-// A leader that is asked to give way finishes its step, hands over, and may stand again at the tail. At the end of a process, call
-// Resign before Close in the same way.
+// A leader that is asked to give way finishes its step, resigns, and may queue again at the tail.
+// At the end of a process, call Resign before Close in the same way.
 func ExampleElection_Resign() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -124,7 +124,7 @@ func ExampleElection_Leader() {
 		log.Fatal(err)
 	}
 	leader, err := e.Leader(ctx)
-	fmt.Println("somebody leads:", leader.Node != "", err)
+	fmt.Println("there is a leader:", leader.Node != "", err)
 	_ = e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
 		leader, err := e.Leader(ctx)
 		fmt.Println(string(leader.Data), leader.Token == hold.Token(), err)
@@ -133,12 +133,12 @@ func ExampleElection_Leader() {
 		return nil
 	})
 	// Output:
-	// somebody leads: false <nil>
+	// there is a leader: false <nil>
 	// replica-1 true <nil>
 	// 1 <nil>
 }
 
-// Those who follow the leader hear of each change.
+// Observers of the leader are notified of each change.
 func ExampleElection_Observe() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -163,7 +163,7 @@ func ExampleElection_Observe() {
 			resign()
 			continue
 		}
-		fmt.Println("nobody leads")
+		fmt.Println("no leader")
 		if campaign.Err() != nil {
 			fmt.Println(<-ended)
 			return
@@ -177,13 +177,13 @@ func ExampleElection_Observe() {
 		}()
 	}
 	// Output:
-	// nobody leads
+	// no leader
 	// requests go to replica-1
-	// nobody leads
+	// no leader
 	// <nil>
 }
 
-// Beside Java's LeaderLatch.
+// A candidate next to Java's LeaderLatch.
 func ExampleWithLatchNodes() {
 	ctx, s, stop := exampleSession()
 	defer stop()

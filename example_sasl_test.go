@@ -1,6 +1,6 @@
 package zklock_test
 
-// The example of SASL; package sasl has those of its mechanisms.
+// The example of SASL. Package sasl has the examples of its mechanisms.
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// saslServer starts a server that serves no client without SASL, for one user, as one with a JAAS file does.
+// saslServer starts a server that requires SASL, with one user, as a server with a JAAS file does.
 func saslServer() (servers string, stop func()) {
 	srv, err := zktest.NewServer(zktest.WithSASLUsers(map[string]string{"locker": "secret"}), zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 	if err != nil {
@@ -23,7 +23,7 @@ func saslServer() (servers string, stop func()) {
 	return srv.Addr(), srv.Close
 }
 
-// On such a cluster, zk.AuthACL makes a lock that only this user can take.
+// On such a cluster, zk.AuthACL creates a lock that only this user can take.
 func ExampleWithSASL() {
 	servers, stop := saslServer()
 	defer stop()

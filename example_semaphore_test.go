@@ -1,6 +1,6 @@
 package zklock_test
 
-// The examples of a semaphore, which are also the documentation's.
+// The examples of a semaphore, which the documentation shows, too.
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// Three jobs at a time, on whatever hosts; a large one takes two permits.
+// Three jobs run at a time, on any hosts; a large one takes two permits.
 func ExampleSemaphore_Acquire() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -65,7 +65,7 @@ func ExampleSemaphore_Permits() {
 	// two are not: true
 }
 
-// Who holds, and who waits.
+// Participants lists the holders and the waiters.
 func ExampleSemaphore_Participants() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -89,7 +89,7 @@ func ExampleSemaphore_Participants() {
 	// /semaphores/imports true
 }
 
-// The limit is in a node. An operator raises it, and who waits is granted at once.
+// The limit is in a node. An operator raises it, and waiters are granted at once.
 func ExampleWithSharedLimit() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -149,7 +149,8 @@ func ExampleSemaphore_SetLimit() {
 	// zklock: set limit /semaphores/imports: a limit of -1 permits: give 0 to 16777216
 }
 
-// The limit of a semaphore whose node nobody has made yet is the number that acquires begin with.
+// If no client has created the node of the limit yet, Limit returns the number that acquires begin
+// with.
 func ExampleSemaphore_Limit() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -167,7 +168,7 @@ func ExampleSemaphore_Limit() {
 	// 0 <nil>
 }
 
-// A write to ZooKeeper that is done only while all permits of the hold stand.
+// A write to ZooKeeper that is executed only while the hold has all its permits.
 func ExampleHold_Checks() {
 	ctx, s, stop := exampleSession()
 	defer stop()

@@ -1,7 +1,7 @@
 package zklock_test
 
-// Examples of a Session: how to connect, what it tells of itself, and what ends with it. Those of the lock are in
-// example_test.go.
+// Examples of a Session: how to connect, how to observe it, and what Close ends. The examples of
+// the lock are in example_test.go.
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// The servers may grant less than was asked for.
+// The servers may grant a shorter timeout than the requested one.
 func ExampleWithSessionTimeout() {
 	ctx, servers, stop := exampleServer() // its longest session timeout is one minute
 	defer stop()
@@ -32,7 +32,8 @@ func ExampleWithSessionTimeout() {
 	// Output: 1m0s
 }
 
-// A chroot that is not there is more likely mistyped than new. Here it is made, for one user alone.
+// If the chroot does not exist, its name is probably mistyped. Here it is created, for one user
+// alone.
 func ExampleWithCreateChroot() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
@@ -113,7 +114,7 @@ func ExampleWithMaxLockNodes() {
 	// Output: true
 }
 
-// A path that zklock gives is absolute; one that it takes is below the chroot.
+// Paths that zklock returns are absolute; paths that it takes are below the chroot.
 func ExampleSession_Chroot() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
@@ -133,7 +134,8 @@ func ExampleSession_Chroot() {
 	// <nil>
 }
 
-// The servers run with -Djute.maxbuffer=65536: what they would not read is refused at once.
+// The servers run with -Djute.maxbuffer=65536. A request that they would not read is rejected at
+// once.
 func ExampleWithJuteMaxBuffer() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
@@ -151,7 +153,7 @@ func ExampleWithJuteMaxBuffer() {
 	// true
 }
 
-// Close ends every hold, and every call that comes later.
+// Close ends every hold, and all later calls return an error.
 func ExampleSession_Close() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -173,7 +175,8 @@ func ExampleSession_Close() {
 	// <nil>
 }
 
-// Everything else that a program asks of ZooKeeper can go over the same connection. Its paths are absolute.
+// A program can send all its other ZooKeeper requests over the same connection. Their paths are
+// absolute.
 func ExampleSession_Conn() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
@@ -182,7 +185,7 @@ func ExampleSession_Conn() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	// NewMutex puts /app in front of its paths, Conn does not.
+	// NewMutex prepends /app to its paths, Conn does not.
 	if _, err := s.Conn().Create("/app/config", []byte("version 3"), 0, zk.WorldACL(zk.PermAll)); err != nil {
 		log.Fatal(err)
 	}
@@ -191,8 +194,8 @@ func ExampleSession_Conn() {
 	// Output: version 3 <nil>
 }
 
-// A hold moves the deadline ahead, with each heartbeat.
-// The id is that of the servers' logs, and of the session that owns a lock node. It changes when the session is lost.
+// Each heartbeat extends the deadline of a hold. The session id is the one in the servers' logs and
+// in the owner of a lock node. It changes when the session is lost.
 func ExampleSession_SessionID() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
@@ -263,8 +266,9 @@ func ExampleChange() {
 
 // The server and the Session that the examples use.
 
-// exampleZooKeeper is a ZooKeeper server for one example, in this process, and a context for what the example asks of
-// it. It keeps the log, which goes to slog.Default() unless a Session is told otherwise, out of the examples' way.
+// exampleZooKeeper is a ZooKeeper server for one example, in this process, with a context for the
+// example's requests. It keeps the log, which a Session without WithLogger writes to
+// slog.Default(), out of the example's output.
 func exampleZooKeeper() (ctx context.Context, srv *zktest.Server, stop func()) {
 	srv, err := zktest.NewServer(zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	if err != nil {
@@ -280,13 +284,13 @@ func exampleZooKeeper() (ctx context.Context, srv *zktest.Server, stop func()) {
 	}
 }
 
-// exampleServer is such a server's connection string.
+// exampleServer returns the connection string of such a server.
 func exampleServer() (ctx context.Context, servers string, stop func()) {
 	ctx, srv, stop := exampleZooKeeper()
 	return ctx, srv.Addr(), stop
 }
 
-// exampleSession is a Session with such a server.
+// exampleSession returns a Session that is connected to such a server.
 func exampleSession() (ctx context.Context, s *zklock.Session, stop func()) {
 	ctx, servers, stopServer := exampleServer()
 	s, err := zklock.Connect(ctx, servers)

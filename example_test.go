@@ -1,6 +1,6 @@
 package zklock_test
 
-// The examples of each call, which are also the documentation's.
+// The examples of each call, which the documentation shows, too.
 
 import (
 	"context"
@@ -32,7 +32,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// The examples run against a ZooKeeper server in the test's process; the one without an output needs servers with TLS.
+// The examples run against a ZooKeeper server in the test's process. The one without an output
+// needs servers with TLS.
 
 // nightly runs the backup on one host at a time.
 func nightly(ctx context.Context, servers string) error {
@@ -78,7 +79,7 @@ func Example() {
 	// Output: backing up; first token: true - still held: true
 }
 
-// Without Do: the caller's context ends the work too, if it is told to.
+// Without Do, the program itself decides whether the work also ends with the caller's context.
 func ExampleHold_Context_endsWithTheCallers() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -108,7 +109,7 @@ func ExampleConnect() {
 	// Output: Connected 20s
 }
 
-// A Connect that does not get there says what it tried, when ctx ends.
+// A Connect that reaches no server returns its attempts in the error, when ctx ends.
 func ExampleConnect_noServer() {
 	_, _, stop := exampleServer()
 	defer stop()
@@ -125,7 +126,7 @@ func ExampleConnect_noServer() {
 	// Output: true true
 }
 
-// Readers hold together. A writer holds alone, and those who came after it wait for it.
+// Readers hold together. A writer holds alone, and later callers wait for it.
 func ExampleNewRWMutex() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -135,27 +136,27 @@ func ExampleNewRWMutex() {
 		log.Fatal(err)
 	}
 	err = prices.ReadLock().Do(ctx, func(context.Context, *zklock.Hold) error {
-		fmt.Println("somebody reads")
+		fmt.Println("a reader")
 		if err := prices.ReadLock().TryDo(ctx, func(context.Context, *zklock.Hold) error {
-			fmt.Println("somebody else reads, too")
+			fmt.Println("another reader")
 			return nil
 		}); err != nil {
 			return err
 		}
 		_, err := prices.WriteLock().TryAcquire(ctx)
-		fmt.Println("nobody may write:", errors.Is(err, zklock.ErrNotAcquired))
+		fmt.Println("a writer must wait:", errors.Is(err, zklock.ErrNotAcquired))
 		return nil
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	// Output:
-	// somebody reads
-	// somebody else reads, too
-	// nobody may write: true
+	// a reader
+	// another reader
+	// a writer must wait: true
 }
 
-// A writer goes on as a reader: nobody else writes in between, and other readers come in.
+// A writer continues as a reader: no other client writes in between, and other readers can enter.
 func ExampleRWMutex_WriteLock() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -185,7 +186,7 @@ func ExampleRWMutex_WriteLock() {
 	// <nil>
 }
 
-// Once on the write lock: of all hosts, one writes the prices of a day.
+// Once on the write lock: one of all hosts writes the prices of a day.
 func ExampleRWMutexOption() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -226,7 +227,7 @@ func ExampleNewMutex() {
 	// Output: /locks/orders true /locks/orders
 }
 
-// What is printed or logged of a Session, a Mutex or a Hold is one line, with no secret in it.
+// A Session, a Mutex or a Hold prints and logs as one line without secrets.
 func ExampleMutex_String() {
 	_, s, stop := exampleSession()
 	defer stop()
@@ -248,7 +249,7 @@ func ExampleMutex_String() {
 	// level=INFO msg=waiting lock=Mutex(/locks/orders)
 }
 
-// Paths that ZooKeeper would refuse are refused before anything is sent.
+// Paths that ZooKeeper would reject are rejected before anything is sent.
 func ExampleNewMutex_badPath() {
 	_, s, stop := exampleSession()
 	defer stop()
@@ -295,7 +296,7 @@ func ExampleMutex_TryAcquire() {
 	hold, err := m.TryAcquire(ctx)
 	switch {
 	case errors.Is(err, zklock.ErrNotAcquired):
-		fmt.Println("somebody else does it")
+		fmt.Println("another process does it")
 	case errors.Is(err, zklock.ErrNotConnected):
 		fmt.Println("nobody knows: try again later")
 	case err != nil:
@@ -303,11 +304,11 @@ func ExampleMutex_TryAcquire() {
 	default:
 		defer hold.Release(ctx)
 	}
-	// Output: somebody else does it
+	// Output: another process does it
 }
 
-// lead works while this process is the leader, and queues again when it is no longer: after a pause that grows with each
-// failure.
+// lead works while this process is the leader, and queues again when it no longer is, after a pause
+// that grows with each failure.
 func lead(ctx context.Context, m *zklock.Mutex, work func(context.Context, *zklock.Hold) error) error {
 	const shortest, longest = 100 * time.Millisecond, time.Minute
 	for pause := shortest; ; pause = min(2*pause, longest) {
@@ -328,7 +329,7 @@ func lead(ctx context.Context, m *zklock.Mutex, work func(context.Context, *zklo
 	}
 }
 
-// A leader comes back after a failure, and ends when no further try can help.
+// A leader returns after a failure, and ends when no further try can help.
 func ExampleIsFinal() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -345,7 +346,7 @@ func ExampleIsFinal() {
 	// Output: 3 true true
 }
 
-// That loop ends when the Session is closed, and goes on after all that passes.
+// That loop ends when the Session is closed, and continues after all transient errors.
 func TestVirtual_IsFinal_LeaderLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork()
@@ -376,7 +377,7 @@ func TestVirtual_IsFinal_LeaderLoop(t *testing.T) {
 	})
 }
 
-// An Error says where we stood in the queue, for free.
+// An Error contains our position in the queue, without a further request.
 func ExampleError() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -415,7 +416,8 @@ func ExampleMutex_Do() {
 	// <nil> false
 }
 
-// A transfer between two accounts takes both locks, in whatever order it names them.
+// A transfer between two accounts takes both locks. The order in which it names them does not
+// matter.
 func ExampleMulti_Do() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -441,7 +443,8 @@ func ExampleMulti_Do() {
 	// <nil> false false
 }
 
-// If one of the locks is not free, none is taken. In steps, the hold says when the first lock is lost.
+// If one of the locks is not free, none is taken. Between steps, the hold reports when the first
+// lock is lost.
 func ExampleMulti_TryAcquire() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -478,7 +481,7 @@ func ExampleMulti_TryAcquire() {
 	// true false
 }
 
-// A job that runs on one host, and is skipped on the others.
+// A job that runs on one host; all other hosts skip it.
 func ExampleMutex_TryDo() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -524,7 +527,7 @@ func ExampleWaitAtMost() {
 	// <nil>
 }
 
-// Path is the lock's, Node is this hold's own node in the queue.
+// Path is the path of the lock, Node is this hold's own node in the queue.
 func ExampleHold_Node() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
@@ -546,7 +549,8 @@ func ExampleHold_Node() {
 	// /app/locks/orders true
 }
 
-// The owner travels in the context: code that is called under a hold takes the lock again without waiting for itself.
+// The context carries the owner: code that is called under a hold takes the lock again without
+// waiting for itself.
 func ExampleHold_Context() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -589,8 +593,8 @@ func ExampleWithOwner() {
 	// Output: <nil> true
 }
 
-// A worker must not take the lock of the job that started it: WithoutReentry makes that an error,
-// where it would run beside the others.
+// A worker must not take the lock of the job that started it: WithoutReentry makes that an error.
+// Otherwise the worker would run alongside the job.
 func ExampleWithoutReentry() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -631,7 +635,7 @@ func saveReport(ctx context.Context, db *sql.DB, hold *zklock.Hold, body string)
 	return err
 }
 
-// A database refuses the write of a holder that was overtaken while it was paused.
+// A database rejects the write of a holder that was paused while a later one took the lock.
 func ExampleHold_Token() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -662,7 +666,7 @@ func ExampleHold_Token() {
 	// B has finished
 }
 
-// saveInZooKeeper writes only if the lock node is there when ZooKeeper does it.
+// saveInZooKeeper writes only if the lock node exists when ZooKeeper executes the write.
 func saveInZooKeeper(s *zklock.Session, hold *zklock.Hold, body []byte) error {
 	_, err := s.Conn().Multi(hold.Check(), &zk.SetDataRequest{Path: "/reports/nightly", Data: body, Version: -1})
 	return err // zk.ErrNoNode if the lock was lost, or if /reports/nightly is not there
@@ -692,8 +696,8 @@ func ExampleHold_Check() {
 	// first
 }
 
-// A sequencer travels with a request. The service that gets it asks the ensemble before it does anything. Package fence/zkfence does this
-// in front of a service of HTTP or gRPC.
+// A sequencer travels with a request. The service that receives it asks the ensemble before it
+// acts. Package fence/zkfence does this for services of HTTP or gRPC.
 func ExampleSession_CheckSequencer() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -750,7 +754,8 @@ func ExampleHold_DeadlineContext() {
 	// no server answered: false - released: true
 }
 
-// Release ends by itself, when the lease would have at the latest, and its error says what the work was worth.
+// Release returns by the time when the lease would have ended, and its error reports whether the
+// lock covered the work.
 func ExampleHold_Release() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -770,7 +775,7 @@ func ExampleHold_Release() {
 	// Output: held until now, and free
 }
 
-// A hold that was lost says why, by its context, its channel and its error.
+// A lost hold reports the reason by its context, its channel and its error.
 func ExampleHold_Lost() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -790,7 +795,8 @@ func ExampleHold_Lost() {
 	// true true
 }
 
-// Ask Err before each step: it looks at the clock first, so a process that was stopped for a minute learns of it here.
+// Call Err before each step: it reads the clock first, so a process that was stopped for a minute
+// detects the loss here.
 func ExampleHold_Err() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
@@ -822,7 +828,7 @@ func ExampleHold_Err() {
 	// lost before write: true
 }
 
-// Do not begin what takes longer than the hold surely lasts.
+// Do not begin a step that takes longer than the hold is guaranteed to last.
 func ExampleHold_Deadline() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -854,8 +860,9 @@ func ExampleSession_Changes() {
 	// Output: Closed session closed
 }
 
-// A hold stands while its lease lasts, also while the connection is suspended. Where that is not strict enough, the work ends
-// at each suspension, as Curator's documentation advises, and the lock is released.
+// A hold lasts as long as its lease, even while the connection is suspended. If that is not strict
+// enough, end the work at each suspension, as Curator's documentation advises, and release the
+// lock.
 func ExampleSession_Changes_endOnSuspend() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
@@ -911,20 +918,20 @@ func ExampleMutex_Participants() {
 	// Output: host-a:4711 true true
 }
 
-// Who holds the lock, however long the queue is.
+// First returns the holder of the lock, however long the queue is.
 func ExampleMutex_First() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	m, _ := zklock.NewMutex(s, "/locks/orders", zklock.WithData([]byte("host-a:4711")))
 	first, err := m.First(ctx)
-	fmt.Println("somebody holds:", first.Node != "", err)
+	fmt.Println("there is a holder:", first.Node != "", err)
 	_ = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
 		first, err = m.First(ctx)
 		fmt.Println(string(first.Data), first.Token == hold.Token(), err)
 		return nil
 	})
 	// Output:
-	// somebody holds: false <nil>
+	// there is a holder: false <nil>
 	// host-a:4711 true <nil>
 }
 
@@ -948,7 +955,7 @@ func ExampleParticipant() {
 	// Output: ours: true - older than an hour: false
 }
 
-// The holder is asked to give way, and does.
+// The holder is asked to give way, and does so.
 func ExampleSession_Revoke() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -985,7 +992,8 @@ func ExampleWithDigest() {
 	// Output: <nil>
 }
 
-// Only sessions with the credentials may use the lock. What a server refuses fails at once and says what was lacking.
+// Only sessions with the credentials may use the lock. A call that a server denies fails at once,
+// and its error names the missing permission.
 func ExampleWithACL() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
@@ -1056,7 +1064,7 @@ func ExampleWithLease() {
 	// Output: 10s
 }
 
-// A mode without room in the session timeout is refused.
+// A mode without margin in the session timeout is rejected.
 func ExampleWithLease_noRoom() {
 	_, err := zklock.Connect(context.Background(), "127.0.0.1", zklock.WithSessionTimeout(5*time.Second))
 	fmt.Println(errors.Is(err, zklock.ErrSessionTimeoutTooShort))
@@ -1066,7 +1074,8 @@ func ExampleWithLease_noRoom() {
 	// -1.366171617s
 }
 
-// Ten thousand Sessions that hold ask the servers for less; each second that d grows costs a second of room. What leaves none is refused.
+// If ten thousand Sessions hold, a longer heartbeat interval d saves requests. Each second of d
+// costs a second of margin. A d that leaves no margin is rejected.
 func ExampleWithHeartbeat() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
@@ -1102,8 +1111,8 @@ func ExampleSingleServerLease() {
 	// Output: single server
 }
 
-// A resource that cannot check a token gets time: after a holder disappeared, nobody is granted for as long as its requests may still
-// be on their way.
+// A resource that cannot check a token gets time: after a holder disappeared, no client is granted
+// while requests of that holder may still arrive.
 func ExampleWithLockDelay() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -1125,12 +1134,13 @@ func ExampleWithLockDelay() {
 	_, err = m.TryAcquire(ctx)
 	var why *zklock.Error
 	if errors.Is(err, zklock.ErrNotAcquired) && errors.As(err, &why) {
-		fmt.Println("nobody is granted for", time.Until(why.DelayUntil).Round(time.Second))
+		fmt.Println("no grant for", time.Until(why.DelayUntil).Round(time.Second))
 	}
-	// Output: nobody is granted for 15s
+	// Output: no grant for 15s
 }
 
-// Each host calls this at its own time, and one of them makes the backup of the day. The others wait for it, and then find it made.
+// Each host calls this at its own time, and one of them makes the backup of the day. All others
+// wait for it, and then find it made.
 func ExampleMutex_Once() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -1178,7 +1188,7 @@ func ExampleOnceRun() {
 	// v1.10 by ci-3
 }
 
-// The keys are the numbers of orders: more than a hundred others may come before one comes again.
+// The keys are the numbers of orders: more than a hundred other keys may precede a repeated one.
 func ExampleWithKeptRuns() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -1229,7 +1239,7 @@ func ExampleValidatePath() {
 	// path "locks/orders/" is relative: it must begin with a slash
 }
 
-// The name of an order comes from outside, with whatever is in it.
+// The name of an order comes from outside, and may contain any character.
 func ExamplePathOf() {
 	for _, name := range []string{"4711", "east/4711", "*.example.com", "..", "Größe 7", ""} {
 		fmt.Println(zklock.PathOf("/locks/orders", name))
@@ -1246,7 +1256,8 @@ func ExamplePathOf() {
 	// east/4711 <nil>
 }
 
-// ensembleOf says which ensemble has the lock. The names must be the same in every client, and stay when addresses change.
+// ensembleOf returns the ensemble of a lock. The names must be the same in every client, and must
+// not change when addresses change.
 func ensembleOf(path string, ensembles []string) (at int) {
 	var most uint64
 	for i, name := range ensembles {
@@ -1258,7 +1269,8 @@ func ensembleOf(path string, ensembles []string) (at int) {
 	return at
 }
 
-// Locks are spread over ensembles by their paths; see docs/performance.md. When one is added, only those move that it gets.
+// Locks are distributed over ensembles by their paths; see docs/performance.md. When an ensemble is
+// added, only the locks that it gets move.
 func Example_severalEnsembles() {
 	three, four := []string{"north", "south", "east"}, []string{"north", "south", "east", "west"}
 	got, moved, astray := make([]int, len(four)), 0, 0
@@ -1285,8 +1297,9 @@ func Example_severalEnsembles() {
 	// true 0
 }
 
-// batches does the jobs of a process, up to 100 in a row under one hold. It gives the lock up when no job waits. When it has
-// returned, nobody takes jobs any more; if it returned an error, the last that it took may not have run.
+// batches runs the jobs of a process, up to 100 in a row under one hold. It releases the lock when
+// no job waits. After it has returned, it takes no further job; if it returned an error, the last
+// job that it took may not have run.
 func batches(ctx context.Context, m *zklock.Mutex, jobs <-chan func(ctx context.Context, token int64)) error {
 	for {
 		select {
@@ -1303,7 +1316,7 @@ func batches(ctx context.Context, m *zklock.Mutex, jobs <-chan func(ctx context.
 	}
 }
 
-// batch does a job, and those that wait behind it, under one hold.
+// batch runs a job, and the jobs that wait behind it, under one hold.
 func batch(ctx context.Context, m *zklock.Mutex, job func(context.Context, int64), jobs <-chan func(context.Context, int64)) error {
 	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
 		for n := 1; ; n++ {
@@ -1324,7 +1337,7 @@ func batch(ctx context.Context, m *zklock.Mutex, job func(context.Context, int64
 	})
 }
 
-// Many goroutines of one process, and one hold for many of their jobs.
+// Many goroutines of one process share one hold for many of their jobs.
 func Example_manyGoroutines() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -1351,8 +1364,8 @@ func Example_manyGoroutines() {
 
 // The database that the fencing example writes to.
 
-// reportsTable is a database with one table of one row, (name 'nightly', body, token), and one statement: saveReport's
-// conditional update, done as one step as every SQL database does it.
+// reportsTable is a database with one table of one row, (name 'nightly', body, token), and one
+// statement: saveReport's conditional update, executed as one step as every SQL database does.
 type reportsTable struct {
 	mu    sync.Mutex
 	body  string
@@ -1384,7 +1397,7 @@ func (r reportsConn) ExecContext(_ context.Context, _ string, args []driver.Name
 	return driver.RowsAffected(1), nil
 }
 
-// openReports returns the database, and what its row says.
+// openReports returns the database, and a function that returns the content of its row.
 func openReports() (db *sql.DB, body func() string) {
 	r := &reportsTable{}
 	return sql.OpenDB(r), func() string {

@@ -1,6 +1,6 @@
 package zklock_test
 
-// Examples of what can be seen of a Session from outside: its traces and its numbers.
+// Examples of the data that a Session gives to monitoring: its traces and its numbers.
 
 import (
 	"context"
@@ -10,7 +10,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// A trace hears of each acquire and of the end of each hold. Those of contrib/zklockprom and contrib/zklockotel make metrics and spans of that.
+// A trace is called for each acquire and at the end of each hold. The traces of contrib/zklockprom
+// and contrib/zklockotel turn these calls into metrics and spans.
 func ExampleTrace() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
@@ -49,7 +50,7 @@ func ExampleTrace() {
 	// mutex order released
 }
 
-// The lock was lost because somebody deleted its node.
+// The lock was lost because another client deleted its node.
 func ExampleLossReason() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
@@ -77,7 +78,7 @@ func ExampleLossReason() {
 	// node_deleted
 }
 
-// A counter of acquires has a label for how they ended.
+// A counter of acquires has a label for their outcome.
 func ExampleOutcome() {
 	ctx, s, stop := exampleSession()
 	defer stop()

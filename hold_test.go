@@ -14,7 +14,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// The context ends, or the lock is lost, as the lock is granted: neither Do nor Campaign calls the work, and the node goes.
+// The context ends, or the lock is lost, as the lock is granted: neither Do nor Campaign calls the
+// work, and the node is deleted.
 func TestHoldRun_EndedAtTheGrant_DoesNotCall(t *testing.T) {
 	why := errors.New("the program ends")
 	for name, c := range map[string]struct {

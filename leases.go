@@ -19,9 +19,9 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// creating sends the requests that precede the create. If the lock root was missing, these are the
-// creates of the leases' root and of the limit's node; if they fail, the attempt makes both when it
-// needs them. A list of the path shows whether another recipe uses it.
+// creating sends the requests that precede the create. If the lock root was missing, it also sends
+// the creates of the leases' root and of the limit's node; if they fail, the attempt creates both
+// when it needs them. A list of the path shows whether another recipe uses it.
 func (p *permits) creating(a *attempt) {
 	s, z, root := stateOf[*permitState](a), a.e.ZKSession, a.d.root
 	if a.roots != nil {
@@ -35,7 +35,8 @@ func (p *permits) creating(a *attempt) {
 	}
 }
 
-// created rejects the path of another recipe, before the Session makes a lock root or a lease there.
+// created rejects the path of another recipe, before the Session creates a lock root or a lease
+// there.
 func (p *permits) created(a *attempt) (err error) {
 	s := stateOf[*permitState](a)
 	if s.fits == nil {
@@ -48,8 +49,8 @@ func (p *permits) created(a *attempt) (err error) {
 	return err
 }
 
-// gaveUp deletes the containers that were made for this attempt, as lockRoot.takeBack does. It deletes
-// both or none, because a client in the queue is about to use the container of the leases.
+// gaveUp deletes the containers that were created for this attempt, as lockRoot.takeBack does. It
+// deletes both or none, because a client in the queue is about to use the container of the leases.
 func (p *permits) gaveUp(a *attempt) {
 	s, root := stateOf[*permitState](a), a.d.root
 	if len(a.held) == 0 && a.roots != nil && root.container && !a.roots.plain && isMade(s.further) {
@@ -59,7 +60,8 @@ func (p *permits) gaveUp(a *attempt) {
 	}
 }
 
-// fitsSemaphore returns an error if the nodes show that another recipe uses the path. queued is the root of the semaphore's queue.
+// fitsSemaphore returns an error if the list shows that another recipe uses the path. queued is the
+// root of the semaphore's queue.
 func fitsSemaphore(ctx context.Context, e *zkSession, queued *lockRoot, list *nodes.Listing) error {
 	path := queued.shownPath()
 	for backoff := (link.Backoff{}); ; list = e.lists.List(path) {
@@ -70,7 +72,7 @@ func fitsSemaphore(ctx context.Context, e *zkSession, queued *lockRoot, list *no
 				return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(other))}
 			}
 			return nil
-		case reply.IsRefusal(err): // it is not there, or we may not look
+		case reply.IsRefusal(err): // the path does not exist, or we may not list it
 			return nil
 		case err == link.ErrCtxEnded, e.HasEnded(), errors.Is(err, ErrClosed):
 			return err
@@ -81,7 +83,8 @@ func fitsSemaphore(ctx context.Context, e *zkSession, queued *lockRoot, list *no
 	}
 }
 
-// whenFirst is what follows the queue. No exclusion rests on the place in the queue (queue.PositionOfLeases).
+// whenFirst creates leases, waits for capacity and grants. Exclusion does not depend on the
+// position in the queue (queue.PositionOfLeases).
 func (p *permits) whenFirst(at *attempt) error {
 	a := permitAttempt{at, stateOf[*permitState](at)}
 	a.beside = leaseSnapshot{}
@@ -98,8 +101,8 @@ func (p *permits) whenFirst(at *attempt) error {
 	if err != nil {
 		return err
 	}
-	room := n - a.leases // for those who wait
-	if !a.queued {       // so its list of the queue is of now
+	room := n - a.leases // capacity for waiters
+	if !a.queued {       // then the list of the queue is recent
 		others := len(queue.Members(a.list.Names, a.d.root.rule.Markers)) - 1
 		isRoomy := queue.HaveCapacity(a.leases-p.k, others, p.k, n)
 		note(a.d.root, func(now *semaphoreNotes) { now.roomy = isRoomy })
@@ -113,11 +116,13 @@ func (p *permits) whenFirst(at *attempt) error {
 	return err
 }
 
-// makeLeases makes the leases in one transaction, which checks that our node in the queue is there, if we have one. It goes on until the
-// outcome is known, even if nobody waits any more: after an error there are none but those in a.held. It returns a look that went out after
-// it, over the same connection, or none.
+// makeLeases creates the leases in one transaction. If we have a node in the queue, the transaction
+// checks it. makeLeases continues until the outcome is certain, even if the call has ended: after
+// an error, no leases exist but those in a.held. It returns a snapshot that was requested after the
+// transaction over the same connection, or an empty one.
 //
-// It makes them only if the Session may have so many others, too: the one in front of the queue must not lack room because of others.
+// It creates leases only if the Session has capacity for this many lock nodes of other calls as
+// well. So early permits cannot prevent the first client in the queue from creating its leases.
 func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
 	e := a.e
 	reserved, err := e.nodes.Reserve(a.p.k, others)
@@ -125,14 +130,14 @@ func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
 		return leaseSnapshot{}, err
 	}
 	defer reserved.Free()
-	var root *rootCreate // of the leases, if that was missing
+	var root *rootCreate // of the leases' root, if it was missing
 	defer func() {
 		if err != nil {
 			a.p.leases.takeBack(e.ZKSession, root)
 		}
 	}()
 	for {
-		id, _ := queue.ProtectionID(nameOf(a.node)) // all that this node sends is answered, but perhaps the last
+		id, _ := queue.ProtectionID(nameOf(a.node)) // every request of this node gets a response, except perhaps the last
 		if a.node == "" {
 			id = uuid.NewString()
 		}
@@ -179,7 +184,7 @@ func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
 	}
 }
 
-// sendLeases sends the transaction once the session is attached, unless nobody waits any more.
+// sendLeases sends the transaction once the session is attached, unless the call has ended.
 func (a permitAttempt) sendLeases(id string) (answered <-chan mux.Reply, err error) {
 	p := a.p
 	for {
@@ -203,8 +208,9 @@ func (a permitAttempt) sendLeases(id string) (answered <-chan mux.Reply, err err
 	}
 }
 
-// request checks first the node in the queue, if there is one, so that nothing is made when our turn is over. All leases of a request have
-// one protection id.
+// request returns the transaction that creates k leases. If there is a node in the queue, it checks
+// that first, so that nothing is created once the node was deleted. All leases of a request have
+// the same protection id.
 func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest) {
 	if queued != "" {
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCheck, Path: queued, Version: -1})
@@ -216,8 +222,8 @@ func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest
 	return ask
 }
 
-// lengthOf returns how many bytes the request has that makes k leases, and how many of them are each one's. What follows for the leases, its
-// answer and their deletion, is shorter.
+// lengthOf returns the length in bytes of the request that creates k leases, and the share of each
+// lease. All later requests and responses about the leases are shorter.
 func (p *permits) lengthOf(k int, queued *lockRoot, data []byte) (all, each int64) {
 	length := func(k int) int64 {
 		one := permits{leases: p.leases, k: k}
@@ -228,7 +234,8 @@ func (p *permits) lengthOf(k int, queued *lockRoot, data []byte) (all, each int6
 	return length(0) + int64(k)*each, each
 }
 
-// leasesMade returns the leases that the answer says were made, or which operation failed, −1 if that is not known.
+// leasesMade returns the leases that the response reports as created, or the index of the operation
+// that failed, −1 if not known.
 func (a permitAttempt) leasesMade(got mux.Reply) (made []string, failed int, err error) {
 	if err := reply.ErrOf(got); err != nil {
 		return nil, -1, err
@@ -243,7 +250,7 @@ func (a permitAttempt) leasesMade(got mux.Reply) (made []string, failed int, err
 	}
 	for _, r := range results[checks:] {
 		if r.Path == "" {
-			return nil, -1, wire.ErrMalformed // as good as no answer
+			return nil, -1, wire.ErrMalformed // counts as no response
 		}
 		made = append(made, r.Path)
 	}
@@ -260,8 +267,8 @@ func (a permitAttempt) took(made []string, reserved *nodes.Reservation) {
 	}
 }
 
-// notMade takes a rejection. It returns no error if another try may succeed. root is what it has
-// made for that.
+// notMade handles a rejected transaction. It returns no error if another attempt may succeed. root
+// is the root that it created for that.
 func (a permitAttempt) notMade(failed int, err error) (root *rootCreate, _ error) {
 	leases := &a.p.leases
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
@@ -278,19 +285,21 @@ func (a permitAttempt) notMade(failed int, err error) (root *rootCreate, _ error
 	return nil, reply.Denied(err, "create", "CREATE", leases.path)
 }
 
-// resolveLeases finds out what became of leases whose answer was lost, and returns those that are there. It also returns an error if
-// the attempt must not go on.
+// resolveLeases handles a transaction whose response was lost, and returns the leases that exist.
+// Its error means that the attempt must end.
 //
-// If there are none, the transaction may still come: the old server may read it yet. Sent again, it could so make twice the permits.
-// But it checks our node in the queue. So that is deleted first. What is found after that is all there will ever be. If it checked none,
-// what comes is found later and deleted (nodes.Reaper.NoteOrphan).
+// If it finds no leases, the transaction can still arrive, from a socket that the old server has
+// not read. If we sent it again, both copies could create leases. But it checks our node in the
+// queue, so resolveLeases deletes that node first: leases that it then finds are all that will ever
+// exist. A transaction without such a check may arrive later; its leases are then found and deleted
+// (nodes.Reaper.NoteOrphan).
 func (a permitAttempt) resolveLeases(id string) (found []string, err error) {
 	e, leases := a.e, &a.p.leases
 	if found, err = e.findMade(leases, id); err != nil {
 		return nil, err
 	}
 	switch {
-	case len(found) > 0 && len(found) != a.p.k: // somebody deletes them, or makes others with our id
+	case len(found) > 0 && len(found) != a.p.k: // another client has deleted some, or created others with our id
 		return found, errRequeue
 	case len(found) > 0:
 		return found, a.areOurs(found)
@@ -313,7 +322,8 @@ func (a permitAttempt) resolveLeases(id string) (found []string, err error) {
 	return found, err
 }
 
-// areOurs says whether this ZooKeeper session made the leases. Others are of a session that is dying: never grant on them (R30).
+// areOurs reports by its error whether this ZooKeeper session created the leases. Leases of another
+// session belong to one that is about to expire: never grant on them (R30).
 func (a permitAttempt) areOurs(found []string) error {
 	stat, err := a.e.statOf(found[0])
 	switch {

@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack lockdata.go: owners, and who re-enters, waits and is told.
+// These tests attack lockdata.go: owners, and which calls re-enter, wait or are notified.
 
 import (
 	"bytes"
@@ -39,14 +39,14 @@ func newTableTest(t *testing.T) *tableTest {
 	return &tableTest{t, &s.locks, m}
 }
 
-// enter is a call of the owner's.
+// enter is a call of the owner.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, err error) {
 	h = newHold(t.Context(), try, nil)
 	a, err = t.table.enter(h, &t.m.root, caller{owner: o}, nil, plain{}.besideLocked)
 	return h, a, err
 }
 
-// begin has the owner begin an acquisition.
+// begin begins an acquisition of the owner.
 func (t *tableTest) begin(o Owner, try bool) (*acquisition, *Hold) {
 	t.Helper()
 	h, a, err := t.enter(o, try)
@@ -73,7 +73,7 @@ func (c *onlyConn) Nudge()                      {}
 func (c *onlyConn) Because(err error) error     { return err }
 func (*onlyConn) Executed(wire.Op)              {}
 
-// eraOver is an zkSession that is attached over the carrier.
+// eraOver returns a zkSession that is attached over the carrier.
 func eraOver(c link.Carrier, conn uint64) *zkSession {
 	r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
 	z := link.NewZKSession(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
@@ -82,10 +82,10 @@ func eraOver(c link.Carrier, conn uint64) *zkSession {
 	return e
 }
 
-// anEra is one that nothing happens in.
+// anEra returns a zkSession without any events.
 func anEra() *zkSession { return eraOver(&onlyConn{}, 0) }
 
-// grant has the acquisition succeed.
+// grant makes the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 	t.Helper()
 	t.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
@@ -106,7 +106,7 @@ func TestOwner(t *testing.T) {
 	require.Equal(t, a, ownerSet(WithOwner(WithOwner(t.Context(), NewOwner("y")), a)))
 }
 
-// R63, R3: each handle is released once, in any order, and the node goes with the last.
+// R63, R3: each handle is released once, in any order, and the last release deletes the node.
 func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
@@ -129,7 +129,8 @@ func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	require.Empty(t, tt.table.byKey, "I7")
 }
 
-// R17: local ownership ends before the node is deleted. Who comes during the last release starts afresh.
+// R17: local ownership ends before the node is deleted. A call during the last release begins a new
+// acquisition.
 func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
@@ -143,7 +144,8 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	tt.table.release(h2)
 }
 
-// I2: an owner has one acquisition at a time. Its other calls do not join that but wait; a try does not, once somebody is known to be ahead.
+// I2: an owner has one acquisition at a time. Its other calls do not join that acquisition but
+// wait; a try does not wait once another node is known to be ahead.
 func TestLockTable_OneCallAtATime(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
@@ -200,7 +202,8 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 }
 
-// R24: an acquisition ends with its call. Nobody is granted then, and the owner's next call begins another.
+// R24: an acquisition ends with its call. It is not granted after that, and the owner's next call
+// begins another one.
 func TestLockTable_AcquisitionEndsWithItsCall(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
@@ -217,7 +220,8 @@ func TestLockTable_AcquisitionEndsWithItsCall(t *testing.T) {
 	require.Empty(t, next.left, "I7: what has ended keeps nothing")
 }
 
-// A lost hold is told once to all handles, is never re-entered, and stands in the way until all are released.
+// A lost hold notifies each handle once, is never re-entered, and blocks its owner until all
+// handles are released.
 func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
@@ -248,7 +252,8 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	tt.begin(o, false)
 }
 
-// Who looks at a hold as its session ends may mark the loss before the session tells of it: it is logged all the same, once (R91).
+// A caller that checks its hold while the session ends may mark the loss before the session reports
+// it. The loss is still logged, once (R91).
 func TestLockTable_SeenBeforeItIsTold_IsLoggedOnce(t *testing.T) {
 	tt := newTableTest(t)
 	h := tt.grant(tt.begin(NewOwner(""), false))
@@ -263,7 +268,8 @@ func TestLockTable_SeenBeforeItIsTold_IsLoggedOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(lines.String(), "hold lost"), lines.String())
 }
 
-// A node that was lost before anybody had a handle on it grants nobody, and does not taint the attempt's next node.
+// A node that was lost before any caller had a handle on it grants no call, and does not affect the
+// attempt's next node.
 func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
@@ -285,7 +291,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	}
 }
 
-// The next read under a write hold may have come before the last one has left (I1).
+// Under a write hold, the next read may begin before the last one has ended (I1).
 func TestLeavePair_TheNextSecondStays(t *testing.T) {
 	table := new(lockTable)
 	first, next := &lockData{table: table}, &lockData{table: table}
@@ -295,7 +301,8 @@ func TestLeavePair_TheNextSecondStays(t *testing.T) {
 	require.Same(t, next, p.second)
 }
 
-// The hold's context has the values of Acquire's, not its end: the usual cancel of the wait must not end the hold.
+// The hold's context has the values of Acquire's context, but does not end with it: the usual
+// cancel of the wait must not end the hold.
 func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	type key struct{}
 	tt := newTableTest(t)

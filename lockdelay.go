@@ -16,31 +16,26 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// The lock-delay: between the proof that nobody is ahead and the grant, an attempt reads the lock root's record, waits if it names
-// somebody, and records itself (queue.Machine). The release takes that back (nodes.GrantRecord). Exclusion rests on none of this.
+// The lock-delay: after the proof that no node blocks ours and before the grant, an attempt reads
+// the lock root's record, waits if the record names another node, and records itself
+// (queue.Machine). The release removes the record (nodes.GrantRecord). Exclusion does not depend on
+// the record.
 
-// WithLockDelay delays the next grant by d after a holder disappeared without a release: its
-// process crashed, its session expired or was closed, its hold was lost, or its node was deleted.
-// In that time the holder's last requests can arrive at resources that do not check a token. After
-// a release the next client is granted at once. The default is no delay. All clients of the path
-// should give the same d, because a client without the option takes the lock at once.
+// WithLockDelay delays the next grant by d after a holder disappeared without a release: it
+// crashed, lost its session or its hold, or its node was deleted. The default is no delay. Give all
+// clients of the path the same d, because a client without the option is granted at once.
 //
-// The holder is recorded in the lock root's data, which needs WRITE on the root, and the release
-// removes the record. If the root has other data, acquires return an error and do not change it. A
-// client that finds the record of a deleted node waits for d from when its Session first found it,
-// however long ago the holder disappeared. So if a client dies while it waits, the delay starts
-// again. During the delay TryAcquire returns ErrNotAcquired, with DelayUntil in its Error; if each
-// try uses a new Session, none ever succeeds.
-//
-// An acquire sends two more requests; if the lock is free, they take no further round trip. A
-// release is still one request.
+// The lock root's data records the holder, so acquires need WRITE on the root, and fail if it has
+// other data. The delay begins when a Session first finds the holder's node deleted, so it starts
+// again in each new Session. During the delay, TryAcquire returns ErrNotAcquired, with DelayUntil
+// in its Error.
 func WithLockDelay(d time.Duration) interface {
 	MutexOption
 	ElectionOption
 } {
 	return lockOption(func(o *lockOptions) {
 		if o.delay = d; d <= 0 || d > 365*24*time.Hour {
-			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long nobody is granted after a holder disappeared, a year at most, or leave the option out", d)
+			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long no client is granted after a holder disappeared, a year at most, or leave the option out", d)
 		}
 	})
 }
@@ -53,28 +48,28 @@ type delayed struct {
 
 // delayNotes are the notes of a recipe with a lock-delay.
 type delayNotes struct {
-	gone  string        // the node of the last holder, if it disappeared
-	since clock.Instant // when this Session first knew that
+	gone  string        // the node of the last holder, if the holder disappeared
+	since clock.Instant // when this Session first observed that
 }
 
-// isLasting has the Session keep the notes: the delay counts from the time in them.
+// isLasting makes the Session keep the notes, because the delay counts from the time in them.
 func (*delayNotes) isLasting() {}
 
 // delayState is the state of an attempt with a lock-delay. With the hold it keeps the record.
 type delayState struct {
-	recipeState // of the recipe that it wraps
+	recipeState // the state of the wrapped recipe
 
 	early   <-chan dataRead // the record, if it was requested with the node
 	with    *nodes.Listing  // the list that was requested with early
-	found   queue.Record    // the record as it was read
-	version int32           // of the data that it was read from
-	until   clock.Instant   // when the lock may be granted, if the attempt has to wait for that
+	found   queue.Record    // the record, as it was read
+	version int32           // the data version of found
+	until   clock.Instant   // when the attempt may be granted, if it waits for the delay
 	granted nodes.GrantRecord
 }
 
 func (s *delayState) inner() recipeState { return s.recipeState }
 
-// record returns the record of the grant, from when it may be written.
+// record returns the record of the grant, once its write may have been sent; before that, nil.
 func (s *delayState) record() *nodes.GrantRecord {
 	if s.granted.Root == "" {
 		return nil
@@ -82,7 +77,7 @@ func (s *delayState) record() *nodes.GrantRecord {
 	return &s.granted
 }
 
-// newState returns the state of an attempt, and has its walk read and write the record.
+// newState returns the state of an attempt, and makes its state machine read and write the record.
 func (l delayed) newState(a *attempt, before recipeState) recipeState {
 	if s, ok := before.(*delayState); ok {
 		before = s.recipeState
@@ -91,7 +86,7 @@ func (l delayed) newState(a *attempt, before recipeState) recipeState {
 	return &delayState{recipeState: l.recipe.newState(a, before)}
 }
 
-// withDelay wraps a recipe if there is to be a lock-delay.
+// withDelay wraps a recipe if the options set a lock-delay.
 func (o *lockOptions) withDelay(r recipe) recipe {
 	if o.delay > 0 {
 		return delayed{r, o.delay}
@@ -99,7 +94,7 @@ func (o *lockOptions) withDelay(r recipe) recipe {
 	return r
 }
 
-// listing asks for the record with the first list. Later it may take a sync.
+// listing requests the record together with the first list. A later read may need a sync.
 func (l delayed) listing(a *attempt) {
 	if s := stateOf[*delayState](a); a.machine.Early {
 		s.early, s.with = a.e.askData(a.d.root.path), a.list
@@ -120,7 +115,7 @@ func (l delayed) step(a *attempt) error {
 	return l.recipe.step(a)
 }
 
-// describe says until when the node in front waits for the lock-delay.
+// describe adds the time until which the first node in the queue waits for the lock-delay.
 func (l delayed) describe(ctx context.Context, e *zkSession, root *lockRoot, ps []Participant) error {
 	if err := l.recipe.describe(ctx, e, root, ps); err != nil || len(ps) == 0 {
 		return err
@@ -133,8 +128,10 @@ func (l delayed) describe(ctx context.Context, e *zkSession, root *lockRoot, ps 
 	return nil
 }
 
-// until returns until when the node in front waits for the lock-delay, by the lock root's data: the zero time if it holds, or nobody
-// disappeared. As long as it has not said so itself, that is as if its wait began now; but not if it came so long ago that it does not wait.
+// until returns the time until which the first node in the queue waits for the lock-delay,
+// according to the lock root's data: the zero time if the node holds the lock, or if no holder
+// disappeared. If the client has not recorded that time, until assumes that its wait begins now. It
+// returns the zero time if the node is so old that its wait must have ended.
 func (l delayed) until(data []byte, front string, came time.Time) (until time.Time) {
 	record, _ := queue.ParseRecord(data)
 	held := record.Word(queue.HeldWord)
@@ -148,9 +145,10 @@ func (l delayed) until(data []byte, front string, came time.Time) (until time.Ti
 	return until
 }
 
-// delayEnd returns until when nobody is granted because the holder with that node disappeared, and whether this Session knew that
-// before. With isNoted, it counts from now if not. It says when the node was known to be gone, whatever becomes of the call that looked: so
-// calls with short deadlines come to the end of the delay, too.
+// delayEnd returns the end of the delay after the holder with that node disappeared, and reports
+// whether this Session had observed that before. If not, and isNoted is true, the delay counts from
+// now. The note outlives the call, so repeated calls with short deadlines reach the end of the
+// delay, too.
 func (l delayed) delayEnd(r *lockRoot, node string, now clock.Instant, isNoted bool) (end clock.Instant, isKnown bool) {
 	before := notesOn[delayNotes](r)
 	if isNoted {
@@ -166,8 +164,8 @@ func (l delayed) delayEnd(r *lockRoot, node string, now clock.Instant, isNoted b
 	return before.since.Add(l.d), true
 }
 
-// readRecord reads the lock root's record, unless it was requested with the node, together with the
-// list that shows that no node is ahead.
+// readRecord reads the lock root's record, unless the read was sent with the create, together with
+// the list that shows that no node blocks ours.
 func (l delayed) readRecord(a *attempt, s *delayState) error {
 	e, root, w := a.e, a.d.root, &a.machine
 	asked, isEarly, synced := s.early, s.early != nil && s.with == a.list, uint64(0)
@@ -189,7 +187,7 @@ func (l delayed) readRecord(a *attempt, s *delayState) error {
 	if err != nil || r == queue.Unknown {
 		return err
 	}
-	if r == queue.Absent { // and our node with it
+	if r == queue.Absent { // our node was deleted with it
 		*w = w.NotListed(r)
 		return nil
 	}
@@ -208,15 +206,15 @@ func (l delayed) readRecord(a *attempt, s *delayState) error {
 	return nil
 }
 
-// beginDelay begins the wait for the delay of a node that is gone, and logs that, unless this Session knew it before. Tries end here. It tells
-// others until when the delay lasts, if it can: nothing rests on that.
+// beginDelay begins the wait for the delay of a deleted node, and logs it once per Session. Tries
+// end here. If it can, it records the end of the delay for observers; nothing depends on that.
 func (l delayed) beginDelay(a *attempt, s *delayState, held string) error {
 	e, root := a.e, a.d.root
 	end, isKnown := l.delayEnd(root, held, e.Clock.Now(), true)
 	s.until = end
 	until := e.Clock.Wall(end)
 	if !isKnown {
-		e.Log.Info("zklock: the holder disappeared; nobody is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
+		e.Log.Info("zklock: the holder disappeared; no client is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
 	}
 	at := position{node: a.node, place: 1, who: held + ", which disappeared", until: until}
 	if !a.d.table.noteBehind(a.acquisition, at) {
@@ -228,7 +226,7 @@ func (l delayed) beginDelay(a *attempt, s *delayState, held string) error {
 	switch {
 	case err == nil:
 		s.found, s.version = told, version
-	case failed == 1 && errors.Is(err, zk.ErrNoAuth): // nor could we record our grant
+	case failed == 1 && errors.Is(err, zk.ErrNoAuth): // then we could not record our grant, either
 		return reply.Denied(err, "set", "WRITE", root.path)
 	case failed == 0 && errors.Is(err, zk.ErrNoNode):
 		a.machine = a.machine.RecordWritten(queue.Absent)
@@ -236,7 +234,7 @@ func (l delayed) beginDelay(a *attempt, s *delayState, held string) error {
 	return nil
 }
 
-// awaitDelay waits until the delay is over.
+// awaitDelay waits until the delay has passed.
 func (s *delayState) awaitDelay(a *attempt) error {
 	for left := s.until.Sub(a.e.Clock.Now()); left > 0; left = s.until.Sub(a.e.Clock.Now()) {
 		t := time.NewTimer(left)
@@ -258,7 +256,8 @@ func (s *delayState) awaitDelay(a *attempt) error {
 	return nil
 }
 
-// writeRecord records the grant. From here on, to give up takes the record back as a release does.
+// writeRecord records the grant. From here on, giving up also removes the record, as a release
+// does.
 func (s *delayState) writeRecord(a *attempt) error {
 	root, w := a.d.root, &a.machine
 	granted := s.found.Granted(nameOf(a.node))
@@ -282,7 +281,8 @@ func (s *delayState) writeRecord(a *attempt) error {
 	return err
 }
 
-// writeData writes the record, if our node is there and nobody has written since it was read. It returns the new version.
+// writeData writes the record if our node exists and the data has not changed since it was read. It
+// returns the new version.
 func (s *delayState) writeData(a *attempt, r queue.Record) (version int32, failed int, err error) {
 	got, err := a.e.Ask(a.ctx, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: a.node, Version: -1},

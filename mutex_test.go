@@ -1,7 +1,7 @@
 package zklock_test
 
-// The lock in one file: what a user of it sees, step by step. Each test starts a ZooKeeper server in its own process and talks
-// to it as any client would. The tests of all that can go wrong are in test/.
+// The lock in one file: its behaviour for a user, step by step. Each test starts a ZooKeeper server
+// in its own process and connects to it as any client would. The tests of failures are in test/.
 
 import (
 	"context"
@@ -20,7 +20,8 @@ import (
 // When all tests of this package have run, no goroutine may be left.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// join is one process as the servers see it: a Session of its own, and the lock /job in it.
+// join is one process from the servers' point of view: a Session of its own, and the lock /job in
+// it.
 func join(t *testing.T, srv *zktest.Server) (*zklock.Session, *zklock.Mutex) {
 	t.Helper()
 	s, err := zklock.Connect(t.Context(), srv.Addr(), zklock.WithLogger(slog.New(slog.DiscardHandler)))
@@ -31,8 +32,9 @@ func join(t *testing.T, srv *zktest.Server) (*zklock.Session, *zklock.Mutex) {
 	return s, m
 }
 
-// A hold is one node below the lock's path. The node is ephemeral, so it goes with its process; the hold's token is the number
-// of the write that made it. A release deletes the node.
+// A hold is one node below the lock's path. The node is ephemeral, so it is deleted when its
+// process dies. The hold's token is the number of the write that created the node. A release
+// deletes the node.
 func TestMutex_Acquire_IsOneNode(t *testing.T) {
 	srv := zktest.Start(t)
 	s, m := join(t, srv)
@@ -50,8 +52,8 @@ func TestMutex_Acquire_IsOneNode(t *testing.T) {
 	require.Empty(t, srv.Children("/job"))
 }
 
-// One holds at a time: here the counter has no lock but this one, and twelve goroutines of three processes count. The token of
-// each hold is greater than those before it.
+// One caller holds at a time: the counter has no other lock, and twelve goroutines of three
+// processes increment it. The token of each hold is greater than the tokens before it.
 func TestMutex_Exclusion(t *testing.T) {
 	srv := zktest.Start(t)
 	var inside, counted int // by the race detector's rules, too
@@ -85,7 +87,7 @@ func TestMutex_Exclusion(t *testing.T) {
 	require.Equal(t, 3*4*5, counted)
 }
 
-// A try does not wait, and leaves nothing when somebody is ahead.
+// A try does not wait, and leaves no node when another node is ahead.
 func TestMutex_Try(t *testing.T) {
 	srv := zktest.Start(t)
 	_, mine := join(t, srv)
@@ -103,8 +105,8 @@ func TestMutex_Try(t *testing.T) {
 	require.NoError(t, hold.Release(t.Context()))
 }
 
-// A goroutine has no name in Go, so the context says who calls. What is called with a hold's context re-enters that hold; it
-// is over when each has released.
+// A goroutine has no name in Go, so the context identifies the caller. A call with a hold's context
+// re-enters that hold, which ends when each handle has been released.
 func TestMutex_Reentry(t *testing.T) {
 	srv := zktest.Start(t)
 	_, m := join(t, srv)
@@ -123,7 +125,8 @@ func TestMutex_Reentry(t *testing.T) {
 	require.Empty(t, srv.Children("/job"))
 }
 
-// Whoever waits can leave: the call returns with its context, and its node is gone. Nobody behind it is granted for that.
+// Every waiter can leave: the call returns with its context, and its node is deleted. That grants
+// no waiter behind it.
 func TestMutex_Cancel(t *testing.T) {
 	srv := zktest.Start(t)
 	_, mine := join(t, srv)
@@ -145,8 +148,9 @@ func TestMutex_Cancel(t *testing.T) {
 	require.NoError(t, hold.Release(t.Context()))
 }
 
-// A hold can end without its holder: here the servers expire the session. The holder hears of it, the contexts of its work end,
-// and Release says that the work was not covered to its end. The Session goes on in a new ZooKeeper session.
+// A hold can end without its holder: here the servers expire the session. The holder is notified,
+// the contexts of its work end, and Release returns that the lock did not cover the work to its
+// end. The Session continues in a new ZooKeeper session.
 func TestMutex_Loss(t *testing.T) {
 	srv := zktest.Start(t)
 	s, m := join(t, srv)
@@ -166,8 +170,9 @@ func TestMutex_Loss(t *testing.T) {
 	require.NoError(t, again.Release(t.Context()))
 }
 
-// What the lock cannot do for itself, the resource does with the token: it refuses a write whose token is older than one that it
-// has seen. A holder that was paused for too long writes into the void.
+// The resource uses the token for a protection that the lock cannot give: it rejects a write whose
+// token is older than one that it has seen. So the write of a holder that was paused for too long
+// has no effect.
 func TestMutex_Token_FencesOffTheLate(t *testing.T) {
 	srv := zktest.Start(t)
 	s, m := join(t, srv)

@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack options.go: defaults, connection strings, paths, refusals.
+// These tests attack options.go: defaults, connection strings, paths, rejections.
 
 import (
 	"context"
@@ -49,7 +49,7 @@ func TestParseServers(t *testing.T) {
 	}
 }
 
-// A connection string that cannot work says what is wrong with it.
+// The error for a connection string that cannot work names the mistake.
 func TestParseServers_Malformed(t *testing.T) {
 	for _, tt := range []struct{ in, says string }{
 		{"", "no server"},
@@ -101,7 +101,7 @@ func TestParseServers_Malformed(t *testing.T) {
 	}
 }
 
-// R20: what the servers would refuse is refused before anything is sent, by NewMutex.
+// R20: NewMutex rejects paths that the servers would reject, before it sends anything.
 func TestNewMutex_BadPaths(t *testing.T) {
 	s := &Session{link: &link.Link{}, sessionState: new(sessionState)}
 	for _, tt := range []struct{ path, says string }{
@@ -197,7 +197,7 @@ func TestSessionOptions(t *testing.T) {
 	require.NoError(t, o.check())
 }
 
-// What cannot work is refused by Connect before it dials anybody.
+// Connect rejects options that cannot work before it dials a server.
 func TestConnect_BadConfiguration(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // for a configuration that should not get so far
 	defer cancel()
@@ -257,7 +257,7 @@ func TestConnect_BadConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, "nil context")
 }
 
-// The lease modes as users give them are those of the lease.
+// The lease modes of the API are the modes of package lease.
 func TestLeaseMode(t *testing.T) {
 	require.Equal(t, QuorumLease(4*time.Second), QuorumLease(0))
 	require.Equal(t, "quorum (leader ping 4s)", QuorumLease(0).String())

@@ -16,36 +16,56 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// permits is the recipe of a semaphore. Who is in front of the queue makes leases, and waits until the limit has room for all of them
-// (leases.go, capacity.go). Then it leaves the queue, and the next is in front. Others take permits beside it if there is room (earlypermits.go).
+// permits is the recipe of a semaphore. It has nodes below two znodes: a queue like a mutex's, and
+// leases, one for each permit. The queue keeps the order, so that a freed permit wakes one waiter.
+// Exclusion depends on the leases alone (queue.PositionOfLeases).
+//
+//	queue ─┬─▶ first ──▶ create leases ──▶ wait for capacity ──────────▶ grant, leave the queue
+//	       └─▶ behind ─▶ if the limit has capacity for all before us and for us:
+//	                     create leases ─┬─▶ within the limit ─────────▶ grant, leave the queue
+//	                                    └─▶ too late: delete the leases, wait to be first
+//
+// If the last acquire left capacity for all waiters, the next one first tries early permits without
+// a node in the queue.
+//
+// Why only the first in the queue waits with leases: Curator's clients count leases and do not
+// order them. If two clients waited with leases, each could wait for the leases of the other
+// client. So all other clients take early permits or none (earlypermits.go).
+//
+// Why hints: the release of one hold may free many permits, but the queue wakes one waiter. So a
+// granted client that sees further capacity wakes waiters behind it (hintWaiters). A lost hint
+// costs time and no permit, because each waiter still becomes first in the queue.
+//
+// Why a transaction that got no response is safe: it checks our node in the queue. Once that node
+// is deleted, a late copy of the transaction creates no leases (resolveLeases).
 type permits struct {
 	plain
-	leases lockRoot // above the leases; its markers are those of leases
-	k      int      // how many are wanted
-	n      int      // the limit, or what it starts with if it is shared
-	limit  string   // the node that has the shared limit, absolute; "" if there is none
+	leases lockRoot // the parent of the leases; its markers are the names of leases
+	k      int      // how many permits a call wants
+	n      int      // the limit; if it is shared, the limit until its node exists
+	limit  string   // absolute path of the node with the shared limit; "" if the limit is fixed
 }
 
 // semaphoreNotes are a semaphore's notes on the lock root of its queue.
 type semaphoreNotes struct {
 	fits    bool // no other recipe uses the path
-	roomy   bool // the last acquire showed room for itself and for all waiters
-	crowded bool // a warning has been logged: more permits are in use than the limit allows
+	roomy   bool // the last acquire left capacity for itself and for all waiters
+	crowded bool // the warning was logged that more permits are in use than the limit allows
 }
 
-// permitState is the state of a semaphore's attempt, and then of the hold.
+// permitState is the state of a semaphore's attempt, and then of its hold.
 type permitState struct {
 	noState
 	p       *permits
-	fits    *nodes.Listing       // of the semaphore's path, for created; nil if no other recipe uses it
-	further <-chan error         // the response to the creation of the leases' root; nil if none was sent
-	beside  leaseSnapshot        // was sent with the list of the queue; otherwise zero
-	leases  int                  // how many leases the last look showed
-	hungUp  hangUps              // over the transactions of all attempts of the call
-	leaves  chan *nodes.Deletion // gets the deletion of the node in the queue after the grant; nil if there is no such node
+	fits    *nodes.Listing       // lists the semaphore's path, for created; nil if no other recipe uses it
+	further <-chan error         // response to the create of the leases' root; nil if none was sent
+	beside  leaseSnapshot        // requested together with the list of the queue; otherwise zero
+	leases  int                  // how many leases the last list showed
+	hungUp  hangUps              // counts the transactions of all attempts of the call
+	leaves  chan *nodes.Deletion // receives the deletion of the node in the queue after the grant; nil without such a node
 }
 
-// permitAttempt is an attempt at permits, with its state.
+// permitAttempt is an attempt with the state of a semaphore.
 type permitAttempt struct {
 	*attempt
 	*permitState
@@ -59,8 +79,8 @@ func (p *permits) newState(_ *attempt, before recipeState) recipeState {
 	return s
 }
 
-// deleteNodes begins the deletion of the node in the queue and of the leases. The counters of both
-// may have to start again.
+// deleteNodes begins the deletion of the node in the queue and of the leases. Both counters may
+// have to restart.
 func (s *permitState) deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Deletion, restarted <-chan error) {
 	x, restarted = s.noState.deleteNodes(root, of)
 	if len(of.held) > 0 && restarted == nil {
@@ -69,8 +89,8 @@ func (s *permitState) deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Dele
 	return x, restarted
 }
 
-// giveBack begins the deletion of the leases. The release also waits for the node in the queue, whose
-// deletion began earlier: while it exists, no other client gets permits.
+// giveBack begins the deletion of the leases. The release also waits for the deletion of the node
+// in the queue, which began after the grant: until then no other client is first in the queue.
 func (s *permitState) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
 	xs[0] = d.e.reaper.DeleteAll(d.held)
 	s.p.leases.restarting(d.e, d.held[0], xs[0])
@@ -80,7 +100,7 @@ func (s *permitState) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
 	return xs
 }
 
-// askLimit asks for the limit. If it is fixed, no request is made, and limitNow and limitOf know it.
+// askLimit requests the shared limit. It sends nothing and returns nil if the limit is fixed.
 func (p *permits) askLimit(e *zkSession) <-chan dataRead {
 	if p.limit == "" {
 		return nil
@@ -88,7 +108,8 @@ func (p *permits) askLimit(e *zkSession) <-chan dataRead {
 	return e.askData(p.limit)
 }
 
-// limitWatch returns the operation that sets a watch on the node of the limit. Where that may be missing, its creation is an event, too.
+// limitWatch returns the operation that sets a watch on the node of the limit. With WithContainer
+// the node may be missing, so its creation is an event, too.
 func (p *permits) limitWatch() wire.Op {
 	if p.leases.container {
 		return wire.OpExists
@@ -96,7 +117,8 @@ func (p *permits) limitWatch() wire.Op {
 	return wire.OpGetData
 }
 
-// limitNow waits for the limit, for those who only look on: to them, a limit that nobody has made yet is what it would start with.
+// limitNow waits for the limit on behalf of an observer. An observer creates no node: if the
+// limit's node is missing, it returns the number that the node would be created with.
 func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 	if p.limit == "" {
 		return p.n, nil
@@ -111,8 +133,9 @@ func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 	return parseLimit(p.limit, got.data)
 }
 
-// limitOf waits for the limit. If its node is not there, limitOf makes it, or goes by what it would start with (WithContainer). known is
-// false if it has to be asked for again.
+// limitOf waits for the limit. If its node is missing, limitOf creates it; with WithContainer it
+// returns the number given to NewSemaphore instead. If known is false, the caller must request the
+// limit again.
 func (a permitAttempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) {
 	p := a.p
 	if p.limit == "" {
@@ -123,7 +146,7 @@ func (a permitAttempt) limitOf(asked <-chan dataRead) (n int, known bool, err er
 		return 0, false, err
 	}
 	if errors.Is(got.err, zk.ErrNoNode) && p.leases.container {
-		return p.n, true, nil // nobody has set one
+		return p.n, true, nil // no client has set a limit
 	}
 	if errors.Is(got.err, zk.ErrNoNode) {
 		got.err = p.makeLimit(a.ctx, a.e.ZKSession, p.n, false)
@@ -137,7 +160,8 @@ func (a permitAttempt) limitOf(asked <-chan dataRead) (n int, known bool, err er
 	return n, err == nil, err
 }
 
-// makeLimit makes the node of the limit with n, unless it is there. One that somebody set has another version than 0: zklock prune leaves it.
+// makeLimit creates the node of the limit with n, unless it exists. With isSet its version is not
+// 0, which marks a limit that a user has set: zklock prune keeps such a node.
 func (p *permits) makeLimit(ctx context.Context, z *link.ZKSession, n int, isSet bool) error {
 	create := func() (failed int, err error) {
 		_, err = z.Ask(ctx, wire.OpCreate, p.limitNode(n))
@@ -179,16 +203,17 @@ func (p *permits) readLimit(ctx context.Context, z *link.ZKSession) (node wire.D
 	return node, reply.Denied(err, "get", "READ", p.limit)
 }
 
-// limitChange is one call that sets a limit, over as many connections as it takes.
+// limitChange is one call that sets a limit, over as many connections as it needs.
 type limitChange struct {
 	to     int
-	sent   bool       // a request that sets it
-	before *wire.Stat // of the node when it was first read; nil until then
+	sent   bool       // a request that sets the limit was sent
+	before *wire.Stat // the node's first observed Stat; nil until it was read
 }
 
-// try sets the limit, unless somebody else has since the first look. Each try begins with a look: if the answer to the one before was lost,
-// the limit may be what we want by now. If it still has the version first seen, that request may also arrive late; then it makes ours fail,
-// or ours makes that one fail.
+// try sets the limit, unless another client has set it since our first read. Each pass begins with
+// a read: if a response was lost, the limit may already have our value. Every write names the
+// version of the first read. So if a lost write arrives late, either it makes ours fail or ours
+// makes it fail.
 func (c *limitChange) try(ctx context.Context, z *link.ZKSession, p *permits) error {
 	for {
 		now, err := p.readLimit(ctx, z)
@@ -198,7 +223,7 @@ func (c *limitChange) try(ctx context.Context, z *link.ZKSession, p *permits) er
 			if err := p.makeLimit(ctx, z, c.to, true); err != nil {
 				return err
 			}
-			continue // somebody else may have made it
+			continue // another client may have created it
 		case err != nil:
 			return err
 		case c.sent && bytes.Equal(now.Data, limitData(c.to)):
@@ -206,7 +231,7 @@ func (c *limitChange) try(ctx context.Context, z *link.ZKSession, p *permits) er
 		case c.before == nil:
 			c.before = &now.Stat
 		case now.Stat.Version != c.before.Version || now.Stat.Czxid != c.before.Czxid:
-			return fmt.Errorf("%w: somebody else has set %s meanwhile, to %s: ask for the limit, and decide again", zk.ErrBadVersion, p.limit, spellLimit(now.Data))
+			return fmt.Errorf("%w: another client has set %s meanwhile, to %s: ask for the limit, and decide again", zk.ErrBadVersion, p.limit, spellLimit(now.Data))
 		}
 		c.sent = true
 		_, err = z.Ask(ctx, wire.OpSetData, wire.SetDataRequest{Path: p.limit, Data: limitData(c.to), Version: c.before.Version})
@@ -223,10 +248,11 @@ func spellLimit(data []byte) string {
 	return fmt.Sprintf("%q", data[:min(len(data), maxShown)])
 }
 
-// limitData is the limit as Curator's SharedCount writes it.
+// limitData encodes the limit in the format of Curator's SharedCount.
 func limitData(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
-// mostPermits is the largest limit that is believed. Four characters of text, which zkCli writes, would be a larger one.
+// mostPermits is the largest limit that is accepted. Text of four characters, as zkCli writes it,
+// would decode to a larger number.
 const mostPermits = 1 << 24
 
 func parseLimit(node string, data []byte) (int, error) {
@@ -238,10 +264,11 @@ func parseLimit(node string, data []byte) (int, error) {
 	return 0, badArgument{fmt.Errorf("%w: %s has %q: write 4 bytes, big endian, from 0 to %d, as Curator's SharedCount does, and no text", errBadLimit, node, data[:min(len(data), maxShown)], mostPermits)}
 }
 
-// errBadLimit says that the node of a shared limit has something else in it.
+// errBadLimit: the data in the node of a shared limit is no limit.
 var errBadLimit = errors.New("no limit")
 
-// overLimit says, for people, that the shared limit is smaller than what is wanted; otherwise "". Somebody may raise it, so the call waits.
+// overLimit returns a message for the user if the shared limit is smaller than the number of
+// permits that the call wants, otherwise "". The call still waits, because the limit may be raised.
 func (p *permits) overLimit(n int) string {
 	if p.k <= n {
 		return ""
@@ -253,17 +280,14 @@ func badPermits(k, n int) error {
 	return badArgument{fmt.Errorf("%d permits of a semaphore that has %d: ask for 1 to %d", k, n, n)}
 }
 
-// WithSharedLimit takes the limit of a Semaphore from a node, so that all clients share it. The
-// node is below the Session's chroot, and may have any path outside the semaphore's locks and
-// leases. Its data has the format of Curator's SharedCount: 4 bytes, big endian, from 0 to 2^24. If
-// the node does not exist, the first acquire creates it with the number given to NewSemaphore; with
+// WithSharedLimit reads a Semaphore's limit from a node that all clients share. By default the
+// limit is fixed. The node may have any path below the chroot, outside the semaphore's locks and
+// leases. If it is missing, the first acquire creates it with NewSemaphore's number; with
 // WithContainer, acquires use that number and create no node.
 //
-// Semaphore.SetLimit and Curator's SharedCount change the limit for all clients. A higher limit
-// wakes waiters at once. A lower limit ends no hold: every hold lasts until it is released. With a
-// limit of 0, every caller waits until the limit is raised. While the node has other data, acquires
-// return an error that names the node. The option costs one more request each time that a client
-// reads the leases, and no round trip.
+// A higher limit wakes waiters at once; a lower one ends no hold, and with 0 every caller waits.
+// The data is 4 bytes, big endian, 0 to 2^24 (Curator's SharedCount); acquires fail on other
+// data.
 func WithSharedLimit(node string) SemaphoreOption {
 	return lockOption(func(o *lockOptions) {
 		if o.limit = node; checkPath(node) != nil {
@@ -272,8 +296,8 @@ func WithSharedLimit(node string) SemaphoreOption {
 	})
 }
 
-// leaseSnapshot is a list of the leases and the limit, requested in one flight. If the caller needs it, a list
-// of the queue precedes them. The zero look is none.
+// leaseSnapshot is a list of the leases and the limit, requested together. If the client has no
+// node in the queue, a list of the queue precedes them. The zero snapshot is empty.
 type leaseSnapshot struct {
 	queue *nodes.Listing
 	list  *nodes.Listing

@@ -1,6 +1,6 @@
 package zklock
 
-// This test attacks protection.go: which node is ours.
+// This test attacks protection.go: it decides which node is ours.
 
 import (
 	"testing"
@@ -10,7 +10,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// R31, R32, I3: the node that a server answers must be the one asked for, with a number, and of the session that asked.
+// R31, R32, I3: the node in the server's response must be the requested one, with a number, and
+// must belong to the session that requested it.
 func TestCreation_IsOurs(t *testing.T) {
 	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
 	c := nodeCreate{e: anEra(), root: &lockRoot{path: "/locks/a"}, id: id}

@@ -1,7 +1,7 @@
 package zklock
 
-// These tests attack the seam between the engine and the recipes: they add a recipe without state and a
-// recipe with state, as CONTRIBUTING.md describes, and change no file of the engine.
+// These tests attack the seam between the engine and the recipes: they add a recipe without state
+// and a recipe with state, as CONTRIBUTING.md describes, and change no file of the engine.
 
 import (
 	"errors"
@@ -21,8 +21,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// once is a recipe whose lock is granted until a node is there: the holder makes it when the job is done. What one holder did, the next one
-// in front sees, for it was in line until the holder's node had gone.
+// once is a recipe whose lock is granted until a node exists: the holder creates it when the job is
+// done. The next holder sees the effects of the previous one, because it was in the queue until the
+// previous holder's node was deleted.
 type once struct {
 	plain
 	done string // absolute
@@ -44,7 +45,8 @@ func (o once) whenFirst(a *attempt) error {
 	}
 }
 
-// Of twelve callers of four processes one does the job. The others get the recipe's error, and leave nothing (I4).
+// Of twelve callers of four processes one does the job. All other calls return the recipe's error,
+// and leave no node (I4).
 func TestRecipe_OnceIsAddedWithoutAChange(t *testing.T) {
 	srv := zktest.Start(t)
 	var all sync.WaitGroup
@@ -80,8 +82,8 @@ func TestRecipe_OnceIsAddedWithoutAChange(t *testing.T) {
 	require.Empty(t, srv.Children("/job"))
 }
 
-// patient is a recipe whose lock is granted from a call's nth attempt on. It counts the attempts in its
-// state, and notes on the lock root how many it has sent back. The release reports the count.
+// patient is a recipe whose lock is granted from a call's nth attempt on. It counts the attempts in
+// its state, and notes on the lock root how many it has sent back. The release reports the count.
 type patient struct {
 	plain
 	nth      int
@@ -117,9 +119,9 @@ func (s *patientState) giveBack(d *lockData) [2]*nodes.Deletion {
 	return s.noState.giveBack(d)
 }
 
-// The engine hands a recipe's state back: to the call's next attempt, to the recipe's methods, and to the
-// release of the hold. So it does if another recipe with state wraps the recipe. Calls exclude each other
-// (I1) and leave no node (I4).
+// The engine passes a recipe's state to the call's next attempt, to the recipe's methods, and to
+// the release of the hold. It also does so if another recipe with state wraps the recipe. Calls
+// exclude each other (I1) and leave no node (I4).
 func TestRecipe_WithStateIsAddedWithoutAChange(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"by itself": 0, "with a lock-delay": time.Second} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,6 @@
 package zklock
 
-// These tests tell the leases that are in use from those that wait for room.
+// These tests distinguish the leases that are in use from the leases that wait for capacity.
 
 import (
 	"fmt"
@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A lease that was granted holds, whatever the limit is now (R93). Only the leases that the front of the queue made last can be waiting.
+// A lease that was granted holds, whatever the limit is now (R93). Only the leases that the first
+// in the queue created last can be waiting.
 func TestSplitLeases(t *testing.T) {
 	const a, b = "_c_00000000-0000-0000-0000-00000000000a-lease-", "_c_00000000-0000-0000-0000-00000000000b-lease-"
 	parts := func(nodes string) (ps []Participant) { // "NAME/SESSION/TOKEN ..."

@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack a sequencer's text and what is concluded from the answers to its check.
+// These tests attack a sequencer's text, and the conclusions from the responses to its check.
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 
 const anID = "0b1c2d3e-4f50-4162-8374-95a6b7c8d9e0"
 
-// aSequencer returns one of each kind.
+// aSequencer returns one sequencer of each kind.
 func aSequencer(mode string) Sequencer {
 	q := Sequencer{Path: "/locks/orders", Root: 26, Shared: mode != modeExclusive, Token: 43}
 	switch mode {
@@ -30,7 +30,8 @@ func aSequencer(mode string) Sequencer {
 	return q
 }
 
-// The text and what it is taken for: the form is part of the contract, because it travels between versions.
+// The text and its parsed form: the form is part of the contract, because texts travel between
+// versions.
 func TestSequencer_Text(t *testing.T) {
 	for mode, want := range map[string]string{
 		modeExclusive: "zklock:/locks/orders?root=26&mode=exclusive&token=43&node=_c_" + anID + "-lock-0000000007",
@@ -44,7 +45,8 @@ func TestSequencer_Text(t *testing.T) {
 	}
 }
 
-// Whatever path a lock may have, the text is a line of printable ASCII without spaces, and says the same when it is parsed.
+// For every path of a lock, the text is a line of printable ASCII without spaces, and parsing it
+// returns the same sequencer.
 func TestSequencer_AnyPath(t *testing.T) {
 	for _, path := range []string{"/a", "/locks/with space", "/schlösser/größe", "/锁/订单", "/a?b=c&d", "/100%", "/%2f", "/a#b", "/a;b:c,d+e", "/*", "/\"'\\", "/🔒", "/ "} {
 		q := aSequencer(modeExclusive)
@@ -65,7 +67,7 @@ func TestSequencer_AnyPath(t *testing.T) {
 	}
 }
 
-// rubbish is made of a good text, with one thing wrong in it.
+// rubbish makes bad texts from a good one, each with one mistake.
 func rubbish() (all []string) {
 	good := aSequencer(modeExclusive).String()
 	for _, swap := range [][2]string{
@@ -91,7 +93,7 @@ func rubbish() (all []string) {
 	return append(all, strings.Replace(permits, "&permits=3", "", 1), strings.Repeat("x", 1<<20), good+good, " "+good, "null", "{}")
 }
 
-// Nothing else is taken for a sequencer, and the error says what to give.
+// No other text is parsed as a sequencer, and the error describes the right form.
 func TestParseSequencer_Rubbish(t *testing.T) {
 	good := aSequencer(modeExclusive).String()
 	for _, text := range rubbish() {
@@ -104,7 +106,8 @@ func TestParseSequencer_Rubbish(t *testing.T) {
 	}
 }
 
-// Whatever is taken for a sequencer has one spelling of its words, and a node of its lock.
+// Every text that is parsed as a sequencer has one spelling of its words, and names a node of its
+// lock.
 func FuzzParseSequencer(f *testing.F) {
 	for _, mode := range []string{modeExclusive, modeShared, modePermits} {
 		f.Add(aSequencer(mode).String())
@@ -130,7 +133,7 @@ func FuzzParseSequencer(f *testing.F) {
 	})
 }
 
-// A text is parsed before a gate can refuse it, so what it claims costs nothing.
+// A text is parsed before a gate can reject it, so its claims cost no work.
 func TestParseSequencer_ManyPermits_CostNoMore(t *testing.T) {
 	cost := func(permits int) float64 {
 		q := aSequencer(modePermits)
@@ -144,7 +147,8 @@ func TestParseSequencer_ManyPermits_CostNoMore(t *testing.T) {
 	require.Less(t, cost(10000), 2*cost(1)) // the race detector makes the numbers differ a little; a path for each permit is 70,000
 }
 
-// What follows from the answers. Only if the transaction, the read and the list say so, over one connection, the hold stands.
+// The conclusions from the responses. The hold is confirmed only if the transaction, the read and
+// the list confirm it, over one connection.
 func TestSequencer_Verdict(t *testing.T) {
 	const conn = 5
 	var (
@@ -217,7 +221,7 @@ func TestSequencer_Verdict(t *testing.T) {
 	require.False(t, IsFinal(err), "it may hold later")
 }
 
-// seen is what the list shows of aSequencer's hold, and nodes behind it.
+// seen is the list that shows the hold of aSequencer, and nodes behind it.
 func seen(mode string) []string {
 	q := aSequencer(mode)
 	names := []string{"_c_" + anID + "-lock-0000000020", "_c_" + anID + "-lease-0000000020", nameOf(q.Node)}

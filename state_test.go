@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack state.go and errors.go: what users see of the state, and of errors.
+// These tests attack state.go and errors.go: the state and the errors that users see.
 
 import (
 	"errors"
@@ -12,14 +12,14 @@ import (
 	"github.com/zklock/zklock/internal/link"
 )
 
-// The states that users see are those of the link.
+// The states of the API are the states of the link.
 func TestState_IsTheLinks(t *testing.T) {
 	for state, is := range map[State]link.State{Connecting: link.Connecting, Connected: link.Connected, Suspended: link.Suspended, Reconnected: link.Reconnected, Lost: link.Lost, Closed: link.Closed} {
 		require.Equal(t, is, link.State(state))
 	}
 }
 
-// errors.Is sees through Error to the sentinel, to the reason, and to the client's error.
+// errors.Is finds the sentinel, the reason and the client's error inside an Error.
 func TestError(t *testing.T) {
 	err := error(&Error{Op: "release", Path: "/locks/a", Node: "/locks/a/n", Err: lostBecause(link.ErrExpired)})
 	require.ErrorIs(t, err, ErrLost)

@@ -1,6 +1,7 @@
 package zklock
 
-// This test attacks how many waiters are told of room: too many, or a number that no int has.
+// This test attacks the number of waiters that get a hint: too many, or a number larger than any
+// int.
 
 import (
 	"fmt"
@@ -10,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// I6: a fixed limit may be as large as an int of 32 bits. Twice the room did not fit in one.
+// I6: a fixed limit may be as large as an int of 32 bits. Twice the capacity did not fit in one.
 func TestToWake(t *testing.T) {
 	for _, x := range []struct{ room, waiters, want int }{
 		{2, 0, 0}, {2, 1, 1}, {2, 5, 2}, {3, 5, 4}, {4, 5, 5},

@@ -1,6 +1,7 @@
 package zklock
 
-// These tests attack watcher.go: what restores the watches on a new connection, and events that nobody waits for.
+// These tests attack watcher.go: the restoration of watches on a new connection, and events without
+// a waiter.
 
 import (
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// standing puts a watch on a path that was asked for and, if it is armed, answered.
+// standing sets a watch on a path that was requested and, if it is armed, answered.
 func standing(e *zkSession, path string, armed bool) *watch {
 	key := watchKey{path: path, op: wire.OpGetData}
 	w := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{})}
@@ -24,7 +25,7 @@ func standing(e *zkSession, path string, armed bool) *watch {
 	return w
 }
 
-// F30: watches that stood on the connection before are set on the next in batches, once each.
+// F30: watches of the previous connection are set on the next one in batches, once each.
 func TestWatcher_Restore_InBatches(t *testing.T) {
 	e, bytes := anEra(), 0
 	for i := range 3000 {
@@ -43,7 +44,8 @@ func TestWatcher_Restore_InBatches(t *testing.T) {
 	require.Zero(t, bytes, "each path is there once")
 }
 
-// No batch is longer than what the servers read (WithJuteMaxBuffer): they would close each connection at it.
+// No batch is longer than the servers read (WithJuteMaxBuffer): they would close each connection at
+// it.
 func TestWatcher_Restore_ShortBatches(t *testing.T) {
 	for length := range 120 {
 		e := anEra()
@@ -59,7 +61,8 @@ func TestWatcher_Restore_ShortBatches(t *testing.T) {
 	}
 }
 
-// F31: watches are restored as of the last connection on which all of them were: what happened since may not have been heard.
+// F31: watches are restored as of the last connection that had all of them, because events after
+// that may not have arrived.
 func TestWatcher_RestoredAsOfTheLastWhole(t *testing.T) {
 	e := anEra()
 	standing(e, "/locks/a/n", true)
@@ -78,7 +81,8 @@ func TestWatcher_RestoredAsOfTheLastWhole(t *testing.T) {
 	require.EqualValues(t, 11, zxid)
 }
 
-// R47: events come for nodes that nobody waits for, of types nobody knows, or twice. None stops the next from reaching its waiter.
+// R47: events arrive for nodes without a waiter, of unknown types, or twice. None prevents the next
+// from reaching its waiter.
 func TestWatcher_EventsForNobody(t *testing.T) {
 	e := anEra()
 	for range 2 {
@@ -94,7 +98,8 @@ func TestWatcher_EventsForNobody(t *testing.T) {
 	}
 }
 
-// I7, I8, R8: a read that fails sets no watch. Nothing of it is kept, and the next comer asks again.
+// I7, I8, R8: a read that fails sets no watch. It leaves no state, and the next caller requests
+// again.
 func TestWatch_NotSet_IsAskedForAgain(t *testing.T) {
 	for name, a := range map[string]mux.Reply{
 		"refused":    {Fate: mux.WasAnswered, Code: wire.NoAuth},
@@ -120,7 +125,8 @@ func TestWatch_NotSet_IsAskedForAgain(t *testing.T) {
 	}
 }
 
-// I6: a watch of the user's tells that the node is gone, and then the answer does. It is told once.
+// I6: a watch of a user reports that the node was deleted, and then the response does. The watch
+// fires once.
 func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
 	w := newEventTest(t)
 	const path = "/locks/a/p"
@@ -138,8 +144,9 @@ func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
 	})
 }
 
-// I8: another comes for a watch between the last observer's leaving and the answer to its removal, whose request may have gone out after
-// the other's. The server may have no watch then: who came looks again. The removal of a watch that another kind of user needs is not sent.
+// I8: a caller requests a watch between the last observer's leaving and the response to the
+// removal, whose request may have been sent after the caller's. The server may have no watch then,
+// so the caller reads again. The removal of a watch that another kind of user needs is not sent.
 func TestWatch_TakenBack_WakesWhoCameMeanwhile(t *testing.T) {
 	w := newEventTest(t)
 	there := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
@@ -170,7 +177,7 @@ func TestWatch_TakenBack_WakesWhoCameMeanwhile(t *testing.T) {
 	require.Zero(t, watches.mu.users)
 }
 
-// answering answers the first requests with what it is given.
+// answering responds to the first requests with the given responses.
 func answering(first ...mux.Reply) func(*mux.Request) bool {
 	return func(r *mux.Request) bool {
 		a := first[0]

@@ -261,7 +261,7 @@ func TestVirtual_LogOnce_EachLongWait(t *testing.T) {
 func TestVirtual_LogOnce_TheHolderDisappeared(t *testing.T) {
 	for _, tryFirst := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			const line = "zklock: the holder disappeared; nobody is granted before the end of the lock-delay"
+			const line = "zklock: the holder disappeared; no client is granted before the end of the lock-delay"
 			var log warnings
 			s := v.connect(lines(&log, slog.LevelInfo))
 			m := newMutex(t, s, "/job", zklock.WithLockDelay(lockDelay))

@@ -246,7 +246,7 @@ func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
 	}
 }
 
-// `go doc` begins with the functions to call. All promises follow; the words of the code are in
+// `go doc` begins with the functions to call. All promises follow; the glossary is in
 // docs/design.md.
 func TestDocs_GoDocBeginsWithWhatToCall(t *testing.T) {
 	_, files := sources(t)
@@ -257,5 +257,5 @@ func TestDocs_GoDocBeginsWithWhatToCall(t *testing.T) {
 		last = at
 	}
 	require.NotContains(t, text, "# Words")
-	require.Contains(t, readFile(t, "docs/design.md"), "## The words of the code")
+	require.Contains(t, readFile(t, "docs/design.md"), "## Glossary")
 }

@@ -21,7 +21,7 @@ import (
 )
 
 func TestDesign_EachFileUsesOnlyThoseBeforeIt(t *testing.T) {
-	_, order, found := strings.Cut(readFile(t, "docs/design.md"), "each uses only what comes before it:\n")
+	_, order, found := strings.Cut(readFile(t, "docs/design.md"), "each step uses only earlier steps:\n")
 	require.True(t, found)
 	order, _, _ = strings.Cut(order, "\n#")
 	place, named, step := map[string]int{"doc.go": -1}, regexp.MustCompile(`([a-z]+)(;|,|\.| \+)`), 0
