@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/invariants"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 )
@@ -24,7 +24,7 @@ type lockKey struct {
 
 // lockTable is the per-owner map: who holds, or tries to get, which lock, how often.
 type lockTable struct {
-	mu    sync.Mutex // guards all below, and every lockData, acquisition and handle in it; never held across a channel that blocks, a user's callback or a ZooKeeper call
+	mu    invariants.Mutex // guards all below, and every lockData, acquisition and handle in it; never held across a channel that blocks, a user's callback or a ZooKeeper call
 	byKey map[lockKey]*lockData
 	left  []*acquisition // that their calls have left, and that still have something to do
 }

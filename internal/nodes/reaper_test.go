@@ -59,6 +59,7 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			z := link.NewEra(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 			own := NewOwn(10)
 			own.add("/locks/a/p")
+			own.add("/locks/a/own")
 			next := own.StandBehind("/locks/a/p", "/locks/a/own", queue.Rule{})
 			x := NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", queue.Rule{}, false, nil)
 			<-x.Done
@@ -99,6 +100,7 @@ func TestHearOf(t *testing.T) {
 			z := link.NewEra(s, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 			own := NewOwn(10)
 			own.add("/locks/a/p")
+			own.add("/locks/a/own")
 			hears := own.HearOf("/locks/a/p", "/locks/a/own")
 			<-NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", queue.Rule{}, false, nil).Done
 			s.work.Wait()

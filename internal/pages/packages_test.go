@@ -37,7 +37,7 @@ var packages = []string{
 	"internal/nodes", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
 	"internal/answer", "internal/eventlog", "internal/certs",
-	"internal/tap", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock",
+	"internal/tap", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants",
 }
 
 // dir returns the directory of a package, relative to the repository's root.
