@@ -6,7 +6,7 @@ import (
 	"github.com/zklock/zklock/internal/invariants"
 )
 
-// check checks what holds of the table each time its mutex is unlocked.
+// check is run each time the mutex of the table is unlocked.
 func (t *lockTable) check() {
 	if !invariants.Enabled {
 		return

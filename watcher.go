@@ -38,7 +38,7 @@ func newWatcher(z *link.Era, nodes *nodes.Own) *watcher {
 	return w
 }
 
-// check checks what holds each time the mutex is unlocked.
+// check is run each time the mutex is unlocked.
 func (w *watcher) check() {
 	if !invariants.Enabled {
 		return

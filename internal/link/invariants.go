@@ -7,8 +7,8 @@ import (
 	"github.com/zklock/zklock/internal/invariants"
 )
 
-// invariants returns the check of what holds each time the session's mutex is unlocked, and from one
-// time to the next.
+// invariants returns the check that is run each time the session's mutex is unlocked. It also
+// compares the state with the state of the previous unlock.
 func (z *Era) invariants() (check func()) {
 	if !invariants.Enabled {
 		return nil

@@ -75,7 +75,7 @@ func NewOwn(most int) *Own {
 	return o
 }
 
-// check checks what holds each time the mutex is unlocked.
+// check is run each time the mutex is unlocked.
 func (o *Own) check() {
 	if !invariants.Enabled {
 		return
