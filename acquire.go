@@ -1,13 +1,13 @@
 package zklock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
@@ -15,6 +15,27 @@ import (
 
 // An acquisition runs on a goroutine of its own, and its call waits for the outcome. No request, pause or wait of it is given the caller's
 // context: a.ctx ends when the call has left (lockTable.leave).
+
+// callerIn looks up the caller in its context. Most contexts carry no hold of the path: one look-up,
+// which allocates nothing, shows that.
+func callerIn(ctx context.Context, t *lockTable, root *lockRoot, other string) caller {
+	by := caller{owner: ownerSet(ctx), wait: waitIn(ctx, root.path)}
+	if by.inner, _ = ctx.Value(root).(*Hold); by.inner == nil || root.isFresh {
+		return by
+	}
+	for i, share := range [2]string{root.share, other} {
+		if share == "" {
+			break
+		}
+		k := holdKey{table: t, root: root.path, share: share}
+		if k.fits(by.inner) {
+			by.under[i] = by.inner.d
+		} else if h := heldIn(ctx, k); h != nil {
+			by.under[i] = h.d
+		}
+	}
+	return by
+}
 
 // run queues in one ZooKeeper session after the other, until the lock is granted, the acquisition fails, or nobody waits.
 func (a *acquisition) run(by recipe) {
@@ -24,15 +45,12 @@ func (a *acquisition) run(by recipe) {
 		switch {
 		case err == nil: // granted
 			return
-		case errors.Is(err, link.ErrOver):
-			switch hungUp := a.last.HungUp(); {
-			case hungUp != nil: // the next session would end at the same request
-				err = hungUp
-			case !a.opts.failOnLoss:
+		case errors.Is(err, link.ErrSessionEnded):
+			hungUp := a.last.HungUp()
+			if hungUp == nil {
 				continue
-			default:
-				err = fmt.Errorf("%w: %w", ErrSessionExpired, err)
 			}
+			err = hungUp // the next session would end at the same request
 		}
 		a.d.table.fail(a, err) // nobody hears of it if nobody waits
 		return
@@ -55,10 +73,10 @@ func (a *acquisition) finished() {
 //
 // A recipe may know a shorter way.
 func (a *acquisition) acquire(by recipe) error {
-	if err := by.before(a); err != errRequeue {
+	if err := by.beforeQueue(a); err != errRequeue {
 		return err
 	}
-	e, err := attachedEra(a.ctx, a.link)
+	e, err := attachedSession(a.ctx, a.link)
 	if err != nil {
 		return err
 	}
@@ -68,7 +86,7 @@ func (a *acquisition) acquire(by recipe) error {
 	for {
 		start := time.Now()
 		if a.made.Load() > 0 { // what was ahead of an earlier node is not known to be any more
-			a.d.table.behind(a, position{})
+			a.d.table.noteBehind(a, position{})
 		}
 		if err := a.queue(e, by); !errors.Is(err, errRequeue) {
 			return err
@@ -88,135 +106,103 @@ func (a *acquisition) acquire(by recipe) error {
 
 // queue makes a node and follows it to the front. It returns nil when the lock was granted. After an error the node is
 // deleted, or the reaper has it, or it died with its session.
-func (a *acquisition) queue(e *era, by recipe) error {
-	if err := a.lookFirst(e); err != nil {
-		return err
-	}
+func (a *acquisition) queue(e *zkSession, by recipe) error {
 	at, err := a.makeNode(e, by)
 	if err != nil {
 		return err
 	}
-	return at.toTheFront()
+	return at.carryOut()
 }
 
-// toTheFront follows the node to the front, as queue does.
-func (a *attempt) toTheFront() error {
+// carryOut follows the node to the front, as queue does.
+func (a *attempt) carryOut() error {
 	e := a.e
-	err := a.follow()
+	err := a.wait()
 	if a.queued {
 		e.watches.countWaiters(-1)
 	}
-	a.stepOut()
+	a.leaveQueue()
 	if err != nil {
 		if a.opened != nil {
 			e.LetGo(a.opened, a.node)
 		}
-		err = a.giveUp(e, a.node, err, a.held...)
-		if a.d.root.more != nil && len(a.held) == 0 {
-			a.d.root.takeBack(e.Era, a.roots)
-		}
+		err = a.giveUp(err)
+		a.recipe.gaveUp(a)
 	}
 	return err
-}
-
-// lookFirst returns ErrNotAcquired for a try that would stand behind somebody, if the one before did: so what fails again and again costs one
-// read, and writes nothing. The list is synced, because no create goes ahead of it: a server that lags behind could show a holder
-// who has released.
-func (a *acquisition) lookFirst(e *era) error {
-	root := a.d.root
-	if root.more != nil || len(a.left) > 0 || !a.d.table.isTry(a) || !root.notes().ahead {
-		return nil
-	}
-	now := e.lists.ListSynced(root.path)
-	switch err := now.Wait(a.ctx, e.Era); {
-	case a.ctx.Err() != nil:
-		return link.ErrCtxEnded
-	case err != nil:
-		return nil // the create says why
-	}
-	p := queue.PlaceOfNext(root.rule, now.Names)
-	if p.Kind != queue.Behind {
-		root.note(func(n *rootNotes) { n.ahead = false })
-		return nil
-	}
-	a.d.table.behind(a, positionOf(e, root, "", p))
-	return ErrNotAcquired
 }
 
 // makeNode makes the node, and the lock root with it if there is none.
 //
 // The list goes out in the flight of the create, after it: an uncontended acquire is one round trip. So is one more flight if the lock root
 // is not there, which then goes ahead of both, and one more if its parents are not there either.
-func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
-	root, m := a.d.root, (*making)(nil)
+func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) {
+	root, at := a.d.root, a.attemptIn(e, by, false)
 	defer func() {
 		if err != nil {
-			root.takeBack(e.Era, m)
+			by.gaveUp(at)
 		}
 	}()
-	isKnown := root.fits == nil || root.notes().fits
 	for {
-		var at *nodes.Listing
-		if !isKnown { // before anything is made, and in the same flight
-			at = e.lists.List(root.shownPath())
-		}
+		by.creating(at)
 		c, err := e.create(a.ctx, root, a.opts.data)
 		if err != nil {
 			return nil, err
 		}
 		c.last = &a.last
-		made := a.attemptIn(e, by, c.sent)
+		at.machine.Early, at.list = c.sent, nil
 		if c.sent {
-			made.list = e.lists.List(root.path)
-			by.listing(made)
+			at.list = e.lists.List(root.path)
+			by.listing(at)
 		}
 		err = c.finish() // at the latest with the session
-		if at != nil && (err == nil || errors.Is(err, zk.ErrNoNode)) {
-			if unfit := root.fits(a.ctx, e, root, at); unfit != nil {
-				if err == nil {
-					unfit = a.giveUp(e, c.node, unfit)
-				}
-				return nil, unfit
-			}
-			isKnown = true
-			root.note(func(n *rootNotes) { n.fits = true })
-		}
-		switch {
-		case err == nil:
-			made.roots = m
-			return made.begin(c), nil
-		case !errors.Is(err, zk.ErrNoNode):
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return nil, err
 		}
-		next, err := root.make(a.ctx, e.Era, m, &a.last)
+		at.node = c.node
+		if unfit := by.created(at); unfit != nil {
+			if err == nil {
+				unfit = at.giveUp(unfit)
+			}
+			return nil, unfit
+		}
+		if err == nil {
+			return at.adopt(c), nil
+		}
+		roots, err := root.make(a.ctx, e.ZKSession, at.roots, root.shownPath(), &a.last)
 		if err != nil {
 			return nil, err
 		}
-		m = next
+		at.roots = roots
 	}
 }
 
-// attemptIn returns an attempt that is to begin. early says that its list is sent before its node is known to be made.
-func (a *acquisition) attemptIn(e *era, by recipe, early bool) *attempt {
-	return &attempt{acquisition: a, footing: footing{e: e}, recipe: by, walk: queue.Begin(e.ID, early, a.d.root.recorded)}
+// attemptIn returns an attempt that has no node yet. early reports that its list is sent before the
+// node is known to be made.
+func (a *acquisition) attemptIn(e *zkSession, by recipe, early bool) *attempt {
+	at := &attempt{acquisition: a, grantBasis: grantBasis{e: e}, recipe: by, machine: queue.Begin(e.ID, early, false)}
+	at.state = by.newState(at, a.before)
+	a.before = at.state
+	return at
 }
 
-// begin begins it: the node is made.
-func (a *attempt) begin(c *creation) *attempt {
+// adopt begins it: the node is made.
+func (a *attempt) adopt(c *nodeCreate) *attempt {
 	a.d.root.warnOfTheEnd(a.e, c.node)
-	a.d.record = nil
 	a.made.Add(1)
 	a.node, a.token = c.node, c.token
 	return a
 }
 
-// giveUp deletes the node and waits a little until it is gone, so that the caller finds it gone when it gets the error (I4).
-// At the end of the counter, the caller also finds the lock root gone, so that another try succeeds, or reads why it stays.
-func (a *acquisition) giveUp(e *era, node string, why error, further ...string) error {
-	if errors.Is(why, ErrClosed) || e.IsOver() {
-		return why // it goes with its session
+// giveUp deletes the attempt's nodes and waits a little for that, so that they no longer exist when
+// the caller gets the error (I4). At the end of the counter the lock root no longer exists either, so
+// that another try succeeds, or the error has the reason why it stays.
+func (a *attempt) giveUp(why error) error {
+	e := a.e
+	if errors.Is(why, ErrClosed) || e.HasEnded() {
+		return why // they are deleted with their session
 	}
-	x, restarted := a.d.root.erase(e, a.d.record, node, further...)
+	x, restarted := a.state.deleteNodes(a.d.root, &a.grantBasis)
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()
@@ -227,7 +213,7 @@ func (a *acquisition) giveUp(e *era, node string, why error, further ...string) 
 			if err != nil {
 				return fmt.Errorf("%w; the lock root cannot be made anew: %w", why, err)
 			}
-		case <-e.Over():
+		case <-e.Ended():
 		case <-late:
 		}
 	}
@@ -235,11 +221,35 @@ func (a *acquisition) giveUp(e *era, node string, why error, further ...string) 
 }
 
 // awaitGone waits until a deletion has ended, or cannot end.
-func awaitGone(e *era, x *nodes.Deletion, late <-chan struct{}) {
+func awaitGone(e *zkSession, x *nodes.Deletion, late <-chan struct{}) {
 	select {
 	case <-x.Done:
 	case <-x.Refused:
-	case <-e.Over():
+	case <-e.Ended():
 	case <-late:
+	}
+}
+
+// reentered logs, once a hold, that two handles which re-entered with the same handle's context are
+// held at the same time. A goroutine that re-enters in nested calls has the innermost handle's
+// context, so these are two goroutines that do not exclude each other. If an owner is set, or the
+// handles are readers', that is on purpose.
+func reentered(ctx context.Context, t *lockTable, root *lockRoot, by caller, h *Hold) {
+	if by.owner != (Owner{}) || by.under[0] != h.d || root.rule.IsShared() {
+		return
+	}
+	outer := heldIn(ctx, holdKey{table: t, root: root.path, share: root.share})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h.outer = outer
+	granted := outer
+	for granted.outer != nil {
+		granted = granted.outer
+	}
+	for other := range h.d.handles {
+		if other != h && other.outer == outer && !granted.shared {
+			granted.shared = true
+			h.d.e.Log.Warn("zklock: two calls re-entered one hold at the same time; they do not exclude each other", h.d.attrs()...)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,128 +9,169 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/clock"
-	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/internal/reply"
 )
 
-// recipe is what one kind of lock adds to the engine, which makes a node, follows it to the front and grants. The engine calls it, and
-// names none. What is data of a recipe stands in its lockRoot. A recipe embeds plain, or another that it wraps, and has what
-// differs. It does not change: one stands for all calls of a lock.
+// recipe is what one kind of lock adds to the engine, which makes a node, follows it to the front of
+// the queue and grants. The engine calls the recipe and names none. A recipe embeds plain, or
+// another recipe that it wraps, and has the methods that differ. One recipe serves all calls of a
+// lock, so it does not change: the data that it needs for one node is in a recipeState (stateOf).
 type recipe interface {
-	// besideLocked is a besideFunc. Who returns a pair makes its node in before, or leaves it there (leavePair) and clears lockData.pair.
-	besideLocked(t *lockTable, other lockKey) (p *pair, busy *acquisition, err error)
-	// before comes before queueing. It returns nil if the lock was granted, and errRequeue if the acquisition has to queue.
-	before(a *acquisition) error
-	// listing is called when a list of the queue has been asked for: what else the recipe wants to know goes out in the same flight.
+	// otherShare returns the name of the second share that an owner may have; "" for none.
+	otherShare() string
+	// besideLocked is a besideFunc. A recipe that gives the new share a state makes its node in
+	// before, or takes the state back there.
+	besideLocked(t *lockTable, d *lockData) (busy *acquisition, err error)
+	// beforeQueue is called first. It returns nil if it granted the lock, and errRequeue if a has to queue.
+	beforeQueue(a *acquisition) error
+	// newState returns the state of an attempt that begins. before is the state of the previous
+	// attempt of the call, nil if this is the first.
+	newState(a *attempt, before recipeState) recipeState
+	// creating is called before the create of the node is sent. If a.roots is set, the creation of
+	// the lock root was sent just before.
+	creating(a *attempt)
+	// created is called after the create, also if the lock root is missing. Its error ends the call.
+	created(a *attempt) error
+	// listing is called after a list of the queue was requested. Its requests join that flight.
 	listing(a *attempt)
-	// behind is called when somebody is ahead in the queue. It returns ErrNotAcquired if the call does not wait, and errGranted if it got
-	// the lock all the same.
-	behind(a *attempt, at position) error
-	// step does what the walk says of the record in the lock root's data, if grants are recorded.
+	// listed is called with each list that has our node. Its error ends the call.
+	listed(a *attempt) error
+	// whenBehind is called when another node is ahead in the queue. It returns ErrNotAcquired if the
+	// call does not wait, and errGranted if it granted the lock all the same.
+	whenBehind(a *attempt, at position) error
+	// step carries out the walk's steps on the record, if grants are recorded.
 	step(a *attempt) error
-	// front is called when nobody is ahead: it grants, or does first what else it takes.
-	front(a *attempt) error
-	// describe adds what it knows to the queue that a user asked for.
-	describe(ctx context.Context, e *era, root *lockRoot, ps []Participant) error
+	// whenFirst is called when no node is ahead. It grants, perhaps after it has made other nodes.
+	whenFirst(a *attempt) error
+	// gaveUp is called when the attempt has failed, and its node is deleted or is being deleted.
+	gaveUp(a *attempt)
+	// describe adds the recipe's facts to the queue that a user requested.
+	describe(ctx context.Context, e *zkSession, root *lockRoot, ps []Participant) error
 }
 
-// plain is the recipe of a mutex: who is in front has the lock.
+// stateOf returns the recipe's state of the attempt. The state of a recipe that wraps another one
+// contains the state of the other recipe.
+func stateOf[S recipeState](a *attempt) S {
+	for s := a.state; ; s = s.(interface{ inner() recipeState }).inner() {
+		if own, ok := s.(S); ok {
+			return own
+		}
+	}
+}
+
+// plain is the recipe of a mutex: the client whose node is first in the queue has the lock.
 type plain struct{}
 
-func (plain) besideLocked(*lockTable, lockKey) (*pair, *acquisition, error) { return nil, nil, nil }
+// mutexNotes are the notes of recipes whose tries end behind another node.
+type mutexNotes struct {
+	ahead bool // the last try found a node ahead
+	waits bool // the last call of a Multi had to wait for the lock
+}
 
-func (plain) before(*acquisition) error { return errRequeue }
+func (plain) otherShare() string { return "" }
+
+func (plain) besideLocked(*lockTable, *lockData) (*acquisition, error) { return nil, nil }
+
+// beforeQueue returns ErrNotAcquired for a try that would be behind another node, if the last try was.
+func (plain) beforeQueue(a *acquisition) error {
+	if len(a.left) > 0 || !a.d.table.isTry(a) || !notesOn[mutexNotes](a.d.root).ahead {
+		return errRequeue
+	}
+	e, err := attachedSession(a.ctx, a.link)
+	if err != nil {
+		return err
+	}
+	e.attempts.Add(1)
+	defer e.attempts.Add(-1)
+	return a.probe(e)
+}
+
+func (plain) newState(*attempt, recipeState) recipeState { return noState{} }
+
+func (plain) creating(*attempt) {}
+
+func (plain) created(*attempt) error { return nil }
 
 func (plain) listing(*attempt) {}
 
-func (plain) behind(a *attempt, at position) error {
-	if !a.d.table.behind(a.acquisition, at) {
-		a.d.root.note(func(n *rootNotes) { n.ahead = true })
+func (plain) listed(*attempt) error { return nil }
+
+func (plain) whenBehind(a *attempt, at position) error {
+	if !a.d.table.noteBehind(a.acquisition, at) {
+		note(a.d.root, func(n *mutexNotes) { n.ahead = true })
 		return ErrNotAcquired
 	}
 	return nil
 }
 
 func (plain) step(a *attempt) error {
-	panic(fmt.Sprintf("zklock: nobody does what the walk says: %v", a.walk.Next))
+	panic(fmt.Sprintf("zklock: nobody does what the walk says: %v", a.machine.Next))
 }
 
-func (plain) front(a *attempt) error { return a.grant() }
+func (plain) whenFirst(a *attempt) error { return a.grant() }
 
-func (plain) describe(context.Context, *era, *lockRoot, []Participant) error { return nil }
+// gaveUp deletes the lock root if it was made for a node that could not be made.
+func (plain) gaveUp(a *attempt) {
+	if a.node == "" {
+		a.d.root.takeBack(a.e.ZKSession, a.roots)
+	}
+}
 
-// attempt is one node's way to the front of its queue. It does what the walk says (queue.Walk).
+func (plain) describe(context.Context, *zkSession, *lockRoot, []Participant) error { return nil }
+
+// attempt is one node's way to the front of its queue. It does what the walk says (queue.Machine).
 type attempt struct {
 	*acquisition
-	footing
+	grantBasis
 	recipe recipe
-	roots  *making // the lock root was missing; otherwise nil
-
-	beside *look       // at the nodes below lockRoot.more, which went out with the list
-	leases int         // how many of them all the last look showed
+	roots  *rootCreate // the creation of the lock root, if that was missing; otherwise nil
 	opened link.Holder // of an opening: holds the node since its list. Otherwise nil
 
-	walk    queue.Walk
-	list    *nodes.Listing
-	place   queue.Place // in the last list that came
-	onOwn   *watch
-	onAhead []ahead       // the predecessor, and the others that are watched, too
-	turn    *nodes.Waiter // if its predecessor is of the same session
-	queued  bool          // it counts among those that wait
-
-	// Where grants are recorded.
-	early   <-chan dataRead // the record, if it was asked for with the node
-	record  queue.Record    // as it was read
-	version int32           // of that
-	until   clock.Instant   // when it may be granted, if it has to wait for that
+	machine  queue.Machine
+	list     *nodes.Listing
+	place    queue.Position // in the last list that came
+	onOwn    *watch
+	blockers []blocker     // the predecessor, and the others that are watched, too
+	handoff  *nodes.Waiter // if its predecessor is of the same session
+	queued   bool          // it counts among those that wait
 
 	retry link.Backoff // between requests whose errors say nothing
 }
 
-// look is a look at the further nodes that a hold rests on and at the data that bounds their number, in one flight; and at the queue before
-// them, if that is wanted.
-type look struct {
-	queue *nodes.Listing
-	list  *nodes.Listing
-	limit <-chan dataRead
-}
-
-// stepOut has no turn passed to the attempt any more, and has nobody tell it anything.
-func (a *attempt) stepOut() {
-	if a.turn != nil {
-		a.e.nodes.StepOut(a.turn)
+// leaveQueue has no turn passed to the attempt any more, and has nobody tell it anything.
+func (a *attempt) leaveQueue() {
+	if a.handoff != nil {
+		a.e.nodes.Leave(a.handoff)
 	}
-	for _, m := range a.onAhead {
-		m.leave(a.e)
+	for _, m := range a.blockers {
+		m.stopWatching(a.e)
 	}
-	a.onAhead = nil
+	a.blockers = nil
 }
 
 // findingOf says what came of a request. It returns an error if the attempt cannot go on. If the request says nothing, it
-// pauses and returns queue.NotTold.
+// pauses and returns queue.Unknown.
 func (a *attempt) findingOf(err error) (queue.Finding, error) {
 	switch {
 	case err == nil:
 		a.last.Note(nil)
-		return queue.IsThere, nil
+		return queue.Exists, nil
 	case a.ctx.Err() != nil:
-		return queue.NotTold, link.ErrCtxEnded
-	case a.e.IsOver():
-		return queue.NotTold, a.e.OverErr()
+		return queue.Unknown, link.ErrCtxEnded
+	case a.e.HasEnded():
+		return queue.Unknown, a.e.EndErr()
 	case errors.Is(err, zk.ErrNoNode):
-		return queue.IsGone, nil
-	case errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), answer.IsRefusal(err):
-		return queue.NotTold, err
+		return queue.Absent, nil
+	case errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), reply.IsRefusal(err):
+		return queue.Unknown, err
 	}
 	a.last.Note(err)
-	return queue.NotTold, a.e.PauseUnder(a.ctx, a.retry.Next())
+	return queue.Unknown, a.e.PauseUnder(a.ctx, a.retry.Next())
 }
 
 // grant gives the lock to the call, if the ZooKeeper session that made the node is the current one
@@ -156,10 +196,10 @@ func (a *attempt) grant() error {
 			ok, err = e.Hold(held[0], d, held[1:]...)
 		}
 		switch {
-		case errors.Is(err, ErrNoRoom):
+		case errors.Is(err, ErrSessionTimeoutTooShort):
 			return err
 		case err != nil:
-			return e.OverErr()
+			return e.EndErr()
 		}
 		if ok {
 			break
@@ -171,12 +211,12 @@ func (a *attempt) grant() error {
 		}
 		failed, err := e.Check(a.ctx, held...)
 		if errors.Is(err, zk.ErrNoAuth) {
-			return fmt.Errorf("%w: %w", link.ErrUnreadable, answer.Denied(err, "check", "READ", failed))
+			return fmt.Errorf("%w: %w", link.ErrUnreadable, reply.Denied(err, "check", "READ", failed))
 		}
 		switch r, err := a.findingOf(err); {
 		case err != nil:
 			return err
-		case r == queue.IsGone:
+		case r == queue.Absent:
 			return errRequeue
 		}
 	}
@@ -213,84 +253,11 @@ func (t *lockTable) prepare(a *attempt, held []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	d.footing = a.footing
+	d.grantBasis = a.grantBasis
 	d.node, d.held = held[0], held
 	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}
-}
-
-// listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the
-// lock is lost or its last handle is released.
-func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
-	d.table.mu.Lock()
-	ended := d.ended
-	d.table.mu.Unlock()
-	e.Carrier.Spawn(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		for {
-			select {
-			case <-ended:
-				return
-			default:
-			}
-			w, err := e.watches.watch(ctx, node)
-			var now wire.DataResponse
-			if err == nil {
-				// The message may have come before the watch.
-				_, err = e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
-			}
-			switch {
-			case answer.IsRefusal(err), e.IsOver(), errors.Is(err, ErrClosed):
-				return
-			case err != nil: // the connection was lost
-				if !e.Pause(lease.Heartbeat(e.Timeout())) {
-					return
-				}
-				continue
-			case bytes.Equal(now.Data, revokeMessage) && d.hears(now.Stat.Mzxid):
-				if h := d.anyHandle(); h != nil {
-					// The user's code: Close does not wait for it.
-					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) {
-						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.shownPath(), "node", node, "panic", p, "stack", stack)
-					})
-				}
-				return
-			}
-			select {
-			case <-w.fired:
-			case <-ended:
-				return
-			case <-e.Over():
-				return
-			}
-		}
-	})
-}
-
-// hears says whether a message that was written then is news. The node of a pair's second stays after its hold, with the message in it: the
-// next hold is not asked again.
-func (d *lockData) hears(written int64) bool {
-	d.table.mu.Lock()
-	defer d.table.mu.Unlock()
-	p := d.pair
-	if p == nil || p.first == d {
-		return true
-	}
-	isNews := written > p.heard
-	p.heard = max(p.heard, written)
-	return isNews
-}
-
-// anyHandle returns a handle that is not released, nil if there is none.
-func (d *lockData) anyHandle() *Hold {
-	d.table.mu.Lock()
-	defer d.table.mu.Unlock()
-	for h := range d.handles {
-		return h
-	}
-	return nil
 }
 
 // waits counts the attempt among those that wait, once, and says so.
@@ -301,33 +268,33 @@ func (a *attempt) waits(at position) {
 	a.queued = true
 	a.e.watches.countWaiters(1)
 	a.e.Log.Debug("zklock: queued", func() []any {
-		return []any{"path", a.d.root.shownPath(), "node", at.node, "place", at.place, "predecessor", at.predecessor}
+		return []any{"path", a.d.root.shownPath(), "node", at.node, "position", at.place, "predecessor", at.predecessor}
 	})
-	a.sayNow = time.After(a.toSay - time.Since(a.since))
+	a.logNow = time.After(a.nextLog - time.Since(a.since))
 }
 
-// sayIfLong logs a wait that is long: our place, who is directly ahead, which is the holder if we are second, and why we wait if it is
+// logIfLong logs a wait that is long: our place, who is directly ahead, which is the holder if we are second, and why we wait if it is
 // not for them alone. That takes no request. A waiter behind one of its own session leaves it to that one, unless that one holds.
-func (a *attempt) sayIfLong() {
+func (a *attempt) logIfLong() {
 	waited := time.Since(a.since)
-	if !a.queued || waited < a.toSay {
+	if !a.queued || waited < a.nextLog {
 		return
 	}
-	a.toSay = 2 * waited.Truncate(firstSaid)
-	a.sayNow = time.After(a.toSay - waited)
+	a.nextLog = 2 * waited.Truncate(firstWaitLog)
+	a.logNow = time.After(a.nextLog - waited)
 	at := a.d.table.position(a.acquisition)
 	if at.who == "" && a.e.IsHeld(at.predecessor) { // since the last list
 		at.who = ourselves
 	}
-	i, _ := a.walk.Awaited()
-	if at.who == "" && (a.turn != nil || i < len(a.onAhead) && a.onAhead[i].told != nil) {
+	i, _ := a.machine.Awaited()
+	if at.who == "" && (a.handoff != nil || i < len(a.blockers) && a.blockers[i].told != nil) {
 		return
 	}
 	who := "behind"
 	if at.holds {
 		who = "holder"
 	}
-	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "place", at.place, who, at.who}
+	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "position", at.place, who, at.who}
 	if at.why != "" {
 		attrs = append(attrs, "why", at.why)
 	}
@@ -337,7 +304,7 @@ func (a *attempt) sayIfLong() {
 // awaitLeft waits until the acquisitions that had been left before ours began have ended.
 func (a *attempt) awaitLeft() error {
 	for ; len(a.left) > 0; a.left = a.left[1:] {
-		if _, err := link.Await(a.ctx, a.e.Era, a.left[0].done); err != nil {
+		if _, err := link.Await(a.ctx, a.e.ZKSession, a.left[0].done); err != nil {
 			return err
 		}
 	}
@@ -347,7 +314,7 @@ func (a *attempt) awaitLeft() error {
 // exhausted says that nobody is granted at the end of the counter, and what has to go first.
 func (a *attempt) exhausted() error {
 	way := a.place.Predecessor
-	for _, child := range a.list.Names { // one that takes no part in the queue keeps the root from being made anew, too
+	for _, child := range a.list.Names { // one that takes no part in the queue keeps the root from being made again, too
 		if way == "" && child != nameOf(a.node) {
 			way = strings.Clone(child)
 		}
@@ -356,4 +323,77 @@ func (a *attempt) exhausted() error {
 		return fmt.Errorf("%w: %s is past the last number that zklock uses; try again after a pause", ErrSequenceExhausted, nameOf(a.node))
 	}
 	return fmt.Errorf("%w: try again when %s and all other children are gone", ErrSequenceExhausted, shown(way))
+}
+
+// probe lists the queue before the node is made, so tries that fail again and again cost one
+// read each, and write nothing. The list is synced, because no create precedes it: a server that
+// lags behind could show a holder that has released.
+func (a *acquisition) probe(e *zkSession) error {
+	root := a.d.root
+	now := e.lists.ListSynced(root.path)
+	switch err := now.Wait(a.ctx, e.ZKSession); {
+	case a.ctx.Err() != nil:
+		return link.ErrCtxEnded
+	case err != nil:
+		return errRequeue // the create finds the reason
+	}
+	p := queue.PositionOfNext(root.rule, now.Names)
+	if p.Kind != queue.Behind {
+		note(root, func(n *mutexNotes) { n.ahead = false })
+		return errRequeue
+	}
+	a.d.table.noteBehind(a, positionOf(e, root, "", p))
+	return ErrNotAcquired
+}
+
+// blocker is a node whose end an attempt waits for. One of them is set, until what was told is taken.
+type blocker struct {
+	on   *watch
+	told *nodes.Waiter // if the node is of the same session, and no watch is needed
+}
+
+// path returns the node's path, "" if what was told is taken.
+func (m blocker) path() string {
+	switch {
+	case m.told != nil:
+		return m.told.Ahead
+	case m.on != nil:
+		return m.on.path
+	}
+	return ""
+}
+
+// who says who made the node, "" if nobody has read it.
+func (m blocker) who() string {
+	if m.on == nil || !m.on.isArmed() || m.on.err != nil {
+		return ""
+	}
+	return whoIs(m.on.path, m.on.data, m.on.stat)
+}
+
+// hasEnded says whether it has told something, or never will.
+func (m blocker) hasEnded() bool {
+	switch {
+	case m.told != nil:
+		return len(m.told.Told) > 0
+	case m.on != nil:
+		return m.on.hasFired() || m.on.hasFailed()
+	}
+	return true
+}
+
+// ends returns what tells of the node's end; one of them is nil.
+func (m blocker) ends() (fired <-chan struct{}, told <-chan queue.Handoff) {
+	if m.told != nil {
+		return nil, m.told.Told
+	}
+	return m.on.fired, nil
+}
+
+// stopWatching ends the wait for the node's end.
+func (m blocker) stopWatching(e *zkSession) {
+	if m.told != nil {
+		e.nodes.Leave(m.told)
+	}
+	e.watches.leave(m.on)
 }

@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack attempt.go and follow.go: what a waiter knows when its predecessor's event comes, and the moments before the
+// These tests attack attempt.go and wait.go: what a waiter knows when its predecessor's event comes, and the moments before the
 // grant.
 
 import (
@@ -24,7 +24,7 @@ import (
 // eventTest is what a waiter knows when its predecessor's event has come. As made by newEventTest, all speaks for a grant.
 type eventTest struct {
 	c          *onlyConn
-	e          *era
+	e          *zkSession
 	a          *attempt
 	knows      knows
 	own, ahead *watch
@@ -32,7 +32,7 @@ type eventTest struct {
 
 // knows is what the waiter has found, and over which connections.
 type knows struct {
-	place            queue.Place
+	place            queue.Position
 	owner            int64 // of the predecessor
 	list, own, ahead uint64
 }
@@ -50,11 +50,11 @@ func newEventTest(t *testing.T) *eventTest {
 	a, _ := tt.begin(NewOwner(""), false)
 	a.link, a.opts = tt.m.s.link, &tt.m.opts.nodeOptions
 	at := &attempt{
-		acquisition: a, recipe: plain{}, footing: footing{e: e, node: "/locks/a/own", token: 9},
-		onOwn:   &watch{watchKey: watchKey{path: "/locks/a/own"}, fired: make(chan struct{})},
-		onAhead: []ahead{{on: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted}}},
+		acquisition: a, recipe: plain{}, grantBasis: grantBasis{e: e, node: "/locks/a/own", token: 9, state: noState{}},
+		onOwn:    &watch{watchKey: watchKey{path: "/locks/a/own"}, fired: make(chan struct{})},
+		blockers: []blocker{{on: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted}}},
 	}
-	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Place{Kind: queue.Behind, Ahead: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.onAhead[0].on}
+	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Position{Kind: queue.Behind, Ahead: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.blockers[0].on}
 }
 
 func closedCh() chan struct{} {
@@ -66,9 +66,9 @@ func closedCh() chan struct{} {
 // then is what is next after the event.
 func (w *eventTest) then() (queue.Stage, error) {
 	k := w.knows
-	w.a.walk = queue.Begin(7, false, false).Listed(k.place, k.list).StoodBehind(false).Watched(queue.IsThere, 7, k.own).Watched(queue.IsThere, k.owner, k.ahead)
+	w.a.machine = queue.Begin(7, false, false).Listed(k.place, k.list).WaitsBehind(false).Watched(queue.Exists, 7, k.own).Watched(queue.Exists, k.owner, k.ahead)
 	err := w.a.rule(0, w.ahead.event == zk.EventNodeDeleted)
-	return w.a.walk.Next, err
+	return w.a.machine.Next, err
 }
 
 // I1, I3: what a waiter knows reaches the rule (TestInFrontNow). The predecessor's deletion grants only if everything speaks
@@ -126,13 +126,13 @@ func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	w := newEventTest(t)
 	w.e.Lose(link.ErrExpired)
 	w.a.onOwn = nil
-	require.ErrorIs(t, w.a.grant(), link.ErrOver)
+	require.ErrorIs(t, w.a.grant(), link.ErrSessionEnded)
 	require.NotNil(t, w.a.call, "it waits on")
 }
 
-// R72, WithFailOnSessionLoss: the ZooKeeper session ends when the lock has just come under its lease, and nobody has the
-// hold yet. Acquire says so, and does not queue in the next session.
-func TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo(t *testing.T) {
+// R72: the ZooKeeper session ends when the lock has just come under its lease, before the call has the hold. Acquire queues
+// again, and the grant rests on a node of the next session.
+func TestAttempt_SessionEndsJustBeforeTheGrant_QueuesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
 		srv := zktest.Start(t, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
@@ -151,7 +151,7 @@ func TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo(t *testing.T) {
 							runtime.Gosched()
 						}
 						go d.e.Lose(link.ErrLeaseEnded)
-						<-d.e.Over()
+						<-d.e.Ended()
 						d.lost = lostBecause(link.ErrLeaseEnded) // which is what lose does next
 					}()
 					return 0
@@ -164,16 +164,19 @@ func TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo(t *testing.T) {
 			WithSessionTimeout(10*time.Second), WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		defer s.Close()
-		m, err := NewMutex(s, "/job", WithFailOnSessionLoss())
+		m, err := NewMutex(s, "/job")
 		require.NoError(t, err)
+		old := s.SessionID()
 		armed.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err = m.Acquire(ctx)
+		h, err := m.Acquire(ctx)
 		require.False(t, armed.Load(), "or this shows nothing")
-		require.ErrorIs(t, err, ErrSessionExpired)
+		require.NoError(t, err)
+		require.NotEqual(t, old, s.SessionID())
+		require.NoError(t, h.Err())
 		time.Sleep(time.Minute)
-		require.Empty(t, srv.Children("/job"))
+		require.Equal(t, []string{nameOf(h.Node())}, srv.Children("/job"))
 	})
 }
 
@@ -194,7 +197,7 @@ func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 		m := mutex()
 		h, err := mutex().Acquire(t.Context())
 		require.NoError(t, err)
-		e := m.s.link.Era().Inside.(*era)
+		e := m.s.link.ZKSession().Inside.(*zkSession)
 		slow := srv.Inject(zktest.Before(zktest.Delete).Delay(grace / 2))
 		for round := range 3 { // mostly the call leaves before the goroutine runs that is to go on, and seldom after that
 			ctx, leave := context.WithCancel(t.Context())

@@ -15,22 +15,28 @@
 // # What to call
 //
 //   - to run a job under the lock: [Mutex.Do], or [Mutex.TryDo] if nobody is ahead
-//   - to run a job once, for each day or order, on whatever host: [Mutex.Once]; if its runs have no name, [WithMinHold]
+//   - to run a job once, for each day or order, on whatever host: [Mutex.Once]; if its runs have no
+//     name, [WithMinHold]
 //   - to run it under several locks, all or none: [NewMulti], then [Multi.Do]
 //   - to take and give back in steps: [Mutex.Acquire] or [Mutex.TryAcquire], then [Hold.Release]
 //   - to look before a step that cannot be undone: [Hold.Err]
-//   - to have a resource refuse a holder that is too late: [Hold.Token]; where the resource is ZooKeeper, [Hold.Check]
-//   - to have a resource ask whether the hold of a request is still there: [Hold.Sequencer], [CheckSequencer]
-//   - to stop slow work before the lease ends: [Hold.Ending]
+//   - to have a resource refuse a holder that is too late: [Hold.Token]; where the resource is
+//     ZooKeeper, [Hold.Check]
+//   - to have a resource ask whether the hold of a request is still there: [Hold.Sequencer],
+//     [Session.CheckSequencer]
+//   - to stop slow work before the lease ends: [Hold.DeadlineContext]
 //   - to take the lock again further down: the same with the context of Do or [Hold.Context], or one from [WithOwner]
 //   - to have one process lead, and others know which: [NewElection], [Election.Campaign], [Election.Observe]
 //   - to let several hold at a time: [Semaphore.Acquire]
 //   - to let readers in together: [NewRWMutex], whose two sides have the same methods
 //   - to make a path of a name that others choose, with whatever is in it: [PathOf]
-//   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way: [Revoke]
-//   - to know the state of the Session: [Session.State], [Session.Changes]; what it logs: [WithLogger]
+//   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way:
+//     [Session.Revoke]
+//   - to know the state of the Session: [Session.State], [Session.Changes]; what it logs:
+//     [WithLogger]
 //   - to see what its locks do, in metrics and spans: [WithTrace], [Session.Stats]
-//   - to tell errors apart: errors.Is with [ErrLost] and the others, [IsFinal] in loops; [Error] has the node and the place in the queue
+//   - to tell errors apart: errors.Is with [ErrLost] and the others, [IsFinal] and [Final] in
+//     loops; [Error] has the node and its position
 //
 // # What is promised
 //
@@ -87,9 +93,10 @@
 // granted from there on: Acquire returns [ErrSequenceExhausted] until the queue has drained and the root was removed. Then
 // another try succeeds. If clients of other packages share a lock there, exclusion is not promised.
 //
-// Exclusion in one lock among goroutines that share the context of a hold of that lock ([Hold.Context], and contexts
-// derived from it) or an owner set with [WithOwner], because they re-enter it. All others contend, even if they have a hold
-// of another lock.
+// Exclusion in one lock among goroutines that share the context of a hold of that lock
+// ([Hold.Context], and contexts derived from it) or an owner set with [WithOwner], because they
+// re-enter it, unless the lock is [WithoutReentry]. All other calls contend, even under a hold of
+// another lock.
 //
 // Re-entry through another [Session]. A hold belongs to its Session. A caller that acquires the same lock under it
 // through a second Session waits for the hold, and therefore for itself if the hold is its own.
@@ -131,4 +138,14 @@
 // off from the others goes on answering, and a holder connected to it is notified too late.
 //
 // docs/lease.md helps to choose the mode and the session timeout.
+//
+// # The API
+//
+// The types and errors of github.com/go-zookeeper/zk in this API are part of it, and will not be
+// replaced before version 2.0: [zk.Conn], [zk.ACL], [zk.Dialer], [zk.CheckVersionRequest], and the
+// errors zk.Err… in the chain of an error.
+//
+// A nil or zero Session, Mutex, RWMutex, Semaphore, Election, Multi, Hold or MultiHold is unusable:
+// each of its methods returns a final error that names the function to call instead, or panics with
+// that error if it has no error result.
 package zklock

@@ -5,28 +5,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 )
 
 // Election is one candidate for the leadership of a path, and a view of who leads. It is a Mutex on that path: the candidate that
 // holds it leads, and the others queue behind. So what is promised of a Mutex and its Hold applies to a leader, too. An Election may be
-// used from many goroutines, but in one Campaign at a time.
+// used from many goroutines, but in one Run or Campaign at a time.
 type Election struct {
 	m  *Mutex
-	mu struct {
-		sync.Mutex
-		campaign *campaign // under way
-		hold     *Hold     // while lead runs
-	}
+	mu *candidacy // behind a pointer, as a Session's state is
+}
+
+// candidacy is the part of an Election that changes.
+type candidacy struct {
+	sync.Mutex
+	campaign *campaign // under way
+	hold     *Hold     // while lead runs
 }
 
 // campaign is one call of Campaign.
@@ -54,16 +56,16 @@ func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, er
 	if !s.isConnected() {
 		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
 	}
-	o := newMutexOptions(opts)
-	m, err := mutexOf(s, path, o.name, o, plain{})
+	o := newLockOptions(opts)
+	m, err := mutexOf(s, path, o.name, o, candidate{})
 	if err == nil {
 		err = checkCandidate(o.data, o.name)
 	}
 	if err != nil {
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
-	m.traced, m.root.refuses = "election", besideOthers
-	return &Election{m: &m}, nil
+	m.traced = KindElection
+	return &Election{m: &m, mu: new(candidacy)}, nil
 }
 
 // checkCandidate refuses a name that other clients would not read as one.
@@ -82,17 +84,11 @@ func checkCandidate(name []byte, node string) error {
 // WithLatchNodes gives the candidate the nodes of Curator's LeaderLatch, latch-, and the candidate
 // waits for such nodes alone. As in Curator, its name may be empty.
 func WithLatchNodes() ElectionOption {
-	return lockOption(func(o *mutexOptions) { o.name = queue.LatchName })
+	return lockOption(func(o *lockOptions) { o.name = queue.LatchName })
 }
 
 // String returns the path, in one word.
 func (e *Election) String() string { return "Election(" + e.made().m.Path() + ")" }
-
-// GoString returns what String returns. Without it, %#v would read fields without their locks.
-func (e *Election) GoString() string { return e.String() }
-
-// LogValue returns what String returns, for log/slog.
-func (e *Election) LogValue() slog.Value { return slog.StringValue(e.String()) }
 
 func (e *Election) isMade() bool { return e != nil && e.m != nil }
 
@@ -104,27 +100,65 @@ func (e *Election) made() *Election {
 	return e
 }
 
-// Campaign stands for election until ctx ends, and calls lead each time that the candidate is elected. lead runs as the function of
-// Mutex.Do does: its context ends when the leadership is lost, when ctx ends and with Resign, and lead must return soon after. The
-// next leader is elected when lead has returned.
+// Run campaigns for as long as the process is to take part in the election. After each term it
+// calls Campaign again, whether lead returned an error or nil, the leadership was lost, or Resign
+// ended the term. Run ends when ctx ends, when lead returns an error marked by Final, and after any
+// other error for which IsFinal is true. It returns the error of the last Campaign, which is nil if
+// lead returned nil when ctx ended.
 //
-// lead is not called if its context has ended by the time of the election. When lead returns while it leads, Campaign gives the
-// leadership up, and returns what lead returned, joined with an error of the release as in Do, which is ErrNotHeld if the hold was released
-// before. After a loss it logs what lead returned, and stands again at the tail of the queue, after a pause. So it does after an error
-// that may pass. The pauses grow from 20 ms to 5 s, and begin anew when a round has lasted for longer. A program that is to lead as often
-// as it can calls Campaign again, unless ctx has ended or IsFinal says that no other try helps. Campaign does not pause then: what lead
-// returned is the program's own affair. So pause before that, longer each time that lead fails, as the example does: otherwise a lead that
-// fails at once is called thousands of times a second.
+// Before each further term Run logs how the last one ended, and pauses, so that another candidate
+// can lead. The pauses grow from 20 ms to 5 s, and start again from 20 ms when a term, with its
+// wait in the queue, has lasted for more than 5 s.
+func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) error {
+	for backoff := (link.Backoff{}); ; {
+		began := time.Now()
+		err := e.Campaign(ctx, lead)
+		if IsFinal(err) || ctx.Err() != nil {
+			return err
+		}
+		if err = e.pause(ctx, &backoff, began, err); err != nil {
+			return err
+		}
+	}
+}
+
+// pause logs how a round ended that began then, and lets other candidates go first. It returns an
+// error if ctx ends before.
+func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.Time, ended error) error {
+	e.m.s.log.Info("zklock: standing for election again", "path", e.m.root.path, "err", ended)
+	if time.Since(began) > 5*time.Second {
+		*backoff = link.Backoff{}
+	}
+	select {
+	case <-time.After(backoff.Next()):
+		return nil
+	case <-ctx.Done():
+		return &Error{Op: "campaign", Path: e.m.root.given, Err: ctxError(ctx)}
+	}
+}
+
+// Campaign takes part in the election until the candidate has led for one term, and calls lead when
+// it is elected. Run repeats it. lead runs as the function of Mutex.Do does: its context ends when
+// the leadership is lost, when ctx ends and with Resign, and lead must return soon after. The next
+// leader is elected when lead has returned.
 //
-// A candidate that does not lead gets ErrResigned after Resign; the cause of ctx; or one of the errors for which IsFinal is true. One such
-// says that the path has nodes of another recipe. A leader gets what lead returned then, too: nil if that was nil,
-// and ErrResigned with it if that was its context's error. When Campaign returns, the candidate's node is deleted, or is being deleted
+// lead is not called if its context has ended by the time of the election. When lead returns while
+// it leads, Campaign gives the leadership up, and returns the error of lead, joined with an error
+// of the release as in Do, which is ErrNotHeld if the hold was released before. After a loss
+// Campaign logs the error of lead, and queues again at the tail, unless lead returned an error
+// marked by Final. It also queues again after an error of its own that is not final. Before that it
+// pauses as Run does.
+//
+// A candidate that does not lead gets ErrResigned after Resign; the cause of ctx; or an error for
+// which IsFinal is true, for example if the path has nodes of another recipe. A leader gets the
+// error of lead in these cases, too: nil if that was nil, and ErrResigned with it if it was the
+// error of its context. When Campaign returns, the candidate's node is deleted, or is being deleted
 // (ErrNotConfirmed).
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) (err error) {
 	if !e.isMade() {
 		return &Error{Op: "campaign", Err: errNoElection}
 	}
-	stand, c, err := e.begin(ctx, lead != nil)
+	stand, c, err := e.beginCampaign(ctx, lead != nil)
 	if err != nil {
 		return &Error{Op: "campaign", Path: e.m.root.given, Err: err}
 	}
@@ -136,8 +170,8 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		close(c.ended)
 		c.cancel(nil)
 	}()
-	err = e.m.reading(stand, "campaign", func(z *era) error {
-		_, _, err := e.front(stand, z, true)
+	err = e.m.reading(stand, "campaign", func(z *zkSession) error {
+		_, _, err := e.firstCandidate(stand, z, true)
 		return err
 	})
 	for backoff := (link.Backoff{}); err == nil; {
@@ -146,22 +180,13 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		if isOver, err = e.campaignOnce(stand, ctx, lead); isOver {
 			return err
 		}
-		e.m.s.log.Info("zklock: standing for election again", "path", e.m.root.path, "err", err)
-		if time.Since(began) > 5*time.Second {
-			backoff = link.Backoff{}
-		}
-		select { // let others go first, and do not chase them
-		case <-time.After(backoff.Next()):
-			err = nil
-		case <-stand.Done():
-			err = &Error{Op: "campaign", Path: e.m.root.given, Err: ctxError(stand)}
-		}
+		err = e.pause(stand, &backoff, began, err)
 	}
 	return err
 }
 
 // begin notes the only campaign of this candidate.
-func (e *Election) begin(ctx context.Context, canLead bool) (context.Context, *campaign, error) {
+func (e *Election) beginCampaign(ctx context.Context, canLead bool) (context.Context, *campaign, error) {
 	switch {
 	case ctx == nil:
 		return nil, nil, errNilContext
@@ -182,14 +207,16 @@ func (e *Election) begin(ctx context.Context, canLead bool) (context.Context, *c
 // campaignOnce queues and, when the candidate is elected, leads. It says whether the campaign is over. ctx ends with the campaign;
 // caller is the context that Campaign was given, which does not end with Resign.
 func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx context.Context, hold *Hold) error) (isOver bool, err error) {
-	hold, err := e.m.enterAs(ctx, asker{owner: NewOwner("")}, "campaign", forever, e.m.recipe) // a candidate is not let in with another's leadership
+	by := e.m.caller(ctx)
+	by.owner = NewOwner("") // a candidate does not re-enter another candidate's leadership
+	hold, err := e.m.enterAs(ctx, by, "campaign", forever, e.m.recipe)
 	if err != nil {
 		return ctx.Err() != nil || IsFinal(err), err
 	}
 	e.setHold(hold)
 	defer e.setHold(nil) // also if lead panics
-	lost, err := hold.run(ctx, caller, lead)
-	if lost && ctx.Err() == nil && !errors.Is(hold.Err(), ErrClosed) {
+	lost, err := hold.runWork(ctx, caller, lead)
+	if lost && ctx.Err() == nil && !errors.Is(hold.Err(), ErrClosed) && !isMarked(err) {
 		return false, err
 	}
 	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), ErrResigned) && !errors.Is(err, ErrResigned) {
@@ -220,9 +247,10 @@ func (e *Election) Hold() *Hold {
 // mostPatience is how long a Resign whose context never ends waits for lead.
 const mostPatience = time.Minute
 
-// Resign ends the Campaign of this Election, and waits until it has returned: a leader's context ends with ErrResigned, lead
-// returns, and the next candidate is elected: while this process still runs, and with no session timeout in between. Without a
-// Campaign, Resign does nothing.
+// Resign ends the Campaign of this Election, and waits until it has returned: a leader's context
+// ends with ErrResigned, lead returns, and the next candidate is elected, while this process still
+// runs and without a session timeout in between. If the Campaign is one of Run, Run then queues
+// again at the tail: to end Run, end its context. Without a Campaign, Resign does nothing.
 //
 // If ctx ends before, Resign returns its cause. The resignation stands, and the next candidate waits for lead to return. If ctx never ends
 // by itself, as context.Background, Resign waits for lead for a minute at most, and then returns an error. In lead, call it with lead's
@@ -258,7 +286,7 @@ func (e *Election) Resign(ctx context.Context) error {
 	case <-ctx.Done():
 		return fail(ctxError(ctx))
 	}
-	if answer.IsAny(c.err, ErrNotConfirmed, ErrLost) {
+	if reply.IsAny(c.err, ErrNotConfirmed, ErrLost) {
 		return c.err
 	}
 	return nil
@@ -272,17 +300,18 @@ func (e *Election) Candidates(ctx context.Context) ([]Participant, error) {
 	return e.m.Participants(ctx)
 }
 
-// Leader returns the candidate in front, as a server knows it: it leads, or is about to. If nobody stands for election, the
-// Participant is the zero one, whose Node is empty. The Data of a leader that was asked to give way is that message (see Revoke). With
-// WithLockDelay, its DelayUntil is set while it waits for that: then it does not lead yet.
-// While no server can be reached, Leader waits for one until ctx ends.
+// Leader returns the candidate in front, as a server knows it: it leads, or is about to. If nobody
+// stands for election, the Participant is the zero one, whose Node is empty. The Data of a leader
+// that was asked to give way is that message (see Session.Revoke). With WithLockDelay, its
+// DelayUntil is set while it waits for that: then it does not lead yet. While no server can be
+// reached, Leader waits for one until ctx ends.
 func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	if !e.isMade() {
 		return Participant{}, &Error{Op: "leader", Err: errNoElection}
 	}
-	err = e.m.reading(ctx, "leader", func(z *era) error {
+	err = e.m.reading(ctx, "leader", func(z *zkSession) error {
 		leader, err = e.m.frontOf(ctx, z, func() (string, error) {
-			node, _, err := e.front(ctx, z, true)
+			node, _, err := e.firstCandidate(ctx, z, true)
 			return node, err
 		})
 		return err
@@ -290,12 +319,12 @@ func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	return leader, err
 }
 
-// front returns the node in front, absolute, and whether the root is there. It returns an error if a node of another recipe is ahead of
+// firstCandidate returns the node in front, absolute, and whether the root is there. It returns an error if a node of another recipe is ahead of
 // that; with check, if the root has one at all.
-func (e *Election) front(ctx context.Context, z *era, check bool) (node string, there bool, err error) {
+func (e *Election) firstCandidate(ctx context.Context, z *zkSession, check bool) (node string, there bool, err error) {
 	root := &e.m.root
 	l := z.lists.List(root.path)
-	err = l.Wait(ctx, z.Era)
+	err = l.Wait(ctx, z.ZKSession)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return "", false, nil
@@ -316,10 +345,15 @@ func (e *Election) front(ctx context.Context, z *era, check bool) (node string, 
 	return node, true, nil
 }
 
-// besideOthers is the besideSelf of candidates. Of two of different kinds, the one whose node is the later finds the other's: so they
-// never lead at a time. The error is final, unless a candidate of self's kind is in front: then the one between is refused, too, and goes.
-func besideOthers(root *lockRoot, children []string, self string) error {
-	err := otherRecipe(root, children, self)
+// candidate is the recipe of an election.
+type candidate struct{ plain }
+
+// listed rejects a queue with nodes of another recipe. Of two candidates of different kinds, the one
+// with the later node finds the other's node, so the two never lead at the same time. The error is
+// final, unless a candidate of our kind is first: then the other kind's candidate is rejected, too.
+func (candidate) listed(a *attempt) error {
+	root, children := a.d.root, a.list.Names
+	err := otherRecipe(root, children, nameOf(a.node))
 	if err != nil && otherRecipe(root, children, queue.FrontOf(children, root.rule.Markers)) == nil {
 		return errors.Unwrap(err)
 	}

@@ -10,13 +10,11 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -31,7 +29,7 @@ var (
 	// ErrUpgrade: the owner has the read lock, and not the write lock that it asks for: it would wait for itself. It must release
 	// the read lock first.
 	ErrUpgrade = errors.New("no upgrade from the read lock to the write lock: release the read lock first")
-	// ErrNotHeld: the handle was released; of CheckSequencer, the hold is over.
+	// ErrNotHeld: the handle was released; of CheckSequencer, the hold has ended, or its lock root was removed.
 	ErrNotHeld = errors.New("lock not held")
 	// ErrLost: the lock was held, and ended without a release. What ran under it may have overlapped with the next holder.
 	// Only a resource that checks the fencing token is guaranteed to be safe.
@@ -44,15 +42,14 @@ var (
 	ErrNotConfirmed = errors.New("release not confirmed")
 	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
 	ErrClosed = errClosed
-	// ErrSessionExpired: the ZooKeeper session ended while the caller waited, and the Mutex has WithFailOnSessionLoss.
-	ErrSessionExpired = errors.New("ZooKeeper session ended while waiting")
 	// ErrSequenceExhausted: the lock root's counter has come to its end. zklock grants no node numbered 2^31 − 2^20 or more, or
 	// below zero, and none beside a negative one. When the queue has drained, zklock removes the root, the counter starts again,
 	// and another try succeeds. Pause between tries, longer each time: clients that try at once keep the queue from draining. A
 	// node that is in the way is named; one of another client may have to be removed.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
-	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
-	ErrNoRoom = errNoRoom
+	// ErrSessionTimeoutTooShort: the session timeout leaves the lease no time in which a hold could
+	// be relied on.
+	ErrSessionTimeoutTooShort = errSessionTimeoutTooShort
 	// ErrNoChroot: the chroot of the connection string is not there: make it, or give WithCreateChroot to Connect. Mistyped, it
 	// would make locks that exclude nobody. After Connect it says that the servers have lost the chroot, and perhaps more.
 	ErrNoChroot = errors.New("the chroot is not there")
@@ -73,9 +70,9 @@ var (
 
 // What the packages below return of those. The public names stand for these, so that the documentation shows no internal package.
 var (
-	errClosed, errAuthFailed = link.ErrClosed, link.ErrAuthFailed
-	errNoRoom, errTooMany    = lease.ErrNoRoom, nodes.ErrTooMany
-	errCertificate           = dial.ErrCertificate
+	errClosed, errAuthFailed              = link.ErrClosed, link.ErrAuthFailed
+	errSessionTimeoutTooShort, errTooMany = lease.ErrSessionTimeoutTooShort, nodes.ErrTooMany
+	errCertificate                        = dial.ErrCertificate
 )
 
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
@@ -90,7 +87,7 @@ type Error struct {
 	// the absolute path of the node just ahead of ours. They cost no request. 0 and "" for all other errors. The front of a mutex's
 	// queue holds. Who holds permits has left the queue: its front is the first of those that wait, and just ahead of it is a lease,
 	// unless it waits for a limit alone.
-	Place       int
+	Position    int
 	Predecessor string
 	// The holder then, for people: the data of its node (host and process, unless WithData set something else), its
 	// session, and since when it was queued. Only a call that was next knows it, second in a mutex's queue or first in a line for
@@ -112,9 +109,9 @@ func (e *Error) Error() string {
 	if e.Node != "" && e.Node != e.Path {
 		b.WriteString(" (node " + e.Node + ")")
 	}
-	b.WriteString(": " + e.Err.Error())
-	if e.Place > 0 && e.Predecessor != "" {
-		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Place, shown(e.Predecessor))
+	fmt.Fprintf(&b, ": %v", e.Err)
+	if e.Position > 0 && e.Predecessor != "" {
+		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Position, shown(e.Predecessor))
 	}
 	if e.Holder != "" {
 		b.WriteString("; held by " + e.Holder)
@@ -136,29 +133,49 @@ func shown(s string) string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// IsFinal says whether an error of this package stays: the same call will not succeed until
-// somebody has changed the program, its configuration, or the permissions at the servers. Those are
-// bad arguments, ErrUpgrade, ErrClosed, ErrNoRoom, ErrNoChroot, ErrAuthFailed if it closed the
-// Session, and what the servers refuse, such as zk.ErrNoAuth. After all others another try may
-// succeed: pause before it, longer each time, as the example does. IsFinal is false for nil, for
-// the end of the caller's context, and for what the caller's own work returned: its zk.ErrNoAuth
-// has no *Error around it.
+// IsFinal reports whether an error is permanent: the same call will not succeed until an
+// administrator changes the program, its configuration, or the permissions on the servers. Such
+// errors are bad arguments, ErrUpgrade, ErrClosed, ErrSessionTimeoutTooShort, ErrNoChroot,
+// ErrAuthFailed if it closed the Session, rejections by the servers such as zk.ErrNoAuth, and each
+// error that Final has marked. After all other errors another try may succeed: pause before it,
+// longer each time, as the example does. IsFinal is false for nil, for the end of the caller's
+// context, and for an unmarked error of the caller's own work: its zk.ErrNoAuth has no *Error
+// around it.
 func IsFinal(err error) bool {
+	if isMarked(err) {
+		return true
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false // the cause beside it is the caller's, and can be any error
 	}
 	var bad badArgument
-	if errors.As(err, &bad) || link.IsClosing(err) || answer.IsAny(err, ErrUpgrade, ErrNoRoom, ErrNoChroot) {
+	if errors.As(err, &bad) || link.IsClosing(err) || reply.IsAny(err, ErrUpgrade, ErrSessionTimeoutTooShort, ErrNoChroot) {
 		return true
 	}
 	var ours *Error
 	if errors.Is(err, ErrLost) || !errors.As(err, &ours) {
 		return false // if the reason of a loss is a refusal, the next acquire says so
 	}
-	code := answer.ServerCode(ours)
-	return answer.IsAny(ours, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
+	code := reply.ServerCode(ours)
+	return reply.IsAny(ours, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
 		code == wire.Unimplemented || code == wire.LocalSession
 }
+
+// Final marks an error as permanent: IsFinal reports true for the result and for errors that wrap
+// it. It ends Election.Run if lead returns it. errors.Is and errors.As find err in it, and its text
+// is the same. Final(nil) is nil.
+func Final(err error) error {
+	if err == nil {
+		return nil
+	}
+	return markedFinal{err}
+}
+
+type markedFinal struct{ error }
+
+func (f markedFinal) Unwrap() error { return f.error }
+
+func isMarked(err error) bool { return errors.As(err, new(markedFinal)) }
 
 // badArgument is an error of the caller's.
 type badArgument struct{ error }
@@ -171,6 +188,9 @@ var (
 	errNoSemaphore = badArgument{errors.New("nil or zero Semaphore: use the one that NewSemaphore returns with a nil error")}
 	errNoElection  = badArgument{errors.New("nil or zero Election: use the one that NewElection returns with a nil error")}
 	errNoHold      = badArgument{errors.New("nil or zero Hold: use the one that Acquire returns with a nil error")}
+
+	errReentry = badArgument{errors.New("WithoutReentry: the caller holds this lock already, so the call would wait for itself: " +
+		"release that hold first, or give a context that carries neither the hold nor its owner")}
 
 	errNoMulti     = badArgument{errors.New("nil or zero Multi: use the one that NewMulti returns with a nil error")}
 	errNoMultiHold = badArgument{errors.New("nil or zero MultiHold: use the one that Acquire returns with a nil error")}
@@ -241,49 +261,96 @@ func ignoring(err error, those ...error) error {
 	return err
 }
 
-// hangUps counts in a row how often servers have ended the connection in place of an answer to a long request.
-type hangUps int
+// Why a hold was lost and how an acquire ended, in one word each: for metrics.
 
-// count takes the fate of one more such request. It returns an error when there have been three in a row: servers do that to requests above
-// their jute.maxbuffer, without a word. Others may take it. The link counts requests of a kind that servers do not know.
-func (n *hangUps) count(a tap.Answer) error {
-	if a.Why != nil {
-		return a.Why
-	}
-	if *n++; a.HungUpOn <= link.LongRequest {
-		*n = 0
-	}
-	if *n < 3 {
-		return nil
-	}
-	return fmt.Errorf("%w: %d times in a row, over a request of %d bytes, which is perhaps longer than the servers' jute.maxbuffer: give less data, or raise that", zk.ErrConnectionClosed, int(*n), a.HungUpOn)
+// What LossReason returns.
+const (
+	LossNoServer   = "no_server"       // no server answered before the lease ended
+	LossNoQuorum   = "no_quorum"       // no quorum confirmed the session, or the heartbeat was rejected
+	LossPaused     = "paused"          // this process was paused until the lease had ended
+	LossSession    = "session_ended"   // the servers ended the ZooKeeper session
+	LossNode       = "node_deleted"    // somebody else deleted the lock node
+	LossUnreadable = "node_unreadable" // the servers refuse to confirm the lock node
+	LossAuth       = "auth_failed"     // all servers rejected the credentials until the lease ended
+	LossClosed     = "closed"          // the Session was closed
+	LossOther      = "other"           // a reason that has no word here
+)
+
+// word is what metrics call an error.
+type word struct {
+	err  error
+	word string
 }
 
-// position is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
-type position struct {
-	node        string    // ours, absolute
-	place       int       // in the queue, from 1
-	predecessor string    // absolute
-	holds       bool      // who is who holds
-	who         string    // who made the predecessor, as whoIs says it, or holds; "" if nobody has read it
-	until       time.Time // until when nobody is granted, if we wait for that; nobody is ahead
-	why         string    // what keeps it waiting beside those ahead, for people; "" if nothing does
-}
-
-// holder is who holds, if that is known.
-func (p position) holder() string {
-	if p.holds {
-		return p.who
+// wordOf returns the first word that fits, or the last argument if none does.
+func wordOf(err error, words []word, other string) string {
+	for _, w := range words {
+		if errors.Is(err, w.err) {
+			return w.word
+		}
 	}
-	return ""
+	return other
 }
 
-// waits says whether it does not have the lock for a reason that a server has given.
-func (p position) waits() bool { return p.place > 0 }
+// A rejection of the credentials is the reason why no server answered.
+var lossReasons = []word{
+	{ErrAuthFailed, LossAuth}, {ErrClosed, LossClosed}, {link.ErrStoodStill, LossPaused}, {link.ErrSilence, LossNoServer}, {link.ErrNoQuorum, LossNoQuorum},
+	{link.ErrNodeGone, LossNode}, {link.ErrUnreadable, LossUnreadable}, {link.ErrExpired, LossSession}, {ErrLost, LossOther},
+}
 
-// firstSaid is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
-const firstSaid = time.Minute
+// LossReason returns in one word why a hold was lost, for metrics: one of the constants above. err
+// is a hold's Err, or another error around ErrLost; if it has several of these, the first counts.
+// For all others LossReason returns "".
+func LossReason(err error) string {
+	loss := lossIn(err)
+	if loss == nil {
+		return ""
+	}
+	return wordOf(loss, lossReasons, LossOther)
+}
 
-// grace is how long a call whose context has ended waits for its clean-up to be confirmed. I6 promises half a second: a busy machine needs
-// the rest to run the call's timer and its goroutine.
-const grace = 400 * time.Millisecond
+// lossIn returns the error in the tree that wraps ErrLost itself, beside its reason (lostBecause).
+func lossIn(err error) error {
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return lossIn(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		all := e.Unwrap()
+		if slices.Contains(all, ErrLost) {
+			return err
+		}
+		for _, branch := range all {
+			if loss := lossIn(branch); loss != nil {
+				return loss
+			}
+		}
+	}
+	if err == ErrLost {
+		return err
+	}
+	return nil
+}
+
+// The end of the caller's context comes first, because its cause can be any error.
+var outcomes = []word{
+	{context.Canceled, "canceled"}, {context.DeadlineExceeded, "deadline"}, {ErrNotAcquired, "not_acquired"},
+	{ErrNotConnected, "not_connected"}, {ErrClosed, "closed"},
+}
+
+// Outcome returns in one word how an acquire ended, for metrics. err is the error of Acquire or
+// TryAcquire, or of another call that acquires.
+//
+//   - acquired: err is nil.
+//   - not_acquired: a client was ahead, and the call did not wait any longer (ErrNotAcquired).
+//   - canceled: the caller's context was canceled, Resign ended a candidature, or another lock of
+//     the Multi was lost.
+//   - deadline: the deadline of the caller's context passed.
+//   - not_connected: a call that did not wait any longer got no response (ErrNotConnected).
+//   - closed: the Session was closed (ErrClosed).
+//   - error: anything else. An operator has to look at the error.
+func Outcome(err error) string {
+	if err == nil {
+		return "acquired"
+	}
+	return wordOf(err, outcomes, "error")
+}

@@ -7,16 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"math/rand/v2"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/zklock/zklock"
 )
 
-// One replica of a service leads; when it fails, the next does. lead runs again after a loss, and Campaign returns what lead returns
-// while it leads.
+// One replica of a service leads for one term; then the next does. lead runs again after a loss,
+// and Campaign returns the error that lead returns while it leads.
 func ExampleElection_Campaign() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -34,40 +32,30 @@ func ExampleElection_Campaign() {
 	// the disk is full false
 }
 
-// A replica that is to lead as often as it can stands again when lead has returned: after a pause, which grows while lead fails soon.
-func ExampleElection_Campaign_again() {
+// A replica stands for election for as long as it runs: Run campaigns again after each term, with
+// growing pauses.
+func ExampleElection_Run() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	e, err := zklock.NewElection(s, "/elections/billing")
 	if err != nil {
 		log.Fatal(err)
 	}
-	terms := 0
-	lead := func(ctx context.Context, hold *zklock.Hold) error {
-		if terms++; terms < 3 {
-			return errors.New("the database is away")
+	term := 0
+	err = e.Run(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		term++
+		fmt.Println("term", term)
+		if term < 3 {
+			return errors.New("the database is unavailable") // another replica may lead now
 		}
-		return s.Close() // in the field: the program ends
-	}
-
-	pause := 50 * time.Millisecond
-	for ctx.Err() == nil {
-		began := time.Now()
-		err = e.Campaign(ctx, lead)
-		if zklock.IsFinal(err) {
-			break
-		}
-		if time.Since(began) > time.Minute {
-			pause = 50 * time.Millisecond
-		}
-		select { // let others lead
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-ctx.Done():
-		}
-		pause = min(2*pause, 10*time.Second)
-	}
-	fmt.Println(terms, errors.Is(err, zklock.ErrClosed))
-	// Output: 3 true
+		return zklock.Final(errors.New("the database has an unknown schema")) // this program cannot lead
+	})
+	fmt.Println(err, zklock.IsFinal(err))
+	// Output:
+	// term 1
+	// term 2
+	// term 3
+	// the database has an unknown schema true
 }
 
 // Health: a replica leads, or it follows, or it cannot say. Hold answers from memory.
@@ -115,7 +103,7 @@ func ExampleElection_Resign() {
 		log.Fatal(err)
 	}
 	err = e.Campaign(ctx, func(lead context.Context, hold *zklock.Hold) error {
-		if err := zklock.Revoke(ctx, s, hold.Node()); err != nil { // from anywhere; Leader tells the node
+		if err := s.Revoke(ctx, hold.Node()); err != nil { // from anywhere; Leader tells the node
 			return err
 		}
 		<-lead.Done()
@@ -161,15 +149,16 @@ func ExampleElection_Observe() {
 	campaign, resign := context.WithCancel(ctx)
 	defer resign()
 	leads, ended := make(chan struct{}), make(chan error, 1)
-	for leader, err := range e.Observe(ctx) {
+	var now zklock.Leadership
+	for now, err = range e.Observe(ctx) {
 		switch {
-		case err != nil: // ctx has ended, or it is not known who leads until somebody has changed something
+		case err != nil: // ctx has ended, or the leader stays unknown until an administrator changes something
 			log.Fatal(err)
-		case leader.Unknown: // an outage: send nothing to the last leader
+		case now.Unknown: // an outage: send nothing to the last leader
 			fmt.Println("nobody knows")
 			continue
-		case leader.Node != "":
-			fmt.Println("requests go to", string(leader.Data))
+		case now.Node != "":
+			fmt.Println("requests go to", string(now.Data))
 			<-leads // it is in front: it leads, or is about to
 			resign()
 			continue

@@ -50,7 +50,7 @@ func ExampleNewMulti() {
 }
 
 // A write that ZooKeeper does only while both locks are held, and work that stops before the first of the leases can end.
-func ExampleMultiHold_Checks() {
+func ExampleMultiHold_DeadlineContext() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	if _, err := s.Conn().Create("/report", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -66,19 +66,22 @@ func ExampleMultiHold_Checks() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	work, cancel := hold.Ending(time.Second)
+	work, cancel := hold.DeadlineContext(time.Second)
 	defer cancel()
-	fmt.Println(work.Err(), time.Until(hold.Deadline()) > time.Second)
+	fmt.Println(work.Err())
 
-	write := &zk.SetDataRequest{Path: "/report", Data: []byte("done"), Version: -1}
-	_, err = s.Conn().Multi(append(hold.Checks(), write)...)
+	ops := []any{&zk.SetDataRequest{Path: "/report", Data: []byte("done"), Version: -1}}
+	for _, h := range hold.Holds() {
+		ops = append(ops, h.Check())
+	}
+	_, err = s.Conn().Multi(ops...)
 	fmt.Println(err)
 	_ = hold.Holds()[1].Release(ctx) // one of them is enough
-	_, err = s.Conn().Multi(append(hold.Checks(), write)...)
+	_, err = s.Conn().Multi(ops...)
 	fmt.Println(err, errors.Is(context.Cause(work), zklock.ErrNotHeld))
 	_ = hold.Release(ctx)
 	// Output:
-	// <nil> true
+	// <nil>
 	// <nil>
 	// zk: node does not exist true
 }

@@ -179,12 +179,18 @@ func ExampleHold_Checks() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	write := &zk.SetDataRequest{Path: "/report", Data: []byte("done"), Version: -1}
-	_, err = s.Conn().Multi(append(hold.Checks(), write)...)
-	fmt.Println(err)
+	write := func() error {
+		var ops []any
+		for _, check := range hold.Checks() {
+			ops = append(ops, check)
+		}
+		ops = append(ops, &zk.SetDataRequest{Path: "/report", Data: []byte("done"), Version: -1})
+		_, err := s.Conn().Multi(ops...)
+		return err
+	}
+	fmt.Println(write())
 	_ = hold.Release(ctx)
-	_, err = s.Conn().Multi(append(hold.Checks(), write)...)
-	fmt.Println(err)
+	fmt.Println(write())
 	// Output:
 	// <nil>
 	// zk: node does not exist

@@ -92,25 +92,6 @@ func ExampleWithDialer() {
 	// Connected
 }
 
-// One of two servers accepts connections and never answers. The other gets its turn after 200 ms at the latest.
-func ExampleWithHandshakeTimeout() {
-	ctx, servers, stop := exampleServer()
-	defer stop()
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer mute.Close()
-
-	s, err := zklock.Connect(ctx, mute.Addr().String()+","+servers, zklock.WithHandshakeTimeout(200*time.Millisecond))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer s.Close()
-	fmt.Println(s.State())
-	// Output: Connected
-}
-
 func ExampleWithMaxLockNodes() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
@@ -211,20 +192,6 @@ func ExampleSession_Conn() {
 }
 
 // A hold moves the deadline ahead, with each heartbeat.
-func ExampleSession_Deadline() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, _ := zklock.NewMutex(s, "/locks/orders")
-	hold, err := m.Acquire(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer hold.Release(ctx)
-	left := time.Until(s.Deadline())
-	fmt.Println(left > 20*time.Second, left < s.Timeout())
-	// Output: true true
-}
-
 // The id is that of the servers' logs, and of the session that owns a lock node. It changes when the session is lost.
 func ExampleSession_SessionID() {
 	ctx, srv, stop := exampleZooKeeper()

@@ -391,12 +391,12 @@ func ExampleError() {
 	var e *zklock.Error
 	if errors.As(err, &e) {
 		fmt.Println(e.Op, e.Path, e.Err)
-		fmt.Println("place", e.Place, "behind the holder:", e.Predecessor == other.Node())
+		fmt.Println("position", e.Position, "behind the holder:", e.Predecessor == other.Node())
 	}
 	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
 	// Output:
 	// try /locks/orders lock not acquired: somebody is ahead
-	// place 2 behind the holder: true
+	// position 2 behind the holder: true
 	// true
 }
 
@@ -467,7 +467,7 @@ func ExampleMulti_TryAcquire() {
 	}
 	fmt.Println(hold.Err(), hold.Context().Err())
 	s.Conn().Delete(hold.Holds()[1].Node(), -1) // somebody breaks the rules
-	<-hold.Lost()
+	<-hold.Context().Done()
 	fmt.Println(errors.Is(hold.Err(), zklock.ErrLost), errors.Is(context.Cause(hold.Context()), zklock.ErrLost))
 	fmt.Println(errors.Is(hold.Release(ctx), zklock.ErrLost), a.Held())
 	// Output:
@@ -521,36 +521,6 @@ func ExampleWaitAtMost() {
 	// Output:
 	// true
 	// working, with the deadline of the caller: true
-	// <nil>
-}
-
-// Functions further down find the hold in their context. Each lock has its own there.
-func ExampleMutex_HoldFrom() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	orders, _ := zklock.NewMutex(s, "/locks/orders")
-	stock, _ := zklock.NewMutex(s, "/locks/stock")
-
-	furtherDown := func(ctx context.Context) {
-		for _, m := range []*zklock.Mutex{orders, stock} {
-			hold, ok := m.HoldFrom(ctx)
-			fmt.Println(m.Path(), ok, ok && hold.Err() == nil)
-		}
-	}
-
-	err := orders.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
-		furtherDown(ctx)
-		return stock.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
-			furtherDown(ctx)
-			return nil
-		})
-	})
-	fmt.Println(err)
-	// Output:
-	// /locks/orders true true
-	// /locks/stock false false
-	// /locks/orders true true
-	// /locks/stock true true
 	// <nil>
 }
 
@@ -619,15 +589,29 @@ func ExampleWithOwner() {
 	// Output: <nil> true
 }
 
+// A worker must not take the lock of the job that started it: WithoutReentry makes that an error,
+// where it would run beside the others.
+func ExampleWithoutReentry() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/report", zklock.WithoutReentry())
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		return m.Do(ctx, func(context.Context, *zklock.Hold) error {
+			fmt.Println("never called")
+			return nil
+		})
+	})
+	fmt.Println(err != nil, zklock.IsFinal(err))
+	// Output: true true
+}
+
 func ExampleNewOwner() {
 	a, b := zklock.NewOwner("batch"), zklock.NewOwner("batch")
 	fmt.Println(a == b, strings.HasPrefix(a.String(), "batch/"))
-
-	o, ok := zklock.OwnerFrom(zklock.WithOwner(context.Background(), a))
-	fmt.Println(o == a, ok)
-	// Output:
-	// false true
-	// true true
+	// Output: false true
 }
 
 var errStale = errors.New("a later holder has written")
@@ -710,20 +694,20 @@ func ExampleHold_Check() {
 
 // A sequencer travels with a request. The service that gets it asks the ensemble before it does anything. Package fence/zkfence does this
 // in front of a service of HTTP or gRPC.
-func ExampleCheckSequencer() {
+func ExampleSession_CheckSequencer() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	serve := func(header string) { // at the service, with a Session of its own
 		ctx, cancel := context.WithTimeout(ctx, time.Second) // an outage may last
 		defer cancel()
 		q, _ := zklock.ParseSequencer(header)
-		err := zklock.CheckSequencer(ctx, s, "/locks/nightly", header)
+		err := s.CheckSequencer(ctx, "/locks/nightly", header)
 		switch {
-		case err == nil && q.Mode == "exclusive":
+		case err == nil && !q.Shared:
 			fmt.Println("200")
-		case errors.Is(err, zklock.ErrNotHeld), errors.Is(err, zklock.ErrOtherRoot):
+		case errors.Is(err, zklock.ErrNotHeld):
 			fmt.Println("412: the hold is over")
-		case err == nil, errors.Is(err, zklock.ErrBadSequencer), errors.Is(err, zklock.ErrOtherLock):
+		case err == nil, errors.Is(err, zklock.ErrBadSequencer):
 			fmt.Println("400: this needs the lock alone")
 		default: // no answer in time, say
 			fmt.Println("503: nobody knows")
@@ -747,7 +731,7 @@ func ExampleCheckSequencer() {
 }
 
 // Work that takes a while to stop winds down before the lease ends.
-func ExampleHold_Ending() {
+func ExampleHold_DeadlineContext() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	m, _ := zklock.NewMutex(s, "/locks/nightly")
@@ -755,12 +739,12 @@ func ExampleHold_Ending() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	work, cancel := hold.Ending(time.Second) // what an upload takes to be broken off
+	work, cancel := hold.DeadlineContext(time.Second) // what an upload takes to be broken off
 	defer cancel()
 	fmt.Println("at work:", work.Err())
 	_ = hold.Release(ctx)
 	<-work.Done()
-	fmt.Println("no server answered:", errors.Is(context.Cause(work), zklock.ErrEnding), "- released:", errors.Is(context.Cause(work), zklock.ErrNotHeld))
+	fmt.Println("no server answered:", errors.Is(context.Cause(work), zklock.ErrLeaseEnding), "- released:", errors.Is(context.Cause(work), zklock.ErrNotHeld))
 	// Output:
 	// at work: <nil>
 	// no server answered: false - released: true
@@ -928,14 +912,14 @@ func ExampleMutex_Participants() {
 }
 
 // Who holds the lock, however long the queue is.
-func ExampleMutex_Front() {
+func ExampleMutex_First() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	m, _ := zklock.NewMutex(s, "/locks/orders", zklock.WithData([]byte("host-a:4711")))
-	first, err := m.Front(ctx)
+	first, err := m.First(ctx)
 	fmt.Println("somebody holds:", first.Node != "", err)
 	_ = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
-		first, err = m.Front(ctx)
+		first, err = m.First(ctx)
 		fmt.Println(string(first.Data), first.Token == hold.Token(), err)
 		return nil
 	})
@@ -944,12 +928,12 @@ func ExampleMutex_Front() {
 	// host-a:4711 true <nil>
 }
 
-func ExampleRWMutex_Front() {
+func ExampleRWMutex_First() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	m, _ := zklock.NewRWMutex(s, "/locks/prices")
 	_ = m.ReadLock().Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
-		first, err := m.Front(ctx)
+		first, err := m.First(ctx)
 		fmt.Println("a reader:", first.Shared, err)
 		return nil
 	})
@@ -972,12 +956,12 @@ func ExampleParticipant() {
 		log.Fatal("nobody: ", err)
 	}
 	front := queue[0]
-	fmt.Println("ours:", front.Node == hold.Node(), "- older than an hour:", front.Age > time.Hour)
+	fmt.Println("ours:", front.Node == hold.Node(), "- older than an hour:", time.Since(front.Created) > time.Hour)
 	// Output: ours: true - older than an hour: false
 }
 
 // The holder is asked to give way, and does.
-func ExampleRevoke() {
+func ExampleSession_Revoke() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	asked := make(chan *zklock.Hold, 1)
@@ -988,7 +972,7 @@ func ExampleRevoke() {
 		log.Fatal(err)
 	}
 
-	if err := zklock.Revoke(ctx, s, hold.Node()); err != nil { // from anywhere; Participants tells the node
+	if err := s.Revoke(ctx, hold.Node()); err != nil { // from anywhere; Participants tells the node
 		log.Fatal(err)
 	}
 	h := <-asked
@@ -1087,8 +1071,8 @@ func ExampleWithLease() {
 // A mode without room in the session timeout is refused.
 func ExampleWithLease_noRoom() {
 	_, err := zklock.Connect(context.Background(), "127.0.0.1", zklock.WithSessionTimeout(5*time.Second))
-	fmt.Println(errors.Is(err, zklock.ErrNoRoom))
-	fmt.Println(zklock.LeaseRoom(zklock.QuorumLease(0), 5*time.Second))
+	fmt.Println(errors.Is(err, zklock.ErrSessionTimeoutTooShort))
+	fmt.Println(zklock.LeaseMargin(zklock.QuorumLease(0), 5*time.Second))
 	// Output:
 	// true
 	// -1.366171617s
@@ -1099,7 +1083,7 @@ func ExampleWithHeartbeat() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
 	_, err := zklock.Connect(ctx, "zk1:2181,zk2:2181,zk3:2181", zklock.WithHeartbeat(9*time.Second))
-	fmt.Println(errors.Is(err, zklock.ErrNoRoom))
+	fmt.Println(errors.Is(err, zklock.ErrSessionTimeoutTooShort))
 
 	s, err := zklock.Connect(ctx, srv.Addr(), zklock.WithHeartbeat(5*time.Second)) // T is 30 s: 300 requests a second of a thousand, not 433
 	if err != nil {
@@ -1109,11 +1093,11 @@ func ExampleWithHeartbeat() {
 	// Output: true
 }
 
-func ExampleLeaseRoom() {
+func ExampleLeaseMargin() {
 	for _, mode := range []zklock.LeaseMode{
 		zklock.QuorumLease(0), zklock.SingleServerLease(),
 	} {
-		fmt.Printf("%s: %v\n", mode, zklock.LeaseRoom(mode, 30*time.Second).Round(100*time.Millisecond))
+		fmt.Printf("%s: %v\n", mode, zklock.LeaseMargin(mode, 30*time.Second).Round(100*time.Millisecond))
 	}
 	// Output:
 	// quorum (leader ping 4s): 12.6s
@@ -1121,28 +1105,13 @@ func ExampleLeaseRoom() {
 }
 
 func ExampleQuorumLease() {
-	fmt.Println(zklock.QuorumLease(0) == zklock.QuorumLease(zklock.DefaultLeaderPing))
+	fmt.Println(zklock.QuorumLease(0) == zklock.QuorumLease(4*time.Second))
 	// Output: true
 }
 
 func ExampleSingleServerLease() {
 	fmt.Println(zklock.SingleServerLease())
 	// Output: single server
-}
-
-func ExampleWithFailOnSessionLoss() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, _ := zklock.NewMutex(s, "/locks/orders", zklock.WithFailOnSessionLoss())
-	hold, err := m.Acquire(ctx)
-	if errors.Is(err, zklock.ErrSessionExpired) {
-		return // do not queue again: it is too late for the job
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(hold.Release(ctx))
-	// Output: <nil>
 }
 
 // A resource that cannot check a token gets time: after a holder disappeared, nobody is granted for as long as its requests may still
@@ -1262,15 +1231,6 @@ func ExampleWithMinHold() {
 	// Output:
 	// runs on a
 	// has run, or runs, elsewhere than on b
-}
-
-func ExampleWithQueuePattern() {
-	_, s, stop := exampleSession()
-	defer stop()
-	// Another client's nodes are named job-0000000017: they queue with ours.
-	m, err := zklock.NewMutex(s, "/locks/orders", zklock.WithQueuePattern("job-"))
-	fmt.Println(m.Path(), err)
-	// Output: /locks/orders <nil>
 }
 
 func ExampleValidatePath() {

@@ -22,7 +22,7 @@ func ExampleTrace() {
 		},
 		AcquireEnd: func(ctx context.Context, a zklock.AcquireEndInfo) {
 			if a.Err != nil {
-				fmt.Println(called(a.AcquireInfo), "not acquired, place", a.Place)
+				fmt.Println(called(a.AcquireInfo), "not acquired, place", a.Position)
 				return
 			}
 			fmt.Println(called(a.AcquireInfo), "acquired")

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
@@ -17,7 +15,7 @@ import (
 )
 
 // newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of ctx, which is the
-// call's or, with a trace, one that does not end (tracer.begin).
+// call's or, with a trace, one that does not end (tracer.beginTrace).
 func newHold(ctx context.Context, try bool, trace handleTrace) *Hold {
 	h := &Hold{try: try, outcome: make(chan error, 1), trace: trace}
 	if trace != nil {
@@ -44,12 +42,16 @@ func heldIn(ctx context.Context, k holdKey) *Hold {
 	return h
 }
 
-// Value returns the hold for a holdKey that fits. All other keys go to the context that Acquire was given, which also has
-// the holds further out.
+// Value returns the hold for a holdKey that fits, and for a lock root of the hold's path. It passes all
+// other keys to the context that Acquire was given, which also has the outer holds.
 func (c *holdContext) Value(key any) any {
 	switch k := key.(type) {
 	case holdKey:
 		if k.fits(c.h) {
+			return c.h
+		}
+	case *lockRoot:
+		if k.path == c.h.d.key.path {
 			return c.h
 		}
 	case waitKey:
@@ -76,7 +78,7 @@ func (c *holdContext) Err() error {
 		_ = c.outer.Err() // if that carries a hold that is past its lease, it ends now, and c with it
 	}
 	if err := c.h.Err(); err != nil {
-		c.cancel(err) // lockData.tell cancels the handles one by one, and may not have reached this one
+		c.cancel(err) // lockData.loseNode cancels the handles one by one, and may not have reached this one
 	}
 	return c.Context.Err()
 }
@@ -89,17 +91,12 @@ func (h *Hold) granted() *lockData {
 	return h.d
 }
 
-// String returns the lock node and the token, in one line.
+// String returns the lock node and the token, in one line. A handler of log/slog that writes JSON does not call it: log the
+// String itself.
 func (h *Hold) String() string {
 	d := h.granted()
 	return fmt.Sprintf("Hold(%s, token %d)", d.node, d.token)
 }
-
-// GoString returns what String returns. Without it, %#v would read fields without their locks.
-func (h *Hold) GoString() string { return h.String() }
-
-// LogValue returns what String returns, for log/slog.
-func (h *Hold) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // Context returns a context to work under. It ends when the lock is lost, when this handle is released, and when the
 // Session is closed. context.Cause tells which, as Hold.Err does: ErrLost, ErrNotHeld, ErrClosed. The context's own Err
@@ -166,9 +163,9 @@ func (h *Hold) Path() string { return h.granted().root.given }
 // Owner returns the owner that holds.
 func (h *Hold) Owner() Owner { return h.granted().key.owner }
 
-// Checks returns Check for each node that the hold rests on: one for each permit of a semaphore, and otherwise one. They are as
-// Session.Conn's Multi takes them.
-func (h *Hold) Checks() (ops []any) {
+// Checks returns Check for each node that the hold rests on: one for each permit of a semaphore,
+// and otherwise one.
+func (h *Hold) Checks() (ops []*zk.CheckVersionRequest) {
 	for _, node := range h.granted().held {
 		ops = append(ops, checkOf(node))
 	}
@@ -252,7 +249,7 @@ func (r releasing) wait(p *graceTime) (err error) {
 			d.e.Log.Debug("zklock: released", d.attrs)
 		case errors.Is(why, ErrLost) && !errors.Is(why, ErrNotConfirmed): // which may have another's loss for a reason
 			err = d.errorf("release", why)
-			d.sayLost(link.ErrNodeGone, d.e.LeaseEnd())
+			d.logLost(link.ErrNodeGone, d.e.LeaseEnd())
 			r.lost = err
 			d.traceLoss(err, r.began)
 		default:
@@ -273,8 +270,8 @@ type graceTime struct {
 	until time.Time // zero until it begins
 }
 
-// begin begins it, unless it has begun.
-func (p *graceTime) begin(until time.Time) {
+// beginGrace begins it, unless it has begun.
+func (p *graceTime) beginGrace(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.until.IsZero() {
@@ -283,7 +280,7 @@ func (p *graceTime) begin(until time.Time) {
 }
 
 func (p *graceTime) left() time.Duration {
-	p.begin(time.Now().Add(grace))
+	p.beginGrace(time.Now().Add(grace))
 	return time.Until(p.until)
 }
 
@@ -321,12 +318,12 @@ func (r releasing) confirm(p *graceTime) error {
 		select {
 		case <-x.Done:
 			t.Stop()
-		case <-e.Over():
+		case <-e.Ended():
 			t.Stop()
 			if isClosed(x.Done) {
 				continue
 			}
-			return howItEnded(i, false, e.OverErr())
+			return howItEnded(i, false, e.EndErr())
 		case <-x.Refused:
 			t.Stop()
 			return notConfirmed(x.Refusal)
@@ -365,27 +362,41 @@ func actsFor(ctx context.Context, h *Hold) bool {
 	return o == (Owner{}) || o == h.Owner()
 }
 
-func askerIn(ctx context.Context, t *lockTable, root *lockRoot) asker {
-	by := asker{owner: ownerSet(ctx)}
-	for i, share := range [2]string{root.share, root.other} {
-		if share == "" || root.isFresh { // nobody's hold is re-entered
-			break
-		}
-		if h := heldIn(ctx, holdKey{table: t, root: root.path, share: share}); h != nil {
-			by.under[i] = h.d
-		}
-	}
-	return by
+// Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
+// goroutines. All except Release answer from memory.
+type Hold struct {
+	try     bool       // a call of TryAcquire
+	shared  bool       // of the handle that was granted: reentered has logged for the hold
+	outer   *Hold      // the handle under which reentered saw this one; guarded by the lockTable
+	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
+	ctx     *holdContext
+	d       *lockData       // from the grant on
+	end     error           // after the release: what Err says from then on; guarded by the lockTable, as is the next
+	stays   clock.Instant   // of the handle that was granted: until when the node stays at least (WithMinHold); otherwise 0
+	trace   handleTrace     // nil if nobody traces; and
+	values  context.Context // of the context that its AcquireStart returned
 }
 
-// OwnerFrom returns the owner that WithOwner set. If none is set, it returns the owner of the innermost hold that the
-// context carries, of any lock. It returns false if the context has neither.
-func OwnerFrom(ctx context.Context) (Owner, bool) {
-	if o := ownerSet(ctx); o != (Owner{}) {
-		return o, true
+// handleTrace is notified of what becomes of a handle and of its hold, if the Session has traces.
+type handleTrace interface {
+	joins(h *Hold, granted handleTrace)
+	lost(err error, at clock.Instant) // the hold, whatever handles it has
+	ended(at clock.Instant, err error, isLost bool)
+}
+
+// holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
+// if no timer has run yet (F18).
+type holdContext struct {
+	context.Context
+	outer  context.Context // the caller's, for work; nil for the hold's own
+	h      *Hold
+	cancel context.CancelCauseFunc // ends it
+}
+
+// busyLocked is what a call gets when its owner is being served in another. A try does not wait for one that stands behind somebody.
+func (h *Hold) busyLocked(a *acquisition) error {
+	if h.try && a.at.waits() {
+		return ErrNotAcquired
 	}
-	if h := heldIn(ctx, holdKey{}); h != nil {
-		return h.Owner(), true
-	}
-	return Owner{}, false
+	return errBusy
 }

@@ -63,7 +63,7 @@ func TestWatcher_Check(t *testing.T) {
 	} {
 		t.Run(invariant, func(t *testing.T) {
 			w := anEra().watches
-			on := standing(&era{watches: w}, "/locks/a", true)
+			on := standing(&zkSession{watches: w}, "/locks/a", true)
 			w.check()
 			breaks(w, on)
 			requireFinds(t, invariant, w.check)

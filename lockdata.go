@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/invariants"
-	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 )
 
@@ -34,123 +32,53 @@ type lockTable struct {
 //	acquiring (acquisition) ──▶ held (handles) ──▶ released: taken from the map, then the node is deleted
 //	                              └──▶ lost: stays in the map until the last handle is released
 type lockData struct {
-	table     *lockTable
-	key       lockKey
-	root      *lockRoot
-	acquiring *acquisition       // nil from the grant on
-	footing                      // set when the grant is prepared
-	record    *nodes.GrantRecord // where grants are recorded: the record of this one, from when it may be written. The attempt's, until the grant
-	pair      *pair              // both shares of a pair have it. Otherwise nil
-	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
-	trace     handleTrace        // of the handle to which the lock was granted; otherwise nil
-	lost      error
-	lostAt    clock.Instant // when that was seen, or the end of the lease if that came first
-	stays     clock.Instant // of the handle that was granted, once that is released
-	lostCh    chan struct{} // closed with lost
-	ended     chan struct{} // closed when lost, or with the last handle's release
-
-	// Of a hold that rests on other nodes than its own in the queue: gets the deletion of that one, right after the grant. Otherwise nil.
-	leaves chan *nodes.Deletion
+	table      *lockTable
+	key        lockKey
+	root       *lockRoot
+	acquiring  *acquisition       // nil from the grant on
+	grantBasis                    // set when the grant is prepared; a recipe may set the state at other times, too
+	handles    map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
+	trace      handleTrace        // of the handle to which the lock was granted; otherwise nil
+	lost       error
+	lostAt     clock.Instant // when that was seen, or the end of the lease if that came first
+	stays      clock.Instant // of the handle that was granted, once that is released
+	lostCh     chan struct{} // closed with lost
+	ended      chan struct{} // closed when lost, or with the last handle's release
 }
 
-// footing is what a hold rests on. It is the attempt's, until that is granted.
-type footing struct {
-	e         *era
+// grantBasis is what a hold rests on. It is the attempt's, until that is granted.
+type grantBasis struct {
+	e         *zkSession
 	node      string   // absolute; an attempt's is the one in the queue, a hold's the first of held
 	held      []string // all the nodes that the hold rests on; none before the grant is prepared if that is the one in the queue
 	token     int64    // the czxid of the node: see Hold.Token
 	rootCzxid int64    // of the node above, as last listed: no grant without a list that shows ours
+	state     recipeState
 }
 
-// acquisition is a call's way to a lock. An owner has one at a time for a lock, its other share included (lockRoot.other): its other
-// calls wait until that one's call has its outcome or has left, and look again.
-type acquisition struct {
-	link   *link.Link
-	opts   *nodeOptions
-	d      *lockData
-	ctx    context.Context // ends when the call has left, at the latest with done
-	cancel context.CancelFunc
-	done   chan struct{}  // closed when nothing is left to do, except for the reaper
-	call   *Hold          // nil when it has its outcome, or has left
-	left   []*acquisition // of the same lock, that were left before this one began and had not ended
-	at     position
-	first  atomic.Int32 // the place when it first stood behind somebody
-	made   atomic.Int32 // how many nodes it has made in the queue
-	hungUp hangUps      // over a recipe's transactions; for the goroutine that carries it out
-	last   link.LastError
-
-	since  time.Time
-	toSay  time.Duration    // how long the wait has lasted when it is logged next; as sayNow, for the goroutine that carries it out
-	sayNow <-chan time.Time // fires then
+// recipeState is the data that a recipe keeps for a node: during the attempt, and then with the
+// hold. The engine stores it and does not read it. It calls the methods when the nodes have to be
+// deleted, and when the hold is lost. A recipe without data has noState.
+type recipeState interface {
+	// record returns the record of the grant, which is taken back with the node; nil for none.
+	record() *nodes.GrantRecord
+	// deleteNodes begins the deletion of the nodes of an attempt that gave up, as lockRoot.deleteNode.
+	deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Deletion, restarted <-chan error)
+	// giveBack begins the deletions that the hold's release waits for; the second may be nil.
+	giveBack(d *lockData) [2]*nodes.Deletion
+	// lossLocked is called when the hold is marked as lost, and then afterLoss if the session continues.
+	lossLocked(d *lockData)
+	afterLoss(d *lockData, cause error)
+	// isNewsLocked reports whether a revocation with that zxid is for this hold.
+	isNewsLocked(d *lockData, written int64) bool
 }
 
-// Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
-// goroutines. All except Release answer from memory.
-//
-// While its call waits, it is that of an acquisition; from the grant on, one of its owner's handles.
-type Hold struct {
-	try     bool       // a call of TryAcquire
-	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
-	ctx     *holdContext
-	d       *lockData       // from the grant on
-	end     error           // after the release: what Err says from then on; guarded by the lockTable, as is the next
-	stays   clock.Instant   // of the handle that was granted: until when the node stays at least (WithMinHold); otherwise 0
-	trace   handleTrace     // nil if nobody traces; and
-	values  context.Context // of the context that its AcquireStart returned
-}
-
-// handleTrace is notified of what becomes of a handle and of its hold, if the Session has traces.
-type handleTrace interface {
-	joins(h *Hold, granted handleTrace)
-	lost(err error, at clock.Instant) // the hold, whatever handles it has
-	ended(at clock.Instant, err error, isLost bool)
-}
-
-// holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
-// if no timer has run yet (F18).
-type holdContext struct {
-	context.Context
-	outer  context.Context // the caller's, for work; nil for the hold's own
-	h      *Hold
-	cancel context.CancelCauseFunc // ends it
-}
-
-// pair is two shares of one owner in a lock, of which the second stands on the first's node: a node of its own that is made only while that
-// is there, under a name that is chosen once. A transaction whose answer was lost is sent again, and "node exists" is success. It may also
-// arrive late, as long as the first's node is there. So the second's node goes after the first's, and after the second was released. Its
-// token is the first's.
-type pair struct {
-	first *lockData
-	node  string // the second's, absolute
-
-	// Guarded by the lockTable.
-	byFirst bool            // the first needs it
-	second  *lockData       // the share that needs it, which can be the next one before the last one has left
-	after   *nodes.Deletion // of the first's node, if that is being deleted
-	lost    error           // somebody has taken the second's node away: another with its name could be deleted, too
-	heard   int64           // the zxid of the last message in the second's node that a hold was given
-}
-
-// nodeOptions are those of a Mutex's options that an acquisition goes by.
-type nodeOptions struct {
-	data       []byte
-	failOnLoss bool
-	minHold    time.Duration
-	revoke     func(*Hold)
-}
-
-// asker is who calls, as the context says.
-type asker struct {
-	owner Owner        // set with WithOwner; the zero Owner if none was
-	under [2]*lockData // whose hold of this lock and Session the context carries, and whose of its other share; nil if it carries none
-}
-
-// keyLocked returns the key under which the asker may already have the lock.
+// keyLocked returns the key under which the caller may already have the lock.
 //
 // A hold of another lock gives no permission: goroutines that work under it exclude each other in this lock (R67). A hold of
 // this lock gives none either when its last handle was released: contexts that still carry it would share the next hold. A share
 // and the other that an owner may have beside it are one lock here.
-func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
+func (t *lockTable) keyLocked(root *lockRoot, by caller) (key lockKey, ok bool) {
 	key = lockKey{path: root.path, share: root.share, owner: by.owner}
 	if by.owner != (Owner{}) {
 		return key, true
@@ -164,10 +92,10 @@ func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
 	return lockKey{}, false
 }
 
-// enter re-enters a lock that the asker holds: then a is nil. Otherwise it begins an acquisition, which the caller must start. If
+// enter re-enters a lock that the caller holds: then a is nil. Otherwise it begins an acquisition, which Mutex.take starts. If
 // offline is not nil, enter returns it rather than that. With errBusy a is the owner's acquisition that has to end first, and with
 // ErrNotAcquired one that a try does not wait for. beside is the recipe's.
-func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, beside besideFunc) (a *acquisition, err error) {
+func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, beside besideFunc) (a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
@@ -184,46 +112,38 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, besi
 	case d != nil && d.acquiring != nil: // a loss before the grant is the acquisition's own affair
 		return d.acquiring, h.busyLocked(d.acquiring)
 	case d == nil:
-		pair, busy, err := beside(t, lockKey{path: root.path, share: root.other, owner: key.owner})
+		d = &lockData{table: t, key: key, root: root}
+		busy, err := beside(t, d)
 		if busy != nil {
 			return busy, h.busyLocked(busy)
 		}
 		if err != nil {
 			return nil, err
 		}
-		d = &lockData{table: t, key: key, root: root, pair: pair, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
-		d.acquiring = &acquisition{d: d, done: make(chan struct{}), call: h, since: time.Now(), toSay: firstSaid}
+		d.handles, d.lostCh, d.ended = make(map[*Hold]struct{}), make(chan struct{}), make(chan struct{})
+		d.acquiring = &acquisition{d: d, done: make(chan struct{}), call: h, since: time.Now(), nextLog: firstWaitLog}
 		d.acquiring.ctx, d.acquiring.cancel = context.WithCancel(context.Background())
 		for _, other := range t.left {
 			if other.d.key.path == key.path {
 				d.acquiring.left = append(d.acquiring.left, other)
 			}
 		}
-		if pair != nil {
-			pair.second = d
-		}
 		t.byKey[key] = d
 		return d.acquiring, nil
 	case d.lost != nil:
 		return nil, d.lost
-	case d.e.IsOver(): // its holds are just hearing of it, one by one
-		return nil, lostBecause(d.e.Why())
+	case d.e.HasEnded(): // its holds are just hearing of it, one by one
+		return nil, lostBecause(d.e.Cause())
+	case root.noReentry:
+		return nil, errReentry
 	}
 	d.addLocked(h)
 	return nil, nil
 }
 
-// besideFunc says, under the table's lock, what follows for a new share of an owner from the other share that it may have in the lock: the
-// pair that the new one is the second of, the acquisition that has to end first, or an error.
-type besideFunc func(t *lockTable, other lockKey) (p *pair, busy *acquisition, err error)
-
-// busyLocked is what a call gets when its owner is being served in another. A try does not wait for one that stands behind somebody.
-func (h *Hold) busyLocked(a *acquisition) error {
-	if h.try && a.at.waits() {
-		return ErrNotAcquired
-	}
-	return errBusy
-}
+// besideFunc is called under the table's lock for an owner's new share, and may give it a state. It
+// returns the acquisition that has to end first, or the reason why the owner cannot have both shares.
+type besideFunc func(t *lockTable, d *lockData) (busy *acquisition, err error)
 
 func (d *lockData) addLocked(h *Hold) {
 	h.d = d
@@ -236,9 +156,9 @@ func (d *lockData) addLocked(h *Hold) {
 	}
 }
 
-// behind notes who is ahead, if anybody is known to be, and says whether the call waits. A try does not. Its acquisition fails when its node is
+// noteBehind notes who is ahead, if anybody is known to be, and says whether the call waits. A try does not. Its acquisition fails when its node is
 // deleted, unless the recipe goes on.
-func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
+func (t *lockTable) noteBehind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.at = at
@@ -253,8 +173,8 @@ func (t *lockTable) isTry(a *acquisition) bool {
 	return a.call != nil && a.call.try
 }
 
-// noteAhead notes who made the predecessor.
-func (t *lockTable) noteAhead(a *acquisition, predecessor, who string) {
+// noteBlocker notes who made the predecessor.
+func (t *lockTable) noteBlocker(a *acquisition, predecessor, who string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.at.predecessor == predecessor {
@@ -325,14 +245,6 @@ func (t *lockTable) fail(a *acquisition, err error) {
 	a.endLocked(err)
 }
 
-// endLocked gives the call its outcome, unless it has left.
-func (a *acquisition) endLocked(err error) {
-	if a.call != nil {
-		a.call.outcome <- err // has room
-		a.call = nil
-	}
-}
-
 // release takes one handle away. Local ownership ends here, before the node is deleted: the next call starts afresh (R17).
 // first is false if the handle was released before.
 func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
@@ -378,8 +290,8 @@ func (t *lockTable) held(root *lockRoot) bool {
 	return false
 }
 
-// heldBy says whether the asker holds the lock.
-func (t *lockTable) heldBy(root *lockRoot, by asker) bool {
+// heldBy reports whether the caller holds the lock.
+func (t *lockTable) heldBy(root *lockRoot, by caller) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
@@ -387,7 +299,7 @@ func (t *lockTable) heldBy(root *lockRoot, by asker) bool {
 }
 
 func (d *lockData) isHeldLocked() bool {
-	return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.IsOver()
+	return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.HasEnded()
 }
 
 func (d *lockData) errorf(op string, err error) error {
@@ -398,3 +310,53 @@ func (d *lockData) errorf(op string, err error) error {
 func (d *lockData) attrs() []any {
 	return []any{"path", d.root.shownPath(), "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
 }
+
+// check is run each time the mutex of the table is unlocked.
+func (t *lockTable) check() {
+	if !invariants.Enabled {
+		return
+	}
+	holdOn := make(map[string]*lockData) // by node
+	for key, d := range invariants.Sample(t.byKey) {
+		invariants.Check(d.table == t && d.key == key, "a share is in its Session's table under its key",
+			"under %s there is the share of %s", key, d.key)
+		d.checkLocked()
+		if !d.isHeldLocked() {
+			continue
+		}
+		for _, node := range d.held {
+			if other := holdOn[node]; other != nil {
+				invariants.Check(false, "a node has at most one hold (I1)", "%s has a hold of %s and one of %s", node, d.key, other.key)
+			}
+			holdOn[node] = d
+		}
+	}
+	for _, a := range t.left {
+		invariants.Check(a.call == nil && t.byKey[a.d.key] != a.d && !isClosed(a.done), "a call that has left has no share, and is listed until its node is deleted (I4)",
+			"of %s: waits %t, in the table %t, finished %t", a.d.key, a.call != nil, t.byKey[a.d.key] == a.d, isClosed(a.done))
+	}
+}
+
+// checkLocked checks a share that is in the table.
+func (d *lockData) checkLocked() {
+	a, held := d.acquiring, len(d.handles) > 0
+	invariants.Check((a != nil) != held, "a share in the table is acquired, or has handles (I7)", "%s has %d handles, acquiring %t", d.key, len(d.handles), a != nil)
+	invariants.Check(a == nil || a.d == d && a.call != nil, "an acquisition in the table has a call that waits", "%s has none", d.key)
+	for h := range d.handles {
+		invariants.Check(h.d == d && h.end == nil, "a handle in the table is not released, and has no other share", "%s: the handle ended with %v", d.key, h.end)
+	}
+	invariants.Check(d.lost != nil || !isClosed(d.lostCh) && !isClosed(d.ended), "the channels of a hold that is not lost are open (I5)",
+		"%s: lost %t, ended %t", d.key, isClosed(d.lostCh), isClosed(d.ended))
+	if held && d.isHeldLocked() {
+		missing := d.e.nodes.Missing(d.held)
+		invariants.Check(len(d.held) > 0 && d.node == d.held[0] && missing == "", "a hold rests on nodes of nodes.Own (I3)",
+			"%s rests on %q, its first node is %q, and Own does not have %q", d.key, d.held, d.node, missing)
+	}
+}
+
+// String names the share in the facts of a check.
+func (k lockKey) String() string { return fmt.Sprintf("%s, share %q of %v", k.path, k.share, k.owner) }
+
+// noState is the state of a recipe that keeps no data. A hold of the recipe is its node in the
+// queue. States with data embed noState.
+type noState struct{}

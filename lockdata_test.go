@@ -17,7 +17,7 @@ import (
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -29,7 +29,7 @@ type tableTest struct {
 }
 
 func newTableTest(t *testing.T) *tableTest {
-	s := &Session{clock: clock.New(nil), log: eventlog.New(slog.New(slog.DiscardHandler)), opts: newSessionOptions(nil)}
+	s := &Session{clock: clock.New(nil), log: eventlog.New(slog.New(slog.DiscardHandler)), opts: newSessionOptions(nil), sessionState: new(sessionState)}
 	t.Cleanup(s.log.Close)
 	s.opts.mode = SingleServerLease()
 	s.link = link.New(s.linkOptions([]string{"zk1:2181"}))
@@ -42,7 +42,7 @@ func newTableTest(t *testing.T) *tableTest {
 // enter is a call of the owner's.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, err error) {
 	h = newHold(t.Context(), try, nil)
-	a, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil, plain{}.besideLocked)
+	a, err = t.table.enter(h, &t.m.root, caller{owner: o}, nil, plain{}.besideLocked)
 	return h, a, err
 }
 
@@ -58,37 +58,37 @@ func (t *tableTest) begin(o Owner, try bool) (*acquisition, *Hold) {
 // onlyConn is a connection over which a ZooKeeper session is attached, 0 for none.
 type onlyConn struct {
 	conn  uint64
-	sends func(*tap.Request) bool // nil: nothing can be sent
+	sends func(*mux.Request) bool // nil: nothing can be sent
 	work  sync.WaitGroup
 }
 
-func (c *onlyConn) Send(_ *link.Era, r *tap.Request) bool { return c.sends != nil && c.sends(r) }
-func (c *onlyConn) AttachedConn(*link.Era) (uint64, <-chan struct{}, error) {
+func (c *onlyConn) Send(_ *link.ZKSession, r *mux.Request) bool { return c.sends != nil && c.sends(r) }
+func (c *onlyConn) AttachedConn(*link.ZKSession) (uint64, <-chan struct{}, error) {
 	return c.conn, nil, nil
 }
-func (c *onlyConn) Spawn(f func()) bool     { c.work.Go(f); return true }
-func (c *onlyConn) ClosedErr() error        { return ErrClosed }
-func (c *onlyConn) Lost(*link.Era, error)   {}
-func (c *onlyConn) Nudge()                  {}
-func (c *onlyConn) Because(err error) error { return err }
-func (*onlyConn) Executed(wire.Op)          {}
+func (c *onlyConn) Spawn(f func()) bool         { c.work.Go(f); return true }
+func (c *onlyConn) ClosedErr() error            { return ErrClosed }
+func (c *onlyConn) Lost(*link.ZKSession, error) {}
+func (c *onlyConn) Nudge()                      {}
+func (c *onlyConn) Because(err error) error     { return err }
+func (*onlyConn) Executed(wire.Op)              {}
 
-// eraOver is an era that is attached over the carrier.
-func eraOver(c link.Carrier, conn uint64) *era {
-	r := tap.Response{Timeout: 10 * time.Second, SessionID: 7}
-	z := link.NewEra(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
-	e := newEra(z, 10)
+// eraOver is an zkSession that is attached over the carrier.
+func eraOver(c link.Carrier, conn uint64) *zkSession {
+	r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
+	z := link.NewZKSession(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
+	e := newZKSession(z, 10)
 	z.Inside = e
 	return e
 }
 
 // anEra is one that nothing happens in.
-func anEra() *era { return eraOver(&onlyConn{}, 0) }
+func anEra() *zkSession { return eraOver(&onlyConn{}, 0) }
 
 // grant has the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 	t.Helper()
-	t.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n"})
+	t.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 	require.True(t, t.table.grant(a, 0))
 	require.NoError(t, <-h.outcome)
 	return h
@@ -101,13 +101,9 @@ func TestOwner(t *testing.T) {
 	require.Regexp(t, `^[0-9a-f]{8}$`, NewOwner("").String())
 	require.Equal(t, "nobody", Owner{}.String())
 
-	_, ok := OwnerFrom(t.Context())
-	require.False(t, ok)
-	_, ok = OwnerFrom(WithOwner(t.Context(), Owner{}))
-	require.False(t, ok, "the zero Owner is nobody")
-	o, ok := OwnerFrom(WithOwner(WithOwner(t.Context(), NewOwner("y")), a))
-	require.True(t, ok)
-	require.Equal(t, a, o)
+	require.Zero(t, ownerSet(t.Context()))
+	require.Zero(t, ownerSet(WithOwner(t.Context(), Owner{})), "the zero Owner sets none")
+	require.Equal(t, a, ownerSet(WithOwner(WithOwner(t.Context(), NewOwner("y")), a)))
 }
 
 // R63, R3: each handle is released once, in any order, and the node goes with the last.
@@ -124,12 +120,12 @@ func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	first, last, _ = tt.table.release(h1)
 	require.False(t, first, "the second time is nothing")
 	require.False(t, last)
-	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 
 	first, last, _ = tt.table.release(h2)
 	require.True(t, first)
 	require.True(t, last)
-	require.False(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.False(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 	require.Empty(t, tt.table.byKey, "I7")
 }
 
@@ -143,7 +139,7 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	h2 := tt.grant(a, next)
 	_, last, _ := tt.table.release(h)
 	require.False(t, last, "the old handle cannot touch the new hold")
-	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 	tt.table.release(h2)
 }
 
@@ -156,7 +152,7 @@ func TestLockTable_OneCallAtATime(t *testing.T) {
 		_, busy, err := tt.enter(o, true)
 		require.ErrorIs(t, err, errBusy, "nobody has said that somebody is ahead")
 		require.Same(t, a, busy)
-		require.Equal(t, !first, tt.table.behind(a, position{place: 2}), "a try does not wait")
+		require.Equal(t, !first, tt.table.noteBehind(a, position{place: 2}), "a try does not wait")
 		_, busy, err = tt.enter(o, true)
 		require.ErrorIs(t, err, ErrNotAcquired)
 		require.Same(t, a, busy)
@@ -175,7 +171,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt := newTableTest(t)
 		o := NewOwner("")
 		a, h := tt.begin(o, false)
-		tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n"})
+		tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a, 0) }()
 		left := tt.table.leave(a)
@@ -188,7 +184,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 			continue
 		}
 		require.NoError(t, <-h.outcome)
-		require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+		require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 	}
 }
 
@@ -197,11 +193,11 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n"})
+	tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
 	require.True(t, tt.table.grant(a, 0))
 	require.False(t, tt.table.leave(a))
 	require.NoError(t, <-h.outcome)
-	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 }
 
 // R24: an acquisition ends with its call. Nobody is granted then, and the owner's next call begins another.
@@ -228,10 +224,10 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	h1 := tt.grant(tt.begin(o, false))
 	h2, _, _ := tt.enter(o, false)
 
-	require.False(t, h1.d.tell("/locks/a/earlier", link.ErrExpired, 0), "who comes late means another node")
+	require.False(t, h1.d.loseNode("/locks/a/earlier", link.ErrExpired, 0), "who comes late means another node")
 	require.NoError(t, h1.d.lost)
-	require.True(t, h1.d.tell(h1.d.node, link.ErrExpired, 0))
-	require.False(t, h1.d.tell(h1.d.node, link.ErrNodeGone, 0), "R40")
+	require.True(t, h1.d.loseNode(h1.d.node, link.ErrExpired, 0))
+	require.False(t, h1.d.loseNode(h1.d.node, link.ErrNodeGone, 0), "R40")
 	for _, h := range []*Hold{h1, h2} {
 		<-h.Lost()
 		cause := context.Cause(h.ctx.Context)
@@ -240,7 +236,7 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 		require.NotErrorIs(t, cause, link.ErrNodeGone)
 	}
 	require.False(t, tt.table.held(&tt.m.root))
-	require.False(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
+	require.False(t, tt.table.heldBy(&tt.m.root, caller{owner: o}))
 
 	_, _, err := tt.enter(o, false)
 	require.ErrorIs(t, err, ErrLost)
@@ -272,8 +268,8 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, footing: footing{e: anEra(), token: 7}}, []string{"/locks/a/n1"})
-	require.False(t, a.d.tell("/locks/a/n1", link.ErrExpired, 0), "there was nobody to tell")
+	tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n1"})
+	require.False(t, a.d.loseNode("/locks/a/n1", link.ErrExpired, 0), "there was nobody to tell")
 	require.False(t, tt.table.grant(a, 0))
 
 	_, a2, err := tt.enter(o, false)
@@ -294,8 +290,8 @@ func TestLeavePair_TheNextSecondStays(t *testing.T) {
 	table := new(lockTable)
 	first, next := &lockData{table: table}, &lockData{table: table}
 	p := &pair{first: first, second: next}
-	last := &lockData{table: table, pair: p}
-	require.Nil(t, last.leavePair(nil), "the next one needs the second's node")
+	last := &lockData{table: table}
+	require.Nil(t, p.leavePair(last, nil), "the next one needs the second's node")
 	require.Same(t, next, p.second)
 }
 
@@ -306,13 +302,12 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	h := newHold(ctx, false, nil)
-	a, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil, plain{}.besideLocked)
+	a, err := tt.table.enter(h, &tt.m.root, caller{owner: o}, nil, plain{}.besideLocked)
 	require.NoError(t, err)
 	tt.grant(a, h)
 	cancel()
 	require.Equal(t, "v", h.ctx.Value(key{}))
 	require.NoError(t, h.ctx.Context.Err())
-	got, ok := OwnerFrom(h.ctx)
-	require.True(t, ok)
-	require.Equal(t, o, got)
+	require.Same(t, h, heldIn(h.ctx, holdKey{}))
+	require.Equal(t, o, h.Owner())
 }

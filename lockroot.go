@@ -9,13 +9,11 @@ import (
 	"sync"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -27,91 +25,91 @@ type lockRoot struct {
 	acl       []zk.ACL
 	container bool // so are the parents that are made with it
 	rule      queue.Rule
+	noReentry bool // a call of an owner that holds it is an error
 	roots     *roots
 
 	// What a recipe says of it.
-	share    string          // the name of what an owner has here: shares with other names have owners of their own
-	other    string          // the share that an owner may have beside that; "" for none
-	isFresh  bool            // each call takes a share of its own, and re-enters none
-	recorded bool            // grants are recorded in its data
-	more     *lockRoot       // above the further nodes that a hold rests on (attempt.held); nil for none. Not together with recorded
-	with     func(*link.Era) // asks for the creation of what else will be needed; nil for nothing
-	fits     rootCheck       // refuses the path of another recipe, before a Session makes its first node there; nil if any will do
-	refuses  besideSelf      // is shown each list that a grant may rest on: refuses the nodes of another recipe; nil if any will do
+	share   string // the name of what an owner has here: shares with other names have owners of their own
+	isFresh bool   // each call takes a share of its own, and re-enters none
 }
-
-// rootCheck says why a lock root may not be used. at is a list of the lock's path that is on its way.
-type rootCheck func(ctx context.Context, e *era, r *lockRoot, at *nodes.Listing) error
 
 // shownPath is what logs call the lock: the path as given, below its chroot. The nodes of a recipe may be further down.
 func (r *lockRoot) shownPath() string { return r.chroot + r.given }
 
-// besideSelf says why the node self, a child of r, may not stand beside the other children.
-type besideSelf func(r *lockRoot, children []string, self string) error
-
-// roots is what a Session remembers of lock roots.
+// roots has a Session's notes on lock roots. A recipe's notes have a type of their own, and the
+// engine does not read them.
 type roots struct {
-	mu     sync.Mutex
-	byPath map[string]rootNotes
+	mu    sync.Mutex
+	notes map[noteKey]any // pointers to notes that are not zero
 }
 
+// noteKey identifies the notes of one type on one lock root.
+type noteKey struct {
+	path string
+	kind any // a nil pointer to the type
+}
+
+// rootNotes are the notes that the engine makes.
 type rootNotes struct {
-	fits    bool // nobody else uses the path: lockRoot.fits has looked
-	warned  bool
-	ahead   bool   // the last try found somebody ahead
-	waits   bool   // the last call of a Multi had to wait
-	crowded bool   // it was said that more hold than a limit allows
-	roomy   bool   // the last acquire showed room for itself beside all who waited
-	stays   string // why it could not be removed, as logged
-
-	gone  string        // where grants are recorded: the node of the last holder, if it disappeared
-	since clock.Instant // when this Session first knew that
+	warned bool
+	stays  string // why it could not be removed, as logged
 }
 
-// maxKnownRoots bounds what a Session remembers, also if each order has a lock path of its own (I7).
-const maxKnownRoots = 4096
+// maxNotes bounds the notes of a Session, also if each order has a lock path of its own (I7).
+const maxNotes = 4096
 
-// noted changes what is remembered of a lock root, and returns what was.
-func (r *roots) noted(path string, change func(rootNotes) rootNotes) (before rootNotes) {
+// note changes the Session's notes of type N on a lock root, and returns the notes before that.
+func note[N comparable](root *lockRoot, change func(*N)) (before N) {
+	r, key := root.roots, noteKey{root.path, (*N)(nil)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before = r.byPath[path]
-	now := change(before)
-	switch {
-	case now == (rootNotes{}):
-		delete(r.byPath, path)
-		return before
-	case r.byPath == nil, before == (rootNotes{}) && len(r.byPath) >= maxKnownRoots:
-		// Full: forget all notes, which only save round trips and warnings; but for those whose time counts, while they are few.
-		maps.DeleteFunc(r.byPath, func(_ string, n rootNotes) bool { return n.gone == "" })
-		if r.byPath == nil || len(r.byPath) >= maxKnownRoots/2 {
-			r.byPath = make(map[string]rootNotes)
-		}
+	now, isThere := r.notes[key].(*N)
+	if isThere {
+		before = *now
+	} else {
+		now = new(N)
 	}
-	r.byPath[path] = now
+	switch change(now); {
+	case *now == *new(N):
+		delete(r.notes, key)
+	case !isThere:
+		r.makeRoomLocked()
+		r.notes[key] = now
+	}
 	return before
 }
 
-// notes returns what this Session remembers of the lock root.
-func (r *lockRoot) notes() rootNotes {
-	return r.roots.noted(r.path, func(n rootNotes) rootNotes { return n })
+// notesOn returns the Session's notes of type N on a lock root.
+func notesOn[N comparable](root *lockRoot) (now N) {
+	root.roots.mu.Lock()
+	defer root.roots.mu.Unlock()
+	if n, ok := root.roots.notes[noteKey{root.path, (*N)(nil)}].(*N); ok {
+		now = *n
+	}
+	return now
 }
 
-// note changes what this Session remembers of the lock root.
-func (r *lockRoot) note(change func(*rootNotes)) {
-	r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		change(&n)
-		return n
+// makeRoomLocked deletes the notes if there are too many, because most of them only save round trips
+// and warnings. It keeps those with a method isLasting, unless they fill half of the table.
+func (r *roots) makeRoomLocked() {
+	if r.notes != nil && len(r.notes) < maxNotes {
+		return
+	}
+	maps.DeleteFunc(r.notes, func(_ noteKey, n any) bool {
+		_, lasts := n.(interface{ isLasting() })
+		return !lasts
 	})
+	if r.notes == nil || len(r.notes) >= maxNotes/2 {
+		r.notes = make(map[noteKey]any)
+	}
 }
 
-// making is the creation of a lock root, and perhaps of all its parents below the chroot, in one flight.
-type making struct {
+// rootCreate is the creation of a lock root, and perhaps of all its parents below the chroot, in one flight.
+type rootCreate struct {
 	paths   []string       // the lock root is the last
 	all     bool           // the parents are among them
 	plain   bool           // there are no containers: the servers know none
 	answers []<-chan error // nil once they are here
-	further <-chan error   // the answer for lockRoot.more; nil if there is none
 	made    bool           // the lock root was there after it
 	isOurs  bool           // the last one was made by it
 	refused error
@@ -119,13 +117,14 @@ type making struct {
 }
 
 // make sends the creation of the lock root. What is sent next reaches the servers after it. If that found no root, make is called again with
-// what went ahead: then the parents go with it, from the top, whether they are there or not. An error says that the root cannot be made.
-// last gets the errors of the requests; it may be nil.
-func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making, last *link.LastError) (*making, error) {
+// what went ahead: then the parents go with it, from the top, whether they are there or not. The
+// first time, only highest and the parents below it are created with it: they are the recipe's own.
+// An error says that the root cannot be made. last gets the errors of the requests; it may be nil.
+func (r *lockRoot) make(ctx context.Context, z *link.ZKSession, before *rootCreate, highest string, last *link.LastError) (*rootCreate, error) {
 	if ctx.Err() != nil { // nobody waits any more
 		return nil, link.ErrCtxEnded
 	}
-	m := &making{all: before != nil}
+	m := &rootCreate{all: before != nil}
 	if m.all {
 		made, err := r.outcome(ctx, z, before)
 		if err != nil {
@@ -138,11 +137,7 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making, last *
 			}
 		}
 	}
-	lowest := r.path
-	if r.more != nil { // its parent is the recipe's own
-		lowest = r.chroot + r.given
-	}
-	for path := r.path; path != r.chroot && path != "/" && (m.all || len(path) >= len(lowest)); path = parentOf(path) {
+	for path := r.path; path != r.chroot && path != "/" && (m.all || len(path) >= len(highest)); path = parentOf(path) {
 		m.paths = append(m.paths, path)
 	}
 	slices.Reverse(m.paths)
@@ -152,17 +147,11 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making, last *
 	for _, path := range m.paths {
 		m.answers = append(m.answers, r.askFor(z, path, r.container && !m.plain, last))
 	}
-	if r.more != nil { // it will be needed; whoever needs it makes it if this fails
-		m.further = r.more.askFor(z, r.more.path, r.more.container && !m.plain, last)
-	}
-	if r.with != nil {
-		r.with(z)
-	}
 	return m, nil
 }
 
 // askFor asks for the creation of the lock root or of a parent.
-func (r *lockRoot) askFor(z *link.Era, path string, container bool, last *link.LastError) <-chan error {
+func (r *lockRoot) askFor(z *link.ZKSession, path string, container bool, last *link.LastError) <-chan error {
 	op, create := wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent}
 	if container {
 		op, create.Flags = wire.OpCreateContainer, wire.FlagContainer
@@ -172,7 +161,7 @@ func (r *lockRoot) askFor(z *link.Era, path string, container bool, last *link.L
 
 // outcome waits for the answers, and says whether the lock root was there after them. It may say no, and nothing else: the answer was
 // lost, or a parent is missing. A refusal is told only if the node is known to be missing: what may not be made may be there.
-func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bool, err error) {
+func (r *lockRoot) outcome(ctx context.Context, z *link.ZKSession, m *rootCreate) (made bool, err error) {
 	container := r.container && !m.plain
 	for i, answered := range m.answers {
 		path := m.paths[i]
@@ -186,12 +175,12 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 		case noNode && parentOf(path) == r.chroot:
 			return false, errChrootLost(r.chroot)
 		case noNode: // what was refused above it is missing
-		case container && answer.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
+		case container && reply.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
 			m.refused, m.plain = nil, true
 		case errors.Is(err, link.ErrHungUp):
 			m.refused = fmt.Errorf("making %s: %w", path, err)
-		case answer.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
-			m.refused = fmt.Errorf("making %s: %w", path, answer.Denied(err, "create", "CREATE", parentOf(path)))
+		case reply.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
+			m.refused = fmt.Errorf("making %s: %w", path, reply.Denied(err, "create", "CREATE", parentOf(path)))
 		default: // the same, or nobody knows
 			m.refused, m.made = nil, path == r.path && (err == nil || errors.Is(err, zk.ErrNodeExists))
 			m.isOurs = m.made && err == nil
@@ -205,9 +194,9 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 
 // ensure makes the lock root and the parents it lacks, below the chroot. It does not matter if
 // another client makes one first, or deletes one in between. m is nil if nothing was sent.
-func (r *lockRoot) ensure(ctx context.Context, z *link.Era) (m *making, err error) {
+func (r *lockRoot) ensure(ctx context.Context, z *link.ZKSession) (m *rootCreate, err error) {
 	for {
-		next, err := r.make(ctx, z, m, nil)
+		next, err := r.make(ctx, z, m, r.path, nil)
 		if err != nil {
 			return m, err
 		}
@@ -219,36 +208,31 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.Era) (m *making, err erro
 }
 
 // takeBack has a container deleted that this making made, and that no node of ours came to use: the servers remove only those that have had a
-// child. Nothing rests on it: it fails if somebody uses the container, and whoever is about to makes it again. That of the further nodes goes
-// together with the queue, because whoever stands in the queue is about to use it.
-func (r *lockRoot) takeBack(z *link.Era, m *making) {
+// child. Nothing rests on it: it fails if somebody uses the container, and whoever is about to makes it again.
+func (r *lockRoot) takeBack(z *link.ZKSession, m *rootCreate) {
 	if m == nil || !r.container || m.plain {
 		return
 	}
-	isMade := func(answered <-chan error) bool {
-		select {
-		case err := <-answered:
-			return err == nil
-		default:
-			return false
-		}
+	if n := len(m.answers); m.isOurs || n > 0 && isMade(m.answers[n-1]) {
+		ask(z, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpDelete, Path: r.path, Version: 0}}}, nil)
 	}
-	ops := []wire.MultiOp{{Op: wire.OpDelete, Path: r.path, Version: 0}}
-	switch n := len(m.answers); {
-	case r.more != nil && isMade(m.further):
-		ops = append(ops, wire.MultiOp{Op: wire.OpDelete, Path: r.more.path, Version: 0})
-	case r.more == nil && (m.isOurs || n > 0 && isMade(m.answers[n-1])):
+}
+
+// isMade reports whether the response to a create is here, and is a success. It takes the response.
+func isMade(answered <-chan error) bool {
+	select {
+	case err := <-answered:
+		return err == nil
 	default:
-		return
+		return false
 	}
-	ask(z, wire.OpMulti, wire.MultiRequest{Ops: ops}, nil)
 }
 
 // ask sends a request, and returns its error once.
-func ask(z *link.Era, op wire.Op, body wire.Record, last *link.LastError) <-chan error {
+func ask(z *link.ZKSession, op wire.Op, body wire.Record, last *link.LastError) <-chan error {
 	ch := make(chan error, 1)
-	if !z.Carrier.Send(z, tap.NewRequest(op, body, func(a tap.Answer) {
-		err := answer.ErrOf(a)
+	if !z.Carrier.Send(z, mux.NewRequest(op, body, func(a mux.Reply) {
+		err := reply.ErrOf(a)
 		last.Note(err)
 		ch <- err
 	})) {
@@ -258,62 +242,44 @@ func ask(z *link.Era, op wire.Op, body wire.Record, last *link.LastError) <-chan
 }
 
 // nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again
-// when the queue is empty, by making the root anew.
+// when the queue is empty, by making the root again.
 func (r *lockRoot) nearTheEnd(node string) bool {
 	mem, ok := queue.Parse(node[len(r.path)+1:], r.rule.Markers)
 	return ok && (mem.PastTheEnd() || mem.Seq >= queue.CounterNearEnd)
 }
 
 // warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock path and Session.
-func (r *lockRoot) warnOfTheEnd(e *era, node string) {
+func (r *lockRoot) warnOfTheEnd(e *zkSession, node string) {
 	if !r.nearTheEnd(node) {
 		return
 	}
-	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		n.warned = true
-		return n
-	})
+	before := note(r, func(n *rootNotes) { n.warned = true })
 	if !before.warned {
 		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
 			"path", r.shownPath(), "node", node)
 	}
 }
 
-// erase has a lock node deleted, and those that belong to it. If the node was near the end of the counter, it then starts the counter
-// again: restarted has what came of that (startAgain), otherwise it is nil. The same goes for the further nodes and their counter. A record is
-// taken back with the node.
-func (r *lockRoot) erase(e *era, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
+// deleteNode has a lock node deleted, and those that belong to it. If the node was near the end of the counter, it then starts the counter
+// again: restarted has what came of that (startAgain), otherwise it is nil. A record is taken back with the node.
+func (r *lockRoot) deleteNode(e *zkSession, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
 	if record != nil {
-		x = e.reaper.EraseRecorded(node, record)
+		x = e.reaper.DeleteRecorded(node, record)
 	} else {
-		x = e.reaper.EraseAll(append([]string{node}, further...))
+		x = e.reaper.DeleteAll(append([]string{node}, further...))
 	}
-	restarted = r.restarting(e, node, x)
-	if len(further) > 0 && restarted == nil {
-		restarted = r.more.restarting(e, further[0], x)
-	}
-	return x, restarted
+	return x, r.restarting(e, node, x)
 }
 
-// release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session. A hold on further
-// nodes has left the queue, and passes none.
-func (r *lockRoot) release(e *era, held []string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
-	if r.more != nil {
-		x := e.reaper.EraseAll(held)
-		r.more.restarting(e, held[0], x)
-		return x
-	}
-	return r.handOver(e, held[0], paired, record)
-}
-
-// handOver is release for a node in the queue. paired says that another node of the owner stands on this one.
-func (r *lockRoot) handOver(e *era, node string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
-	x := e.reaper.HandOver(node, r.rule, paired, record)
+// handOff is erase for the node of a hold. It also passes the turn to the next in line, if that is
+// a node of this ZooKeeper session. paired reports that another node of the owner depends on it.
+func (r *lockRoot) handOff(e *zkSession, node string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
+	x := e.reaper.HandOff(node, r.rule, paired, record)
 	r.restarting(e, node, x)
 	return x
 }
 
-func (r *lockRoot) restarting(e *era, node string, x *nodes.Deletion) <-chan error {
+func (r *lockRoot) restarting(e *zkSession, node string, x *nodes.Deletion) <-chan error {
 	if !r.nearTheEnd(node) {
 		return nil
 	}
@@ -326,18 +292,15 @@ func (r *lockRoot) restarting(e *era, node string, x *nodes.Deletion) <-chan err
 				r.warnThatItStays(e, err)
 			}
 			restarted <- err
-		case <-e.Over():
+		case <-e.Ended():
 		}
 	})
 	return restarted
 }
 
 // warnThatItStays logs why the empty lock root could not be removed: again only if the reason is another, as each release tries again.
-func (r *lockRoot) warnThatItStays(e *era, err error) {
-	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		n.stays = err.Error()
-		return n
-	})
+func (r *lockRoot) warnThatItStays(e *zkSession, err error) {
+	before := note(r, func(n *rootNotes) { n.stays = err.Error() })
 	if before.stays != err.Error() {
 		e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path, "err", err)
 	}
@@ -346,13 +309,13 @@ func (r *lockRoot) warnThatItStays(e *era, err error) {
 // startAgain removes the lock root if it is empty, and if we would make it again just as it is. (A Stat does not tell a
 // container from a persistent node.) A root with a record of ours is made again with it in one transaction: it may say that a holder
 // disappeared. The deletion fails if somebody has queued meanwhile. The error says why the
-// empty root stays. If somebody else makes the root anew between the look and the deletion, it is that root that
+// empty root stays. If somebody else makes the root again between the look and the deletion, it is that root that
 // goes, as empty as it is.
-func (r *lockRoot) startAgain(e *era) error {
+func (r *lockRoot) startAgain(e *zkSession) error {
 	ctx := context.Background()
 	var root wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root); err != nil {
-		return ignoring(answer.Denied(err, "get", "READ", r.path), zk.ErrNoNode)
+		return ignoring(reply.Denied(err, "get", "READ", r.path), zk.ErrNoNode)
 	}
 	record, isOurs := queue.ParseRecord(root.Data)
 	created := (uint32(root.Stat.Cversion) + uint32(root.Stat.NumChildren)) / 2 // children ever: Cversion counts deletions too
@@ -364,7 +327,7 @@ func (r *lockRoot) startAgain(e *era) error {
 	}
 	var acl wire.ACLResponse
 	if _, err := e.Read(ctx, wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl); err != nil {
-		return ignoring(answer.Denied(err, "getACL", "READ", r.path), zk.ErrNoNode)
+		return ignoring(reply.Denied(err, "getACL", "READ", r.path), zk.ErrNoNode)
 	}
 	same := func(is, ours wire.ACL) bool { // servers put the user in the place of the scheme auth
 		return is.Perms == ours.Perms && (is.ID == ours.ID || ours.ID.Scheme == "auth")
@@ -378,11 +341,19 @@ func (r *lockRoot) startAgain(e *era) error {
 	}
 	i, err := e.Multi(ctx, wire.MultiRequest{Ops: ops}, false)
 	if i == 2 {
-		err = answer.Denied(err, "create", "CREATE", parentOf(r.path))
+		err = reply.Denied(err, "create", "CREATE", parentOf(r.path))
 	}
 	if err == nil {
-		r.note(func(n *rootNotes) { n.stays = "" })
+		note(r, func(n *rootNotes) { n.stays = "" })
 		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path)
 	}
-	return ignoring(answer.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
+	return ignoring(reply.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
+}
+
+func wireACL(acl []zk.ACL) []wire.ACL {
+	w := make([]wire.ACL, len(acl))
+	for i, a := range acl {
+		w[i] = wire.ACL{Perms: a.Perms, ID: wire.ID{Scheme: a.Scheme, ID: a.ID}}
+	}
+	return w
 }

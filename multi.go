@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -44,8 +43,6 @@ func mutexUnder(l Lock) (m *Mutex, ok bool) {
 		}
 	}
 }
-
-func (m *Mutex) mutex() *Mutex { return m }
 
 // NewMulti returns the lock of all of those, which may be of different recipes, Sessions and ensembles. It sends nothing.
 //
@@ -99,9 +96,6 @@ func (m *Multi) String() string {
 
 func (m *Multi) name() string { return "Multi(" + m.paths() + ")" }
 
-// LogValue returns what String returns, for log/slog.
-func (m *Multi) LogValue() slog.Value { return slog.StringValue(m.String()) }
-
 func (m *Multi) paths() string {
 	var paths []string
 	for _, l := range m.locks {
@@ -139,14 +133,16 @@ func (m *Multi) paths() string {
 // meanwhile; those of the releases are joined to it. The *Error in it says at which path. If a
 // wrapper's method panics, what the call has got is released, too.
 func (m *Multi) Acquire(ctx context.Context) (*MultiHold, error) {
-	return m.enter(ctx, "acquire", forever)
+	return m.acquireAll(ctx, "acquire", forever)
 }
 
 // TryAcquire takes all the locks if nobody is ahead at any of them. Otherwise it returns the error that TryAcquire of the first one
 // it did not get returns, such as ErrNotAcquired, and holds nothing, as with Acquire. It waits at most two heartbeats for each
 // lock. Because it waits for nobody, it refuses no hold that ctx carries. What is ahead can be the node of another try, or of a Multi that is
 // just deleting it.
-func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) { return m.enter(ctx, "try", 0) }
+func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) {
+	return m.acquireAll(ctx, "try", 0)
+}
 
 // Do acquires all the locks, runs f under them, and releases them in reverse, also if f panics. If it does not get them, f is not
 // called and the error is Acquire's. ctx bounds both the waits and the work; WaitAtMost bounds the waits alone, all together.
@@ -167,7 +163,7 @@ func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiH
 	if o.wait == 0 {
 		op = "try"
 	}
-	h, err := m.enter(ctx, op, o.wait)
+	h, err := m.acquireAll(ctx, op, o.wait)
 	if err != nil {
 		return err
 	}
@@ -197,8 +193,8 @@ func (m *Multi) TryDo(ctx context.Context, f func(ctx context.Context, hold *Mul
 	return m.Do(ctx, f, WaitAtMost(0))
 }
 
-// enter takes all the locks, in their order, and waits no longer than wait for all together; 0 is a try.
-func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*MultiHold, error) {
+// acquireAll takes all the locks, in their order, and waits no longer than wait for all together; 0 is a try.
+func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (*MultiHold, error) {
 	fail := func(path string, err error) (*MultiHold, error) { return nil, &Error{Op: op, Path: path, Err: err} }
 	switch {
 	case m == nil, m.locks == nil:
@@ -216,7 +212,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 	p := &graceTime{ctx: ctx}
 	defer context.AfterFunc(ctx, func() { p.left() })()
 	var holds []*Hold
-	var o *opening
+	var o *batchAcquire
 	next := 0 // where another opening may begin
 	isCalling := false
 	defer func() {
@@ -235,7 +231,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 			o, next = m.open(work, i, left == 0)
 		}
 		isCalling = true
-		hold, err := m.locks[i].enter(work, left, o.part(i))
+		hold, err := m.locks[i].acquireMember(work, left, o.part(i))
 		isCalling = false
 		done()
 		if hold != nil {
@@ -248,7 +244,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 			left = wait - time.Since(began)
 		}
 		if err != nil { // do not wait for the deletions beyond the time that the wait's own clean-up has, too
-			p.begin(time.Now().Add(grace + min(left, 0)))
+			p.beginGrace(time.Now().Add(grace + min(left, 0)))
 			return nil, giveBack(ctx, p, o, holds, work, o.refused(ctx, err))
 		}
 		next = o.nextAfter(i, next)
@@ -258,7 +254,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 }
 
 // giveBack gives back what a call has that failed, and returns its error.
-func giveBack(ctx context.Context, p *graceTime, o *opening, holds []*Hold, work context.Context, failed error) error {
+func giveBack(ctx context.Context, p *graceTime, o *batchAcquire, holds []*Hold, work context.Context, failed error) error {
 	over, end := context.WithCancelCause(ctx)
 	end(errTooLate)
 	p.ctx = over
@@ -273,19 +269,19 @@ func giveBack(ctx context.Context, p *graceTime, o *opening, holds []*Hold, work
 // fewer than two.
 //
 // A lock for which the last call had to wait is taken by itself: the nodes of those after it would be made in vain, and be in the way of others.
-// A try looks first where the one before found somebody (lookFirst), and waits for what calls that have left may have left in the queue.
-func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next int) {
+// A try looks first where the one before found somebody (probe), and waits for what calls that have left may have left in the queue.
+func (m *Multi) open(ctx context.Context, from int, try bool) (o *batchAcquire, next int) {
 	var locks []*Mutex
 	for _, l := range m.locks[from:] {
-		notes := l.in.root.notes()
-		if !l.canOpen(ctx) || len(locks) > 0 && l.in.s != locks[0].s || !try && notes.waits || try && (notes.ahead || l.in.s.locks.hasLeft(&l.in.root)) {
+		notes := notesOn[mutexNotes](&l.in.root)
+		if !l.canOpen(l.in.caller(ctx)) || len(locks) > 0 && l.in.s != locks[0].s || !try && notes.waits || try && (notes.ahead || l.in.s.locks.hasLeft(&l.in.root)) {
 			break
 		}
 		locks = append(locks, l.in)
 	}
 	if len(locks) > 1 {
 		if z, _, _ := locks[0].s.link.AttachedNow(); z != nil {
-			o = beginOpening(z.Inside.(*era), from, locks, try)
+			o = beginBatchAcquire(z.Inside.(*zkSession), from, locks, try)
 		}
 	}
 	return o, from + max(1, len(locks))
@@ -293,16 +289,16 @@ func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next 
 
 // canOpen says whether the lock can be in an opening: a mutex or a side of a read/write lock, without a wrapper and without a lock-delay, and
 // for an owner of this call's own.
-func (l member) canOpen(ctx context.Context) bool {
+func (l member) canOpen(by caller) bool {
 	switch l.in.recipe.(type) {
 	case plain, readSide, writeSide:
-		return l.Lock == Lock(l.in) && l.in.wrong == nil && l.in.asker(ctx) == asker{}
+		return l.Lock == Lock(l.in) && l.in.wrong == nil && !by.isKnown()
 	}
 	return false
 }
 
-// enter calls the lock's own methods, which bound a wait by the context alone. If the lock's node is made in an opening, p is its part.
-func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, error) {
+// acquireMember calls the lock's own methods, which bound a wait by the context alone. If the lock's node is made in an opening, p is its part.
+func (l member) acquireMember(ctx context.Context, wait time.Duration, p *batchItem) (*Hold, error) {
 	op, enter := "acquire", l.Acquire
 	var w multiWait
 	switch {
@@ -318,11 +314,11 @@ func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, 
 		w.path = l.in.root.path
 		ctx = context.WithValue(ctx, waitKey{}, w)
 	}
-	if l.canOpen(ctx) {
+	if by := l.in.caller(ctx); l.canOpen(by) {
 		var ahead atomic.Bool
-		h, err := l.in.enterAs(ctx, asker{}, op, min(wait, waitIn(ctx, l.in.root.path).left()), opened{l.in.recipe, p, &ahead})
+		h, err := l.in.enterAs(ctx, by, op, wait, opened{l.in.recipe, p, &ahead})
 		if waited := ahead.Load(); wait > 0 && (h != nil || waited) { // a wait in vain is a wait, too
-			l.in.root.note(func(n *rootNotes) { n.waits = waited })
+			note(&l.in.root, func(n *mutexNotes) { n.waits = waited })
 		}
 		return h, err
 	}
@@ -342,10 +338,13 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	for _, member := range m.locks {
 		l := member.in
 		if l.OwnedBy(ctx) {
+			if l.root.noReentry {
+				return l, errReentry
+			}
 			continue
 		}
-		if l.root.other != "" {
-			h := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, share: l.root.other})
+		if other := l.recipe.otherShare(); other != "" {
+			h := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, share: other})
 			switch {
 			case h == nil || h.Err() != nil || !actsFor(ctx, h):
 			case l.root.share == queue.WriteName:

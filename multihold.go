@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -14,24 +12,13 @@ import (
 // many goroutines. All except Release answer from memory.
 type MultiHold struct {
 	holds []*Hold
-	ctx   *holdContext  // ends with the first hold to end; its cause is that hold's Err
-	lost  chan struct{} // closed when the first of them ends otherwise than by a release
-	done  func()        // stops what makes ctx end
+	ctx   *holdContext // ends with the first hold to end; its cause is that hold's Err
+	done  func()       // stops what makes ctx end
 }
 
 func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
-	h := &MultiHold{holds: holds, lost: make(chan struct{})}
 	work, done := under(context.WithoutCancel(ctx), holds)
-	h.ctx, h.done = work.(*holdContext), done
-	var first sync.Once
-	for _, hold := range holds { // each by itself: another may have been released before
-		context.AfterFunc(hold.ctx, func() {
-			if !errors.Is(hold.Err(), ErrNotHeld) {
-				first.Do(func() { close(h.lost) })
-			}
-		})
-	}
-	return h
+	return &MultiHold{holds: holds, ctx: work.(*holdContext), done: done}
 }
 
 // granted is for methods that return no error.
@@ -45,9 +32,6 @@ func (h *MultiHold) granted() *MultiHold {
 // String returns what String of each hold returns, in one line.
 func (h *MultiHold) String() string { return fmt.Sprintf("MultiHold%v", h.granted().holds) }
 
-// LogValue returns what String returns, for log/slog.
-func (h *MultiHold) LogValue() slog.Value { return slog.StringValue(h.String()) }
-
 // Holds returns the locks' holds, in the order in which they were taken: by the absolute path, as
 // Multi describes it. Each has its own token: pass a resource the token of the lock that guards it.
 func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
@@ -58,28 +42,10 @@ func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
 // carries all the holds.
 func (h *MultiHold) Context() context.Context { return h.granted().ctx }
 
-// Ending returns a context derived from Context. It ends as soon as the Ending of one of the holds would, with the same cause: margin
+// DeadlineContext returns a context derived from Context. It ends as soon as the Ending of one of the holds would, with the same cause: margin
 // is as there. The function ends it too.
-func (h *MultiHold) Ending(margin time.Duration) (context.Context, context.CancelFunc) {
-	return ending(h.granted().ctx, h.holds, margin)
-}
-
-// Lost returns a channel that is closed when the first of the locks is lost, or its Session closed, also if another was released by
-// itself before. A release does not close it, of all the holds or of one.
-func (h *MultiHold) Lost() <-chan struct{} { return h.granted().lost }
-
-// Deadline returns the time up to which all the locks may be relied on if no further answer comes: the earliest Deadline of the holds.
-func (h *MultiHold) Deadline() time.Time {
-	return slices.MinFunc(h.granted().holds, func(a, b *Hold) int { return a.Deadline().Compare(b.Deadline()) }).Deadline()
-}
-
-// Checks returns what Checks of each hold returns, in the order of Holds. If the locks are of several ensembles, take those of each hold:
-// a Multi on Session.Conn reaches the nodes of one.
-func (h *MultiHold) Checks() (ops []any) {
-	for _, hold := range h.granted().holds {
-		ops = append(ops, hold.Checks()...)
-	}
-	return ops
+func (h *MultiHold) DeadlineContext(margin time.Duration) (context.Context, context.CancelFunc) {
+	return deadlineOf(h.granted().ctx, h.holds, margin)
 }
 
 // Err returns nil while all the locks are held. It compares the clock with each lease first. Otherwise it is the Err of the hold

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
-	"github.com/zklock/zklock/internal/answer"
+	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 )
 
 // Mutex is a lock on a path: one owner at a time holds it, among all clients of the ensemble. It is reusable, safe for
@@ -17,12 +17,11 @@ import (
 type Mutex struct {
 	s      *Session
 	root   lockRoot
-	opts   mutexOptions
+	opts   lockOptions
 	recipe recipe
 	kind   string // for people
 	traced string // for traces, see AcquireInfo.Kind
-
-	wrong error // what its maker was given that it cannot take
+	wrong  error  // what its maker was given that it cannot take
 }
 
 // Lock is the interface of all recipes but the election: *[Mutex], which the sides of an [RWMutex]
@@ -42,7 +41,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new mutex", Path: path, Err: errNoSession}
 	}
-	m, err := mutexOf(s, path, queue.MutexName, newMutexOptions(opts), plain{})
+	m, err := mutexOf(s, path, queue.MutexName, newLockOptions(opts), plain{})
 	if err != nil {
 		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
 	}
@@ -50,15 +49,19 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 }
 
 // mutexOf returns the lock whose nodes are called so.
-func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, error) {
+func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, error) {
 	err := checkPath(path)
 	if err == nil {
 		err = o.check()
 	}
-	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: "mutex"}
+	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: KindMutex}
+	markers := queue.Markers
+	if name == queue.LatchName {
+		markers = []string{name}
+	}
 	m.root = lockRoot{
-		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, recorded: o.delay > 0,
-		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, noReentry: o.noReentry,
+		rule: queue.Rule{Name: name, Markers: markers}, roots: &s.roots,
 	}
 	return m, err
 }
@@ -66,13 +69,9 @@ func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, e
 // String returns the path, in one word.
 func (m *Mutex) String() string { return m.made().kind + "(" + m.root.given + ")" }
 
-// LogValue returns what String returns, for log/slog.
-func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.String()) }
-
 // Path returns the path as given to NewMutex.
 func (m *Mutex) Path() string { return m.made().root.given }
 
-// isMade says whether NewMutex has made the Mutex.
 func (m *Mutex) isMade() bool { return m != nil && m.s != nil }
 
 // made is for methods that return no error.
@@ -87,40 +86,49 @@ func (m *Mutex) made() *Mutex {
 // Hold.Context. Every hold must be released.
 //
 // If ctx carries a hold of this lock and Session, or an owner (WithOwner) that holds it, Acquire
-// re-enters the lock at once and sends nothing. An owner is served in one call at a time: its other
-// calls wait, each under its own ctx, until that one has its outcome. Then they re-enter the lock;
-// or, if it was not granted, one of them queues, no particular one, and at the end. Everybody else
-// contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of this lock
-// through another Session waits for that hold, which may be its own.
+// re-enters the lock at once and sends nothing. So goroutines that share such a context all hold
+// the lock at the same time; if they share a hold and not an owner, the Session logs a warning.
+// WithoutReentry makes such calls fail instead. An owner is served in one call at a time: its other
+// calls wait, each under its own ctx, until the present call has its outcome. Then they re-enter
+// the lock; or, if it was not granted, any one of them queues at the tail. All other calls contend,
+// even if ctx carries a hold of another lock. A call whose ctx carries a hold of this lock through
+// another Session waits for that hold, which may be its own.
 //
 // When Acquire returns an error, the call holds nothing, and its node is deleted or is being
 // deleted. The error is the cause of ctx if ctx ended, with the last error response to its requests
-// and what came of each dial; ErrLost while the owner has unreleased handles of a hold that was
-// lost; ErrClosed; ErrNoChroot if the servers have lost the chroot; or what the servers said, such
-// as zk.ErrNoAuth. The *Error around it says where the node stood in the queue. While no server can be reached, Acquire waits for one: only ctx and Close end that
-// wait. It keeps its position through an outage of all servers that is no longer than the session
-// timeout, and queues again after a longer one. If the Session holds a lock meanwhile, the lease of
-// that hold is the limit, and it is shorter (docs/lease.md): when the lease ends, the hold is lost,
-// the ZooKeeper session is given up, and every call that waits in the Session queues again. A call
-// whose position matters more than one connection waits in a Session that holds nothing. If servers
-// close the connection three times in a row at a create, Acquire returns an error that names the
-// request: servers before ZooKeeper 3.5 do not know it, or, if it has more than 4 KiB, it is perhaps
-// longer than their jute.maxbuffer.
-func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
+// and the result of each dial; ErrLost while the owner has unreleased handles of a hold that was
+// lost; ErrClosed; ErrNoChroot if the servers have lost the chroot; or an error response of the
+// servers, such as zk.ErrNoAuth. The *Error around it has the node's position in the queue.
+//
+// While no server can be reached, Acquire waits for one: only ctx and Close end that wait. It keeps
+// its position through an outage of all servers that is no longer than the session timeout. If the
+// Session holds a lock meanwhile, the limit is the lease of that hold, which is shorter
+// (docs/lease.md): to keep the position, wait through a Session that holds nothing. After a longer
+// outage every call that waits in the Session queues again. If servers close the connection three times in a row at a create, Acquire returns an error that
+// names the request: servers before ZooKeeper 3.5 do not know it, or it is longer than 4 KiB, and
+// perhaps than their jute.maxbuffer.
+func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
+	return m.acquire(ctx, "acquire", forever)
+}
 
-// TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns that if another call of the owner
-// in ctx stands behind somebody. Re-entry succeeds at once, as with Acquire.
+// TryAcquire takes the lock if no client is ahead, and otherwise returns ErrNotAcquired, also if
+// another call of the owner in ctx waits behind a client. Re-entry succeeds at once, as with
+// Acquire.
 //
 // TryAcquire does not wait for a server either. It returns ErrNotConnected, which is not ErrNotAcquired: at once if the
 // Session is not connected, and otherwise if it has no answers within two heartbeats. A heartbeat is a tenth of the session
 // timeout, and at least 250 ms.
 //
 // When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted.
-func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", 0) }
+func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.acquire(ctx, "try", 0) }
 
-// Do acquires the lock, runs f under it, and releases. If it does not get the lock, f is not called and the error is
-// Acquire's. Nor is f called if ctx ends just as the lock is granted, or the lock is lost then: the error says so. ctx bounds both the
-// wait and the work; WaitAtMost bounds the wait alone.
+// Do acquires the lock, runs f under it, and releases. Goroutines that call Do with the context of
+// an outer Do of this lock re-enter that hold, so all of them run f at the same time: give them
+// another context, or the lock WithoutReentry.
+//
+// If Do does not get the lock, it does not call f and returns Acquire's error. Nor does it call f
+// if ctx ends just as the lock is granted, or the lock is lost then: the error reports that. ctx
+// bounds both the wait and the work; WaitAtMost bounds the wait alone.
 //
 // f gets the hold, and a context that carries it. That context is derived from ctx: it has its deadline and values, and ends
 // with it, by its Err and cause. It also ends when the lock is lost; then its cause is the hold's Err. f must return soon after.
@@ -131,8 +139,8 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(
 // loss is in the error once: if f returned the plain error or the cause of its context, nothing is joined to it. The same is true of
 // ErrNotHeld. The release ends by itself, as Release does.
 //
-// A function that goes on after the loss may run beside the next holder. It is logged after 5 s, and again each time that this has
-// lasted twice as long.
+// A function that continues after the loss may run beside the next holder. This is logged after 5,
+// 10, 20 s, and so on.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
 	if !m.isMade() {
 		return &Error{Op: "do", Err: errNoMutex}
@@ -148,11 +156,11 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 	if o.wait == 0 {
 		op = "try"
 	}
-	h, err := m.enter(ctx, op, o.wait)
+	h, err := m.acquire(ctx, op, o.wait)
 	if err != nil {
 		return err
 	}
-	_, err = h.run(ctx, ctx, f)
+	_, err = h.runWork(ctx, ctx, f)
 	return err
 }
 
@@ -168,18 +176,11 @@ func (m *Mutex) Held() bool {
 	return m.s.locks.held(&m.root)
 }
 
-// OwnedBy says whether an Acquire with ctx would re-enter: ctx carries a hold of this lock, or an owner that holds it.
+// OwnedBy reports whether ctx carries a hold of this lock, or an owner that holds it: an Acquire
+// with ctx would re-enter.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.made().s.loseIfLate()
-	return m.s.locks.heldBy(&m.root, m.asker(ctx))
-}
-
-// HoldFrom returns the hold of this lock that ctx carries, the innermost if it was re-entered. ctx is what Do gave to its
-// function, or a hold's Context, or derived from either, also through holds of other locks. The hold may have been lost or
-// released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
-func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := heldIn(ctx, holdKey{table: &m.made().s.locks, root: m.root.path, share: m.root.share})
-	return h, h != nil
+	return m.s.locks.heldBy(&m.root, m.caller(ctx))
 }
 
 // Participants returns the queue, the holder first. If the lock root is not there, the queue is empty. Nodes that go while
@@ -189,7 +190,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		return nil, &Error{Op: "participants", Err: errNoMutex}
 	}
 	var ps []Participant
-	err := m.reading(ctx, "participants", func(e *era) (err error) {
+	err := m.reading(ctx, "participants", func(e *zkSession) (err error) {
 		if ps, err = participantsIn(ctx, e, &m.root); err == nil {
 			err = m.recipe.describe(ctx, e, &m.root, ps)
 		}
@@ -200,12 +201,12 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 
 // reading calls read until a connection lasts for as long as it takes. read returns nil, or an error of the requests in it; a bad
 // argument, too, is final.
-func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error) error {
-	return m.readingIn(ctx, op, attachedEra, read)
+func (m *Mutex) reading(ctx context.Context, op string, read func(e *zkSession) error) error {
+	return m.readingIn(ctx, op, attachedSession, read)
 }
 
 // readingIn is reading in the ZooKeeper session that attached returns.
-func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.Context, *link.Link) (*era, error), read func(e *era) error) error {
+func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.Context, *link.Link) (*zkSession, error), read func(e *zkSession) error) error {
 	var last link.LastError
 	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: m.s.forCaller(ctx, err, &last)} }
 	if ctx == nil {
@@ -221,84 +222,88 @@ func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.
 		switch {
 		case err == nil:
 			return nil
-		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), answer.IsRefusal(err), errors.As(err, &bad):
+		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), reply.IsRefusal(err), errors.As(err, &bad):
 			return fail(err)
 		}
-		if !e.IsOver() { // the connection was lost, or the servers are busy: read again
+		if !e.HasEnded() { // the connection was lost, or the servers are busy: read again
 			last.Note(err)
 		}
 		_ = e.PauseUnder(ctx, backoff.Next())
 	}
 }
 
-func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.locks, &m.root) }
-
-// enter waits for the lock, for no longer than wait; 0 is a try.
-func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
-	if !m.isMade() || ctx == nil {
-		return m.enterAs(ctx, asker{}, op, wait, nil)
-	}
-	return m.enterAs(ctx, m.asker(ctx), op, min(wait, waitIn(ctx, m.root.path).left()), m.recipe)
+func (m *Mutex) caller(ctx context.Context) caller {
+	return callerIn(ctx, &m.s.locks, &m.root, m.recipe.otherShare())
 }
 
-// enterAs is enter for an owner that the context need not name: what it carries then applies to no other lock (R67). The recipe is the
-// lock's own, or one that wraps it. Here acquires are traced.
-func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Duration, recipe recipe) (*Hold, error) {
+// acquire waits for the lock, for no longer than wait; 0 is a try.
+func (m *Mutex) acquire(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
 	switch {
 	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
 	case ctx == nil:
 		return nil, &Error{Op: op, Path: m.root.given, Err: errNilContext}
 	}
+	return m.enterAs(ctx, m.caller(ctx), op, wait, m.recipe)
+}
+
+// enterAs is enter for a caller that has been looked up. Its owner may be one that the context does
+// not name, and that other locks do not see (R67). The recipe is the lock's own, or one that wraps it.
+// Acquires are traced here.
+func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Duration, recipe recipe) (*Hold, error) {
+	wait = min(wait, by.wait.left())
 	if len(m.s.trace.all) == 0 {
 		h, _, err := m.take(ctx, ctx, by, op, wait, recipe, nil)
 		return h, err
 	}
-	values, c := m.s.trace.begin(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: waitIn(ctx, m.root.path).multi, Try: wait == 0})
+	values, c := m.s.trace.beginTrace(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: by.wait.multi, Try: wait == 0})
 	h, a, err := m.take(ctx, values, by, op, wait, recipe, c)
 	end := AcquireEndInfo{Err: err, Reentered: err == nil && a == nil}
 	if a != nil {
-		end.Place, end.Requeued = int(a.first.Load()), max(0, int(a.made.Load())-1)
+		end.Position, end.Requeued = int(a.first.Load()), max(0, int(a.made.Load())-1)
 	}
 	c.acquired(ctx, h, end)
 	return h, err
 }
 
 // take gets the lock, by an acquisition unless it re-enters or that is refused. The hold has the values of the second context.
-func (m *Mutex) take(ctx, values context.Context, by asker, op string, wait time.Duration, recipe recipe, trace handleTrace) (*Hold, *acquisition, error) {
+func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait time.Duration, recipe recipe, trace handleTrace) (*Hold, *acquisition, error) {
 	switch {
 	case m.wrong != nil:
 		return nil, nil, &Error{Op: op, Path: m.root.given, Err: m.wrong}
 	case ctx.Err() != nil:
-		return nil, nil, m.notLetIn(ctx, op, nil, ctxError(ctx))
+		return nil, nil, m.notLetIn(ctx, by, op, nil, ctxError(ctx))
 	}
 	h := newHold(values, wait == 0, trace)
 	var offline error
 	if h.try {
 		wait, offline = m.s.tryLimit()
 	}
-	a, err := m.look(h, by, offline)
+	a, err := m.enterTable(h, by, offline)
 	for err == errBusy {
 		if wait, err = m.awaitOther(ctx, a, wait); err == nil {
-			a, err = m.look(h, by, offline)
+			a, err = m.enterTable(h, by, offline)
 		}
 	}
-	if err == nil && a != nil {
+	switch {
+	case err == nil && a == nil:
+		reentered(ctx, &m.s.locks, &m.root, by, h)
+	case err == nil:
 		a.link, a.opts = m.s.link, &m.opts.nodeOptions
 		if !a.link.Spawn(func() { a.run(recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
 		}
-		err = m.await(ctx, a, h, wait)
+		err = m.awaitOutcome(ctx, a, h, wait)
 	}
 	if err != nil {
-		return nil, a, m.notLetIn(ctx, op, a, err)
+		return nil, a, m.notLetIn(ctx, by, op, a, err)
 	}
 	return h, a, nil
 }
 
-// look is lockTable.enter, for what stands now: a lost hold is not re-entered.
-func (m *Mutex) look(h *Hold, by asker, offline error) (*acquisition, error) {
+// enterTable is lockTable.enter, for what stands now: a lost hold is not re-entered.
+func (m *Mutex) enterTable(h *Hold, by caller, offline error) (*acquisition, error) {
 	m.s.loseIfLate()
 	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.besideLocked)
 }
@@ -318,9 +323,9 @@ func (m *Mutex) awaitOther(ctx context.Context, busy *acquisition, wait time.Dur
 	}
 }
 
-// await waits for the outcome of a call, until its context or its wait ends. If the call leaves then, await waits a little for the
+// awaitOutcome waits for the outcome of a call, until its context or its wait ends. If the call leaves then, awaitOutcome waits a little for the
 // clean-up.
-func (m *Mutex) await(ctx context.Context, a *acquisition, h *Hold, wait time.Duration) error {
+func (m *Mutex) awaitOutcome(ctx context.Context, a *acquisition, h *Hold, wait time.Duration) error {
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
 	var why error
@@ -347,7 +352,7 @@ func (m *Mutex) await(ctx context.Context, a *acquisition, h *Hold, wait time.Du
 }
 
 // notLetIn returns the error of a call that got no lock: with where it stood in the queue, if there was an acquisition.
-func (m *Mutex) notLetIn(ctx context.Context, op string, a *acquisition, err error) error {
+func (m *Mutex) notLetIn(ctx context.Context, by caller, op string, a *acquisition, err error) error {
 	if e, ok := err.(*Error); ok {
 		err = e.Err // keep only the caller's Op and Path
 	}
@@ -361,7 +366,7 @@ func (m *Mutex) notLetIn(ctx context.Context, op string, a *acquisition, err err
 	if ctx.Err() != nil || errors.Is(err, ErrNotConnected) {
 		err = m.s.link.Unreached(a.last.AddTo(err))
 	}
-	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
+	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, by, err), Position: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
 }
 
 // notInTime returns the error of a call whose wait is over. Somebody was ahead only if a server has said so.
@@ -379,8 +384,8 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 
 // waitsForItself extends the error of a call that was not let in. If the call's own context carries a hold of this path that
 // the call could not re-enter, the error says so: the hold is of another Session, or of another owner than the one set.
-func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
-	h := heldIn(ctx, holdKey{root: m.root.path})
+func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error {
+	h := by.inner
 	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
 		return err
 	}
@@ -389,7 +394,7 @@ func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 	}
 	whose := "through another Session"
 	switch {
-	case h.d.table == &m.s.locks && h.d.key.share == m.root.other && actsFor(ctx, h):
+	case h.d.table == &m.s.locks && h.d.key.share == m.recipe.otherShare() && actsFor(ctx, h):
 		return err // a read under it needs no turn
 	case h.d.table == &m.s.locks && h.d.key.share != m.root.share:
 		whose = "for another kind of lock" // a Mutex under a read/write lock, or the other way round
@@ -398,3 +403,39 @@ func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Node())
 }
+
+// First returns the first participant in the queue, which holds the lock or is about to, as a server knows it: by one list and one read, however long
+// the queue is. (Participants reads each node.) If nobody is in the queue, the Participant is the zero one, whose Node is empty. With
+// WithLockDelay, its DelayUntil is set while it waits for that, which takes one read more. While no server can be reached, Front waits
+// for one until ctx ends.
+func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
+	if !m.isMade() {
+		return Participant{}, &Error{Op: "front", Err: errNoMutex}
+	}
+	err = m.reading(ctx, "front", func(e *zkSession) error {
+		first, err = m.frontOf(ctx, e, func() (string, error) { return frontIn(ctx, e, &m.root) })
+		return err
+	})
+	return first, err
+}
+
+// frontOf reads the node that find finds in front, and finds again if that has gone in between.
+func (m *Mutex) frontOf(ctx context.Context, e *zkSession, find func() (node string, err error)) (Participant, error) {
+	for {
+		node, err := find()
+		if err != nil || node == "" {
+			return Participant{}, err
+		}
+		first := make([]Participant, 1)
+		if first[0], err = readParticipant(ctx, e, node); err == nil {
+			first[0].Holds = m.root.holdsInFront(node)
+			err = m.recipe.describe(ctx, e, &m.root, first)
+			return first[0], err
+		}
+		if !errors.Is(err, zk.ErrNoNode) {
+			return Participant{}, err
+		}
+	}
+}
+
+func (m *Mutex) mutex() *Mutex { return m }

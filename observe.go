@@ -9,55 +9,69 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Observe returns an iterator over the leaders: the one there is, and then each next one. A Participant whose Node is empty says that
-// nobody leads, or, if it is Unknown, that this cannot be said. A reader that is slow may miss leaders in between, but never the last. The
-// first look is taken when the first pair is asked for, not at the call: range before you change what you want to see changing.
+// Leadership is the state of an election, as Observe returns it.
+type Leadership struct {
+	Participant // the candidate that leads; zero, with an empty Node, if no candidate leads
+
+	// Unknown: no server has answered for so long that another candidate may lead now. Then the
+	// Participant is zero.
+	Unknown bool
+}
+
+// Observe returns an iterator over the leaders: the present one, and then each next one. A
+// Leadership whose Node is empty means that no candidate leads or, with Unknown, that the Session
+// cannot determine it. A slow reader may miss leaders in between, but never the last. The iterator
+// sends its first request when the first pair is requested, not at the call: range before you cause
+// the change that you want to observe.
 //
-// While no server can be reached, the iterator waits. The leader that it named last may then be another. When the Session gives its
-// ZooKeeper session up, 7/6 of the session timeout and a second after the last answer, a Participant that is Unknown says so. If a
-// server loses an event, the change is seen within a session timeout.
+// While no server can be reached, the iterator waits, and another candidate may lead meanwhile.
+// When the Session gives its ZooKeeper session up, 7/6 of the session timeout and a second after
+// the last reply, the iterator returns a Leadership with Unknown. If a server loses an event, the
+// iterator returns the change within a session timeout.
 //
-// With WithLockDelay, a candidate that is in front during a lock-delay does not lead yet: its DelayUntil is set. A second pair, in
-// which that is zero, says when it leads.
+// With WithLockDelay, a candidate that is first in the queue during a lock-delay does not lead yet:
+// its DelayUntil is set. When it leads, the iterator returns a second pair with a zero DelayUntil.
 //
-// A pair with an error says why it is not known who leads, and the iterator goes on: the candidate in front may not be read, which its
-// Node then names, or is of another recipe. The iterator ends with the cause of ctx, ErrClosed, or what the servers refuse of
-// the path itself, as the error of its last pair. All observers of a Session share their requests, and no candidate is woken for them.
-func (e *Election) Observe(ctx context.Context) iter.Seq2[Participant, error] {
-	return func(yield func(Participant, error) bool) {
+// A pair with an error gives the reason why the leader is not known, and the iterator continues:
+// the Session may not read the first candidate, whose Node is then set, or that candidate is of
+// another recipe. The iterator ends with an error in its last pair: the cause of ctx, ErrClosed, or
+// the error with which the servers reject requests on the path itself. All observers of a Session
+// share their requests, and they wake no candidate.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
+	return func(yield func(Leadership, error) bool) {
 		if !e.isMade() {
-			yield(Participant{}, &Error{Op: "observe", Err: errNoElection})
+			yield(Leadership{}, &Error{Op: "observe", Err: errNoElection})
 			return
 		}
 		o := observing{e: e}
 		defer func() { o.moveTo(nil) }()
 		var last news
 		for isFirst := true; ; {
-			err := e.m.readingIn(ctx, "observe", o.attached, func(z *era) error { return o.look(ctx, z, isFirst) })
-			isOver := errors.Is(err, link.ErrOver)
+			err := e.m.readingIn(ctx, "observe", o.attached, func(z *zkSession) error { return o.readLeader(ctx, z, isFirst) })
+			isOver := errors.Is(err, link.ErrSessionEnded)
 			switch {
 			case isOver:
 			case err != nil:
-				yield(Participant{}, err)
+				yield(Leadership{}, err)
 				return
 			default:
-				if now := o.news(); (isFirst || now != last) && !yield(o.leader, o.why) {
+				if now := o.news(); (isFirst || now != last) && !yield(Leadership{Participant: o.leader}, o.why) {
 					return
 				}
 				last, isFirst = o.news(), false
-				isOver = !o.await(ctx) && !errors.Is(o.z.Why(), ErrClosed)
+				isOver = !o.awaitChange(ctx) && !errors.Is(o.z.Cause(), ErrClosed)
 			}
 			if !isOver {
 				continue
 			}
 			o.moveTo(nil)
 			if unknown := (news{unknown: true}); !isFirst && last != unknown {
-				if last = unknown; !yield(Participant{Unknown: true}, nil) {
+				if last = unknown; !yield(Leadership{Unknown: true}, nil) {
 					return
 				}
 			}
@@ -71,9 +85,9 @@ type observing struct {
 	leader Participant
 	why    error // why it is not known who leads
 
-	z        *era   // of the watches
-	on       *watch // on the leader; if nobody leads or nobody knows, on the root, for the next to come
-	onRecord *watch // on the root's data, if it has a lock-delay's record
+	z        *zkSession // of the watches
+	on       *watch     // on the leader; if nobody leads or nobody knows, on the root, for the next to come
+	onRecord *watch     // on the root's data, if it has a lock-delay's record
 }
 
 // news is what an observer has been told.
@@ -92,7 +106,7 @@ func (o *observing) news() news {
 }
 
 // moveTo leaves the watches in another ZooKeeper session, or all if z is nil.
-func (o *observing) moveTo(z *era) {
+func (o *observing) moveTo(z *zkSession) {
 	if o.z != nil && o.z != z {
 		o.z.watches.leave(o.on)
 		o.z.watches.leave(o.onRecord)
@@ -101,10 +115,10 @@ func (o *observing) moveTo(z *era) {
 	o.z = z
 }
 
-// attached is attachedEra, and no longer waits once the ZooKeeper session of what was seen before is over: then that is not known any more.
-func (o *observing) attached(ctx context.Context, l *link.Link) (*era, error) {
+// attached is attachedSession, and no longer waits once the ZooKeeper session of what was seen before is over: then that is not known any more.
+func (o *observing) attached(ctx context.Context, l *link.Link) (*zkSession, error) {
 	if o.z == nil {
-		return attachedEra(ctx, l)
+		return attachedSession(ctx, l)
 	}
 	_, err := o.z.WaitAttached(ctx)
 	return o.z, err
@@ -113,12 +127,12 @@ func (o *observing) attached(ctx context.Context, l *link.Link) (*era, error) {
 // watch sets a watch in place of the one before, unless that is the same and stands.
 func (o *observing) watch(ctx context.Context, before **watch, path string, op wire.Op) (*watch, error) {
 	*before = o.z.watches.keep(*before, watchKey{path, op, true})
-	return *before, (*before).waitArmed(ctx, o.z.Era)
+	return *before, (*before).waitArmed(ctx, o.z.ZKSession)
 }
 
-// look finds out who leads, and sets the watches that tell when another may. While somebody leads, that is a watch on the leader's
+// readLeader finds out who leads, and sets the watches that tell when another may. While somebody leads, that is a watch on the leader's
 // node, so that nobody hears of those who queue. Otherwise it is one on the root, for the next to come.
-func (o *observing) look(ctx context.Context, z *era, isFirst bool) error {
+func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) error {
 	o.moveTo(z)
 	if o.onRecord != nil && o.onRecord.hasFired() {
 		z.watches.leave(o.onRecord)
@@ -126,7 +140,7 @@ func (o *observing) look(ctx context.Context, z *era, isFirst bool) error {
 	}
 	root := o.e.m.root.path
 	for denied := ""; ; {
-		node, there, err := o.e.front(ctx, z, isFirst)
+		node, there, err := o.e.firstCandidate(ctx, z, isFirst)
 		o.leader = Participant{Node: node}
 		var other badArgument
 		switch {
@@ -156,7 +170,7 @@ func (o *observing) look(ctx context.Context, z *era, isFirst bool) error {
 			return nil
 		}
 		if _, err := o.watch(ctx, &o.on, root, op); err != nil && !errors.Is(err, zk.ErrNoNode) {
-			return answer.Denied(err, "watch", "READ", root)
+			return reply.Denied(err, "watch", "READ", root)
 		}
 	}
 }
@@ -165,22 +179,22 @@ func (o *observing) look(ctx context.Context, z *era, isFirst bool) error {
 func (o *observing) lookAt(ctx context.Context, node string) error {
 	on, err := o.watch(ctx, &o.on, node, wire.OpGetData)
 	if err != nil {
-		return answer.Denied(err, "get", "READ", node)
+		return reply.Denied(err, "get", "READ", node)
 	}
 	o.leader = participantOf(node, slices.Clone(on.data), on.stat)
 	o.leader.Holds = o.e.m.root.holdsInFront(node)
 	if l, isDelayed := o.e.m.recipe.(delayed); isDelayed {
 		root := o.e.m.root.path
 		if on, err = o.watch(ctx, &o.onRecord, root, wire.OpGetData); err != nil {
-			return answer.Denied(err, "get", "READ", root)
+			return reply.Denied(err, "get", "READ", root)
 		}
 		o.leader.delayedUntil(l.until(on.data, node, time.Now())) // an event tells when it has written: until then it may wait
 	}
 	return nil
 }
 
-// await waits until it is time to look again. It returns false if the ZooKeeper session is over.
-func (o *observing) await(ctx context.Context) bool {
+// awaitChange waits until it is time to look again. It returns false if the ZooKeeper session is over.
+func (o *observing) awaitChange(ctx context.Context) bool {
 	var recorded <-chan struct{}
 	if o.onRecord != nil {
 		recorded = o.onRecord.fired
@@ -189,7 +203,7 @@ func (o *observing) await(ctx context.Context) bool {
 	case <-o.on.fired:
 	case <-recorded:
 	case <-ctx.Done():
-	case <-o.z.Over():
+	case <-o.z.Ended():
 		return false
 	}
 	return true

@@ -15,10 +15,10 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -39,7 +39,7 @@ func WithKeptRuns(n int) interface {
 	MutexOption
 	RWMutexOption
 } {
-	return lockOption(func(o *mutexOptions) {
+	return lockOption(func(o *lockOptions) {
 		if o.keptRuns = n; n < 1 || n > mostKeptRuns {
 			o.wrong = fmt.Errorf("WithKeptRuns(%d): give 1 to %d, or leave the option out", n, mostKeptRuns)
 		}
@@ -98,7 +98,7 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 		}
 		err = m.Do(ctx, func(ctx context.Context, h *Hold) (err error) {
 			o := &marking{h: h, mark: m.markPath(), key: key, kept: cmp.Or(m.opts.keptRuns, defaultKeptRuns), acl: m.opts.acl, by: m.opts.data}
-			ran, err = o.run(ctx, f)
+			ran, err = o.markRun(ctx, f)
 			return err
 		}, opts...)
 		return ran, err
@@ -113,8 +113,8 @@ func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
 	if !m.isMade() {
 		return nil, &Error{Op: "runs", Err: errNoMutex}
 	}
-	err = m.reading(ctx, "runs", func(e *era) error {
-		got, err := link.Await(ctx, e.Era, e.askData(m.markPath()))
+	err = m.reading(ctx, "runs", func(e *zkSession) error {
+		got, err := link.Await(ctx, e.ZKSession, e.askData(m.markPath()))
 		if err == nil {
 			runs, err = runsIn(got, m.markPath())
 		}
@@ -135,11 +135,11 @@ func (m *Mutex) isDone(ctx context.Context, key string) (bool, error) {
 	t := time.NewTimer(lease.Heartbeat(z.Timeout()))
 	defer t.Stop()
 	select {
-	case got := <-z.Inside.(*era).askData(m.markPath()):
+	case got := <-z.Inside.(*zkSession).askData(m.markPath()):
 		switch runs, err := runsIn(got, m.markPath()); {
 		case err == nil:
 			return has(runs, key), nil
-		case got.err == nil || answer.IsRefusal(got.err):
+		case got.err == nil || reply.IsRefusal(got.err):
 			return false, &Error{Op: "once", Path: m.root.given, Err: err}
 		}
 	case <-t.C:
@@ -156,7 +156,7 @@ var errNoMark = errors.New("a run without a key, or more runs than a mark has")
 // 72 bytes of memory.
 func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
 	if got.err != nil {
-		return nil, ignoring(answer.Denied(got.err, "get", "READ", mark), zk.ErrNoNode)
+		return nil, ignoring(reply.Denied(got.err, "get", "READ", mark), zk.ErrNoNode)
 	}
 	d := json.NewDecoder(bytes.NewReader(got.data))
 	d.DisallowUnknownFields()
@@ -196,8 +196,8 @@ type marking struct {
 	hungUp  hangUps
 }
 
-// run does what the walk says, under the work's context.
-func (o *marking) run(work context.Context, f func(ctx context.Context, hold *Hold) error) (ran bool, err error) {
+// markRun does what the walk says, under the work's context.
+func (o *marking) markRun(work context.Context, f func(ctx context.Context, hold *Hold) error) (ran bool, err error) {
 	ctx, end := work, func() {}
 	defer func() {
 		if end(); !ran {
@@ -264,9 +264,9 @@ func (o *marking) lost() error {
 // read reads the mark.
 func (o *marking) read(ctx context.Context) (queue.Finding, error) {
 	e := o.h.d.e
-	got, err := link.Await(ctx, e.Era, e.askData(o.mark))
+	got, err := link.Await(ctx, e.ZKSession, e.askData(o.mark))
 	if err != nil {
-		return queue.NotTold, err
+		return queue.Unknown, err
 	}
 	runs, err := runsIn(got, o.mark)
 	if got.err != nil && err != nil {
@@ -274,9 +274,9 @@ func (o *marking) read(ctx context.Context) (queue.Finding, error) {
 	}
 	o.data, o.runs, o.isThere, o.version = got.data, runs, got.err == nil, got.stat.Version
 	if err == nil && !has(runs, o.key) {
-		return queue.IsGone, nil
+		return queue.Absent, nil
 	}
-	return queue.IsThere, err
+	return queue.Exists, err
 }
 
 // prove writes the mark as it was read, and a mark without runs if there is none. It adds as many
@@ -296,7 +296,7 @@ func (o *marking) prove(ctx context.Context) (queue.Finding, error) {
 // write marks the run as done.
 func (o *marking) write(ctx context.Context) (queue.Finding, error) {
 	found, err := o.put(ctx, o.marked(time.Now()))
-	if dropped := o.dropped(); found == queue.IsThere && len(dropped) > 0 {
+	if dropped := o.dropped(); found == queue.Exists && len(dropped) > 0 {
 		o.h.d.e.Log.Info("zklock: dropped the oldest runs that Once has marked; a call with one of their keys runs again",
 			"path", o.h.d.root.shownPath(), "kept", o.kept, "dropped", len(dropped), "last", dropped[len(dropped)-1].Key)
 	}
@@ -329,23 +329,23 @@ func (o *marking) put(ctx context.Context, data []byte) (queue.Finding, error) {
 	check, failed := wire.MultiOp{Op: wire.OpCheck, Path: node, Version: -1}, -1
 	a, err := e.Ask(ctx, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{check, op}})
 	if err == nil {
-		failed, err = answer.ErrOfMulti(a, 2)
+		failed, err = reply.ErrOfMulti(a, 2)
 	}
 	if refused := o.hungUp.count(a); refused != nil {
-		return queue.NotTold, refused
+		return queue.Unknown, refused
 	}
 	switch {
 	case err == nil && o.isThere:
 		o.version++
 	case err == nil:
 		o.isThere, o.version = true, 0
-	case failed == 1 && answer.IsAny(err, zk.ErrBadVersion, zk.ErrNodeExists, zk.ErrNoNode):
+	case failed == 1 && reply.IsAny(err, zk.ErrBadVersion, zk.ErrNodeExists, zk.ErrNoNode):
 		// It has changed, perhaps by a request of ours.
-		return queue.NotTold, e.PauseUnder(ctx, o.retry.Next())
+		return queue.Unknown, e.PauseUnder(ctx, o.retry.Next())
 	case failed == 0:
 		request, permission, on = "check", "READ", node
 	}
-	return o.finding(ctx, failed, answer.Denied(err, request, permission, on))
+	return o.finding(ctx, failed, reply.Denied(err, request, permission, on))
 }
 
 // finding says what came of a request on the lock node, or on the mark alone. If the request says nothing, it pauses.
@@ -353,11 +353,11 @@ func (o *marking) finding(ctx context.Context, failed int, err error) (queue.Fin
 	e := o.h.d.e
 	switch {
 	case err == nil:
-		return queue.IsThere, nil
+		return queue.Exists, nil
 	case failed == 0 && errors.Is(err, zk.ErrNoNode):
-		return queue.IsGone, nil
-	case err == link.ErrCtxEnded, e.IsOver(), errors.Is(err, ErrClosed), answer.IsRefusal(err):
-		return queue.NotTold, err
+		return queue.Absent, nil
+	case err == link.ErrCtxEnded, e.HasEnded(), errors.Is(err, ErrClosed), reply.IsRefusal(err):
+		return queue.Unknown, err
 	}
-	return queue.NotTold, e.PauseUnder(ctx, o.retry.Next())
+	return queue.Unknown, e.PauseUnder(ctx, o.retry.Next())
 }

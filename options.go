@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/lease"
@@ -23,9 +22,6 @@ import (
 	"github.com/zklock/zklock/internal/secret"
 	"github.com/zklock/zklock/internal/wire"
 )
-
-// DefaultSessionTimeout is what a Session asks the servers for unless WithSessionTimeout is given. They may grant another.
-const DefaultSessionTimeout = 30 * time.Second
 
 // Option configures Connect.
 type Option func(*sessionOptions)
@@ -40,7 +36,6 @@ type sessionOptions struct {
 	tlsFiles      certs.Names // zero: none
 	logger        *slog.Logger
 	traces        []*Trace
-	handshakeCap  time.Duration
 	heartbeat     time.Duration // 0: the default
 	maxLockNodes  int
 	juteMaxBuffer int   // in bytes
@@ -49,7 +44,7 @@ type sessionOptions struct {
 
 func newSessionOptions(opts []Option) sessionOptions {
 	o := sessionOptions{
-		timeout:       DefaultSessionTimeout,
+		timeout:       30 * time.Second,
 		mode:          QuorumLease(0),
 		logger:        slog.Default(),
 		maxLockNodes:  10_000,
@@ -63,9 +58,6 @@ func newSessionOptions(opts []Option) sessionOptions {
 		opt(&o)
 	}
 	o.mode.mode = o.mode.mode.RenewedEvery(o.heartbeat)
-	if o.handshakeCap == 0 {
-		o.handshakeCap = min(o.timeout/3, 10*time.Second)
-	}
 	return o
 }
 
@@ -91,11 +83,13 @@ func (o *sessionOptions) check() error {
 	return o.mode.mode.Check(o.timeout)
 }
 
-// WithHeartbeat has the Session renew its lease every d while it holds something; the default is a tenth of the session timeout, and at
-// least 250 ms. A longer d asks less of the servers, and every second that it adds is a second less room (LeaseRoom): an outage that ends
-// a hold is shorter by that. From a sixth of the session timeout on, a quorum lease loses three seconds for each. A hold is also
-// notified that much later when somebody deletes its node. A shorter d gives room, and asks more. Connect refuses a d that leaves no room,
-// with ErrNoRoom, and one of less than 250 ms or more than a day. docs/lease.md has the requests a second of a fleet.
+// WithHeartbeat has the Session renew its lease every d while it holds something; the default is a
+// tenth of the session timeout, and at least 250 ms. A longer d asks less of the servers, and every
+// second that it adds is a second less room (LeaseMargin): an outage that ends a hold is shorter by
+// that. From a sixth of the session timeout on, a quorum lease loses three seconds for each. A hold
+// is also notified that much later when somebody deletes its node. A shorter d gives room, and asks
+// more. Connect refuses a d that leaves no room, with ErrSessionTimeoutTooShort, and one of less
+// than 250 ms or more than a day. docs/lease.md has the requests a second of a fleet.
 //
 // Waiting Sessions ask less often with a longer d as well, down to once in a sixth of the session timeout, but no more often with a shorter one.
 // What this documentation counts in heartbeats otherwise, such as when a try gives up or a silent server is left, stays as it is by default.
@@ -107,7 +101,7 @@ func WithHeartbeat(d time.Duration) Option {
 	}
 }
 
-// WithSessionTimeout asks the servers for a session timeout; the default is DefaultSessionTimeout. The servers clamp it, by
+// WithSessionTimeout asks the servers for a session timeout; the default is 30 s. The servers clamp it, by
 // default to between 2 and 20 ticks. What they grant counts: Session.Timeout returns it.
 func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions) { o.timeout = d } }
 
@@ -200,20 +194,6 @@ func WithTrace(t *Trace) Option {
 	}
 }
 
-// WithHandshakeTimeout caps the time of one try to connect to an address of a server: of the lookup
-// of its name, the dial, TLS, the connect response, SASL and the replies to the credentials
-// together. After that the Session tries the next address or server. The default is a third of the
-// session timeout, and at most 10 s. Within it, the dial, TLS and the handshake may take one
-// heartbeat each: a tenth of the session timeout, and at least 250 ms. That limit doubles each time
-// that all servers have been tried in vain, so slower servers are reached, too.
-func WithHandshakeTimeout(d time.Duration) Option {
-	return func(o *sessionOptions) {
-		if o.handshakeCap = d; d <= 0 {
-			o.wrong = fmt.Errorf("handshake timeout %v is not positive; leave the option out for the default", d)
-		}
-	}
-}
-
 // WithMaxLockNodes caps how many lock nodes, waiting and held, one Session has at a time. Beyond the cap, Acquire returns
 // ErrTooManyWaiters. A writer that reads, too, has two nodes, from its first read on until it has released both. The default is 10,000:
 // closing a session with some 13,000 long-named ephemerals can bring an ensemble down (ZOOKEEPER-4306).
@@ -266,33 +246,33 @@ type ElectionOption interface {
 }
 
 // option is the part that the options of all recipes have in common.
-type option interface{ apply(*mutexOptions) }
+type option interface{ apply(*lockOptions) }
 
 // lockOption is behind each option. The type that a With function returns decides which New
 // functions take it.
-type lockOption func(*mutexOptions)
+type lockOption func(*lockOptions)
 
-func (f lockOption) apply(o *mutexOptions) { f(o) }
-func (lockOption) forMutex()               {}
-func (lockOption) forRWMutex()             {}
-func (lockOption) forSemaphore()           {}
-func (lockOption) forElection()            {}
+func (f lockOption) apply(o *lockOptions) { f(o) }
+func (lockOption) forMutex()              {}
+func (lockOption) forRWMutex()            {}
+func (lockOption) forSemaphore()          {}
+func (lockOption) forElection()           {}
 
-type mutexOptions struct {
+type lockOptions struct {
 	nodeOptions
 	container bool
 	acl       []zk.ACL
 	name      string // of the nodes
 	label     string
-	markers   []string
 	limit     string // the node that has a semaphore's limit
 	delay     time.Duration
-	keptRuns  int   // of Once's marks; 0: the default
+	keptRuns  int // of Once's marks; 0: the default
+	noReentry bool
 	wrong     error // what an option was given that it cannot take
 }
 
-func newMutexOptions[O option](opts []O) mutexOptions {
-	o := mutexOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName, markers: queue.Markers}
+func newLockOptions[O option](opts []O) lockOptions {
+	o := lockOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName}
 	for _, opt := range opts {
 		if any(opt) == nil {
 			o.wrong = errors.New("nil option: leave it out")
@@ -300,23 +280,15 @@ func newMutexOptions[O option](opts []O) mutexOptions {
 		}
 		opt.apply(&o)
 	}
-	if o.name == queue.LatchName {
-		o.markers = slices.Concat([]string{queue.LatchName}, o.markers[len(queue.Markers):])
-	}
 	return o
 }
 
-func (o *mutexOptions) check() error {
+func (o *lockOptions) check() error {
 	if o.wrong != nil {
 		return o.wrong
 	}
 	if len(o.acl) == 0 {
 		return errors.New("WithACL: the ACL is empty, and nobody could use the lock")
-	}
-	for _, m := range o.markers {
-		if m == "" || strings.Contains(m, "/") {
-			return fmt.Errorf("WithQueuePattern: %q is empty or has a slash", m)
-		}
 	}
 	if o.delay > 0 && o.container {
 		return errors.New("WithLockDelay and WithContainer: the servers remove an empty container, and the delay with it: leave one of them out")
@@ -351,7 +323,7 @@ func defaultData() []byte {
 // uses the number that it gave to NewSemaphore. The node of a limit that was set stays, with the
 // nodes above it, until it is deleted.
 func WithContainer() LockOption {
-	return lockOption(func(o *mutexOptions) { o.container = true })
+	return lockOption(func(o *lockOptions) { o.container = true })
 }
 
 // WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are created. The
@@ -360,41 +332,28 @@ func WithContainer() LockOption {
 // ErrLost at its first heartbeat, while the Session's other holds continue. Every client that may
 // DELETE on the lock root can break the lock.
 func WithACL(acl []zk.ACL) LockOption {
-	return lockOption(func(o *mutexOptions) { o.acl = slices.Clone(acl) })
+	return lockOption(func(o *lockOptions) { o.acl = slices.Clone(acl) })
 }
 
 // WithData sets the data of the lock nodes; the default is "host:pid".
 func WithData(data []byte) LockOption {
-	return lockOption(func(o *mutexOptions) { o.data = slices.Clone(data) })
+	return lockOption(func(o *lockOptions) { o.data = slices.Clone(data) })
 }
 
 // WithName names the lock in traces and metrics. The default is its path. If paths contain ids, as
 // /orders/4711 does, give locks of one kind one name, because metrics need few names.
 func WithName(name string) LockOption {
-	return lockOption(func(o *mutexOptions) { o.label = name })
+	return lockOption(func(o *lockOptions) { o.label = name })
 }
 
-// WithFailOnSessionLoss makes a waiting Acquire return ErrSessionExpired when its ZooKeeper session ends. By default it
-// queues again, at the tail, in the next session. A session also ends when no server has answered in it for 7/6 of the session timeout
-// and a second.
-func WithFailOnSessionLoss() LockOption {
-	return lockOption(func(o *mutexOptions) { o.failOnLoss = true })
-}
-
-// WithQueuePattern makes children of the lock root take part in the queue if their names end in ending and a sequence
-// number. It is for queues that are shared with clients of other names. Those of Curator, go-zookeeper and kazoo are known.
-func WithQueuePattern(ending string) LockOption {
-	return lockOption(func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) })
-}
-
-// WithRevocation calls f, at most once a hold, when a client asks for the lock with Revoke or with
+// WithRevocation calls f, at most once a hold, when a client asks for the lock with Session.Revoke or with
 // Curator's Revoker. f runs on a goroutine of its own. To give way, f ends the work and releases
 // the hold. If f panics, the panic is logged, and the hold lasts until it is released or lost. Read
 // locks under one write hold share a node, but a request to one of them is not repeated to the
 // next. The option costs two requests for each acquire that is not a re-entry, and for each permit
 // of a semaphore.
 func WithRevocation(f func(*Hold)) LockOption {
-	return lockOption(func(o *mutexOptions) {
+	return lockOption(func(o *lockOptions) {
 		if o.revoke = f; f == nil {
 			o.wrong = errors.New("WithRevocation(nil): give the function to call, or leave the option out")
 		}
@@ -419,7 +378,7 @@ func WithRevocation(f func(*Hold)) LockOption {
 // function of Do, Multi.Do or Once was not called, or a Multi did not get another lock, the node is
 // deleted at the release.
 func WithMinHold(d time.Duration) MutexOption {
-	return lockOption(func(o *mutexOptions) {
+	return lockOption(func(o *lockOptions) {
 		if o.minHold = d; d <= 0 || d > 365*24*time.Hour {
 			o.wrong = fmt.Errorf("WithMinHold(%v): give how long the node stays after a grant, a year at most, or leave the option out", d)
 		}
@@ -450,3 +409,12 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 // half a second: ErrNotAcquired if a client was ahead by the last report of a server, and
 // ErrNotConnected if no server can be reached, or none has reported a client ahead.
 func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
+
+// WithoutReentry makes a call fail at once if its context carries a hold of this lock, or an owner
+// that holds it: with an error for which IsFinal is true, because the call would wait for itself.
+// By default the call re-enters that hold, so goroutines that share a context do not exclude each
+// other. A writer may still read, because its read lock is no re-entry. Permits and candidates
+// never re-enter.
+func WithoutReentry() LockOption {
+	return lockOption(func(o *lockOptions) { o.noReentry = true })
+}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/sasl"
 )
 
 func TestParseServers(t *testing.T) {
@@ -104,7 +103,7 @@ func TestParseServers_Malformed(t *testing.T) {
 
 // R20: what the servers would refuse is refused before anything is sent, by NewMutex.
 func TestNewMutex_BadPaths(t *testing.T) {
-	s := &Session{link: &link.Link{}}
+	s := &Session{link: &link.Link{}, sessionState: new(sessionState)}
 	for _, tt := range []struct{ path, says string }{
 		{"", "empty"},
 		{"locks", "relative"},
@@ -147,7 +146,7 @@ func TestNewMutex_BadPaths(t *testing.T) {
 
 // R26: below a chroot, paths are absolute on the wire and as given for the caller.
 func TestNewMutex_BelowAChroot(t *testing.T) {
-	m, err := NewMutex(&Session{link: &link.Link{}, chroot: "/app"}, "/locks/orders")
+	m, err := NewMutex(&Session{link: &link.Link{}, chroot: "/app", sessionState: new(sessionState)}, "/locks/orders")
 	require.NoError(t, err)
 	require.Equal(t, "/locks/orders", m.Path())
 	require.Equal(t, "/app/locks/orders", m.root.path)
@@ -159,13 +158,11 @@ func TestNewMutex_BadOptions(t *testing.T) {
 		says string
 	}{
 		{WithACL(nil), "ACL is empty"},
-		{WithQueuePattern(""), "WithQueuePattern"},
-		{WithQueuePattern("a/b-"), "WithQueuePattern"},
 		{WithData(make([]byte, 512<<10+1)), "512 KiB"},
 		{WithRevocation(nil), "give the function"},
 		{nil, "nil option"},
 	} {
-		_, err := NewMutex(&Session{link: &link.Link{}}, "/locks/a", tt.opt)
+		_, err := NewMutex(&Session{link: &link.Link{}, sessionState: new(sessionState)}, "/locks/a", tt.opt)
 		require.ErrorContains(t, err, tt.says)
 	}
 	_, err := NewMutex(nil, "/locks/a")
@@ -173,20 +170,18 @@ func TestNewMutex_BadOptions(t *testing.T) {
 }
 
 func TestMutexOptions(t *testing.T) {
-	o := newMutexOptions[LockOption](nil)
+	o := newLockOptions[LockOption](nil)
 	require.Equal(t, zk.WorldACL(zk.PermAll), o.acl)
 	require.False(t, o.container)
-	require.False(t, o.failOnLoss)
 	host, _ := os.Hostname()
 	require.Equal(t, host+":"+strconv.Itoa(os.Getpid()), string(o.data), "for who reads the queue")
 
 	acl, data := zk.WorldACL(zk.PermRead), []byte("x")
-	o = newMutexOptions([]LockOption{WithACL(acl), WithData(data), WithContainer(), WithFailOnSessionLoss()})
+	o = newLockOptions([]LockOption{WithACL(acl), WithData(data), WithContainer()})
 	acl[0].Perms, data[0] = 0, 'y'
 	require.EqualValues(t, zk.PermRead, o.acl[0].Perms, "the caller's slice is the caller's")
 	require.Equal(t, "x", string(o.data))
 	require.True(t, o.container)
-	require.True(t, o.failOnLoss)
 }
 
 func TestSessionOptions(t *testing.T) {
@@ -194,13 +189,11 @@ func TestSessionOptions(t *testing.T) {
 	require.NoError(t, o.check())
 	require.Equal(t, 30*time.Second, o.timeout)
 	require.Equal(t, QuorumLease(4*time.Second), o.mode)
-	require.Equal(t, 10*time.Second, o.handshakeCap, "a third of the session timeout (F17)")
 	require.Equal(t, 10_000, o.maxLockNodes)
 	require.Equal(t, 1_048_575, o.juteMaxBuffer, "the servers' default")
 
-	o = newSessionOptions([]Option{WithSessionTimeout(12 * time.Second), WithDigest("user", "sec:ret"), WithHandshakeTimeout(time.Second)})
+	o = newSessionOptions([]Option{WithSessionTimeout(12 * time.Second), WithDigest("user", "sec:ret")})
 	require.Equal(t, "user:sec:ret", string(o.digests[0].Reveal()))
-	require.Equal(t, time.Second, o.handshakeCap)
 	require.NoError(t, o.check())
 }
 
@@ -214,16 +207,14 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		says []string
 		is   error
 	}{
-		{"no room", []Option{WithSessionTimeout(5 * time.Second)}, []string{": 5s", "quorum (leader ping 4s)", "at least 7.5s", "SingleServerLease()"}, ErrNoRoom},
-		{"a heartbeat too far apart", []Option{WithHeartbeat(9 * time.Second)}, []string{": 30s", "heartbeat 9s", "WithHeartbeat"}, ErrNoRoom},
+		{"no room", []Option{WithSessionTimeout(5 * time.Second)}, []string{": 5s", "quorum (leader ping 4s)", "at least 7.5s", "SingleServerLease()"}, ErrSessionTimeoutTooShort},
+		{"a heartbeat too far apart", []Option{WithHeartbeat(9 * time.Second)}, []string{": 30s", "heartbeat 9s", "WithHeartbeat"}, ErrSessionTimeoutTooShort},
 		{"a heartbeat too often", []Option{WithHeartbeat(249 * time.Millisecond)}, []string{"WithHeartbeat(249ms): give at least 250ms"}, nil},
 		{"a heartbeat in a hundred years", []Option{WithHeartbeat(876000 * time.Hour)}, []string{"WithHeartbeat(876000h0m0s): give at least 250ms and at most 24h"}, nil},
 		{"no heartbeat", []Option{WithHeartbeat(0)}, []string{"WithHeartbeat(0s)"}, nil},
 		{"too short", []Option{WithSessionTimeout(time.Millisecond)}, []string{"1ms is too short"}, nil},
 		{"negative", []Option{WithSessionTimeout(-time.Second)}, []string{"-1s is too short"}, nil},
 		{"R39: too long for the protocol", []Option{WithSessionTimeout(25 * 24 * time.Hour)}, []string{"576h"}, nil},
-		{"negative handshake", []Option{WithHandshakeTimeout(-1)}, []string{"-1ns is not positive"}, nil},
-		{"no handshake", []Option{WithHandshakeTimeout(0)}, []string{"0s is not positive"}, nil},
 		{"no timeout", []Option{WithSessionTimeout(0)}, []string{"0s is too short"}, nil},
 		{"no TLS file", []Option{WithTLSFiles("", "", "")}, []string{"WithTLSFiles", "no file is named"}, nil},
 		{"a certificate without its key", []Option{WithTLSFiles("ca", "cert", "")}, []string{"WithTLSFiles", "go together"}, nil},
@@ -232,13 +223,13 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		{"no dialer", []Option{WithDialer(nil)}, []string{"WithDialer(nil)"}, nil},
 		{"no lock nodes", []Option{WithMaxLockNodes(0)}, []string{"at least 1"}, nil},
 		{"no buffer", []Option{WithJuteMaxBuffer(0)}, []string{"WithJuteMaxBuffer(0): give what the servers have, in bytes"}, nil},
-		{"a lease of zero", []Option{WithLease(LeaseMode{})}, []string{"QuorumLease(0)"}, ErrNoRoom},
+		{"a lease of zero", []Option{WithLease(LeaseMode{})}, []string{"QuorumLease(0)"}, ErrSessionTimeoutTooShort},
 		{"no option", []Option{nil}, []string{"nil Option"}, nil},
 		{"no logger", []Option{WithLogger(nil)}, []string{"slog.DiscardHandler"}, nil},
-		{"no mechanism", []Option{WithSASL(nil)}, []string{"WithSASL(nil): give DigestMD5(user, password)"}, nil},
-		{"SASL: no password", []Option{WithSASL(DigestMD5("alice", ""))}, []string{"DigestMD5: give a user and a password"}, nil},
-		{"SASL: no user", []Option{WithSASL(DigestMD5("", "alice"))}, []string{"DigestMD5: give a user and a password"}, nil},
-		{"SASL: no UTF-8", []Option{WithSASL(DigestMD5("alice", "\xff"))}, []string{"DigestMD5: give a user and a password in UTF-8"}, nil},
+		{"no mechanism", []Option{WithSASL(nil)}, []string{"WithSASL(nil): give sasl.DigestMD5(user, password)"}, nil},
+		{"SASL: no password", []Option{WithSASL(sasl.DigestMD5("alice", ""))}, []string{"DigestMD5: give a user and a password"}, nil},
+		{"SASL: no user", []Option{WithSASL(sasl.DigestMD5("", "alice"))}, []string{"DigestMD5: give a user and a password"}, nil},
+		{"SASL: no UTF-8", []Option{WithSASL(sasl.DigestMD5("alice", "\xff"))}, []string{"DigestMD5: give a user and a password in UTF-8"}, nil},
 		{"digest: no password", []Option{WithDigest("alice", "")}, []string{"WithDigest: give a user"}, nil},
 		{"digest: no user", []Option{WithDigest("", "alice")}, []string{"WithDigest: give a user"}, nil},
 		{"digest: both in one", []Option{WithDigest("alice:pw", "pw")}, []string{"WithDigest: give a user"}, nil},
@@ -266,18 +257,11 @@ func TestConnect_BadConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, "nil context")
 }
 
-// One mutex's pattern is not another's.
-func TestWithQueuePattern_AddsToTheKnownNames(t *testing.T) {
-	o := newMutexOptions([]LockOption{WithQueuePattern("job#")})
-	require.Equal(t, append(slices.Clone(queue.Markers), "job#"), o.markers)
-	require.Len(t, queue.Markers, 4)
-}
-
 // The lease modes as users give them are those of the lease.
 func TestLeaseMode(t *testing.T) {
-	require.Equal(t, QuorumLease(DefaultLeaderPing), QuorumLease(0))
+	require.Equal(t, QuorumLease(4*time.Second), QuorumLease(0))
 	require.Equal(t, "quorum (leader ping 4s)", QuorumLease(0).String())
 	require.Equal(t, "single server", SingleServerLease().String())
-	require.Greater(t, LeaseRoom(SingleServerLease(), DefaultSessionTimeout), LeaseRoom(QuorumLease(0), DefaultSessionTimeout))
-	require.ErrorIs(t, (&sessionOptions{timeout: time.Second, maxLockNodes: 1, logger: slog.Default(), mode: QuorumLease(0)}).check(), ErrNoRoom)
+	require.Greater(t, LeaseMargin(SingleServerLease(), 30*time.Second), LeaseMargin(QuorumLease(0), 30*time.Second))
+	require.ErrorIs(t, (&sessionOptions{timeout: time.Second, maxLockNodes: 1, logger: slog.Default(), mode: QuorumLease(0)}).check(), ErrSessionTimeoutTooShort)
 }

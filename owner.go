@@ -46,30 +46,3 @@ func ownerSet(ctx context.Context) Owner {
 
 // forever is the wait of a call that only its context bounds.
 const forever = time.Duration(math.MaxInt64)
-
-// waitKey finds in a context what a Multi tells the locks that it calls (multiWait). Acquire takes a context alone, and the end of that would
-// say something else. No context of a hold has it.
-type waitKey struct{}
-
-// multiWait is a Multi's wait for one of its locks.
-type multiWait struct {
-	path  string    // of the lock, absolute: a wrapper's method may take others with that context
-	until time.Time // until when it may wait, zero for ever
-	multi string    // what the Multi is called in traces
-}
-
-// waitIn returns the Multi's wait that the context carries for the lock; the zero one if it carries none.
-func waitIn(ctx context.Context, path string) multiWait {
-	if w, _ := ctx.Value(waitKey{}).(multiWait); w.path == path {
-		return w
-	}
-	return multiWait{}
-}
-
-// left returns how long the call may wait.
-func (w multiWait) left() time.Duration {
-	if w.until.IsZero() {
-		return forever
-	}
-	return max(time.Until(w.until), 1) // 0 would be a try
-}

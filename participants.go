@@ -1,17 +1,20 @@
 package zklock
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/eventlog"
+	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -19,11 +22,10 @@ import (
 type Participant struct {
 	Node      string // absolute
 	Data      []byte
-	SessionID int64 // 0 if the node is not ephemeral
-	Token     int64 // its czxid: the fencing token that its owner has, or will have. The two nodes of a writer that reads stand for one hold, with the writer's
-	Shared    bool  // a reader: it holds beside the readers just ahead and behind
-	Created   time.Time
-	Age       time.Duration // by this machine's clock
+	SessionID int64     // 0 if the node is not ephemeral
+	Token     int64     // its czxid: the fencing token that its owner has, or will have. The two nodes of a writer that reads stand for one hold, with the writer's
+	Shared    bool      // a reader: it holds beside the readers just ahead and behind
+	Created   time.Time // when the node was created, by the servers' clock
 
 	// Holds says that the nodes show it to hold: it is in front, or a reader with no writer or mutex ahead, or the reader of a writer in front
 	// that reads, too, or has a permit that counts as granted (see Semaphore.Participants). A participant in front holds, or is about to: no
@@ -33,8 +35,6 @@ type Participant struct {
 	// Until when the lock-delay lasts for which it waits, by its clock. Of a Mutex or an Election WithLockDelay, and of the front only;
 	// otherwise zero. A client without a lock-delay does not wait, and nothing marks its node: it counts as waiting for some seconds.
 	DelayUntil time.Time
-
-	Unknown bool // of Election.Observe only: no server has answered for so long that it is not known who leads. The rest is zero
 }
 
 // delayedUntil notes until when the participant in front waits for the lock-delay. Until then it does not hold.
@@ -44,9 +44,9 @@ func (p *Participant) delayedUntil(until time.Time) {
 }
 
 // participantsIn returns the nodes below a root, the first in line first. It returns an error if it was not told.
-func participantsIn(ctx context.Context, e *era, root *lockRoot) ([]Participant, error) {
+func participantsIn(ctx context.Context, e *zkSession, root *lockRoot) ([]Participant, error) {
 	l := e.lists.List(root.path)
-	err := l.Wait(ctx, e.Era)
+	err := l.Wait(ctx, e.ZKSession)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
@@ -92,9 +92,9 @@ func participantsIn(ctx context.Context, e *era, root *lockRoot) ([]Participant,
 }
 
 // frontIn returns the node in front, absolute; "" if nobody is in the queue.
-func frontIn(ctx context.Context, e *era, root *lockRoot) (node string, err error) {
+func frontIn(ctx context.Context, e *zkSession, root *lockRoot) (node string, err error) {
 	l := e.lists.List(root.path)
-	if err := l.Wait(ctx, e.Era); err != nil {
+	if err := l.Wait(ctx, e.ZKSession); err != nil {
 		return "", ignoring(err, zk.ErrNoNode)
 	}
 	if name := queue.FrontOf(l.Names, root.rule.Markers); name != "" {
@@ -109,15 +109,119 @@ func (r *lockRoot) holdsInFront(node string) bool {
 	return isMember && queue.HoldersOf([]queue.Member{mem})[0]
 }
 
-func readParticipant(ctx context.Context, e *era, node string) (Participant, error) {
+func readParticipant(ctx context.Context, e *zkSession, node string) (Participant, error) {
 	var got wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {
-		return Participant{}, answer.Denied(err, "get", "READ", node)
+		return Participant{}, reply.Denied(err, "get", "READ", node)
 	}
 	return participantOf(node, got.Data, got.Stat), nil
 }
 
 func participantOf(node string, data []byte, stat wire.Stat) Participant {
-	created := time.UnixMilli(stat.Ctime)
-	return Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Shared: queue.IsReader(nameOf(node)), Created: created, Age: time.Since(created)}
+	return Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Shared: queue.IsReader(nameOf(node)), Created: time.UnixMilli(stat.Ctime)}
+}
+
+// listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the
+// lock is lost or its last handle is released.
+func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Hold)) {
+	d.table.mu.Lock()
+	ended := d.ended
+	d.table.mu.Unlock()
+	e.Carrier.Spawn(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			w, err := e.watches.watch(ctx, node)
+			var now wire.DataResponse
+			if err == nil {
+				// The message may have come before the watch.
+				_, err = e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
+			}
+			switch {
+			case reply.IsRefusal(err), e.HasEnded(), errors.Is(err, ErrClosed):
+				return
+			case err != nil: // the connection was lost
+				if !e.Pause(lease.Heartbeat(e.Timeout())) {
+					return
+				}
+				continue
+			case bytes.Equal(now.Data, revokeMessage) && d.hears(now.Stat.Mzxid):
+				if h := d.anyHandle(); h != nil {
+					// The user's code: Close does not wait for it.
+					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) {
+						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.shownPath(), "node", node, "panic", p, "stack", stack)
+					})
+				}
+				return
+			}
+			select {
+			case <-w.fired:
+			case <-ended:
+				return
+			case <-e.Ended():
+				return
+			}
+		}
+	})
+}
+
+// Revoke asks the holder of a lock node to release the lock, as Curator's Revoker does: it sets the
+// node's data to a message that a holder with WithRevocation listens for. node is absolute, as
+// Hold.Node and Participant.Node return it. Revoke rejects a name without the sequence number of a
+// lock node, because the message replaces the data. Revoke does not wait for the release. If the
+// node does not exist, Revoke returns nil.
+//
+// While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the
+// message is on its way, the servers may or may not have written it; the error reports that.
+func (s *Session) Revoke(ctx context.Context, node string) error {
+	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: s.forCaller(ctx, err, nil)} }
+	if ctx == nil {
+		return fail(errNilContext)
+	}
+	if !s.isConnected() {
+		return fail(errNoSession)
+	}
+	if err := checkPath(node); err != nil {
+		return fail(err)
+	}
+	if _, ok := queue.Parse(nameOf(node), []string{""}); !ok {
+		return fail(badArgument{fmt.Errorf("%s is no lock node, whose name ends in ten digits: give Hold.Node or Participant.Node", shown(node))})
+	}
+	z, err := s.link.Attached(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	_, err = z.Ask(ctx, wire.OpSetData, wire.SetDataRequest{Path: node, Data: revokeMessage, Version: -1})
+	switch {
+	case err == nil, errors.Is(err, zk.ErrNoNode):
+		return nil
+	case reply.OutcomeOf(err) == reply.Unknown:
+		return fail(fmt.Errorf("the message may or may not be written: %w", forCaller(ctx, err)))
+	}
+	return fail(reply.Denied(err, "set", "WRITE", node))
+}
+
+// revokeMessage is what Curator's Revoker writes into a lock node to ask its holder to give way.
+var revokeMessage = []byte("__REVOKE__")
+
+// hears reports whether a revocation with that zxid is for this hold.
+func (d *lockData) hears(written int64) bool {
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	return d.state.isNewsLocked(d, written)
+}
+
+// anyHandle returns a handle that is not released, nil if there is none.
+func (d *lockData) anyHandle() *Hold {
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	for h := range d.handles {
+		return h
+	}
+	return nil
 }

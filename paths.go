@@ -197,12 +197,3 @@ func namesOf(paths []string) (names []string) {
 
 // parentOf returns the path of the node above.
 func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }
-
-func isClosed(ch <-chan struct{}) bool {
-	select {
-	case <-ch:
-		return true
-	default:
-		return false
-	}
-}

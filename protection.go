@@ -9,20 +9,20 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// creation makes one protected ephemeral sequential node although answers get lost. It goes on until the outcome is known,
+// nodeCreate makes one protected ephemeral sequential node although answers get lost. It goes on until the outcome is known,
 // even if nobody waits any more: only then can an unwanted node be deleted (I4).
-type creation struct {
+type nodeCreate struct {
 	wanted context.Context // once it has ended, no further create is sent
 
-	e           *era
+	e           *zkSession
 	reservation *nodes.Reservation
 	root        *lockRoot
 	data        []byte
@@ -30,7 +30,7 @@ type creation struct {
 
 	id     string                // of the try under way: one node an id, and names do not grow (R32)
 	sent   bool                  // its request is on its way
-	answer chan tap.Answer       // to it
+	answer chan mux.Reply        // to it
 	made   wire.PathStatResponse // the node that it made, if the answer says so; set before the answer is passed on
 
 	node  string // absolute
@@ -39,8 +39,8 @@ type creation struct {
 
 // create begins the creation of a node for a rule under root, and sends its first request if that is possible now. Requests sent later reach the
 // servers after it. The caller must call finish. An error says that nothing was sent.
-func (e *era) create(wanted context.Context, root *lockRoot, data []byte) (*creation, error) {
-	c, err := e.creationOf(wanted, root, data)
+func (e *zkSession) create(wanted context.Context, root *lockRoot, data []byte) (*nodeCreate, error) {
+	c, err := e.newNodeCreate(wanted, root, data)
 	if err != nil {
 		return nil, err
 	}
@@ -51,35 +51,35 @@ func (e *era) create(wanted context.Context, root *lockRoot, data []byte) (*crea
 	return c, nil
 }
 
-// creationOf returns the creation of a node that counts from here on, and for which nothing was sent.
-func (e *era) creationOf(wanted context.Context, root *lockRoot, data []byte) (*creation, error) {
+// newNodeCreate returns the creation of a node that counts from here on, and for which nothing was sent.
+func (e *zkSession) newNodeCreate(wanted context.Context, root *lockRoot, data []byte) (*nodeCreate, error) {
 	reservation, err := e.nodes.Reserve(1, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &creation{wanted: wanted, e: e, reservation: reservation, root: root, data: data, answer: make(chan tap.Answer, 1)}, nil
+	return &nodeCreate{wanted: wanted, e: e, reservation: reservation, root: root, data: data, answer: make(chan mux.Reply, 1)}, nil
 }
 
 // request returns what asks for the node, under another id than the request before.
-func (c *creation) request() wire.CreateRequest {
+func (c *nodeCreate) request() wire.CreateRequest {
 	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
 	return wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: wireACL(c.root.acl), Flags: wire.FlagEphemeralSequential}
 }
 
 // send sends a create if the session is attached. An error says that it is too long.
-func (c *creation) send() error {
-	req := tap.NewRequest(wire.OpCreate2, c.request(), c.answered)
+func (c *nodeCreate) send() error {
+	req := mux.NewRequest(wire.OpCreate2, c.request(), c.noteReply)
 	if err := link.TooLong(req, c.e.Longest); err != nil {
 		return err
 	}
-	c.sent = c.e.Carrier.Send(c.e.Era, req)
+	c.sent = c.e.Carrier.Send(c.e.ZKSession, req)
 	return nil
 }
 
-// answered notes the node before any later answer is read: a list may show the node as somebody's predecessor.
-func (c *creation) answered(a tap.Answer) {
+// noteReply notes the node before any later answer is read: a list may show the node as somebody's predecessor.
+func (c *nodeCreate) noteReply(a mux.Reply) {
 	var made wire.PathStatResponse
-	if answer.ErrOf(a) == nil && a.Decode(&made) == nil {
+	if reply.ErrOf(a) == nil && a.Decode(&made) == nil {
 		c.note(made)
 	}
 	a.Body = nil
@@ -87,7 +87,7 @@ func (c *creation) answered(a tap.Answer) {
 }
 
 // note notes the node that an answer names, if it is ours.
-func (c *creation) note(made wire.PathStatResponse) (isOurs bool) {
+func (c *nodeCreate) note(made wire.PathStatResponse) (isOurs bool) {
 	if isOurs = c.isOurs(made); isOurs {
 		c.made = made
 		c.reservation.Taken(made.Path)
@@ -96,7 +96,7 @@ func (c *creation) note(made wire.PathStatResponse) (isOurs bool) {
 }
 
 // isOurs says whether an answer is about the node that we asked for, and about one of this session.
-func (c *creation) isOurs(made wire.PathStatResponse) bool {
+func (c *nodeCreate) isOurs(made wire.PathStatResponse) bool {
 	name, ok := strings.CutPrefix(made.Path, c.root.path+"/")
 	id, protected := queue.ProtectionID(name)
 	return ok && protected && id == c.id && made.Stat.EphemeralOwner == c.e.ID
@@ -104,7 +104,7 @@ func (c *creation) isOurs(made wire.PathStatResponse) bool {
 
 // finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an error no node remains,
 // except those that the reaper is still deleting. finish ends with the session at the latest.
-func (c *creation) finish() error {
+func (c *nodeCreate) finish() error {
 	defer c.reservation.Free()
 	e, backoff := c.e, link.Backoff{}
 	var hungUp hangUps
@@ -113,7 +113,7 @@ func (c *creation) finish() error {
 			return link.ErrCtxEnded
 		}
 		if try > 1 && !e.Pause(backoff.Next()) {
-			return e.OverErr()
+			return e.EndErr()
 		}
 		for !c.sent {
 			if _, err := e.WaitAttached(c.wanted); err != nil { // nothing is on its way
@@ -123,33 +123,33 @@ func (c *creation) finish() error {
 				return err
 			}
 		}
-		a, err := link.Await(context.Background(), e.Era, c.answer)
+		a, err := link.Await(context.Background(), e.ZKSession, c.answer)
 		if err != nil {
 			return err
 		}
 		c.sent = false
-		c.last.Note(answer.ErrOf(a))
-		switch answer.FateOf(a.Fate, answer.OutcomeOf(answer.ErrOf(a)), e.IsOver()) {
-		case answer.NodeMade:
+		c.last.Note(reply.ErrOf(a))
+		switch reply.FateOf(a.Fate, reply.OutcomeOf(reply.ErrOf(a)), e.HasEnded()) {
+		case reply.NodeMade:
 			if c.made.Path == "" {
 				break // the answer says something else, or is not readable: look for the node
 			}
 			c.node, c.token = c.made.Path, c.made.Stat.Czxid
 			return nil
 
-		case answer.NothingMade:
-			if a.Fate == tap.WasAnswered && !e.Pause(200*time.Millisecond) { // the servers are busy
-				return e.OverErr()
+		case reply.NothingMade:
+			if a.Fate == mux.WasAnswered && !e.Pause(200*time.Millisecond) { // the servers are busy
+				return e.EndErr()
 			}
 			continue
 
-		case answer.NodeDenied:
-			return answer.Denied(answer.ErrOf(a), "create", "CREATE", c.root.path)
+		case reply.NodeDenied:
+			return reply.Denied(reply.ErrOf(a), "create", "CREATE", c.root.path)
 
-		case answer.GoneIfMade:
-			return e.OverErr()
+		case reply.GoneIfMade:
+			return e.EndErr()
 
-		case answer.NodeUnclear:
+		case reply.NodeUnclear:
 		}
 
 		// From here on the node may or may not exist. Creating again would queue us behind ourselves (I2).
@@ -168,7 +168,7 @@ func (c *creation) finish() error {
 // Sync first: the server we are on now may lag behind the one that took the create (F4). After it, a create that
 // reached the leader before we moved is visible, and one that the old server has read and holds up will be refused,
 // because the session has moved (F2). One that it has not read yet may still come (NoteOrphan).
-func (c *creation) resolve() error {
+func (c *nodeCreate) resolve() error {
 	e := c.e
 	found, err := e.findMade(c.root, c.id)
 	switch {
@@ -187,16 +187,16 @@ func (c *creation) resolve() error {
 		c.reservation.Taken(c.node)
 	case errors.Is(err, zk.ErrNoNode):
 		return nil
-	case err == nil, answer.IsRefusal(err): // it is of a session that is dying: never grant on it (R30). Or it gives no READ
-		e.reaper.Erase(found[0])
+	case err == nil, reply.IsRefusal(err): // it is of a session that is dying: never grant on it (R30). Or it gives no READ
+		e.reaper.Delete(found[0])
 	}
 	return err
 }
 
 // findMade returns what creates with that id have made under root. If it gets no READ, it logs that, and has a later list searched: nobody can
 // acquire here, and the node, if there is one, is in everybody's way (R74).
-func (e *era) findMade(root *lockRoot, id string) (found []string, err error) {
-	if found, err = e.reaper.Find(root.path, id); answer.IsRefusal(err) {
+func (e *zkSession) findMade(root *lockRoot, id string) (found []string, err error) {
+	if found, err = e.reaper.Find(root.path, id); reply.IsRefusal(err) {
 		e.reaper.NoteOrphan(root.path, id)
 		e.Log.Error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", root.shownPath(), "err", err)
 	}
@@ -205,14 +205,14 @@ func (e *era) findMade(root *lockRoot, id string) (found []string, err error) {
 
 // statOf says who made a node that a list has shown, unless the session ends before it is told. No server that lags behind that list takes the
 // session. From 3.9.3 on they want READ.
-func (e *era) statOf(node string) (*wire.Stat, error) {
+func (e *zkSession) statOf(node string) (*wire.Stat, error) {
 	for backoff := (link.Backoff{}); ; {
 		stat, err := e.Stat(node)
 		switch {
-		case err == nil, answer.IsRefusal(err):
-			return stat, answer.Denied(err, "exists", "READ", node)
+		case err == nil, reply.IsRefusal(err):
+			return stat, reply.Denied(err, "exists", "READ", node)
 		case !e.Pause(backoff.Next()):
-			return nil, e.OverErr()
+			return nil, e.EndErr()
 		}
 	}
 }

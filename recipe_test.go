@@ -1,17 +1,21 @@
 package zklock
 
-// This test attacks the seam between the engine and the recipes: it adds one, as CONTRIBUTING.md says.
+// These tests attack the seam between the engine and the recipes: they add a recipe without state and a
+// recipe with state, as CONTRIBUTING.md describes, and change no file of the engine.
 
 import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/zktest"
@@ -26,15 +30,15 @@ type once struct {
 
 var errDone = errors.New("the job is done")
 
-func (o once) front(a *attempt) error {
+func (o once) whenFirst(a *attempt) error {
 	for {
 		_, err := a.e.Read(a.ctx, wire.OpGetData, wire.PathWatchRequest{Path: o.done}, new(wire.DataResponse))
 		switch found, err := a.findingOf(err); {
 		case err != nil:
 			return err
-		case found == queue.IsThere:
+		case found == queue.Exists:
 			return errDone
-		case found == queue.IsGone:
+		case found == queue.Absent:
 			return a.grant()
 		}
 	}
@@ -50,7 +54,7 @@ func TestRecipe_OnceIsAddedWithoutAChange(t *testing.T) {
 		s, err := Connect(t.Context(), srv.Addr(), WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
-		m, err := mutexOf(s, "/job", queue.MutexName, newMutexOptions[LockOption](nil), once{done: "/done"})
+		m, err := mutexOf(s, "/job", queue.MutexName, newLockOptions[LockOption](nil), once{done: "/done"})
 		require.NoError(t, err)
 		for range 3 {
 			all.Go(func() {
@@ -74,4 +78,93 @@ func TestRecipe_OnceIsAddedWithoutAChange(t *testing.T) {
 	require.Equal(t, 1, granted)
 	require.Equal(t, 11, done)
 	require.Empty(t, srv.Children("/job"))
+}
+
+// patient is a recipe whose lock is granted from a call's nth attempt on. It counts the attempts in its
+// state, and notes on the lock root how many it has sent back. The release reports the count.
+type patient struct {
+	plain
+	nth      int
+	released chan int
+}
+
+type patientState struct {
+	noState
+	attempts int // of the call, this one included
+	released chan int
+}
+
+type patientNotes struct{ sentBack int }
+
+func (p patient) newState(_ *attempt, before recipeState) recipeState {
+	s := &patientState{attempts: 1, released: p.released}
+	if b, ok := before.(*patientState); ok {
+		s.attempts += b.attempts
+	}
+	return s
+}
+
+func (p patient) whenFirst(a *attempt) error {
+	if stateOf[*patientState](a).attempts < p.nth {
+		note(a.d.root, func(n *patientNotes) { n.sentBack++ })
+		return errRequeue
+	}
+	return a.grant()
+}
+
+func (s *patientState) giveBack(d *lockData) [2]*nodes.Deletion {
+	s.released <- s.attempts
+	return s.noState.giveBack(d)
+}
+
+// The engine hands a recipe's state back: to the call's next attempt, to the recipe's methods, and to the
+// release of the hold. So it does if another recipe with state wraps the recipe. Calls exclude each other
+// (I1) and leave no node (I4).
+func TestRecipe_WithStateIsAddedWithoutAChange(t *testing.T) {
+	for name, delay := range map[string]time.Duration{"by itself": 0, "with a lock-delay": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			const sessions, calls = 2, 2
+			srv := zktest.Start(t)
+			released := make(chan int, sessions*calls)
+			o := newLockOptions[LockOption](nil)
+			o.delay = delay
+			var all sync.WaitGroup
+			var holding, overlaps atomic.Int32
+			var roots []*lockRoot
+			for range sessions {
+				s, err := Connect(t.Context(), srv.Addr(), WithLogger(slog.New(slog.DiscardHandler)))
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, s.Close()) })
+				m, err := mutexOf(s, "/job", queue.MutexName, o, patient{nth: 2, released: released})
+				require.NoError(t, err)
+				roots = append(roots, &m.root)
+				all.Go(func() {
+					for range calls {
+						hold, err := m.Acquire(t.Context())
+						if !assert.NoError(t, err) {
+							return
+						}
+						if holding.Add(1) > 1 {
+							overlaps.Add(1)
+						}
+						_, _, err = s.Conn().Exists("/job")
+						assert.NoError(t, err)
+						holding.Add(-1)
+						assert.NoError(t, hold.Release(t.Context()))
+					}
+				})
+			}
+			all.Wait()
+			close(released)
+			require.Len(t, released, sessions*calls)
+			for attempts := range released {
+				require.Equal(t, 2, attempts)
+			}
+			for _, root := range roots {
+				require.Equal(t, patientNotes{sentBack: calls}, notesOn[patientNotes](root))
+			}
+			require.Zero(t, overlaps.Load())
+			require.Empty(t, srv.Children("/job"))
+		})
+	}
 }

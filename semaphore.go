@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/internal/reply"
 )
 
 // Semaphore is a number of permits on a path, which all clients of the ensemble share. It is
@@ -45,7 +42,7 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 	if !s.isConnected() {
 		return fail(errNoSession)
 	}
-	o := newMutexOptions(opts)
+	o := newLockOptions(opts)
 	err := checkPath(path)
 	switch {
 	case err != nil:
@@ -62,26 +59,20 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 	if err != nil {
 		return fail(badArgument{err})
 	}
-	root := lockRoot{chroot: s.chroot, given: path, acl: o.acl, container: o.container, rule: queue.Rule{Name: queue.MutexName, Markers: o.markers}, roots: &s.roots}
+	root := lockRoot{chroot: s.chroot, given: path, acl: o.acl, container: o.container, rule: queue.Rule{Name: queue.MutexName, Markers: queue.Markers}, roots: &s.roots}
 	leases := root
 	root.path, leases.path = s.chroot+path+"/locks", s.chroot+path+"/leases"
 	leases.rule.Markers = []string{queue.LeaseName}
 	p := &permits{leases: leases, n: n}
 	if o.limit != "" {
 		p.limit = s.chroot + o.limit
-		if !o.container {
-			root.with = func(z *link.Era) { ask(z, wire.OpCreate, p.limitNode(n), nil) }
-		}
 	}
-	root.share, root.isFresh, root.more, root.fits = queue.LeaseName, true, &p.leases, fitsSemaphore
-	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: "semaphore"}, n: n}, nil
+	root.share, root.isFresh = queue.LeaseName, true
+	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: KindSemaphore}, n: n}, nil
 }
 
 // String returns the path, in one word.
 func (sem *Semaphore) String() string { return "Semaphore(" + sem.Path() + ")" }
-
-// LogValue returns what String returns, for log/slog.
-func (sem *Semaphore) LogValue() slog.Value { return slog.StringValue(sem.String()) }
 
 // Path returns the path as given to NewSemaphore.
 func (sem *Semaphore) Path() string { return sem.made().m.root.given }
@@ -192,7 +183,7 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 	if !sem.isMade() {
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
 	}
-	err = sem.m.reading(ctx, "participants", func(e *era) error {
+	err = sem.m.reading(ctx, "participants", func(e *zkSession) error {
 		p := sem.m.recipe.(*permits)
 		asked := p.askLimit(e)
 		leases, err := participantsIn(ctx, e, &p.leases)
@@ -219,8 +210,8 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 // shared limit (WithSharedLimit), or if the data of the node is not a limit; then the error names
 // the node. While no server can be reached, Limit waits for one until ctx ends.
 func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
-	err = sem.onLimit(ctx, "limit", func(e *era, p *permits) error {
-		now, err := p.readLimit(ctx, e.Era)
+	err = sem.onLimit(ctx, "limit", func(e *zkSession, p *permits) error {
+		now, err := p.readLimit(ctx, e.ZKSession)
 		if n = p.n; errors.Is(err, zk.ErrNoNode) {
 			return nil
 		}
@@ -252,15 +243,15 @@ func (sem *Semaphore) SetLimit(ctx context.Context, n int) error {
 		return &Error{Op: "set limit", Path: sem.m.root.given, Err: badArgument{fmt.Errorf("a limit of %d permits: give 0 to %d", n, mostPermits)}}
 	}
 	c := limitChange{to: n}
-	err := sem.onLimit(ctx, "set limit", func(e *era, p *permits) error { return c.try(ctx, e.Era, p) })
-	if e, ok := err.(*Error); ok && c.sent && !answer.IsRefusal(e.Err) {
+	err := sem.onLimit(ctx, "set limit", func(e *zkSession, p *permits) error { return c.try(ctx, e.ZKSession, p) })
+	if e, ok := err.(*Error); ok && c.sent && !reply.IsRefusal(e.Err) {
 		e.Err = fmt.Errorf("the limit may or may not be set: %w", e.Err)
 	}
 	return err
 }
 
 // onLimit calls f until a connection lasts for as long as it takes.
-func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *era, p *permits) error) error {
+func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *zkSession, p *permits) error) error {
 	if !sem.isMade() {
 		return &Error{Op: op, Err: errNoSemaphore}
 	}
@@ -268,7 +259,7 @@ func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *era, p *
 	if p.limit == "" {
 		return &Error{Op: op, Path: sem.m.root.given, Err: badArgument{fmt.Errorf("the limit is fixed, %d: give NewSemaphore WithSharedLimit", p.n)}}
 	}
-	return sem.m.reading(ctx, op, func(e *era) error { return f(e, p) })
+	return sem.m.reading(ctx, op, func(e *zkSession) error { return f(e, p) })
 }
 
 // splitLeases separates holders from waiters. A waiter with leases also has the first node in the

@@ -17,36 +17,33 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// What CheckSequencer says of a hold, beside ErrNotHeld: it is over. After each of them the request must be refused.
-var (
-	// ErrOtherLock: the sequencer is of a lock on another path.
-	ErrOtherLock = errors.New("the sequencer is of another lock")
-	// ErrOtherRoot: the node above the lock nodes is not the one that the hold was granted under. It was removed or made anew
-	// since, and the hold went with it; or the sequencer is of another ensemble.
-	ErrOtherRoot = errors.New("the lock root is not that of the sequencer: it was removed or made anew, or the sequencer is of another ensemble")
-	// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold has given: for example, its node waits.
-	ErrBadSequencer = errors.New("not a sequencer")
-)
+// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold of this lock has given: for example, its
+// node waits. The request must be rejected.
+var ErrBadSequencer = errors.New("not a sequencer")
 
-// Sequencer says which hold a request is made under. Its String travels with the request, for example in a header. There is nothing secret in
-// it, and nothing that proves who sends it: whoever may list the lock root can write one.
+// errOtherRoot: the hold ended with its lock root.
+var errOtherRoot = fmt.Errorf("%w: the lock root is not that of the sequencer: it was removed or made anew, or the sequencer is of another ensemble", ErrNotHeld)
+
+// Sequencer identifies the hold that a request is made under. Its String travels with the request,
+// for example in a header. It contains no secret, and it does not authenticate the sender: every
+// client that may list the lock root can write one.
 type Sequencer struct {
 	Path    string // of the lock, absolute: with the chroot
-	Root    int64  // czxid of the node above Node. It differs between ensembles, mostly, and when that node was made anew
-	Mode    string // exclusive (a mutex, a writer, a leader), shared (a reader) or permits (of a semaphore)
-	Permits int    // how many, 0 in the other modes
+	Root    int64  // czxid of the node above Node. It differs between ensembles, mostly, and when that node was made again
+	Shared  bool   // of a reader or a semaphore: other clients may hold at the same time
+	Permits int    // how many of a semaphore; otherwise 0
 	Token   int64  // as Hold.Token
 	Node    string // as Hold.Node; of permits the first, and the numbers of the others follow
 }
 
-// The modes of a Sequencer, and how the nodes are called in each.
+// The modes in the text of a Sequencer, and the names of the nodes in each.
 const (
 	modeExclusive, modeShared, modePermits = "exclusive", "shared", "permits"
 )
@@ -64,12 +61,9 @@ const maxPermits = math.MaxInt32
 // is the same for all handles of the owner in this lock, also after the hold has ended.
 func (h *Hold) Sequencer() Sequencer {
 	d := h.granted()
-	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Mode: modeExclusive, Token: d.token, Node: d.node}
-	switch {
-	case d.root.more != nil:
-		q.Path, q.Mode, q.Permits, q.Node = parentOf(d.root.path), modePermits, len(d.held), slices.Min(d.held)
-	case d.root.rule.IsShared():
-		q.Mode = modeShared
+	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
+	if d.root.share == queue.LeaseName {
+		q.Path, q.Shared, q.Permits, q.Node = parentOf(d.root.path), true, len(d.held), slices.Min(d.held)
 	}
 	return q
 }
@@ -81,8 +75,18 @@ func (q Sequencer) String() string {
 
 const sequencerScheme = "zklock:"
 
+func (q Sequencer) mode() string {
+	switch {
+	case q.Permits != 0:
+		return modePermits
+	case q.Shared:
+		return modeShared
+	}
+	return modeExclusive
+}
+
 func (q Sequencer) words() string {
-	mode := q.Mode
+	mode := q.mode()
 	if q.Permits != 0 {
 		mode += "&permits=" + strconv.Itoa(q.Permits)
 	}
@@ -111,9 +115,9 @@ func parseSequencer(text string) (q Sequencer, ok bool) {
 	if err != nil {
 		return q, false
 	}
-	q = Sequencer{Path: path, Mode: values.Get("mode")}
-	above := path
-	if q.Mode == modePermits {
+	mode, above := values.Get("mode"), path
+	q = Sequencer{Path: path, Shared: mode != modeExclusive}
+	if mode == modePermits {
 		above += "/leases"
 	}
 	q.Node = above + "/" + values.Get("node")
@@ -124,7 +128,7 @@ func parseSequencer(text string) (q Sequencer, ok bool) {
 	switch {
 	case errors.Join(errs[:]...) != nil, q.Root < 1, q.Token < 1, q.String() != text: // nothing else, and in no other way
 		return q, false
-	case q.Permits < 0, q.Permits > maxPermits, q.Permits > 0 != (q.Mode == modePermits):
+	case q.Permits < 0, q.Permits > maxPermits:
 		return q, false
 	}
 	_, ok = q.rule()
@@ -138,7 +142,7 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 	if _, err := uuid.Parse(id); err != nil {
 		return queue.Rule{}, false
 	}
-	for _, marker := range modeNodes[q.Mode] {
+	for _, marker := range modeNodes[q.mode()] {
 		m, _ := queue.Parse(name, []string{marker})
 		if m.PastTheEnd() || fmt.Sprintf("%s%010d", queue.ProtectedPath(parentOf(q.Node), id, marker), m.Seq) != q.Node {
 			continue
@@ -152,27 +156,32 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 	return queue.Rule{}, false
 }
 
-// CheckSequencer asks the ensemble whether the hold that the text names is still there, and is one of the lock on path, which is as given
-// to NewMutex, NewRWMutex, NewSemaphore or NewElection: below the chroot of s. It returns nil if so. ErrNotHeld says that the hold is
-// over, by whatever end; ErrOtherLock, ErrOtherRoot and ErrBadSequencer say what else is wrong. ErrNotConnected says that the
-// connection ended before the answer, and nothing is known: another try may tell. While no server can be reached, CheckSequencer waits
-// for one until ctx ends.
+// CheckSequencer asks the ensemble whether the hold that the text names still exists and is a hold
+// of the lock on path. path is as given to NewMutex, NewRWMutex, NewSemaphore or NewElection: below
+// the chroot of s. CheckSequencer returns nil if both are true. ErrNotHeld means that the hold has
+// ended, for whatever reason, or that its lock root was deleted. ErrBadSequencer means that no hold
+// of this lock has given the text. Reject the request after either. ErrNotConnected means that the connection ended before the reply, so nothing
+// is known, and another try may succeed. While no server can be reached, CheckSequencer waits for
+// one until ctx ends.
 //
 // Nil proves that at some moment during the call a majority of the servers agreed that all nodes of the hold were there, with nobody ahead
 // that they would wait for. So nobody else had been granted what the hold excludes. It also proves that the token is not larger than the
 // hold's.
 //
-// It does not prove that the hold is there when the call returns: it may end right after. Where the resource can compare tokens, do that
-// too. Nor does it prove that the holder still counts on it: between a release, or the end of a lease, and the moment when its node is
-// gone, the check says that the hold is there. So it does while another handle of its owner has it; and of a reader beside its own writer,
-// until both are released. Nor does it prove that a forged text is of a hold: a node in front is not granted while a lock-delay runs, or
-// while a node of WithQueuePattern is ahead; and the limit of a semaphore may have no room for leases that are there. No Hold gives the
-// sequencer of such a node. A resource that needs the lock to be exclusive asks the Mode of ParseSequencer.
+// It does not prove that the hold is there when the call returns: it may end right after. Where the
+// resource can compare tokens, do that too. Nor does it prove that the holder still counts on it:
+// between a release, or the end of a lease, and the moment when its node is gone, the check says
+// that the hold is there. So it does while another handle of its owner has it; and of a reader
+// beside its own writer, until both are released. Nor does it prove that a forged text is of a
+// hold: a node in front is not granted while a lock-delay runs;
+// and the limit of a semaphore may have no room for leases that are there. No Hold gives
+// the sequencer of such a node. A resource that needs the lock to be exclusive rejects a Sequencer
+// that is Shared.
 //
 // It costs one transaction, which the servers agree on as they do on a write, a read and a list, in one round trip, however many permits
 // the text claims. The list's answer has some 60 bytes for each node in the queue, or for each lease of a semaphore; calls that are made
 // at the same time share lists. s may hold nothing. Its credentials need READ on the lock root and on its nodes.
-func CheckSequencer(ctx context.Context, s *Session, path, text string) error {
+func (s *Session) CheckSequencer(ctx context.Context, path, text string) error {
 	if !s.isConnected() {
 		return &Error{Op: "check sequencer", Path: path, Err: errNoSession}
 	}
@@ -185,7 +194,7 @@ func CheckSequencer(ctx context.Context, s *Session, path, text string) error {
 	case err != nil:
 		err = errors.Unwrap(err)
 	case q.Path != s.chroot+path:
-		err = fmt.Errorf("%w: of %s", ErrOtherLock, shown(q.Path))
+		err = badArgument{fmt.Errorf("%w of this lock: it is of another lock, %s", ErrBadSequencer, shown(q.Path))}
 	default:
 		err = s.forCaller(ctx, q.ask(ctx, s), nil)
 	}
@@ -213,23 +222,23 @@ type found struct {
 func (q Sequencer) ask(ctx context.Context, s *Session) error {
 	answers := make(chan found, 2) // of one connection, in the order of the requests
 	check := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: q.Node, Version: -1}}}
-	checked := tap.NewRequest(wire.OpMulti, check, func(a tap.Answer) {
-		f := found{conn: a.Conn, err: answer.ErrOf(a)}
+	checked := mux.NewRequest(wire.OpMulti, check, func(a mux.Reply) {
+		f := found{conn: a.Conn, err: reply.ErrOf(a)}
 		if f.err == nil {
-			_, f.err = answer.ErrOfMulti(a, len(check.Ops))
+			_, f.err = reply.ErrOfMulti(a, len(check.Ops))
 		}
-		f.err = answer.Denied(f.err, "check", "READ", q.Node)
+		f.err = reply.Denied(f.err, "check", "READ", q.Node)
 		answers <- f
 	})
 	if err := link.TooLong(checked, s.opts.juteMaxBuffer); err != nil {
 		return err
 	}
-	e, err := attachedEra(ctx, s.link)
+	e, err := attachedSession(ctx, s.link)
 	if err != nil {
 		return err
 	}
-	for _, r := range []*tap.Request{checked, askCzxid(q.Node, answers)} {
-		if !e.Carrier.Send(e.Era, r) {
+	for _, r := range []*mux.Request{checked, askCzxid(q.Node, answers)} {
+		if !e.Carrier.Send(e.ZKSession, r) {
 			return unknown(zk.ErrConnectionClosed)
 		}
 	}
@@ -238,8 +247,8 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 	for i := range got {
 		select {
 		case got[i] = <-answers:
-		case <-e.Over():
-			return unknown(e.OverErr())
+		case <-e.Ended():
+			return unknown(e.EndErr())
 		case <-ctx.Done():
 			return link.ErrCtxEnded
 		}
@@ -247,24 +256,24 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 			return err
 		}
 	}
-	switch err := list.Wait(ctx, e.Era); {
+	switch err := list.Wait(ctx, e.ZKSession); {
 	case err == link.ErrCtxEnded:
 		return err
-	case err != nil && e.IsOver(): // the list may still come
+	case err != nil && e.HasEnded(): // the list may still come
 		return unknown(err)
 	default:
 		return q.verdict(got[0], got[1], found{list.Conn, list.Root, err}, list.Names)
 	}
 }
 
-func askCzxid(node string, answers chan<- found) *tap.Request {
-	return tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: node}, func(a tap.Answer) {
+func askCzxid(node string, answers chan<- found) *mux.Request {
+	return mux.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: node}, func(a mux.Reply) {
 		var stat wire.Stat
-		f := found{conn: a.Conn, err: answer.ErrOf(a)}
+		f := found{conn: a.Conn, err: reply.ErrOf(a)}
 		if f.err == nil {
 			f.err = a.Decode(&stat)
 		}
-		f.czxid, f.err = stat.Czxid, answer.Denied(f.err, "exists", "READ", node)
+		f.czxid, f.err = stat.Czxid, reply.Denied(f.err, "exists", "READ", node)
 		answers <- f
 	})
 }
@@ -280,7 +289,7 @@ func unknown(why error) error {
 // unclear returns an error unless the answer came over conn, and says that something is there or is not there.
 func (f found) unclear(conn uint64) error {
 	switch {
-	case f.err != nil && !errors.Is(f.err, zk.ErrNoNode) && answer.IsRefusal(f.err):
+	case f.err != nil && !errors.Is(f.err, zk.ErrNoNode) && reply.IsRefusal(f.err):
 		return f.err
 	case f.err != nil && !errors.Is(f.err, zk.ErrNoNode):
 		return unknown(f.err)
@@ -299,15 +308,15 @@ func (q Sequencer) verdict(checked, node, list found, names []string) error {
 	}
 	rule, _ := q.rule()
 	place := queue.SeenAt(rule, nameOf(q.Node), names)
-	if q.Mode == modePermits {
+	if q.Permits != 0 {
 		place = queue.SeenLeases(nameOf(q.Node), q.Permits, names)
 	}
 	switch {
 	case list.czxid != q.Root: // 0 if it is not there
-		return ErrOtherRoot
+		return errOtherRoot
 	case checked.err != nil, node.err != nil, place == queue.Missing: // it may have gone since the transaction
 		return fmt.Errorf("%w: the hold is over", ErrNotHeld)
-	case q.Token > node.czxid, q.Token < node.czxid && q.Mode == modeExclusive: // a reader may have its writer's; permits of another client, that of their place in the queue
+	case q.Token > node.czxid, q.Token < node.czxid && !q.Shared: // a reader may have its writer's; permits of another client, that of their place in the queue
 		return badArgument{fmt.Errorf("%w: %s has another token than %d", ErrBadSequencer, nameOf(q.Node), q.Token)}
 	case place != queue.Front: // it may hold later
 		return fmt.Errorf("%w: %s waits, and nothing is held with it", ErrBadSequencer, nameOf(q.Node))

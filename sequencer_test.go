@@ -18,7 +18,7 @@ const anID = "0b1c2d3e-4f50-4162-8374-95a6b7c8d9e0"
 
 // aSequencer returns one of each kind.
 func aSequencer(mode string) Sequencer {
-	q := Sequencer{Path: "/locks/orders", Root: 26, Mode: mode, Token: 43}
+	q := Sequencer{Path: "/locks/orders", Root: 26, Shared: mode != modeExclusive, Token: 43}
 	switch mode {
 	case modePermits:
 		q.Permits, q.Node = 3, q.Path+"/leases/_c_"+anID+"-lease-0000000009"
@@ -167,11 +167,11 @@ func TestSequencer_Verdict(t *testing.T) {
 		{gone, node, root, ErrNotHeld}, // it cannot be there again; but the transaction decides
 		{ok, gone, root, ErrNotHeld},   // it went after the transaction
 
-		{gone, gone, anew, ErrOtherRoot},
-		{gone, gone, gone, ErrOtherRoot},
-		{ok, gone, anew, ErrOtherRoot},
-		{ok, gone, gone, ErrOtherRoot},
-		{ok, node, anew, ErrOtherRoot}, // a text that no hold has given
+		{gone, gone, anew, ErrNotHeld},
+		{gone, gone, gone, ErrNotHeld},
+		{ok, gone, anew, ErrNotHeld},
+		{ok, gone, gone, ErrNotHeld},
+		{ok, node, anew, ErrNotHeld}, // a text that no hold has given
 
 		{ok, anew, root, ErrBadSequencer},
 		{ok, found{conn: conn, czxid: 42}, root, ErrBadSequencer},
@@ -197,7 +197,7 @@ func TestSequencer_Verdict(t *testing.T) {
 	} {
 		name := fmt.Sprint(tt.checked, tt.node, tt.root)
 		err := aSequencer(modeExclusive).verdict(tt.checked, tt.node, tt.root, seen(modeExclusive))
-		for _, e := range []error{ErrNotHeld, ErrOtherRoot, ErrBadSequencer, ErrNotConnected, zk.ErrNoAuth} {
+		for _, e := range []error{ErrNotHeld, ErrBadSequencer, ErrNotConnected, zk.ErrNoAuth} {
 			require.Equal(t, e == tt.want, errors.Is(err, e), "%s: %v", name, err)
 		}
 		require.Equal(t, tt.want == nil, err == nil, "%s: %v", name, err)

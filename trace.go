@@ -49,9 +49,18 @@ type Trace struct {
 	HoldEnd func(ctx context.Context, h HoldInfo)
 }
 
+// The values of AcquireInfo.Kind.
+const (
+	KindMutex     = "mutex"     // Mutex
+	KindRead      = "read"      // RWMutex.ReadLock
+	KindWrite     = "write"     // RWMutex.WriteLock
+	KindSemaphore = "semaphore" // Semaphore.Permits
+	KindElection  = "election"  // Election
+)
+
 // AcquireInfo identifies the call.
 type AcquireInfo struct {
-	Kind  string // mutex, read, write, semaphore or election
+	Kind  string // one of the constants above
 	Path  string // as given to the New function
 	Name  string // what WithName gave, otherwise ""
 	Multi string // of a Multi's lock: what Multi.String returns; otherwise ""
@@ -68,8 +77,8 @@ type AcquireEndInfo struct {
 	Err    error // what the call returns
 	Waited time.Duration
 	// In the queue, when the call was first found to wait: 2 behind one, 1 for a lock-delay. 0 if
-	// it never waited. Of permits, see Error.Place.
-	Place int
+	// it never waited. Of permits, see Error.Position.
+	Position int
 	// How often the call had to queue again, because its session or its node was gone.
 	Requeued  int
 	Reentered bool // the owner held the lock already: Hold is another handle of that hold
@@ -146,8 +155,8 @@ type release struct {
 	isLost bool  // the hold was lost before
 }
 
-// begin calls each AcquireStart, with the context that the one before returned. It returns one with the last one's values, that does not end.
-func (t *tracer) begin(ctx context.Context, info AcquireInfo) (values context.Context, c *traced) {
+// beginTrace calls each AcquireStart, with the context that the one before returned. It returns one with the last one's values, that does not end.
+func (t *tracer) beginTrace(ctx context.Context, info AcquireInfo) (values context.Context, c *traced) {
 	c = &traced{t: t, info: info, began: t.clock.Now()}
 	c.ctxs = c.ctx[:0]
 	for _, trace := range t.all {
@@ -312,7 +321,7 @@ func (c *traced) ended(at clock.Instant, err error, isLost bool) {
 
 // tellEnd calls each HoldEnd.
 func (c *traced) tellEnd() {
-	info := c.end()
+	info := c.holdInfo()
 	for i, trace := range c.t.all {
 		if trace.HoldEnd != nil {
 			c.t.call("HoldEnd", func() { trace.HoldEnd(c.ctxs[i], info) })
@@ -320,8 +329,8 @@ func (c *traced) tellEnd() {
 	}
 }
 
-// end takes the handle from its hold, and describes its end. That of the last one is the hold's.
-func (c *traced) end() HoldInfo {
+// holdInfo takes the handle from its hold, and describes its end. That of the last one is the hold's.
+func (c *traced) holdInfo() HoldInfo {
 	h, r := c.hold, c.released
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()

@@ -5,10 +5,9 @@ import (
 	"errors"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -46,7 +45,7 @@ func (k watchKey) isOfChildren() bool { return k.op == wire.OpGetChildren2 }
 const maxShown = 64
 
 // waitArmed waits until the watch is set, or cannot be.
-func (w *watch) waitArmed(ctx context.Context, z *link.Era) error {
+func (w *watch) waitArmed(ctx context.Context, z *link.ZKSession) error {
 	if _, err := link.Await(ctx, z, w.armed); err != nil {
 		return err
 	}
@@ -59,8 +58,8 @@ func (w *watch) stands(key watchKey) bool {
 }
 
 // decode reads the answer to the operation that sets the watch. Only exists sets one where there is no node.
-func (k watchKey) decode(a tap.Answer) (data wire.DataResponse, none bool, err error) {
-	if err = answer.ErrOf(a); err != nil {
+func (k watchKey) decode(a mux.Reply) (data wire.DataResponse, none bool, err error) {
+	if err = reply.ErrOf(a); err != nil {
 		if k.op == wire.OpExists && errors.Is(err, zk.ErrNoNode) {
 			return data, true, nil
 		}
@@ -100,4 +99,13 @@ func (w *watch) hasMissed(now *wire.Stat, err error) bool {
 		return now.Cversion != w.stat.Cversion
 	}
 	return w.none || now.Mzxid != w.stat.Mzxid
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }

@@ -9,15 +9,15 @@ import (
 
 	"github.com/zklock/zklock/internal/invariants"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // watcher keeps the watches of one ZooKeeper session: at most one of a kind on a path (I7).
 type watcher struct {
-	z     *link.Era
+	z     *link.ZKSession
 	nodes *nodes.Own
 
 	mu struct {
@@ -31,7 +31,7 @@ type watcher struct {
 	}
 }
 
-func newWatcher(z *link.Era, nodes *nodes.Own) *watcher {
+func newWatcher(z *link.ZKSession, nodes *nodes.Own) *watcher {
 	w := &watcher{z: z, nodes: nodes}
 	w.mu.watches = make(map[watchKey]*watch)
 	w.mu.OnUnlock(w.check)
@@ -89,9 +89,9 @@ func (w *watcher) start(key watchKey) *watch {
 	if neglected {
 		w.z.Carrier.Spawn(w.lookAfterWatches)
 	}
-	r := tap.NewRequest(key.op, wire.PathWatchRequest{Path: key.path, Watch: true}, func(a tap.Answer) { w.armed(on, a) })
+	r := mux.NewRequest(key.op, wire.PathWatchRequest{Path: key.path, Watch: true}, func(a mux.Reply) { w.armed(on, a) })
 	if !w.z.Carrier.Send(w.z, r) {
-		w.armed(on, tap.Answer{Fate: tap.NeverSent})
+		w.armed(on, mux.Reply{Fate: mux.NeverSent})
 	}
 	return on
 }
@@ -141,8 +141,8 @@ func (w *watcher) leave(on *watch) {
 	if on.isOfChildren() {
 		ask.Type = wire.WatcherChildren
 	}
-	w.z.Carrier.Send(w.z, tap.NewRequest(wire.OpRemoveWatches, ask, func(a tap.Answer) {
-		if a.Fate != tap.WasAnswered || a.Code != wire.OK {
+	w.z.Carrier.Send(w.z, mux.NewRequest(wire.OpRemoveWatches, ask, func(a mux.Reply) {
+		if a.Fate != mux.WasAnswered || a.Code != wire.OK {
 			return
 		}
 		w.mu.Lock()
@@ -168,7 +168,7 @@ func (w *watcher) sameLocked(key watchKey) (same []*watch) {
 }
 
 // armed takes the answer to the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
-func (w *watcher) armed(on *watch, a tap.Answer) {
+func (w *watcher) armed(on *watch, a mux.Reply) {
 	data, none, err := on.decode(a)
 	w.mu.Lock()
 	on.conn, on.none = a.Conn, none
@@ -193,7 +193,7 @@ func (w *watcher) armed(on *watch, a tap.Answer) {
 
 // restore returns requests that set the watches of the last connection again, on a new one. before is the last zxid seen on
 // the last connection: the server sends the events of nodes that have changed since.
-func (w *watcher) restore(before int64) (rs []*tap.Request) {
+func (w *watcher) restore(before int64) (rs []*mux.Request) {
 	const overhead, each = 28, 4                 // bytes of the request, and of a path beside itself
 	most := min(128<<10, w.z.Longest) - overhead // 128 KiB as the Java client
 	w.mu.Lock()
@@ -221,15 +221,15 @@ func (w *watcher) restore(before int64) (rs []*tap.Request) {
 		}
 		batch := stood[:n]
 		stood = stood[n:]
-		rs = append(rs, tap.NewRequest(wire.OpSetWatches, ask, func(a tap.Answer) { w.restored(batch, a) }))
+		rs = append(rs, mux.NewRequest(wire.OpSetWatches, ask, func(a mux.Reply) { w.restored(batch, a) }))
 	}
 	w.mu.missing = len(rs)
 	return rs
 }
 
 // restored takes the answer to a request of restore. If the server refused it, the watches will never fire.
-func (w *watcher) restored(them []*watch, a tap.Answer) {
-	if a.Fate != tap.WasAnswered {
+func (w *watcher) restored(them []*watch, a mux.Reply) {
+	if a.Fate != mux.WasAnswered {
 		return
 	}
 	w.mu.Lock()
@@ -278,7 +278,7 @@ func (w *watcher) unheard(on *watch) {
 }
 
 // fire hands an event to its watches. It runs on the client's goroutine, in the order in which the server sent the events.
-// Events are hints: the walk decides what they mean (queue.Walk).
+// Events are hints: the walk decides what they mean (queue.Machine).
 func (w *watcher) fire(ev wire.WatcherEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -346,7 +346,7 @@ func (w *watcher) lookAfterWatches() {
 		for _, on := range w.nodes.Waiting() {
 			looks = append(looks, look{on.Node, func(_ *wire.Stat, err error) {
 				if errors.Is(err, zk.ErrNoNode) {
-					on.Tell(queue.NodeIsGone)
+					on.Notify(queue.NodeIsGone)
 				}
 			}})
 		}

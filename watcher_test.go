@@ -9,12 +9,12 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // standing puts a watch on a path that was asked for and, if it is armed, answered.
-func standing(e *era, path string, armed bool) *watch {
+func standing(e *zkSession, path string, armed bool) *watch {
 	key := watchKey{path: path, op: wire.OpGetData}
 	w := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{}), users: 1}
 	e.watches.mu.watches[key], e.watches.mu.looking = w, true
@@ -63,17 +63,17 @@ func TestWatcher_Restore_ShortBatches(t *testing.T) {
 func TestWatcher_RestoredAsOfTheLastWhole(t *testing.T) {
 	e := anEra()
 	standing(e, "/locks/a/n", true)
-	asOf := func(before int64) (zxid int64, answer func(tap.Answer)) {
+	asOf := func(before int64) (zxid int64, answer func(mux.Reply)) {
 		rs := e.Restore(before)
 		require.Len(t, rs, 1)
 		return e.watches.mu.since, rs[0].Done
 	}
 	zxid, done := asOf(7)
 	require.EqualValues(t, 7, zxid)
-	done(tap.Answer{Fate: tap.NoAnswer})
+	done(mux.Reply{Fate: mux.NoAnswer})
 	zxid, done = asOf(9)
 	require.EqualValues(t, 7, zxid, "nobody has heard what happened since")
-	done(tap.Answer{Fate: tap.WasAnswered})
+	done(mux.Reply{Fate: mux.WasAnswered})
 	zxid, _ = asOf(11)
 	require.EqualValues(t, 11, zxid)
 }
@@ -96,16 +96,16 @@ func TestWatcher_EventsForNobody(t *testing.T) {
 
 // I7, I8, R8: a read that fails sets no watch. Nothing of it is kept, and the next comer asks again.
 func TestWatch_NotSet_IsAskedForAgain(t *testing.T) {
-	for name, a := range map[string]tap.Answer{
-		"refused":    {Fate: tap.WasAnswered, Code: wire.NoAuth},
-		"gone":       {Fate: tap.WasAnswered, Code: wire.NoNode},
-		"no answer":  {Fate: tap.NoAnswer},
-		"never sent": {Fate: tap.NeverSent},
-		"unreadable": {Fate: tap.WasAnswered, Body: []byte{1}},
+	for name, a := range map[string]mux.Reply{
+		"refused":    {Fate: mux.WasAnswered, Code: wire.NoAuth},
+		"gone":       {Fate: mux.WasAnswered, Code: wire.NoNode},
+		"no answer":  {Fate: mux.NoAnswer},
+		"never sent": {Fate: mux.NeverSent},
+		"unreadable": {Fate: mux.WasAnswered, Body: []byte{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEventTest(t)
-			there := tap.Answer{Fate: tap.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
+			there := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
 			w.c.sends = answering(a, there)
 			before := len(w.e.watches.mu.watches)
 			first := w.e.watches.startWatch("/locks/a/p")
@@ -124,9 +124,9 @@ func TestWatch_NotSet_IsAskedForAgain(t *testing.T) {
 func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
 	w := newEventTest(t)
 	const path = "/locks/a/p"
-	gone := tap.Answer{Fate: tap.WasAnswered, Conn: waitersConn, Code: wire.NoNode}
+	gone := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Code: wire.NoNode}
 	answer := answering(gone)
-	w.c.sends = func(r *tap.Request) bool {
+	w.c.sends = func(r *mux.Request) bool {
 		w.e.Event(wire.WatcherEvent{Type: wire.EventDeleted, Path: path})
 		return answer(r)
 	}
@@ -142,19 +142,19 @@ func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
 // the other's. The server may have no watch then: who came looks again. The removal of a watch that another kind of user needs is not sent.
 func TestWatch_TakenBack_WakesWhoCameMeanwhile(t *testing.T) {
 	w := newEventTest(t)
-	there := tap.Answer{Fate: tap.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
+	there := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
 	w.c.sends = answering(there)
 	watches, key := w.e.watches, watchKey{"/locks/a/p", wire.OpGetData, true}
 	first := watches.start(key)
 	require.Same(t, first, watches.start(key), "all observers share one")
-	w.c.sends = func(*tap.Request) bool { t.Error("another still observes"); return false }
+	w.c.sends = func(*mux.Request) bool { t.Error("another still observes"); return false }
 	watches.leave(first)
 	var later *watch
-	w.c.sends = func(removal *tap.Request) bool {
+	w.c.sends = func(removal *mux.Request) bool {
 		w.c.sends = answering(there)
 		later = watches.start(key)
 		require.NotSame(t, first, later)
-		removal.Done(tap.Answer{Fate: tap.WasAnswered})
+		removal.Done(mux.Reply{Fate: mux.WasAnswered})
 		return true
 	}
 	watches.leave(first)
@@ -164,15 +164,15 @@ func TestWatch_TakenBack_WakesWhoCameMeanwhile(t *testing.T) {
 
 	w.c.sends = answering(there, there)
 	waiters, observed := watches.startWatch(key.path), watches.start(key)
-	w.c.sends = func(*tap.Request) bool { t.Error("a waiter needs the event"); return false }
+	w.c.sends = func(*mux.Request) bool { t.Error("a waiter needs the event"); return false }
 	watches.leave(observed)
 	require.False(t, waiters.hasFired())
 	require.Zero(t, watches.mu.users)
 }
 
 // answering answers the first requests with what it is given.
-func answering(first ...tap.Answer) func(*tap.Request) bool {
-	return func(r *tap.Request) bool {
+func answering(first ...mux.Reply) func(*mux.Request) bool {
+	return func(r *mux.Request) bool {
 		a := first[0]
 		first = first[1:]
 		r.Done(a)

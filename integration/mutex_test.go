@@ -266,7 +266,7 @@ func TestMutex_SingleServer_StoppedAndStarted_HoldSurvives(t *testing.T) {
 	server.Stop(t)
 	server.Start(t)
 	outage := time.Since(down)
-	room := zklock.LeaseRoom(zklock.QuorumLease(2*tick), 20*time.Second)
+	room := zklock.LeaseMargin(zklock.QuorumLease(2*tick), 20*time.Second)
 	require.Less(t, outage, room, "this machine restarts a container too slowly for this test")
 	within(t, 30*time.Second, "the holder is back", func() bool { return holder.State() == zklock.Connected || holder.State() == zklock.Reconnected })
 

@@ -40,7 +40,7 @@ func init() {
 			return func(sequencer string) (bool, error) {
 				ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 				defer cancel()
-				err := zklock.CheckSequencer(ctx, s, "/"+lock, sequencer)
+				err := s.CheckSequencer(ctx, "/"+lock, sequencer)
 				return err == nil, ignore(err, zklock.ErrNotHeld)
 			}, s.Close, nil
 		},

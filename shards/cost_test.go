@@ -78,7 +78,7 @@ func (w *world) cost(rest cost, f func()) cost {
 // The page's numbers for 256 shards and 8 members, with the default session timeout and lease.
 func TestVirtual_Cost(t *testing.T) {
 	inWorld(t, 256, func(t *testing.T, w *world) {
-		w.session = []zklock.Option{zklock.WithSessionTimeout(zklock.DefaultSessionTimeout), zklock.WithLease(zklock.QuorumLease(0))}
+		w.session = []zklock.Option{zklock.WithSessionTimeout(30 * time.Second), zklock.WithLease(zklock.QuorumLease(0))}
 		w.started(8)
 		rest := w.cost(cost{}, func() { time.Sleep(10 * time.Minute) })
 		joined := (*proc)(nil)

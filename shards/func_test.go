@@ -176,6 +176,10 @@ func TestVirtual_Func_OwnerInContext(t *testing.T) {
 		hold, err := m.Acquire(t.Context())
 		require.NoError(t, err)
 		owner := zklock.NewOwner("both")
+		held, err := zklock.NewMutex(s, "/held")
+		require.NoError(t, err)
+		_, err = held.Acquire(zklock.WithOwner(t.Context(), owner))
+		require.NoError(t, err)
 		var running [8]atomic.Int32
 		var overlaps, starts atomic.Int32
 		work := func(ctx context.Context, shard int, h *zklock.Hold) error {
@@ -184,7 +188,7 @@ func TestVirtual_Func_OwnerInContext(t *testing.T) {
 				overlaps.Add(1)
 			}
 			defer running[shard].Add(-1)
-			if got, ok := zklock.OwnerFrom(ctx); !ok || got != owner {
+			if !held.OwnedBy(ctx) {
 				return errors.New("the owner is not in the context")
 			}
 			<-ctx.Done()

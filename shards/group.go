@@ -62,11 +62,11 @@ const DefaultQuiet = 10 * time.Second
 var (
 	// ErrShardCount: the group was created for another number of shards. All members must have the
 	// same number, because with two numbers the same key is in two shards.
-	ErrShardCount = errors.New("wrong number of shards")
+	ErrShardCount = zklock.Final(errors.New("wrong number of shards"))
 	// ErrMembers: a member is present, so the number of shards cannot be changed.
 	ErrMembers = errors.New("the group has members")
 
-	errLayout = errors.New("not a group of shards that this program supports")
+	errLayout = zklock.Final(errors.New("not a group of shards that this program supports"))
 	errPlan   = errors.New("not a plan that this program can follow")
 )
 
@@ -272,7 +272,7 @@ func (g *Group) Holder(ctx context.Context, shard int) (zklock.Participant, erro
 	if err != nil {
 		return zklock.Participant{}, err
 	}
-	return m.Front(ctx)
+	return m.First(ctx)
 }
 
 // SetShards changes the number of shards of the group, and of this Group, to n, and returns the

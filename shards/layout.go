@@ -66,11 +66,6 @@ func (l layout) errorf(op string, err error) error {
 	return &zklock.Error{Op: "shards: " + op, Path: l.path, Err: err}
 }
 
-// isFinal reports whether the error stays until an operator changes something.
-func isFinal(err error) bool {
-	return zklock.IsFinal(err) || errors.Is(err, ErrShardCount) || errors.Is(err, errLayout)
-}
-
 // await returns what f returns, and the cause of ctx if that ends first: go-zookeeper's calls take
 // no context.
 func await[T any](ctx context.Context, l layout, f func() (T, error)) (T, error) {
@@ -96,7 +91,7 @@ func await[T any](ctx context.Context, l layout, f func() (T, error)) (T, error)
 func persist[T any](ctx context.Context, l layout, f func() (T, error)) (T, error) {
 	for pause := (backoff{most: pauseMax}); ; {
 		value, err := await(ctx, l, f)
-		if err == nil || ctx.Err() != nil || isFinal(err) {
+		if err == nil || ctx.Err() != nil || zklock.IsFinal(err) {
 			return value, err
 		}
 		pause.wait(ctx)
@@ -268,7 +263,7 @@ func (l layout) plans(ctx context.Context) iter.Seq2[written, error] {
 				yield(written{}, context.Cause(ctx))
 				return
 			case err != nil:
-				if err = l.errorf("read the plan", err); !yield(written{}, err) || isFinal(err) {
+				if err = l.errorf("read the plan", err); !yield(written{}, err) || zklock.IsFinal(err) {
 					return
 				}
 				pause.wait(ctx)

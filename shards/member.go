@@ -102,13 +102,7 @@ func (r *run) campaign(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for pause := (backoff{most: pauseMax}); ; {
-		err := e.Campaign(ctx, r.lead)
-		if ctx.Err() != nil || isFinal(err) {
-			return err
-		}
-		pause.wait(ctx)
-	}
+	return e.Run(ctx, r.lead)
 }
 
 // follow reads each plan until ctx ends, or it can no longer do so: then it ends the membership,
@@ -128,7 +122,7 @@ func (r *run) follow(ctx context.Context) {
 			if len(p.Shards) > 0 { // otherwise an operator has removed the plan: the planner will write it again
 				r.apply(p)
 			}
-		case isFinal(err), errors.Is(err, errPlan) && !hasFollowed:
+		case zklock.IsFinal(err), errors.Is(err, errPlan) && !hasFollowed:
 			r.stop(err)
 			return
 		case !hasFailed:

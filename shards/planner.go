@@ -110,7 +110,7 @@ func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
 		case err == nil:
 			pause.reset()
 			p.sleep(ctx, wait)
-		case isFinal(err):
+		case zklock.IsFinal(err):
 			return err
 		default:
 			if pause.isFirst() && ctx.Err() == nil {

@@ -124,7 +124,7 @@ func (w *worker) loop() {
 		}
 		o := w.round(m)
 		w.enter(idle)
-		if isFinal(o.err) {
+		if zklock.IsFinal(o.err) {
 			err = o.err
 			w.r.stop(err)
 			continue

@@ -44,7 +44,7 @@ func (c callersContext) asked() {
 	}
 }
 
-// R75, R76: no request, pause or wait below Mutex.enter receives a caller's context, whatever fails
+// R75, R76: no request, pause or wait below Mutex.acquire receives a caller's context, whatever fails
 // on the way to the grant.
 func TestVirtual_Call_ItsContextGoesNoFurther(t *testing.T) {
 	for _, queued := range []bool{false, true} {
@@ -298,8 +298,8 @@ func TestVirtual_CancelledWait_DoesNotReachTheNext(t *testing.T) {
 		for i := range 40 {
 			h := acquire(t, other)
 			time.AfterFunc(6*time.Millisecond, func() { _ = h.Release(context.Background()) })
-			ctx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), zklock.NewOwner("")), time.Duration(i)*400*time.Microsecond)
-			o, _ := zklock.OwnerFrom(ctx)
+			o := zklock.NewOwner("")
+			ctx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), o), time.Duration(i)*400*time.Microsecond)
 			h2, err := m.Acquire(ctx)
 			if err != nil {
 				require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -40,9 +40,7 @@ func TestVirtual_Do_ContextIsTheCallers(t *testing.T) {
 				got, has := ctx.Deadline()
 				require.Equal(t, want, got, name)
 				require.Equal(t, bounded, has, name)
-				h, ok := m.HoldFrom(ctx)
-				require.True(t, ok)
-				require.Same(t, hold, h)
+				require.True(t, m.OwnedBy(ctx), "it carries the hold")
 				c.end()
 				<-ctx.Done()
 				require.Equal(t, c.err, ctx.Err(), name)
@@ -184,7 +182,7 @@ func TestVirtual_Do_WaitAtMost(t *testing.T) {
 			require.Len(t, v.srv.Children("/job"), 1, "I4")
 			var e *zklock.Error
 			require.ErrorAs(t, err, &e)
-			require.Equal(t, 2, e.Place)
+			require.Equal(t, 2, e.Position)
 		}
 
 		line.silent.Store(true)

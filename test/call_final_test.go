@@ -59,7 +59,7 @@ func TestIsFinal_BadArguments(t *testing.T) {
 		"acquire":           fails(m.Acquire(none)),
 		"try":               fails(m.TryAcquire(none)),
 		"participants":      fails(m.Participants(none)),
-		"revoke":            zklock.Revoke(ctx, s, "job"),
+		"revoke":            s.Revoke(ctx, "job"),
 		"no function":       m.Do(ctx, nil),
 		"wait":              m.Do(ctx, work, zklock.WaitAtMost(-1)),
 	} {

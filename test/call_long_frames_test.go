@@ -26,7 +26,7 @@ func TestVirtual_ListTooLong_CallerHasTheError(t *testing.T) {
 		s := v.connect()
 		m, e := newMutex(t, s, "/job"), newElection(t, s, "/job", "a")
 		release(t, acquire(t, m))
-		v.srv.Inject(zktest.Before(zktest.GetChildren).Fail(zktest.Code(jute.AnswerTooLong)))
+		v.srv.Inject(zktest.Before(zktest.GetChildren).Fail(zktest.Code(jute.ReplyTooLong)))
 		start := time.Now()
 		_, err := m.Acquire(within(t, time.Minute))
 		require.ErrorContains(t, err, "longer than zklock reads")

@@ -288,7 +288,7 @@ func TestVirtual_Multi_Try_OneIsTaken_LeavesNothing(t *testing.T) {
 			require.ErrorIs(t, err, zklock.ErrNotAcquired)
 			var e *zklock.Error
 			require.ErrorAs(t, err, &e)
-			require.Equal(t, []any{"try", fourPaths[k], 2, ahead.Node()}, []any{e.Op, e.Path, e.Place, e.Predecessor})
+			require.Equal(t, []any{"try", fourPaths[k], 2, ahead.Node()}, []any{e.Op, e.Path, e.Position, e.Predecessor})
 			require.Equal(t, fourPaths[k], path.Dir(e.Node))
 			require.Equal(t, 1, strings.Count(err.Error(), "zklock: "), "%v", err)
 			require.Equal(t, [][]string{fourPaths}, v.writes(since, s, zktest.Created))

@@ -23,7 +23,7 @@ import (
 // observer reads the leaders in the background.
 type observer struct {
 	mu   sync.Mutex
-	all  []zklock.Participant
+	all  []zklock.Leadership
 	err  error
 	stop context.CancelFunc
 	done chan struct{}
@@ -66,7 +66,7 @@ func (o *observer) names() (names []string) {
 	return names
 }
 
-func (o *observer) last() zklock.Participant {
+func (o *observer) last() zklock.Leadership {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.all[len(o.all)-1]
@@ -99,7 +99,7 @@ func TestVirtual_Observe_EachLeaderOnce(t *testing.T) {
 		c := v.stand(newElection(t, v.connect(), path, "c"), untilItEnds)
 		b.stop()
 		require.Error(t, b.returned(t))
-		require.NoError(t, zklock.Revoke(within(t, soon), s, a.hold.Load().Node()))
+		require.NoError(t, s.Revoke(within(t, soon), a.hold.Load().Node()))
 		synctest.Wait()
 		require.Equal(t, []string{"-", name}, o.names())
 		a.stop()
@@ -137,7 +137,7 @@ func TestVirtual_Leader_GoesMeanwhile(t *testing.T) {
 				require.NoError(t, err)
 				return leader
 			},
-			func() zklock.Participant { return v.observe(e).last() },
+			func() zklock.Participant { return v.observe(e).last().Participant },
 		} {
 			a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
 			b := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
@@ -489,9 +489,9 @@ func TestVirtual_Observe_LockDelay_TellsWhenItLeads(t *testing.T) {
 		require.Zero(t, b.leads.Load())
 		leader, err = observer.Leader(within(t, soon))
 		require.NoError(t, err)
-		front, err := newMutex(t, v.connect(), "/job", later).Front(within(t, soon))
+		front, err := newMutex(t, v.connect(), "/job", later).First(within(t, soon))
 		require.NoError(t, err)
-		for _, p := range []zklock.Participant{o.last(), leader, front} {
+		for _, p := range []zklock.Participant{o.last().Participant, leader, front} {
 			require.Equal(t, "b", string(p.Data))
 			require.WithinDuration(t, end, p.DelayUntil, 2*time.Second)
 			require.False(t, p.Holds, "it waits for the lock-delay")

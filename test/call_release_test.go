@@ -29,9 +29,6 @@ var outages = []struct {
 	{"the server hangs", func(v *virtual, _ *line) { v.srv.Freeze() }},
 }
 
-// dialsEndSoon limits how long Close waits for the test's dialer, which cannot be interrupted.
-var dialsEndSoon = zklock.WithHandshakeTimeout(time.Second)
-
 // R66, R70, F44, I6: the servers are dead, and the context of the Release never ends. Release ends
 // with the lease that the hold had, and returns ErrNotConfirmed. It is not a loss: the lock was
 // held until then, whatever happens to the session meanwhile. Close, which follows, also ends by
@@ -43,8 +40,8 @@ func TestVirtual_ServersDead_ReleaseEndsWithTheLease(t *testing.T) {
 				name := fmt.Sprintf("%s/another hold %v/%v", outage.name, otherHold, left)
 				t.Run(name, func(t *testing.T) {
 					inVirtualTime(t, func(t *testing.T, v *virtual) {
-						line := &line{dial: v.net.Dial}
-						s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second), dialsEndSoon)
+						line := &line{dial: v.net.Dial, patience: time.Second}
+						s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second))
 						h := acquire(t, newMutex(t, s, "/job"))
 						var other *zklock.Hold
 						if otherHold {
@@ -171,8 +168,8 @@ func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
 	for _, outage := range outages {
 		for _, closes := range []bool{false, true} {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
-				line := &line{dial: v.net.Dial}
-				s := v.connect(zklock.WithDialer(line.Dial), dialsEndSoon)
+				line := &line{dial: v.net.Dial, patience: time.Second}
+				s := v.connect(zklock.WithDialer(line.Dial))
 				m := newMutex(t, s, "/job")
 				held := acquire(t, newMutex(t, v.connect(), "/other"))
 				outage.strike(v, line)
@@ -196,7 +193,7 @@ func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
 				require.ErrorIs(t, try.err, zklock.ErrNotConnected)
 				require.LessOrEqual(t, try.at.Sub(began), 2*time.Second, "two heartbeats")
 				time.Sleep(time.Minute) // or a connection that is lost ends it: the message may or may not be written
-				waiting["Revoke"] = begin(func() error { return zklock.Revoke(ctx, s, held.Node()) })
+				waiting["Revoke"] = begin(func() error { return s.Revoke(ctx, held.Node()) })
 				time.Sleep(time.Minute)
 				for name, done := range waiting {
 					require.Empty(t, done, "%s: here nothing ends the wait", name)

@@ -140,7 +140,7 @@ func TestVirtual_Election_Revocation(t *testing.T) {
 		next := v.stand(b, untilItEnds)
 		leader, err := b.Leader(within(t, soon))
 		require.NoError(t, err)
-		require.NoError(t, zklock.Revoke(within(t, soon), v.connect(), leader.Node))
+		require.NoError(t, v.connect().Revoke(within(t, soon), leader.Node))
 		require.NoError(t, a.returned(t))
 		synctest.Wait()
 		require.EqualValues(t, 1, next.leads.Load())

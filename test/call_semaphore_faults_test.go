@@ -119,7 +119,7 @@ func TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost(t *testing.T) {
 			h := take(t, newSemaphore(t, s, semPath, 3).Permits(3))
 			other := take(t, newSemaphore(t, s, "/job/other", 1).Permits(1))
 			next := v.lineUp(v.permits(3, 3))
-			require.NoError(t, v.srv.Delete(h.Checks()[i].(*zk.CheckVersionRequest).Path))
+			require.NoError(t, v.srv.Delete(h.Checks()[i].Path))
 			lostWithin(t, h, 1100*time.Millisecond) // h is a tenth of 10 s
 			require.ErrorIs(t, h.Err(), zklock.ErrLost)
 			release(t, next.granted(t))
@@ -242,7 +242,7 @@ func TestVirtual_Semaphore_GivesUp_LeavesNothing(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		var e *zklock.Error
 		require.ErrorAs(t, err, &e)
-		require.Equal(t, 1, e.Place, "first in line")
+		require.Equal(t, 1, e.Position, "first in line")
 		require.Contains(t, e.Node, semLeases+"/")
 		gone := map[int64]int{} // by transaction
 		for _, a := range v.srv.History() {

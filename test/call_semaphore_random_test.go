@@ -200,8 +200,8 @@ func (w *permitWorld) check() {
 	for h := range w.held {
 		var all []string
 		for _, c := range h.Checks() {
-			if _, ok := w.v.srv.Stat(c.(*zk.CheckVersionRequest).Path); ok {
-				all = append(all, numberOf(c.(*zk.CheckVersionRequest).Path))
+			if _, ok := w.v.srv.Stat(c.Path); ok {
+				all = append(all, numberOf(c.Path))
 			}
 		}
 		if len(all) == len(h.Checks()) && h.Err() == nil {

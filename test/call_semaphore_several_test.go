@@ -457,7 +457,7 @@ func TestVirtual_Semaphore_Token_IsTheLeases(t *testing.T) {
 		release(t, h)
 		h = take(t, quick)
 		check(h)
-		require.NoError(t, zklock.CheckSequencer(t.Context(), v.connect(), semPath, h.Sequencer().String()))
+		require.NoError(t, v.connect().CheckSequencer(t.Context(), semPath, h.Sequencer().String()))
 		release(t, h)
 	})
 }

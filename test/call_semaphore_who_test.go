@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -36,7 +35,7 @@ func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) 
 		says := func(err error, place int, holder string) (e *zklock.Error) {
 			t.Helper()
 			require.ErrorAs(t, err, &e)
-			require.Equal(t, place, e.Place)
+			require.Equal(t, place, e.Position)
 			require.Regexp(t, holder, e.Holder)
 			require.Contains(t, err.Error(), fmt.Sprintf("; place %d in the queue when it was last listed, behind %s", place, e.Predecessor))
 			require.NotContains(t, err.Error(), "waits")
@@ -148,7 +147,7 @@ func TestVirtual_Semaphore_DifferentNumbers_IsLoggedOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 		said := log.of(line)
 		require.Len(t, said, 1)
-		require.Equal(t, "path="+semPath+" permits=2 leases=4 node="+holds[1].Checks()[1].(*zk.CheckVersionRequest).Path, said[0])
+		require.Equal(t, "path="+semPath+" permits=2 leases=4 node="+holds[1].Checks()[1].Path, said[0])
 		w.stop()
 		<-w.done
 		for _, h := range holds {

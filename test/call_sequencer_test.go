@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -22,13 +21,13 @@ import (
 )
 
 // whyNot are the errors that a caller of CheckSequencer can distinguish.
-var whyNot = []error{zklock.ErrNotHeld, zklock.ErrOtherLock, zklock.ErrOtherRoot, zklock.ErrBadSequencer, zklock.ErrNotConnected, zklock.ErrClosed, context.Canceled, context.DeadlineExceeded}
+var whyNot = []error{zklock.ErrNotHeld, zklock.ErrBadSequencer, zklock.ErrNotConnected, zklock.ErrClosed, context.Canceled, context.DeadlineExceeded}
 
 // checks asks through a Session about a hold of the lock on path. want is the only one of whyNot
 // that is returned, or nil if the hold is valid.
 func checks(t testing.TB, s *zklock.Session, path string, q zklock.Sequencer, want error, what string) {
 	t.Helper()
-	err := zklock.CheckSequencer(within(t, soon), s, path, q.String())
+	err := s.CheckSequencer(within(t, soon), path, q.String())
 	for _, e := range whyNot {
 		require.Equal(t, e == want, errors.Is(err, e), "%s: %v", what, err)
 	}
@@ -46,18 +45,19 @@ func TestCheckSequencer_EachKindOfHold(t *testing.T) {
 		t.Helper()
 		h := acquire(t, m)
 		q := h.Sequencer()
-		require.Equal(t, zklock.Sequencer{Path: p + path, Root: q.Root, Mode: mode, Permits: q.Permits, Token: h.Token(), Node: q.Node}, q)
+		require.Equal(t, zklock.Sequencer{Path: p + path, Root: q.Root, Shared: mode != "exclusive", Permits: q.Permits, Token: h.Token(), Node: q.Node}, q)
 		parsed, err := zklock.ParseSequencer(q.String())
 		require.NoError(t, err)
 		require.Equal(t, q, parsed)
+		require.Contains(t, q.String(), "&mode="+mode+"&")
 		checks(t, resource, p+path, q, nil, mode)
 		checks(t, s, p+path, q, nil, "through the holder's own Session")
 		for _, op := range h.Checks() {
-			_, err = a.Set(op.(*zk.CheckVersionRequest).Path, []byte("somebody changed the data"), -1)
+			_, err = a.Set(op.Path, []byte("somebody changed the data"), -1)
 			require.NoError(t, err)
 		}
 		checks(t, resource, p+path, q, nil, "another version")
-		checks(t, resource, p+"/other", q, zklock.ErrOtherLock, "asked for another lock")
+		checks(t, resource, p+"/other", q, zklock.ErrBadSequencer, "asked for another lock")
 		release(t, h)
 		checks(t, resource, p+path, q, zklock.ErrNotHeld, "released")
 		require.Equal(t, q, h.Sequencer(), "as it was")
@@ -89,7 +89,7 @@ func TestVirtual_CheckSequencer_WriterReads(t *testing.T) {
 		r, err := rw.ReadLock().Acquire(w.Context())
 		require.NoError(t, err)
 		writes, reads := w.Sequencer(), r.Sequencer()
-		require.Equal(t, zklock.Sequencer{Path: "/job", Root: writes.Root, Mode: "shared", Token: writes.Token, Node: r.Node()}, reads)
+		require.Equal(t, zklock.Sequencer{Path: "/job", Root: writes.Root, Shared: true, Token: writes.Token, Node: r.Node()}, reads)
 		checks(t, resource, "/job", reads, nil, "reads")
 		release(t, w)
 		checks(t, resource, "/job", writes, zklock.ErrNotHeld, "has written")
@@ -137,7 +137,7 @@ func TestVirtual_CheckSequencer_OneLeaseOfSeveralIsGone(t *testing.T) {
 			resource := v.connect()
 			h := acquire(t, newSemaphore(t, v.connect(), "/sem", 5).Permits(3))
 			checks(t, resource, "/sem", h.Sequencer(), nil, "before")
-			require.NoError(t, v.srv.Delete(h.Checks()[gone].(*zk.CheckVersionRequest).Path))
+			require.NoError(t, v.srv.Delete(h.Checks()[gone].Path))
 			checks(t, resource, "/sem", h.Sequencer(), zklock.ErrNotHeld, "a lease was deleted")
 		})
 	}
@@ -152,16 +152,16 @@ func TestVirtual_CheckSequencer_AnotherRoot(t *testing.T) {
 		release(t, h)
 		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "the same root")
 		require.NoError(t, v.srv.Delete("/job"))
-		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "no root")
+		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "no root")
 		next := acquire(t, m) // creates it
-		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "made anew")
+		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "made anew")
 		checks(t, resource, "/job", next.Sequencer(), nil, "in the new one")
 
 		other := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithZxid(1<<32))
 		_, err := other.Create("/job", nil, 0)
 		require.NoError(t, err)
 		there := connect(t, other.Addr(), zklock.WithDialer(v.net.Dial))
-		checks(t, there, "/job", next.Sequencer(), zklock.ErrOtherRoot, "another ensemble")
+		checks(t, there, "/job", next.Sequencer(), zklock.ErrNotHeld, "another ensemble")
 	})
 }
 
@@ -173,7 +173,7 @@ func TestVirtual_CheckSequencer_Chroot(t *testing.T) {
 		require.Equal(t, "/job/lock", q.Path)
 		checks(t, s, "/lock", q, nil, "below the chroot")
 		checks(t, v.connect(), "/job/lock", q, nil, "without")
-		checks(t, v.connect(), "/lock", q, zklock.ErrOtherLock, "of another chroot")
+		checks(t, v.connect(), "/lock", q, zklock.ErrBadSequencer, "of another chroot")
 	})
 }
 
@@ -190,11 +190,11 @@ func TestVirtual_CheckSequencer_ChangedText(t *testing.T) {
 		}{
 			{func(q *zklock.Sequencer) { q.Token++ }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Token-- }, zklock.ErrBadSequencer},
-			{func(q *zklock.Sequencer) { q.Root++ }, zklock.ErrOtherRoot},
-			{func(q *zklock.Sequencer) { q.Mode = "shared" }, zklock.ErrBadSequencer},
+			{func(q *zklock.Sequencer) { q.Root++ }, zklock.ErrNotHeld},
+			{func(q *zklock.Sequencer) { q.Shared = true }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Permits = 1 }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Node = q.Node[:len(q.Node)-1] + "9" }, zklock.ErrNotHeld},
-			{func(q *zklock.Sequencer) { q.Path = "/jobs" }, zklock.ErrOtherLock},
+			{func(q *zklock.Sequencer) { q.Path = "/jobs" }, zklock.ErrBadSequencer},
 			{func(q *zklock.Sequencer) { q.Path = "" }, zklock.ErrBadSequencer},
 		} {
 			q := h.Sequencer()
@@ -252,7 +252,7 @@ func TestVirtual_CheckSequencer_Costs(t *testing.T) {
 		began = time.Now()
 		errs := make(chan error, 100)
 		for range cap(errs) {
-			go func() { errs <- zklock.CheckSequencer(context.Background(), resource, "/job", q.String()) }()
+			go func() { errs <- resource.CheckSequencer(context.Background(), "/job", q.String()) }()
 		}
 		for range cap(errs) {
 			require.NoError(t, <-errs)
@@ -303,7 +303,7 @@ func (c countedConn) Write(p []byte) (int, error) {
 func TestVirtual_CheckSequencer_NodeThatWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		resource, rw := v.connect(), newRWMutex(t, v.connect(), "/rw")
-		early := func(h *zklock.Hold, w *waiting, mode string) {
+		early := func(h *zklock.Hold, w *waiting, shared bool) {
 			t.Helper()
 			q := h.Sequencer()
 			names := slices.DeleteFunc(v.srv.Children(q.Path), func(name string) bool { return name == base(h.Node()) })
@@ -311,7 +311,7 @@ func TestVirtual_CheckSequencer_NodeThatWaits(t *testing.T) {
 			node := q.Path + "/" + names[0]
 			st, ok := v.srv.Stat(node)
 			require.True(t, ok)
-			waits := zklock.Sequencer{Path: q.Path, Root: q.Root, Mode: mode, Token: st.Czxid, Node: node}
+			waits := zklock.Sequencer{Path: q.Path, Root: q.Root, Shared: shared, Token: st.Czxid, Node: node}
 			checks(t, resource, q.Path, waits, zklock.ErrBadSequencer, "waits")
 			checks(t, resource, q.Path, q, nil, "holds")
 			release(t, h)
@@ -321,9 +321,9 @@ func TestVirtual_CheckSequencer_NodeThatWaits(t *testing.T) {
 			release(t, next)
 		}
 		m := newMutex(t, v.connect(), "/mutex")
-		early(acquire(t, m), v.queueUp(newMutex(t, v.connect(), "/mutex")), "exclusive")
-		early(acquire(t, rw.WriteLock()), v.queueUp(newRWMutex(t, v.connect(), "/rw").ReadLock()), "shared")
-		early(acquire(t, rw.ReadLock()), v.queueUp(newRWMutex(t, v.connect(), "/rw").WriteLock()), "exclusive")
+		early(acquire(t, m), v.queueUp(newMutex(t, v.connect(), "/mutex")), false)
+		early(acquire(t, rw.WriteLock()), v.queueUp(newRWMutex(t, v.connect(), "/rw").ReadLock()), true)
+		early(acquire(t, rw.ReadLock()), v.queueUp(newRWMutex(t, v.connect(), "/rw").WriteLock()), false)
 
 		first, second := acquire(t, rw.ReadLock()), acquire(t, newRWMutex(t, v.connect(), "/rw").ReadLock())
 		checks(t, resource, "/rw", first.Sequencer(), nil, "reads")
@@ -376,24 +376,24 @@ func TestVirtual_CheckSequencer_IsBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		began := time.Now()
-		err := zklock.CheckSequencer(ctx, resource, "/job", q)
+		err := resource.CheckSequencer(ctx, "/job", q)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, zklock.ErrNotHeld)
 		require.Equal(t, time.Second, time.Since(began))
 		over := make(chan error)
-		go func() { over <- zklock.CheckSequencer(context.Background(), resource, "/job", q) }()
+		go func() { over <- resource.CheckSequencer(context.Background(), "/job", q) }()
 		synctest.Wait()
 		_ = resource.Close()
 		require.ErrorIs(t, <-over, zklock.ErrClosed)
 		v.srv.Thaw()
-		require.ErrorIs(t, zklock.CheckSequencer(context.Background(), resource, "/job", q), zklock.ErrClosed)
+		require.ErrorIs(t, resource.CheckSequencer(context.Background(), "/job", q), zklock.ErrClosed)
 	})
 }
 
 // Bad input is rejected before any request.
 func TestCheckSequencer_BadInput(t *testing.T) {
 	s := connect(t, target(t))
-	q := zklock.Sequencer{Path: "/job", Root: 1, Mode: "exclusive", Token: 2, Node: "/job/_c_0b1c2d3e-4f50-4162-8374-95a6b7c8d9e0-lock-0000000000"}.String()
+	q := zklock.Sequencer{Path: "/job", Root: 1, Token: 2, Node: "/job/_c_0b1c2d3e-4f50-4162-8374-95a6b7c8d9e0-lock-0000000000"}.String()
 	for _, c := range []struct {
 		ctx        context.Context
 		s          *zklock.Session
@@ -406,7 +406,7 @@ func TestCheckSequencer_BadInput(t *testing.T) {
 		{t.Context(), s, "job", q, "is relative"},
 		{t.Context(), s, "/job", "rubbish", "not a sequencer"},
 	} {
-		err := zklock.CheckSequencer(c.ctx, c.s, c.path, c.text)
+		err := c.s.CheckSequencer(c.ctx, c.path, c.text)
 		require.ErrorContains(t, err, c.says)
 		require.True(t, zklock.IsFinal(err), err)
 	}
@@ -432,7 +432,7 @@ func TestVirtual_CheckSequencer_NotFromMemoryOfAServer(t *testing.T) {
 			defer cancel()
 			_, _, err := resource.Conn().Exists(h.Node())
 			require.NoError(t, err, "it serves reads")
-			err = zklock.CheckSequencer(short, resource, "/job", h.Sequencer().String())
+			err = resource.CheckSequencer(short, "/job", h.Sequencer().String())
 			require.True(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, zklock.ErrNotConnected), err) // until it gives its clients up
 			require.NotErrorIs(t, err, zklock.ErrNotHeld)
 			ens.Heal()
@@ -451,7 +451,7 @@ func TestVirtual_CheckSequencer_NotFromMemoryOfAServer(t *testing.T) {
 			h = acquire(t, newMutex(t, holder, "/job"))
 			release(t, h)
 			require.NoError(t, ens.Delete("/job"))
-			checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "a server that lags, no root")
+			checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "a server that lags, no root")
 		})
 	}
 }

@@ -150,7 +150,7 @@ func TestVirtual_Try_AfterOneThatFailed_WritesNothing(t *testing.T) {
 			_, err = m.TryAcquire(t.Context())
 			require.ErrorIs(t, err, zklock.ErrNotAcquired)
 			require.ErrorAs(t, err, &again)
-			require.Equal(t, []any{first.Place, first.Predecessor, first.Holder}, []any{again.Place, again.Predecessor, again.Holder})
+			require.Equal(t, []any{first.Position, first.Predecessor, first.Holder}, []any{again.Position, again.Predecessor, again.Holder})
 			require.Empty(t, again.Node, "it has none")
 		}
 		require.Zero(t, v.srv.Requests().Total(zktest.Create)+v.srv.Requests().Total(zktest.Delete), "%v", v.srv.Requests())

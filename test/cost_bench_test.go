@@ -118,7 +118,7 @@ func BenchmarkCheckSequencer(b *testing.B) {
 			name string
 			do   func() error
 		}{
-			{"check", func() error { return zklock.CheckSequencer(b.Context(), s, p, text) }},
+			{"check", func() error { return s.CheckSequencer(b.Context(), p, text) }},
 			{"setData", func() error { _, err := s.Conn().Set(p, nil, -1); return err }},
 			{"exists", func() error { _, _, err := s.Conn().Exists(p); return err }},
 		} {

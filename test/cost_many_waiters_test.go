@@ -48,7 +48,7 @@ func (c *crowd) wait(t *testing.T, m *zklock.Mutex) {
 	}
 }
 
-// handOver is the cost of emptying a queue whose nodes belong to the given sessions; the first one
+// handOff is the cost of emptying a queue whose nodes belong to the given sessions; the first one
 // has not waited.
 type handOver struct {
 	watchers     []map[int64]bool // of each node

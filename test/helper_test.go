@@ -354,6 +354,14 @@ func work(t testing.TB, l *ledger.Ledger, h *zklock.Hold, f func()) {
 
 func base(p string) string { return path.Base(p) }
 
+// opsOf returns the checks as zk.Conn.Multi takes them.
+func opsOf(checks []*zk.CheckVersionRequest) (ops []any) {
+	for _, c := range checks {
+		ops = append(ops, c)
+	}
+	return ops
+}
+
 func expire(t testing.TB, srv string, s *zklock.Session) {
 	t.Helper()
 	require.NoError(t, zkserver.ExpireSession(srv, s.SessionID()))

@@ -75,11 +75,15 @@ func (v *virtual) queueUp(m zklock.Lock) *waiting {
 // line is a client's connection to the server, which can be silenced in both directions like a cut
 // cable. A connection that has lost bytes stays silent: TCP delivers all bytes or none.
 type line struct {
-	dial   zk.Dialer
-	silent atomic.Bool
+	dial     zk.Dialer
+	patience time.Duration // how long a dial lasts at most, which nothing else breaks off; 0: as long as the client allows
+	silent   atomic.Bool
 }
 
 func (l *line) Dial(network, addr string, d time.Duration) (net.Conn, error) {
+	if l.patience != 0 {
+		d = min(d, l.patience)
+	}
 	for wait := time.Second; l.silent.Load(); wait *= 2 { // as TCP sends SYN again
 		time.Sleep(min(wait, d))
 		if d -= wait; d <= 0 {

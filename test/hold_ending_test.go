@@ -16,7 +16,7 @@ import (
 )
 
 func ending(t *testing.T, h *zklock.Hold, margin time.Duration) context.Context {
-	ctx, cancel := h.Ending(margin)
+	ctx, cancel := h.DeadlineContext(margin)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -27,7 +27,7 @@ func TestVirtual_Ending_RenewedLease_DoesNotEnd(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect(zklock.WithSessionTimeout(timeout))
 			h := acquire(t, newMutex(t, s, "/job"))
-			room := zklock.LeaseRoom(zklock.QuorumLease(0), s.Timeout())
+			room := zklock.LeaseMargin(zklock.QuorumLease(0), s.Timeout())
 			for _, margin := range []time.Duration{-time.Hour, 0, time.Millisecond, room / 2, room - time.Millisecond} {
 				ctx := ending(t, h, margin)
 				time.Sleep(10 * time.Minute)
@@ -50,7 +50,7 @@ func TestVirtual_Ending_Outage_EndsBeforeTheLease(t *testing.T) {
 		<-ctx.Done()
 		require.LessOrEqual(t, time.Until(h.Deadline()), margin)
 		require.Greater(t, time.Until(h.Deadline()), margin-time.Millisecond)
-		require.ErrorIs(t, context.Cause(ctx), zklock.ErrEnding)
+		require.ErrorIs(t, context.Cause(ctx), zklock.ErrLeaseEnding)
 		require.NotErrorIs(t, context.Cause(ctx), zklock.ErrLost)
 		require.ErrorContains(t, context.Cause(ctx), "8s")
 		require.NoError(t, h.Err(), "the hold stands")
@@ -86,7 +86,7 @@ func TestVirtual_Ending_WithTheHold(t *testing.T) {
 				f.do(v, s, h)
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), f.want)
-				require.NotErrorIs(t, context.Cause(ctx), zklock.ErrEnding)
+				require.NotErrorIs(t, context.Cause(ctx), zklock.ErrLeaseEnding)
 				after := ending(t, h, time.Second)
 				require.ErrorIs(t, context.Cause(after), f.want)
 				require.ErrorIs(t, context.Cause(ending(t, h, time.Hour)), f.want, "the first call comes late")
@@ -104,7 +104,7 @@ func TestVirtual_Ending_Suspend_FirstLook(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		slept.Store(int64(time.Until(h.Deadline()) - 4*time.Second))
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
-		require.ErrorIs(t, context.Cause(ctx), zklock.ErrEnding)
+		require.ErrorIs(t, context.Cause(ctx), zklock.ErrLeaseEnding)
 		require.NoError(t, h.Err())
 	})
 }
@@ -113,7 +113,7 @@ func TestVirtual_Ending_Suspend_FirstLook(t *testing.T) {
 func TestVirtual_Ending_Cancel(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		ctx, cancel := h.Ending(time.Second)
+		ctx, cancel := h.DeadlineContext(time.Second)
 		cancel()
 		require.ErrorIs(t, context.Cause(ctx), context.Canceled)
 		require.NoError(t, h.Err())
@@ -143,7 +143,7 @@ func TestVirtual_Ending_MarginTooLarge_EndsAtOnce(t *testing.T) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
 		ctx := ending(t, h, time.Hour)
 		require.True(t, isDone(ctx))
-		require.ErrorIs(t, context.Cause(ctx), zklock.ErrEnding)
+		require.ErrorIs(t, context.Cause(ctx), zklock.ErrLeaseEnding)
 	})
 }
 
@@ -167,11 +167,11 @@ func TestVirtual_Ending_LeavesNothing(t *testing.T) {
 		for range 100 {
 			h := acquire(t, m)
 			for i := range 10 {
-				_, cancel := h.Ending(time.Duration(i%2) * time.Second) // some end by this, others with the hold
+				_, cancel := h.DeadlineContext(time.Duration(i%2) * time.Second) // some end by this, others with the hold
 				if i < 5 {
 					cancel()
 				}
-				_, _ = h.Ending(time.Hour)
+				_, _ = h.DeadlineContext(time.Hour)
 			}
 			synctest.Wait()
 			atMost(t, before+3, "contexts have timers, and no goroutine")

@@ -70,7 +70,7 @@ func (w *multiWorld) work(s *zklock.Session) {
 		}
 		select {
 		case <-time.After(w.atPace(3 * time.Second)):
-		case <-h.Lost():
+		case <-h.Context().Done():
 		}
 		w.give(h)
 	}

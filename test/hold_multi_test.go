@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -78,7 +77,7 @@ func TestVirtual_Multi_Suspend_IsLostAtTheFirstLook(t *testing.T) {
 				asleep.Add(int64(20 * time.Second))
 				require.ErrorIs(t, look(ctx, h), zklock.ErrLost, name)
 				require.ErrorContains(t, look(ctx, h), "/a", name)
-				<-h.Lost()
+				<-h.Context().Done()
 				return nil
 			})
 			require.Equal(t, 1, strings.Count(err.Error(), zklock.ErrLost.Error()), "%v", err)
@@ -97,7 +96,6 @@ func TestVirtual_Multi_ErrorsOfEachMember(t *testing.T) {
 			err := m.Do(within(t, time.Hour), func(ctx context.Context, h *zklock.MultiHold) error {
 				require.NoError(t, v.srv.Delete(h.Holds()[2].Node()))
 				<-ctx.Done()
-				<-h.Lost()
 				require.ErrorContains(t, context.Cause(ctx), "hold /c")
 				require.ErrorIs(t, h.Err(), zklock.ErrLost)
 				require.NoError(t, v.srv.Delete(h.Holds()[0].Node()))
@@ -144,7 +142,7 @@ func TestVirtual_Multi_TwoEnsembles(t *testing.T) {
 		require.Len(t, v.srv.Children("/east/job"), 1)
 		require.Len(t, west.Children("/west/job"), 1)
 		require.True(t, west.ExpireSession(far.SessionID()))
-		<-h.Lost()
+		<-h.Context().Done()
 		require.ErrorContains(t, h.Err(), "hold /west/job")
 		require.NoError(t, h.Holds()[0].Err())
 		err = h.Release(within(t, soon))
@@ -165,7 +163,7 @@ func TestVirtual_Multi_SessionClosed(t *testing.T) {
 		h, err := m.Acquire(within(t, time.Hour))
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
-		<-h.Lost()
+		<-h.Context().Done()
 		require.ErrorIs(t, h.Err(), zklock.ErrClosed)
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrClosed)
 		_, err = m.Acquire(within(t, soon))
@@ -229,16 +227,13 @@ func TestVirtual_Multi_OneReleasedByItself_TheLossOfAnotherIsTold(t *testing.T) 
 		release(t, h.Holds()[1])
 		require.ErrorIs(t, h.Err(), zklock.ErrNotHeld)
 		time.Sleep(time.Minute)
+		last := h.Holds()[2]
+		require.NoError(t, last.Err(), "a release is no loss")
+		require.NoError(t, v.srv.Delete(last.Node()))
 		select {
-		case <-h.Lost():
-			t.Fatal("a release is no loss")
-		default:
-		}
-		require.NoError(t, v.srv.Delete(h.Holds()[2].Node()))
-		select {
-		case <-h.Lost():
+		case <-last.Lost():
 		case <-time.After(5 * time.Second):
-			t.Fatal("nobody was told of the loss of /c")
+			t.Fatal("the holder was not notified of the loss of /c")
 		}
 		require.ErrorContains(t, h.Err(), "hold /b", "it was the first to end")
 		err = h.Release(within(t, soon))
@@ -248,41 +243,32 @@ func TestVirtual_Multi_OneReleasedByItself_TheLossOfAnotherIsTold(t *testing.T) 
 	})
 }
 
-// The earliest deadline, the first Ending, and all checks in the order of the holds.
-func TestVirtual_Multi_DeadlineEndingChecks_OfTheFirstToEnd(t *testing.T) {
+// The Ending of a Multi's hold ends with the first of its locks.
+func TestVirtual_Multi_Ending_OfTheFirstToEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		l := &line{dial: v.net.Dial}
-		far := v.connect(zklock.WithDialer(l.Dial), zklock.WithSessionTimeout(30*time.Second), dialsEndSoon)
+		l := &line{dial: v.net.Dial, patience: time.Second}
+		far := v.connect(zklock.WithDialer(l.Dial), zklock.WithSessionTimeout(30*time.Second))
 		near := v.connect(zklock.WithSessionTimeout(30 * time.Second))
 		h, err := newMulti(t, newMutex(t, near, "/a"), newMutex(t, far, "/b"), newSemaphore(t, near, "/c", 2).Permits(2)).Acquire(within(t, time.Hour))
 		require.NoError(t, err)
-		var nodes []string
-		for _, op := range h.Checks() {
-			nodes = append(nodes, op.(*zk.CheckVersionRequest).Path)
-		}
-		require.Len(t, nodes, 4)
-		require.Equal(t, []string{h.Holds()[0].Node(), h.Holds()[1].Node(), h.Holds()[2].Node()}, nodes[:3])
-		_, err = near.Conn().Multi(h.Checks()...)
-		require.NoError(t, err)
-
 		const margin = 8 * time.Second
-		ctx, cancel := h.Ending(margin)
+		ctx, cancel := h.DeadlineContext(margin)
 		defer cancel()
 		time.Sleep(time.Minute)
 		require.NoError(t, ctx.Err())
 		l.silent.Store(true)
 		<-ctx.Done()
-		require.Equal(t, h.Holds()[1].Deadline(), h.Deadline())
-		require.Less(t, h.Deadline(), h.Holds()[0].Deadline())
-		require.LessOrEqual(t, time.Until(h.Deadline()), margin)
-		require.Greater(t, time.Until(h.Deadline()), margin-time.Millisecond)
-		require.ErrorIs(t, context.Cause(ctx), zklock.ErrEnding)
+		first := h.Holds()[1].Deadline()
+		require.Less(t, first, h.Holds()[0].Deadline())
+		require.LessOrEqual(t, time.Until(first), margin)
+		require.Greater(t, time.Until(first), margin-time.Millisecond)
+		require.ErrorIs(t, context.Cause(ctx), zklock.ErrLeaseEnding)
 		require.ErrorContains(t, context.Cause(ctx), "hold /b")
 		require.NoError(t, h.Err(), "the holds stand")
 		require.True(t, newMutex(t, near, "/a").OwnedBy(ctx), "it carries the holds")
 
-		<-h.Lost()
-		late, cancel := h.Ending(0)
+		<-h.Context().Done()
+		late, cancel := h.DeadlineContext(0)
 		defer cancel()
 		require.ErrorIs(t, context.Cause(late), zklock.ErrLost, "as that of Context")
 		require.ErrorIs(t, h.Release(within(t, time.Minute)), zklock.ErrLost)

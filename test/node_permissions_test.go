@@ -150,7 +150,7 @@ func TestPermissions_ErrorNamesRequestPermissionAndNode(t *testing.T) {
 	h := acquire(t, newMutex(t, ann, open, zklock.WithACL(zk.DigestACL(zk.PermAll, "ann", "secret"))))
 	_, err = newMutex(t, stranger, open).Participants(within(t, soon))
 	denied(err, "get: no READ permission on "+h.Node())
-	denied(zklock.Revoke(within(t, soon), stranger, h.Node()), "set: no WRITE permission on "+h.Node())
+	denied(stranger.Revoke(within(t, soon), h.Node()), "set: no WRITE permission on "+h.Node())
 	release(t, h)
 
 	kept := root("kept", zk.PermAll&^zk.PermDelete)

@@ -297,7 +297,7 @@ func TestVirtual_EventLost_OfARevocation_IsHeard(t *testing.T) {
 		h := take(t, newMutex(t, s, "/job/r", zklock.WithRevocation(func(*zklock.Hold) { asked <- struct{}{} })))
 		time.Sleep(time.Second)
 		f := v.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(s.SessionID()).Drop().Once())
-		require.NoError(t, zklock.Revoke(within(t, soon), v.connect(), h.Node()))
+		require.NoError(t, v.connect().Revoke(within(t, soon), h.Node()))
 		synctest.Wait()
 		require.Equal(t, 1, f.Fired())
 		time.Sleep(101 * time.Second)

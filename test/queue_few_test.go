@@ -77,7 +77,7 @@ func TestVirtual_Few_NodeIsWrittenTo_WriterWaits(t *testing.T) {
 	for _, i := range []int{0, 1} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			f := v.few(t, 3)
-			require.NoError(t, zklock.Revoke(within(t, soon), v.connect(), f.readers[i].Node()))
+			require.NoError(t, v.connect().Revoke(within(t, soon), f.readers[i].Node()))
 			time.Sleep(time.Second)
 			asked := f.readers[i]
 			for _, h := range append(slices.DeleteFunc(f.readers, func(h *zklock.Hold) bool { return h == asked }), asked) {

@@ -32,7 +32,7 @@ func TestVirtual_Participants_Holds_Mutex(t *testing.T) {
 		for _, then := range []*waiting{next, last, nil} {
 			ps, err := m.Participants(within(t, soon))
 			require.Equal(t, []string{now.Node()}, whoHolds(t, ps, err))
-			front, err := m.Front(within(t, soon))
+			front, err := m.First(within(t, soon))
 			require.NoError(t, err)
 			require.True(t, front.Holds)
 			release(t, now)
@@ -40,7 +40,7 @@ func TestVirtual_Participants_Holds_Mutex(t *testing.T) {
 				now = then.granted(t)
 			}
 		}
-		front, err := m.Front(within(t, soon))
+		front, err := m.First(within(t, soon))
 		require.NoError(t, err)
 		require.False(t, front.Holds, "nobody is in the queue")
 	})
@@ -78,7 +78,7 @@ func TestVirtual_Participants_Holds_ReadWrite(t *testing.T) {
 		release(t, writes)
 		last := behind.granted(t)
 		require.Equal(t, []string{last.Node()}, holders())
-		front, err := m.Front(within(t, soon))
+		front, err := m.First(within(t, soon))
 		require.NoError(t, err)
 		require.True(t, front.Holds)
 		release(t, last)

@@ -58,7 +58,7 @@ func TestVirtual_Few_SomeAreGone_NamesWhoIsAheadNow(t *testing.T) {
 				<-w.done
 				var failed *zklock.Error
 				require.ErrorAs(t, w.err, &failed)
-				require.Equal(t, 2, failed.Place)
+				require.Equal(t, 2, failed.Position)
 				require.Contains(t, failed.Holder, "stuck")
 				_, there := v.srv.Stat(failed.Predecessor)
 				require.True(t, there)

@@ -70,17 +70,17 @@ func TestVirtual_Participants_ContextsCauseIsNoAnswer(t *testing.T) {
 	}
 }
 
-// Front takes one list and one read, however long the queue is. It reports whether the queue is
+// First takes one list and one read, however long the queue is. It reports whether the queue is
 // empty, and finds the next node if the first is deleted in between.
-func TestVirtual_Front_OneListOneRead(t *testing.T) {
+func TestVirtual_First_OneListOneRead(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		m := newMutex(t, s, "/job")
 		front := func(m interface {
-			Front(context.Context) (zklock.Participant, error)
+			First(context.Context) (zklock.Participant, error)
 		}) zklock.Participant {
 			t.Helper()
-			first, err := m.Front(within(t, soon))
+			first, err := m.First(within(t, soon))
 			require.NoError(t, err)
 			return first
 		}

@@ -27,7 +27,7 @@ func TestRevocation(t *testing.T) {
 	other := connect(t, srv)
 	for range 2 {
 		h := acquire(t, m)
-		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node()))
+		require.NoError(t, other.Revoke(within(t, soon), h.Node()))
 		select {
 		case got := <-asked:
 			require.Same(t, h, got)
@@ -43,7 +43,7 @@ func TestRevocation(t *testing.T) {
 		again, err := plain.Acquire(h.Context())
 		require.NoError(t, err)
 		release(t, h)
-		require.NoError(t, zklock.Revoke(within(t, soon), other, again.Node()))
+		require.NoError(t, other.Revoke(within(t, soon), again.Node()))
 		select {
 		case got := <-asked:
 			require.Same(t, again, got)
@@ -51,7 +51,7 @@ func TestRevocation(t *testing.T) {
 			t.Fatal("the holder was not asked")
 		}
 		release(t, again)
-		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node()), "a node that is gone is no error")
+		require.NoError(t, other.Revoke(within(t, soon), h.Node()), "a node that is gone is no error")
 	}
 }
 
@@ -67,7 +67,7 @@ func TestVirtual_Revocation_Panics_IsLogged_AndTheHoldStays(t *testing.T) {
 			h := acquire(t, newMutex(t, s, path, zklock.WithRevocation(func(h *zklock.Hold) { panic("asked " + path) })))
 			synctest.Wait()
 			for range 2 {
-				require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node()))
+				require.NoError(t, other.Revoke(within(t, soon), h.Node()))
 			}
 			synctest.Wait()
 			require.NoError(t, h.Err())
@@ -84,7 +84,7 @@ func TestVirtual_Revocation_Panics_IsLogged_AndTheHoldStays(t *testing.T) {
 // R75: a message that may not be written is an error.
 func TestVirtual_Revoke_ContextsCauseIsNoAnswer(t *testing.T) {
 	endsWithAnAnswersError(t, zktest.Before(zktest.SetData).Hold(), func(ctx context.Context, v *virtual, h *zklock.Hold) error {
-		return zklock.Revoke(ctx, v.connect(), h.Node())
+		return v.connect().Revoke(ctx, h.Node())
 	})
 }
 
@@ -99,7 +99,7 @@ func TestVirtual_Revoke_OnlyALockNode(t *testing.T) {
 		require.NoError(t, err)
 		v.srv.ResetRequests()
 		for _, node := range []string{m.Path(), "/config", "/job/locks", "/job/lock-000000001"} {
-			err := zklock.Revoke(within(t, soon), s, node)
+			err := s.Revoke(within(t, soon), node)
 			require.ErrorContains(t, err, "is no lock node", node)
 			require.True(t, zklock.IsFinal(err))
 		}
@@ -126,7 +126,7 @@ func TestVirtual_Revocation_AsksOnce_AlsoOfReadsUnderOneWriteHold(t *testing.T) 
 				require.Same(t, h, <-asked)
 			}
 		}
-		revoke := func(h *zklock.Hold) { require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node())) }
+		revoke := func(h *zklock.Hold) { require.NoError(t, other.Revoke(within(t, soon), h.Node())) }
 		revoke(r)
 		was(r)
 		for range 3 {

@@ -16,7 +16,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// Handoff within one session: the release passes the lock on (internal/nodes/turn.go). In these
+// Handoff within one session: the release passes the lock on (internal/nodes/own.go). In these
 // tests a holder and a waiter are owners of one Session, and a waiter of another Session is behind
 // them. All run in virtual time (inVirtualTime): a Sleep costs nothing, and when it returns the
 // system is idle.
@@ -214,26 +214,6 @@ func TestVirtual_Turn_NextGivesUpMeanwhile(t *testing.T) {
 			require.Empty(t, v.srv.Children("/job"), "I4")
 		})
 	}
-}
-
-// I1: two Mutexes on one path disagree about the participants: the first node to one is not the
-// first to the other.
-func TestVirtual_Turn_OtherQueuePattern_IsNotPassed(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		s := v.connect()
-		wide, narrow := newMutex(t, s, "/job", zklock.WithQueuePattern("theirs-")), newMutex(t, s, "/job")
-		theirs, err := v.connect().Conn().CreateProtectedEphemeralSequential("/job/theirs-", nil, zk.WorldACL(zk.PermAll))
-		require.NoError(t, err)
-		h := acquire(t, narrow) // does not see theirs
-		w := v.queueUp(wide)
-		v.srv.ResetRequests()
-		release(t, h)
-		time.Sleep(5 * time.Second) // the release is long done
-		require.False(t, w.isGranted(), "I1: theirs is ahead, as this one sees it")
-		require.Zero(t, v.srv.Requests().Total(zktest.Multi))
-		require.NoError(t, v.srv.Delete(theirs))
-		release(t, w.granted2(t, time.Second))
-	})
 }
 
 // F27: the waiter's node cannot be checked. The lock is still released, and the waiter lists.

@@ -68,13 +68,13 @@ func TestConnect_NoRoom(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	_, err := zklock.Connect(within(t, soon), srv, zklock.WithSessionTimeout(7*time.Second), quiet(t))
-	require.ErrorIs(t, err, zklock.ErrNoRoom)
+	require.ErrorIs(t, err, zklock.ErrSessionTimeoutTooShort)
 	require.ErrorContains(t, err, "7s")
 	require.ErrorContains(t, err, "at least")
 
 	capped := startOwn(t, serverConfig{shortest: time.Second, longest: 5 * time.Second}).Addr()
 	_, err = zklock.Connect(within(t, soon), capped, zklock.WithSessionTimeout(time.Minute), quiet(t))
-	require.ErrorIs(t, err, zklock.ErrNoRoom)
+	require.ErrorIs(t, err, zklock.ErrSessionTimeoutTooShort)
 	require.ErrorContains(t, err, "the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the 1m0s asked for: session timeout too short for the lease: 5s")
 	require.ErrorContains(t, err, "SingleServerLease()")
 }
@@ -111,12 +111,12 @@ func TestConnect_SilentServer_NextIsTried(t *testing.T) {
 	defer conns.Wait()
 	defer silent.Close()
 
-	s := connect(t, silent.Addr().String()+","+srv, zklock.WithHandshakeTimeout(200*time.Millisecond))
+	s := connect(t, silent.Addr().String()+","+srv)
 	release(t, acquire(t, newMutex(t, s, lockPath(t, srv))))
 
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // one try fits in, on a busy machine too
 	defer cancel()
-	_, err = zklock.Connect(ctx, silent.Addr().String(), zklock.WithHandshakeTimeout(200*time.Millisecond), quiet(t))
+	_, err = zklock.Connect(ctx, silent.Addr().String(), zklock.WithSessionTimeout(8*time.Second), quiet(t))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "did not answer the handshake")
 }
@@ -449,7 +449,7 @@ func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
 		v.srv.DropConnection(s.SessionID())
 		time.Sleep(5 * time.Second)
 		_, err := newMutex(t, s, "/job").Acquire(within(t, time.Minute))
-		require.ErrorIs(t, err, zklock.ErrNoRoom)
+		require.ErrorIs(t, err, zklock.ErrSessionTimeoutTooShort)
 		require.Empty(t, strict.Children("/job"))
 	})
 }

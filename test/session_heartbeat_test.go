@@ -117,13 +117,13 @@ func TestConnect_Heartbeat_NoRoom(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	_, err := zklock.Connect(within(t, soon), srv, zklock.WithHeartbeat(9*time.Second), quiet(t))
-	require.ErrorIs(t, err, zklock.ErrNoRoom)
+	require.ErrorIs(t, err, zklock.ErrSessionTimeoutTooShort)
 	require.ErrorContains(t, err, "30s with lease quorum (leader ping 4s), heartbeat 9s; use at least 31.5s for this lease (WithSessionTimeout)")
 	require.ErrorContains(t, err, "or a shorter heartbeat (WithHeartbeat)")
 
 	capped := startOwn(t, serverConfig{shortest: time.Second, longest: 10 * time.Second}).Addr()
 	_, err = zklock.Connect(within(t, soon), capped, zklock.WithSessionTimeout(time.Minute), zklock.WithHeartbeat(6*time.Second), quiet(t))
-	require.ErrorIs(t, err, zklock.ErrNoRoom)
+	require.ErrorIs(t, err, zklock.ErrSessionTimeoutTooShort)
 	require.ErrorContains(t, err, "did not grant the 1m0s asked for: session timeout too short for the lease: 10s")
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/sasl"
 )
 
 const (
@@ -26,7 +27,7 @@ var oddUsers = map[string]string{
 	saslUser: saslPassword, "bob": "other", `an"n\`: `p\a"ss, word=`, "jürgen": "größe", "χρήστης": "κωδικός", "naïve": "пароль", "spa ce": " ",
 }
 
-func withSASL() zklock.Option { return zklock.WithSASL(zklock.DigestMD5(saslUser, saslPassword)) }
+func withSASL() zklock.Option { return zklock.WithSASL(sasl.DigestMD5(saslUser, saslPassword)) }
 
 // requiringSASL is a real server that responds to nothing without SASL.
 func requiringSASL(t testing.TB) string {
@@ -39,7 +40,7 @@ func TestReal_SASL_Locks(t *testing.T) {
 	t.Parallel()
 	srv := requiringSASL(t)
 	for user, password := range oddUsers {
-		s := connect(t, srv, zklock.WithSASL(zklock.DigestMD5(user, password)))
+		s := connect(t, srv, zklock.WithSASL(sasl.DigestMD5(user, password)))
 		release(t, acquire(t, newMutex(t, s, "/job")))
 		acl := zk.AuthACL(zk.PermAll)
 		_, err := s.Conn().Create("/of", nil, 0, acl)
@@ -55,7 +56,7 @@ func TestReal_SASL_Locks(t *testing.T) {
 func TestReal_SASL_Refused(t *testing.T) {
 	t.Parallel()
 	required, open := requiringSASL(t), zkserver.Single(t, zkserver.SASLUsers(oddUsers)).Addr()
-	wrong := zklock.WithSASL(zklock.DigestMD5(saslUser, "wrong"))
+	wrong := zklock.WithSASL(sasl.DigestMD5(saslUser, "wrong"))
 	for _, tc := range []struct {
 		srv  string
 		opts []zklock.Option
@@ -63,7 +64,7 @@ func TestReal_SASL_Refused(t *testing.T) {
 	}{
 		{required, []zklock.Option{wrong}, "-124"},
 		{open, []zklock.Option{wrong}, "-115"},
-		{required, []zklock.Option{zklock.WithSASL(zklock.DigestMD5("nobody", "x"))}, "-124"},
+		{required, []zklock.Option{zklock.WithSASL(sasl.DigestMD5("nobody", "x"))}, "-124"},
 	} {
 		_, err := zklock.Connect(within(t, time.Minute), tc.srv, append(tc.opts, quiet(t))...)
 		require.ErrorIs(t, err, zklock.ErrAuthFailed)
@@ -79,7 +80,7 @@ func TestReal_SASL_Refused(t *testing.T) {
 func TestReal_SASL_ServerHasNone(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t)
-	_, err := zklock.Connect(within(t, 3*time.Second), srv.Addr(), zklock.WithSessionTimeout(30*time.Second), zklock.WithHandshakeTimeout(time.Second), quiet(t), withSASL())
+	_, err := zklock.Connect(within(t, 3*time.Second), srv.Addr(), zklock.WithSessionTimeout(30*time.Second), quiet(t), withSASL())
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "the server has no challenge: is SASL configured there?")
 	state, err := srv.Mntr()

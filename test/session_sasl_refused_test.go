@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/sasl"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -43,17 +44,17 @@ func TestVirtual_SASL_RefusedLater_HoldGoesOn(t *testing.T) {
 
 // wrongAt has a wrong password at one server.
 type wrongAt struct {
-	zklock.SASLMechanism
+	sasl.Mechanism
 	server   string
 	rejected int
 }
 
-func (m *wrongAt) Authenticate(ctx context.Context, host string) (zklock.SASLSession, []byte, error) {
+func (m *wrongAt) Authenticate(ctx context.Context, host string) (sasl.Exchange, []byte, error) {
 	if host == m.server {
 		m.rejected++
-		return zklock.DigestMD5(saslUser, "wrong").Authenticate(ctx, host)
+		return sasl.DigestMD5(saslUser, "wrong").Authenticate(ctx, host)
 	}
-	return m.SASLMechanism.Authenticate(ctx, host)
+	return m.Mechanism.Authenticate(ctx, host)
 }
 
 // R117: one server of three has another password. The client moves to the other servers, and keeps
@@ -63,7 +64,7 @@ func TestVirtual_SASL_OneServerRefuses_TheOthersServe(t *testing.T) {
 		n := zktest.NewNetwork()
 		e := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSASLUsers(oddUsers), zktest.WithSASLRequired())
 		var lines warnings
-		m := &wrongAt{SASLMechanism: zklock.DigestMD5(saslUser, saslPassword)}
+		m := &wrongAt{Mechanism: sasl.DigestMD5(saslUser, saslPassword)}
 		s := connect(t, strings.Join(e.Addrs(), ","), zklock.WithDialer(n.Dial), zklock.WithSASL(m), lines.option())
 		m.server = s.Stats().Server
 		h := acquire(t, newMutex(t, s, "/job"))
@@ -142,7 +143,7 @@ func TestVirtual_SASL_PasswordOfAFunction_IsReadAtEachConnection(t *testing.T) {
 		var password atomic.Value
 		password.Store(saslPassword)
 		asked := 0
-		mechanism := zklock.DigestMD5Func(func(ctx context.Context) (string, string, error) {
+		mechanism := sasl.DigestMD5Func(func(ctx context.Context) (string, string, error) {
 			asked++
 			if _, ok := ctx.Deadline(); !ok {
 				return "", "", errors.New("no deadline")
@@ -179,23 +180,23 @@ func TestVirtual_SASL_PasswordOfAFunction_IsReadAtEachConnection(t *testing.T) {
 
 // ticketed is a mechanism that keeps a ticket, as Kerberos does.
 type ticketed struct {
-	zklock.SASLMechanism
+	sasl.Mechanism
 	kept, asked int
 }
 
 type ticketShown struct {
-	zklock.SASLSession
+	sasl.Exchange
 	m      *ticketed
 	wasOld bool
 }
 
-func (m *ticketed) Authenticate(ctx context.Context, host string) (zklock.SASLSession, []byte, error) {
+func (m *ticketed) Authenticate(ctx context.Context, host string) (sasl.Exchange, []byte, error) {
 	wasOld := m.kept > 0
 	if !wasOld {
 		m.asked++
 		m.kept = m.asked
 	}
-	s, first, err := m.SASLMechanism.Authenticate(ctx, host)
+	s, first, err := m.Mechanism.Authenticate(ctx, host)
 	return ticketShown{s, m, wasOld}, first, err
 }
 
@@ -208,7 +209,7 @@ func (s ticketShown) Rejected() bool {
 // final for Connect either: it is tried again, once.
 func TestVirtual_SASL_KeptTicketRefused_ANewOneIsShown(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
-		m := &ticketed{SASLMechanism: zklock.DigestMD5(saslUser, saslPassword)}
+		m := &ticketed{Mechanism: sasl.DigestMD5(saslUser, saslPassword)}
 		s := v.connect(zklock.WithSASL(m))
 		require.Equal(t, 1, m.asked)
 		v.drop(s)
@@ -220,7 +221,7 @@ func TestVirtual_SASL_KeptTicketRefused_ANewOneIsShown(t *testing.T) {
 		require.Equal(t, 1, refused.Fired())
 		require.Equal(t, 2, m.asked)
 
-		m.SASLMechanism = zklock.DigestMD5(saslUser, "wrong")
+		m.Mechanism = sasl.DigestMD5(saslUser, "wrong")
 		_, err := zklock.Connect(within(t, soon), v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), zklock.WithSASL(m))
 		require.ErrorIs(t, err, zklock.ErrAuthFailed, "a new ticket was rejected, too")
 		require.Equal(t, 3, m.asked)

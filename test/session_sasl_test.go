@@ -18,6 +18,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/oneway"
+	"github.com/zklock/zklock/sasl"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -56,7 +57,7 @@ func TestVirtual_SASL_EachConnection(t *testing.T) {
 // A node of scheme auth is for the SASL user only, and so is an ACL of scheme sasl.
 func TestVirtual_SASL_ACL(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
-		s, bob := v.connect(withSASL()), v.connect(zklock.WithSASL(zklock.DigestMD5("bob", oddUsers["bob"])))
+		s, bob := v.connect(withSASL()), v.connect(zklock.WithSASL(sasl.DigestMD5("bob", oddUsers["bob"])))
 		h := acquire(t, newMutex(t, s, "/mine", zklock.WithACL(zk.AuthACL(zk.PermAll))))
 		acl, _, err := s.Conn().GetACL("/mine")
 		require.NoError(t, err)
@@ -77,7 +78,7 @@ func TestVirtual_SASL_ACL(t *testing.T) {
 func TestVirtual_SASL_Refused(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		var lines warnings
-		_, err := zklock.Connect(within(t, soon), v.srv.Addr(), zklock.WithDialer(v.net.Dial), lines.option(), zklock.WithSASL(zklock.DigestMD5(saslUser, "wrong")))
+		_, err := zklock.Connect(within(t, soon), v.srv.Addr(), zklock.WithDialer(v.net.Dial), lines.option(), zklock.WithSASL(sasl.DigestMD5(saslUser, "wrong")))
 		require.ErrorIs(t, err, zklock.ErrAuthFailed)
 		require.EqualError(t, err, fmt.Sprintf("zklock: connect %[1]s: authentication failed: %[1]s refused the credentials (code -124)", v.srv.Addr()))
 		time.Sleep(time.Minute)
@@ -124,7 +125,7 @@ func TestVirtual_SASL_Silence(t *testing.T) {
 			"not read": zktest.Before(zktest.SASL).Nth(step).Delay(time.Minute),
 		} {
 			inSASLTime(t, func(t *testing.T, v *virtual) {
-				s := v.connect(withSASL(), zklock.WithSessionTimeout(30*time.Second), zklock.WithHandshakeTimeout(4*time.Second))
+				s := v.connect(withSASL(), zklock.WithSessionTimeout(30*time.Second))
 				h := acquire(t, newMutex(t, s, "/job"))
 				in := v.srv.Inject(silence)
 				v.drop(s)
@@ -156,16 +157,16 @@ func TestVirtual_SASL_ServerHasNone(t *testing.T) {
 
 // kdc is a mechanism that asks a server of its own before it can begin, as Kerberos does.
 type kdc struct {
-	zklock.SASLMechanism // what follows
-	silent, refuses      atomic.Bool
-	wrong                atomic.Bool // its tickets are no good to a server
-	asked                atomic.Int32
-	hosts                chan string
+	sasl.Mechanism  // what follows
+	silent, refuses atomic.Bool
+	wrong           atomic.Bool // its tickets are no good to a server
+	asked           atomic.Int32
+	hosts           chan string
 }
 
 func (k *kdc) Name() string { return "KDC" }
 
-func (k *kdc) Authenticate(ctx context.Context, host string) (zklock.SASLSession, []byte, error) {
+func (k *kdc) Authenticate(ctx context.Context, host string) (sasl.Exchange, []byte, error) {
 	k.asked.Add(1)
 	select {
 	case k.hosts <- host:
@@ -178,20 +179,20 @@ func (k *kdc) Authenticate(ctx context.Context, host string) (zklock.SASLSession
 		<-ctx.Done()
 		return nil, nil, errors.New("no KDC has answered")
 	case k.wrong.Load():
-		return zklock.DigestMD5(saslUser, "wrong").Authenticate(ctx, host)
+		return sasl.DigestMD5(saslUser, "wrong").Authenticate(ctx, host)
 	}
-	return k.SASLMechanism.Authenticate(ctx, host)
+	return k.Mechanism.Authenticate(ctx, host)
 }
 
 func newKDC() *kdc {
-	return &kdc{SASLMechanism: zklock.DigestMD5(saslUser, saslPassword), hosts: make(chan string, 1)}
+	return &kdc{Mechanism: sasl.DigestMD5(saslUser, saslPassword), hosts: make(chan string, 1)}
 }
 
 // A KDC that does not respond for a while costs no hold.
 func TestVirtual_SASL_KDCIsSilent_HoldStands(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		k := newKDC()
-		s := v.connect(zklock.WithSASL(k), zklock.WithSessionTimeout(30*time.Second), zklock.WithHandshakeTimeout(2*time.Second))
+		s := v.connect(zklock.WithSASL(k), zklock.WithSessionTimeout(30*time.Second))
 		require.Equal(t, v.srv.Addr(), <-k.hosts)
 		h := acquire(t, newMutex(t, s, "/job"))
 		k.silent.Store(true)
@@ -199,10 +200,10 @@ func TestVirtual_SASL_KDCIsSilent_HoldStands(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		require.False(t, s.State().Attached())
 		k.silent.Store(false)
-		time.Sleep(3 * time.Second)
+		time.Sleep(6 * time.Second) // the try in vain ends after 10 s
 		require.True(t, s.State().Attached())
 		require.NoError(t, h.Err())
-		require.Equal(t, int32(5), k.asked.Load())
+		require.Equal(t, int32(3), k.asked.Load(), "at Connect, in vain, and again")
 		release(t, h)
 	})
 }
@@ -236,14 +237,14 @@ func TestVirtual_SASL_KDCIsSilent_CallsReturn(t *testing.T) {
 		k.silent.Store(true)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), zklock.WithSASL(k), zklock.WithHandshakeTimeout(2*time.Second))
+		_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), zklock.WithSASL(k), zklock.WithSessionTimeout(8*time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "SASL: KDC: no KDC has answered")
 		require.Zero(t, v.srv.Requests().Total(zktest.SASL))
 		time.Sleep(time.Minute) // the Connect in vain ends
 
 		k.silent.Store(false)
-		s := v.connect(zklock.WithSASL(k), zklock.WithHandshakeTimeout(time.Minute))
+		s := v.connect(zklock.WithSASL(k))
 		k.silent.Store(true)
 		v.drop(s)
 		time.Sleep(5 * time.Second)
@@ -267,7 +268,7 @@ func TestVirtual_SASL_MechanismWithoutSession(t *testing.T) {
 type nothing struct{}
 
 func (nothing) Name() string { return "NOTHING" }
-func (nothing) Authenticate(context.Context, string) (zklock.SASLSession, []byte, error) {
+func (nothing) Authenticate(context.Context, string) (sasl.Exchange, []byte, error) {
 	return nil, nil, nil
 }
 

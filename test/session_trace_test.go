@@ -83,7 +83,7 @@ func (l *traced) trace() *zklock.Trace {
 			if a.Err != nil {
 				outcome = "failed"
 			}
-			l.add("%s%s %s after %v, place %d, requeued %d", outcome, again(a.Reentered), called(a.AcquireInfo), a.Waited, a.Place, a.Requeued)
+			l.add("%s%s %s after %v, place %d, requeued %d", outcome, again(a.Reentered), called(a.AcquireInfo), a.Waited, a.Position, a.Requeued)
 		},
 		HoldLost: func(_ context.Context, h zklock.HoldInfo) {
 			l.add("lost %s after %v: %s", called(h.AcquireInfo), h.Held, h.Reason)
@@ -239,7 +239,6 @@ func TestOutcome(t *testing.T) {
 		"canceled":      {context.Canceled, fmt.Errorf("%w: %w", context.Canceled, zklock.ErrClosed)},
 		"deadline":      {context.DeadlineExceeded, fmt.Errorf("%w: %w", context.DeadlineExceeded, zklock.ErrNotConnected)},
 		"not_connected": {zklock.ErrNotConnected},
-		"session_lost":  {zklock.ErrSessionExpired},
 		"closed":        {zklock.ErrClosed},
 		"error":         {other, zklock.ErrAuthFailed, zklock.ErrLost},
 	} {

@@ -71,7 +71,7 @@ func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
 			require.ErrorAs(t, err, &e)
 			require.ErrorIs(t, err, cause)
 			require.False(t, errors.As(e.Err, new(*zklock.Error)), "one layer")
-			require.Equal(t, 3, e.Place)
+			require.Equal(t, 3, e.Position)
 			require.Equal(t, ahead, e.Predecessor)
 			require.Regexp(t, "^/job/_c_.*-lock-[0-9]{10}$", e.Node)
 			require.NotEqual(t, ahead, e.Node)
@@ -99,7 +99,7 @@ func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
 		_, err = m.Acquire(ctx)
 		var e *zklock.Error
 		require.ErrorAs(t, err, &e)
-		require.Zero(t, e.Place, "it did not get so far")
+		require.Zero(t, e.Position, "it did not get so far")
 		require.NotContains(t, err.Error(), "place")
 		second.stop()
 		release(t, h)

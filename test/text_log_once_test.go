@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -101,7 +100,7 @@ func TestVirtual_LogOnce_EachHoldEndsOnce(t *testing.T) {
 		"the nodes are deleted": func(v *virtual, _ *zklock.Session, holds []*zklock.Hold, _ *suspension) {
 			for _, h := range holds {
 				for _, check := range h.Checks() {
-					_ = v.srv.Delete(check.(*zk.CheckVersionRequest).Path) // one that is released just now may be gone
+					_ = v.srv.Delete(check.Path) // one that is released just now may be gone
 				}
 			}
 		},
@@ -364,5 +363,58 @@ func TestVirtual_LogOnce_WorkStillRuns(t *testing.T) {
 		for _, lasted := range []string{"for=5s", "for=10s", "for=20s", "for=40s"} {
 			require.Equal(t, len(paths)+1, having(said, lasted), lasted)
 		}
+	})
+}
+
+// Each hold that two goroutines re-enter at the same time is logged once, however many there are
+// and however often they do. A hold that is re-entered in nested calls, in calls one after the
+// other, by an owner or by readers is not.
+func TestVirtual_LogOnce_SharedHold(t *testing.T) {
+	const line = "zklock: two calls re-entered one hold at the same time; they do not exclude each other"
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log warnings
+		s := v.connect(lines(&log, slog.LevelWarn))
+		together := func(ctx context.Context, l zklock.Lock) {
+			for range 3 {
+				var all sync.WaitGroup
+				for range 8 {
+					all.Go(func() {
+						_ = l.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+							time.Sleep(time.Second)
+							return l.Do(ctx, func(context.Context, *zklock.Hold) error { time.Sleep(time.Second); return nil })
+						})
+					})
+				}
+				all.Wait()
+			}
+		}
+		var nodes []string
+		for i := range 10 {
+			m := newMutex(t, s, fmt.Sprintf("/job/%d", i%5)) // each lock is held twice
+			require.NoError(t, m.Do(t.Context(), func(ctx context.Context, h *zklock.Hold) error {
+				nodes = append(nodes, "node="+h.Node())
+				return m.Do(ctx, func(inner context.Context, _ *zklock.Hold) error {
+					together(inner, m)
+					together(ctx, m)
+					return nil
+				})
+			}))
+		}
+		log.once(t, line, nodes...)
+
+		m := newMutex(t, s, "/nested")
+		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, _ *zklock.Hold) error {
+			for range 3 {
+				require.NoError(t, m.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+					return m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil })
+				}))
+			}
+			return nil
+		}))
+		owner := zklock.WithOwner(t.Context(), zklock.NewOwner("a"))
+		require.NoError(t, m.Do(owner, func(ctx context.Context, _ *zklock.Hold) error { together(ctx, m); together(owner, m); return nil }))
+		readers := newRWMutex(t, s, "/rw").ReadLock()
+		require.NoError(t, readers.Do(t.Context(), func(ctx context.Context, _ *zklock.Hold) error { together(ctx, readers); return nil }))
+		log.once(t, line, nodes...)
 	})
 }

@@ -88,10 +88,10 @@ type Elector struct{ election *zklock.Election }
 func NewElector(e *zklock.Election) *Elector { return &Elector{e} }
 
 // Run campaigns, and leads when elected, until ctx ends. It returns the error of
-// zklock.Election.Campaign: the cause of ctx, or an error for which zklock.IsFinal is true. After
+// zklock.Election.Run: the cause of ctx, or an error for which zklock.IsFinal is true. After
 // that, IsLeader returns an error.
 func (e *Elector) Run(ctx context.Context) error {
-	return e.election.Campaign(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+	return e.election.Run(ctx, func(ctx context.Context, _ *zklock.Hold) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})

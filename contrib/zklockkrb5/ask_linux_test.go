@@ -22,10 +22,11 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/proctest"
+	"github.com/zklock/zklock/sasl"
 )
 
 // authenticates begins an exchange, within a time.
-func authenticates(t *testing.T, m zklock.SASLMechanism, host string, limit time.Duration) error {
+func authenticates(t *testing.T, m sasl.Mechanism, host string, limit time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()

@@ -36,7 +36,7 @@ type exchange struct {
 	rejected  func() (wasKept bool)
 }
 
-// Challenge implements zklock.SASLSession.
+// Challenge implements sasl.Exchange.
 func (x exchange) Challenge(challenge []byte) (bool, []byte, error) { return x.challenge(challenge) }
 
 // Rejected discards the ticket, because the server has rejected it: its key may have changed. It

@@ -29,6 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/sasl"
 )
 
 func newKey() types.EncryptionKey {
@@ -128,32 +129,32 @@ func TestFiles_BadInput(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Keytab("ann@ZKLOCK.TEST", "FILE:"+tab, krb5)
 	require.NoError(t, err)
-	for says, try := range map[string]func() (zklock.SASLMechanism, error){
-		"has no key of bob@ZKLOCK.TEST for AES": func() (zklock.SASLMechanism, error) { return Keytab("bob", tab, krb5) },
-		"has no key of ann@OTHER for AES":       func() (zklock.SASLMechanism, error) { return Keytab("ann@OTHER", tab, krb5) },
-		`the principal "": give one such as`:    func() (zklock.SASLMechanism, error) { return Keytab("", tab, krb5) },
-		"Keytab: open /none":                    func() (zklock.SASLMechanism, error) { return Keytab("ann", "/none", krb5) },
-		"is no keytab":                          func() (zklock.SASLMechanism, error) { return Keytab("ann", write(t, "ab"), krb5) },
-		"open /no.conf":                         func() (zklock.SASLMechanism, error) { return Keytab("ann", tab, WithConfig("/no.conf")) },
-		"cannot be understood": func() (zklock.SASLMechanism, error) {
+	for says, try := range map[string]func() (sasl.Mechanism, error){
+		"has no key of bob@ZKLOCK.TEST for AES": func() (sasl.Mechanism, error) { return Keytab("bob", tab, krb5) },
+		"has no key of ann@OTHER for AES":       func() (sasl.Mechanism, error) { return Keytab("ann@OTHER", tab, krb5) },
+		`the principal "": give one such as`:    func() (sasl.Mechanism, error) { return Keytab("", tab, krb5) },
+		"Keytab: open /none":                    func() (sasl.Mechanism, error) { return Keytab("ann", "/none", krb5) },
+		"is no keytab":                          func() (sasl.Mechanism, error) { return Keytab("ann", write(t, "ab"), krb5) },
+		"open /no.conf":                         func() (sasl.Mechanism, error) { return Keytab("ann", tab, WithConfig("/no.conf")) },
+		"cannot be understood": func() (sasl.Mechanism, error) {
 			return Keytab("ann", tab, WithConfig(write(t, "[libdefaults]\nx")))
 		},
-		"malformed": func() (zklock.SASLMechanism, error) {
+		"malformed": func() (sasl.Mechanism, error) {
 			return Keytab("ann", tab, WithConfig(write(t, "[realms]\nA = {\nb = {\n}\n}\n")))
 		},
-		"the settings of names: rdns = \"perhaps\": give true or false": func() (zklock.SASLMechanism, error) {
+		"the settings of names: rdns = \"perhaps\": give true or false": func() (sasl.Mechanism, error) {
 			return Keytab("ann", tab, WithConfig(write(t, "[libdefaults]\nrdns = perhaps\n")))
 		},
-		"has no AES": func() (zklock.SASLMechanism, error) {
+		"has no AES": func() (sasl.Mechanism, error) {
 			return Keytab("ann", tab, WithConfig(write(t, "[libdefaults]\ndefault_tkt_enctypes = rc4-hmac")))
 		},
-		`"zookeeper" has not the form`: func() (zklock.SASLMechanism, error) {
+		`"zookeeper" has not the form`: func() (sasl.Mechanism, error) {
 			return Keytab("ann", tab, krb5, WithServerPrincipal("zookeeper"))
 		},
-		"KEYRING:persistent:0 is no file: give":   func() (zklock.SASLMechanism, error) { return TicketCache("", krb5) },
-		"TicketCache: the ticket cache: open /no": func() (zklock.SASLMechanism, error) { return TicketCache("/no", krb5) },
-		"is no ticket cache":                      func() (zklock.SASLMechanism, error) { return TicketCache(write(t, ""), krb5) },
-		"/etc/krb5.conf":                          func() (zklock.SASLMechanism, error) { return Keytab("ann", tab, WithConfig("/etc/krb5.conf.none")) },
+		"KEYRING:persistent:0 is no file: give":   func() (sasl.Mechanism, error) { return TicketCache("", krb5) },
+		"TicketCache: the ticket cache: open /no": func() (sasl.Mechanism, error) { return TicketCache("/no", krb5) },
+		"is no ticket cache":                      func() (sasl.Mechanism, error) { return TicketCache(write(t, ""), krb5) },
+		"/etc/krb5.conf":                          func() (sasl.Mechanism, error) { return Keytab("ann", tab, WithConfig("/etc/krb5.conf.none")) },
 	} {
 		_, err := try()
 		require.ErrorContains(t, err, says)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/sasl"
 )
 
 const (
@@ -273,7 +274,7 @@ func requireThere(t testing.TB, err error) {
 }
 
 // keytabOf returns the mechanism of a principal of the KDC's.
-func (k *kdc) keytabOf(t testing.TB, principal string, opts ...Option) zklock.SASLMechanism {
+func (k *kdc) keytabOf(t testing.TB, principal string, opts ...Option) sasl.Mechanism {
 	t.Helper()
 	name, _, _ := strings.Cut(principal, "/")
 	m, err := Keytab(principal, k.path(name), append([]Option{WithConfig(k.conf())}, opts...)...)
@@ -282,7 +283,7 @@ func (k *kdc) keytabOf(t testing.TB, principal string, opts ...Option) zklock.SA
 }
 
 // connect opens a Session within a time.
-func connect(t testing.TB, limit time.Duration, servers string, m zklock.SASLMechanism, opts ...zklock.Option) (*zklock.Session, error) {
+func connect(t testing.TB, limit time.Duration, servers string, m sasl.Mechanism, opts ...zklock.Option) (*zklock.Session, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()

@@ -21,6 +21,7 @@ import (
 	"github.com/zklock/zklock/internal/oneway"
 	"github.com/zklock/zklock/internal/proctest"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/sasl"
 )
 
 // idOf takes a lock whose nodes are the creator's, and returns the creator's id on the server.
@@ -38,7 +39,7 @@ func idOf(t *testing.T, s *zklock.Session) string {
 	return acl[0].Scheme + ":" + acl[0].ID
 }
 
-// docs/operating.md: the id is the whole principal, unless the servers take host or realm off.
+// README.md: the id is the whole principal, unless the servers take host or realm off.
 func TestReal_WhoWeAre(t *testing.T) {
 	t.Parallel()
 	k, srv := sharedKDC(t), sharedServer(t)
@@ -105,13 +106,13 @@ func TestReal_ServerUnknown(t *testing.T) {
 
 // watched is a mechanism with the result of its last try.
 type watched struct {
-	zklock.SASLMechanism
+	sasl.Mechanism
 	mu   sync.Mutex
 	last error
 }
 
-func (w *watched) Authenticate(ctx context.Context, host string) (zklock.SASLSession, []byte, error) {
-	x, first, err := w.SASLMechanism.Authenticate(ctx, host)
+func (w *watched) Authenticate(ctx context.Context, host string) (sasl.Exchange, []byte, error) {
+	x, first, err := w.Mechanism.Authenticate(ctx, host)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last = err
@@ -135,9 +136,9 @@ type held struct {
 }
 
 // holding takes a lock, with a lease that has a margin for a while without a server.
-func holding(t *testing.T, srv *zkserver.Server, m zklock.SASLMechanism) held {
+func holding(t *testing.T, srv *zkserver.Server, m sasl.Mechanism) held {
 	t.Helper()
-	h := held{t: t, way: oneway.New(net.DialTimeout), m: &watched{SASLMechanism: m}}
+	h := held{t: t, way: oneway.New(net.DialTimeout), m: &watched{Mechanism: m}}
 	var err error
 	h.s, err = connect(t, patience, srv.Addr(), h.m, zklock.WithSessionTimeout(30*time.Second), zklock.WithDialer(h.way.Dial))
 	require.NoError(t, err)

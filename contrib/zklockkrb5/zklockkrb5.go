@@ -31,7 +31,7 @@ import (
 
 	"github.com/jcmturner/gokrb5/v8/config"
 
-	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/sasl"
 )
 
 // Option is an option of Keytab and TicketCache.
@@ -64,7 +64,7 @@ func WithHostAsGiven() Option { return func(l *login) { l.asGiven = true } }
 // Keytab returns the mechanism of a principal, such as "locker@EXAMPLE.COM", whose key is in a
 // keytab file. A principal without a realm is in default_realm. Keytab fails if krb5.conf or the
 // keytab cannot be read, or the keytab has no key of the principal. It does not ask a KDC.
-func Keytab(principal, file string, opts ...Option) (zklock.SASLMechanism, error) {
+func Keytab(principal, file string, opts ...Option) (sasl.Mechanism, error) {
 	l, err := newLogin("Keytab", opts)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func Keytab(principal, file string, opts ...Option) (zklock.SASLMechanism, error
 // "", it is the file of $KRB5CCNAME, or /tmp/krb5cc_UID. Another program, such as kinit or k5start,
 // must renew the cache before its tickets expire. TicketCache fails if krb5.conf or the cache
 // cannot be read; it does not check that the tickets are valid.
-func TicketCache(file string, opts ...Option) (zklock.SASLMechanism, error) {
+func TicketCache(file string, opts ...Option) (sasl.Mechanism, error) {
 	l, err := newLogin("TicketCache", opts)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func newLogin(caller string, opts []Option) (*login, error) {
 	return l, nil
 }
 
-func (l *login) mechanism(caller string, err error) (zklock.SASLMechanism, error) {
+func (l *login) mechanism(caller string, err error) (sasl.Mechanism, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zklockkrb5: %s: %w", caller, err)
 	}
@@ -133,11 +133,11 @@ func (l *login) mechanism(caller string, err error) (zklock.SASLMechanism, error
 // mechanism is a function so that no printer finds a key in it.
 type mechanism func(ctx context.Context, host string) (exchange, []byte, error)
 
-// Name implements zklock.SASLMechanism.
+// Name implements sasl.Mechanism.
 func (mechanism) Name() string { return "GSSAPI" }
 
-// Authenticate implements zklock.SASLMechanism.
-func (m mechanism) Authenticate(ctx context.Context, host string) (zklock.SASLSession, []byte, error) {
+// Authenticate implements sasl.Mechanism.
+func (m mechanism) Authenticate(ctx context.Context, host string) (sasl.Exchange, []byte, error) {
 	x, first, err := m(ctx, host)
 	if err != nil {
 		return nil, nil, err

@@ -68,7 +68,6 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 }
 
 const (
-	election  = "election" // the kind
 	mostLocks = 100
 	others    = "_others"
 )

@@ -65,7 +65,7 @@ func (t *Telemetry) acquireStart(ctx context.Context, a zklock.AcquireInfo) cont
 		attrs = append(attrs, attribute.String("zklock.multi", valid(a.Multi)))
 	}
 	opts := append(make([]trace.SpanStartOption, 0, 4), trace.WithTimestamp(o.began), trace.WithAttributes(attrs...))
-	if a.Kind == election {
+	if a.Kind == zklock.KindElection {
 		opts = append(opts, trace.WithNewRoot())
 		if o.caller.IsValid() {
 			opts = append(opts, trace.WithLinks(trace.Link{SpanContext: o.caller}))
@@ -88,7 +88,7 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	if !a.Reentered {
 		t.inst.acquired.Record(ctx, a.Waited.Seconds(), t.series.of(key{lock, a.Kind, "zklock.outcome", zklock.Outcome(a.Err)}))
 	}
-	if a.Kind == election {
+	if a.Kind == zklock.KindElection {
 		defer t.stood(lock) // last: in between, it leads
 	}
 	var first trace.SpanContext
@@ -103,8 +103,8 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 		wait.End(trace.WithTimestamp(now))
 	}
 	attrs := append(make([]attribute.KeyValue, 0, 7), t.serverAttrs()...)
-	if a.Place > 0 {
-		attrs = append(attrs, attribute.Int("zklock.place", a.Place))
+	if a.Position > 0 {
+		attrs = append(attrs, attribute.Int("zklock.position", a.Position))
 	}
 	attrs = append(attrs, attribute.Int("zklock.requeued", a.Requeued), attribute.Bool("zklock.reentered", a.Reentered))
 	if a.Hold != nil {

@@ -47,7 +47,7 @@ func TestSpan_WaitsAndHolds_OneSpanWithAWait(t *testing.T) {
 		sc.isChild(wait, span)
 		require.Equal(t, []time.Time{began, began, granted, time.Now()}, []time.Time{span.StartTime(), wait.StartTime(), wait.EndTime(), span.EndTime()})
 		require.Equal(t, 3*time.Second, granted.Sub(began))
-		require.Equal(t, map[string]string{"path": "/job", "name": "jobs", "kind": "mutex", "try": "false", "place": "2", "requeued": "0", "reentered": "false"}, attrs(span))
+		require.Equal(t, map[string]string{"path": "/job", "name": "jobs", "kind": "mutex", "try": "false", "position": "2", "requeued": "0", "reentered": "false"}, attrs(span))
 		require.Equal(t, hold.Token(), attrOf(span.Attributes(), "token").AsInt64())
 		require.Equal(t, hold.Node(), attrOf(span.Attributes(), "node").AsString())
 		require.Empty(t, span.Events())

@@ -193,7 +193,7 @@ func (t *Telemetry) leaders() map[string]int64 {
 		if h.first.Err() == nil { // Err compares the clock with the lease
 			n = 1
 		}
-		if h.kind == election {
+		if h.kind == zklock.KindElection {
 			leads[h.lock] = max(leads[h.lock], n)
 		}
 	}

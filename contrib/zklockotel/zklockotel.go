@@ -6,7 +6,7 @@
 // because work may continue under the lost hold. A hold that is not released has no span.
 //
 // Its attributes are zklock.path, zklock.name (of WithName), zklock.kind, zklock.multi and
-// zklock.try; later zklock.place (if another client was first in the queue), zklock.requeued,
+// zklock.try; later zklock.position (if another client was first in the queue), zklock.requeued,
 // zklock.reentered, zklock.token, zklock.node and zklock.overrun (in seconds); and, with Watch,
 // server.address and server.port of the server to which the Session was attached. A child named
 // "wait" is the acquire alone; a re-entry has none. Events are "suspended" and "back", when the

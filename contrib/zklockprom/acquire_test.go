@@ -48,10 +48,6 @@ func TestVirtual_Acquire_OneOutcomeEach(t *testing.T) {
 			_, err := m.TryAcquire(background)
 			return err
 		}, zklock.ErrNotConnected},
-		"session_lost": {func(v *virtual, s *zklock.Session, m *zklock.Mutex) error {
-			time.AfterFunc(time.Second, func() { v.srv.ExpireSession(s.SessionID()) })
-			return acquire(m)
-		}, zklock.ErrSessionExpired},
 		"closed": {func(_ *virtual, s *zklock.Session, m *zklock.Mutex) error {
 			time.AfterFunc(time.Second, func() { _ = s.Close() })
 			return acquire(m)
@@ -67,7 +63,7 @@ func TestVirtual_Acquire_OneOutcomeEach(t *testing.T) {
 				h, err := held.Acquire(background)
 				require.NoError(t, err)
 				s := v.connect()
-				err = got.do(v, s, newMutex(t, s, "/job", zklock.WithFailOnSessionLoss()))
+				err = got.do(v, s, newMutex(t, s, "/job"))
 				require.ErrorIs(t, err, got.is)
 				now := v.shown()
 				require.Equal(t, 1.0, now.acquires("/job", "mutex", outcome))

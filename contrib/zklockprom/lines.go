@@ -11,10 +11,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const (
-	election = "election" // AcquireInfo.Kind
-	failed   = "error"    // zklock.Outcome
-)
+const failed = "error" // zklock.Outcome
 
 var (
 	longestWaitDesc = describe("zklock_longest_wait_seconds", "How long the longest acquire under way has waited.", "lock", "kind")
@@ -149,7 +146,7 @@ func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
 		gauges = append(gauges, gauge(longestWaitDesc, waits.Seconds(), l.lock, l.kind), gauge(longestHoldDesc, holds.Seconds(), l.lock, l.kind))
 		first := len(unreleased)
 		unreleased = slices.AppendSeq(unreleased, maps.Keys(l.holds))
-		if l.kind == election && len(l.waits)+len(l.holds) > 0 { // a program without a candidate has no is_leader
+		if l.kind == zklock.KindElection && len(l.waits)+len(l.holds) > 0 { // a program without a candidate has no is_leader
 			leaders[l.lock] = unreleased[first:]
 		}
 	}

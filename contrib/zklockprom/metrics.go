@@ -27,7 +27,7 @@
 //	                                            have not ended
 //
 // kind is AcquireInfo.Kind: mutex, read, write, semaphore or election. outcome is the result of
-// zklock.Outcome: acquired, not_acquired, canceled, deadline, not_connected, session_lost, closed
+// zklock.Outcome: acquired, not_acquired, canceled, deadline, not_connected, closed
 // or error.
 //
 // A re-entry does not count as an acquire, nor its handle as a hold: a hold is counted once, and

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -75,24 +74,12 @@ func run(ctx context.Context, session *zklock.Session, listener net.Listener, sw
 	go func() { stop(web.Serve(listener)) }()
 	go v.follow(ctx)
 	go func() {
-		err := v.campaign(ctx)
+		err := v.election.Run(ctx, v.lead)
 		stop(err)
 		led <- err
 	}()
 	<-ctx.Done()
 	return v.shutdown(web, led)
-}
-
-// campaign campaigns until the service stops. After a failure it lets other replicas lead first.
-func (v *service) campaign(ctx context.Context) error {
-	for {
-		err := v.election.Campaign(ctx, v.lead)
-		if ctx.Err() != nil || zklock.IsFinal(err) {
-			return err
-		}
-		log.Print("not the leader any more: ", err)
-		pause(ctx, time.Second+rand.N(9*time.Second))
-	}
 }
 
 // lead sweeps while this replica leads: ctx ends when the leadership is lost, and when the service

@@ -20,7 +20,7 @@ import (
 // for a semaphore needs Check. The error is [zklock.ErrBadSequencer].
 func Parse(text string) (fence.Claim, error) {
 	q, err := zklock.ParseSequencer(text)
-	return fence.Claim{Resource: q.Path, Shared: q.Mode != "exclusive", Token: q.Token}, err
+	return fence.Claim{Resource: q.Path, Shared: q.Shared, Token: q.Token}, err
 }
 
 // ParseExclusive is Parse for requests that need the lock alone, as most writes do. It returns an
@@ -34,7 +34,7 @@ func ParseExclusive(text string) (fence.Claim, error) {
 }
 
 // Check is for Gate.Check. The function that it returns asks the ensemble with
-// [zklock.CheckSequencer] over s. It returns within bound, because a request's context may have no
+// [zklock.Session.CheckSequencer] of s. It returns within bound, because a request's context may have no
 // deadline and an outage may last. One second is enough for a healthy ensemble.
 //
 // Its error is a [fence.ErrStale] if the hold has ended: it was released or lost, or its lock root
@@ -61,11 +61,11 @@ func Check(s *zklock.Session, bound time.Duration) func(ctx context.Context, loc
 		if !below {
 			return fmt.Errorf("%w: %s is not below %s", fence.ErrInvalid, lock, s.Chroot())
 		}
-		err := zklock.CheckSequencer(ctx, s, "/"+path, text)
+		err := s.CheckSequencer(ctx, "/"+path, text)
 		switch {
-		case errors.Is(err, zklock.ErrNotHeld), errors.Is(err, zklock.ErrOtherRoot):
+		case errors.Is(err, zklock.ErrNotHeld):
 			return fmt.Errorf("%w: %w", fence.ErrStale, err)
-		case errors.Is(err, zklock.ErrBadSequencer), errors.Is(err, zklock.ErrOtherLock):
+		case errors.Is(err, zklock.ErrBadSequencer):
 			return fmt.Errorf("%w: %w", fence.ErrInvalid, err)
 		}
 		return err

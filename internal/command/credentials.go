@@ -15,9 +15,10 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/expire"
-	"github.com/zklock/zklock/internal/sasl"
+	isasl "github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/sessionkey"
 	jute "github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/sasl"
 )
 
 // The values of --sasl.
@@ -38,7 +39,7 @@ type KerberosLogin struct {
 // Kerberos creates the mechanism of --sasl kerberos. It needs packages that an importer of the
 // library must not download, so it is nil in this module's zklock; the zklock of contrib/zklockkrb5
 // sets it before Main.
-var Kerberos func(KerberosLogin) (zklock.SASLMechanism, error)
+var Kerberos func(KerberosLogin) (sasl.Mechanism, error)
 
 // credentials are presented to the servers. The exported fields are sent to the guardian.
 type credentials struct {
@@ -47,7 +48,7 @@ type credentials struct {
 	SASL  string            // the mechanism: saslDigest, saslKerberos, or empty for ZooKeeper's own digest scheme
 	Login KerberosLogin     // of saslKerberos
 
-	mechanism zklock.SASLMechanism // of SASL, after open
+	mechanism sasl.Mechanism // of SASL, after open
 }
 
 // credentials returns the credentials of the flags, or else of the environment.
@@ -82,11 +83,11 @@ func (c credentials) open() (_ credentials, err error) {
 		user, password, _ := strings.Cut(string(c.Auth), ":") // the user ends at the first colon
 		switch {
 		case c.File == "":
-			c.mechanism = zklock.DigestMD5(user, password)
+			c.mechanism = sasl.DigestMD5(user, password)
 		case user == "" || password == "" || !utf8.Valid(c.Auth):
 			return c, fmt.Errorf("--auth-file %s: give a user and a password in UTF-8; neither may be empty", c.File)
 		default:
-			c.mechanism = zklock.DigestMD5Func(c.fromFile)
+			c.mechanism = sasl.DigestMD5Func(c.fromFile)
 		}
 	case saslKerberos:
 		if Kerberos == nil {
@@ -130,8 +131,8 @@ func (c credentials) forOne(deadline time.Time, server string) (shown expire.Cre
 	case c.mechanism != nil:
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		defer cancel()
-		var session zklock.SASLSession
-		shown.SASL, err = sasl.Begin(func(ctx context.Context, server string) (next sasl.Step, first []byte, err error) {
+		var session sasl.Exchange
+		shown.SASL, err = isasl.Begin(func(ctx context.Context, server string) (next isasl.Step, first []byte, err error) {
 			if session, first, err = c.mechanism.Authenticate(ctx, server); err != nil {
 				return nil, nil, err
 			}

@@ -65,7 +65,7 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 // reported a predecessor, it is not known whether another client holds the lock.
 func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recipe, err error, w errWaited) error {
 	var e *zklock.Error
-	if !errors.As(err, &e) || e.Place == 0 {
+	if !errors.As(err, &e) || e.Position == 0 {
 		unknown := fmt.Errorf("%w, and it is not known whether another client holds the lock", w)
 		if last := (link.ErrorResponse{}); errors.As(err, &last) {
 			unknown = fmt.Errorf("%w; %w", unknown, last)
@@ -77,11 +77,11 @@ func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recip
 	switch {
 	case lerr == nil:
 		if stood {
-			l.listed = e.Place
+			l.listed = e.Position
 		}
 		return exitf(exitNotAcquired, "%s: not acquired: %w: %v", o.path, w, l)
 	case stood:
-		return exitf(exitNotAcquired, "%s: not acquired: %w; position %d in the queue when it was last listed, behind %s", o.path, w, e.Place, e.Predecessor)
+		return exitf(exitNotAcquired, "%s: not acquired: %w; position %d in the queue when it was last listed, behind %s", o.path, w, e.Position, e.Predecessor)
 	}
 	return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
 }

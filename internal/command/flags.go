@@ -55,7 +55,7 @@ type connection struct {
 func (c *connection) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&c.servers, "servers", "s", "", "ZooKeeper `servers`, host:port,host:port/chroot (default $"+envServers+")")
-	f.DurationVar(&c.sessionTimeout, "session-timeout", zklock.DefaultSessionTimeout, "session timeout to request from the servers")
+	f.DurationVar(&c.sessionTimeout, "session-timeout", 30*time.Second, "session timeout to request from the servers")
 	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
 	f.StringVar(&c.authFile, "auth-file", "", "`file` with the credentials, user:password (default $"+envAuth+", the credentials themselves)")
 	f.StringVar(&c.sasl, "sasl", "", "authenticate by this SASL `mechanism`: digest, which is DIGEST-MD5, or kerberos, in the build that has it (default: ZooKeeper's digest scheme, without SASL)")

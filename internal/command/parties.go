@@ -260,7 +260,7 @@ func (pr *progress) next(v *picture, now time.Time) (changes []change) {
 }
 
 func (pr *progress) of(c change, s party, v *picture, now time.Time) change {
-	s.p.Holds, s.p.Age = c.Change == changeHolds, now.Sub(s.p.Created)
+	s.p.Holds = c.Change == changeHolds
 	c.Time, c.Path, c.entry = now, pr.path, entryOf(s.p)
 	if v.isSemaphore {
 		c.Mode = modePermit

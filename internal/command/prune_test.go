@@ -248,7 +248,7 @@ func TestPrune_LockDelay_RecordStays(t *testing.T) {
 	})
 }
 
-// What changes between the walk and the removal stays: a root that was used again, was made anew or got data, and a parent with a new child.
+// What changes between the walk and the removal stays: a root that was used again, was made again or got data, and a parent with a new child.
 func TestPrune_ChangedMeanwhile_Stays(t *testing.T) {
 	srv := zktest.Start(t)
 	create := func(path, data string) { _, err := srv.Create(path, []byte(data), 0); require.NoError(t, err) }

@@ -103,20 +103,22 @@ func TestRedrawing_FitsIntoOneRow(t *testing.T) {
 
 // On a terminal of 80 columns a wait says who holds, and since when, however long the path is.
 func TestProgress_InPlace_LongPath_SaysWhoHolds(t *testing.T) {
-	holder := zklock.Participant{Node: "/l/lock-0000000001", Data: []byte("db1:10112"), SessionID: 1, Token: 4211, Age: 192 * time.Second, Holds: true}
-	l := queueLook{holder: holder, place: 3, waiting: 3}
-	for _, path := range []string{"/locks/x", "/locks/" + strings.Repeat("a-long-path/", 20) + "nightly", "/" + strings.Repeat("名", 60)} {
-		r, written := drawing(80)
-		o := &runOptions{path: path, stderr: r, redraws: r.foreground, columns: r.width}
-		o.sayPlace(l)
-		line := shownBy(t, written.String(), 80)[0]
-		require.Contains(t, line, ": waiting: number 3 of 3; held by db1, pid 10112 (3m12s)")
-		if strings.HasSuffix(path, "nightly") {
-			require.Contains(t, line, "nightly: ", "the end of a path is what differs")
+	synctest.Test(t, func(t *testing.T) {
+		holder := zklock.Participant{Node: "/l/lock-0000000001", Data: []byte("db1:10112"), SessionID: 1, Token: 4211, Created: time.Now().Add(-192 * time.Second), Holds: true}
+		l := queueLook{holder: holder, place: 3, waiting: 3}
+		for _, path := range []string{"/locks/x", "/locks/" + strings.Repeat("a-long-path/", 20) + "nightly", "/" + strings.Repeat("名", 60)} {
+			r, written := drawing(80)
+			o := &runOptions{path: path, stderr: r, redraws: r.foreground, columns: r.width}
+			o.sayPlace(l)
+			line := shownBy(t, written.String(), 80)[0]
+			require.Contains(t, line, ": waiting: number 3 of 3; held by db1, pid 10112 (3m12s)")
+			if strings.HasSuffix(path, "nightly") {
+				require.Contains(t, line, "nightly: ", "the end of a path is what differs")
+			}
+			_, _ = r.Write([]byte("\r"))
+			require.Equal(t, []string{""}, shownBy(t, written.String(), 80))
 		}
-		_, _ = r.Write([]byte("\r"))
-		require.Equal(t, []string{""}, shownBy(t, written.String(), 80))
-	}
+	})
 }
 
 // After a Ctrl-Z and a bg the cursor is in the shell's line. Nothing of that goes away.

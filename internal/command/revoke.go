@@ -185,7 +185,7 @@ func holdsOf(ps []zklock.Participant) (holds []string) {
 	return holds
 }
 
-// ask asks one holder, as the library's Revoke does. It reports whether the holder's node was still
+// ask asks one holder, as Session.Revoke does. It reports whether the holder's node was still
 // there.
 func (r *revoking) ask(ctx context.Context, p zklock.Participant) (isThere bool, err error) {
 	ctx, cancel := r.within(ctx)

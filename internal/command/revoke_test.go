@@ -162,7 +162,7 @@ func TestRevoke_OfTheLibrary_AsksARunAndIsAskedByRevoke(t *testing.T) {
 	s := session(t, srv)
 	p := run(t, srv, path, "--revocable", "--shared", "--", "sh", "-c", untilTerm, "0", ":")
 	eventually(t, "it runs", func() bool { return strings.Contains(p.stdout.String(), "runs") })
-	require.NoError(t, zklock.Revoke(t.Context(), s, strings.Fields(p.stdout.String())[1]))
+	require.NoError(t, s.Revoke(t.Context(), strings.Fields(p.stdout.String())[1]))
 	require.Equal(t, 0, p.wait())
 
 	asked := make(chan *zklock.Hold, 1)

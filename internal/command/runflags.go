@@ -185,7 +185,7 @@ func newRunCommand() *cobra.Command {
 func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.lease, "lease", "quorum", "the proof that the session is alive: quorum or single (one server)")
-	f.DurationVar(&o.leaderPing, "leader-ping", zklock.DefaultLeaderPing, "with --lease quorum: two ticks (tickTime) of the servers")
+	f.DurationVar(&o.leaderPing, "leader-ping", 4*time.Second, "with --lease quorum: two ticks (tickTime) of the servers")
 	f.BoolVar(&o.shared, "shared", false, "share the lock with others that share it; a run without --shared excludes them")
 	f.Int64Var(&o.semaphore, "semaphore", 0, "take permits of a semaphore that has `N`, instead of a lock")
 	f.StringVar(&o.limit, "semaphore-limit", "", "with --semaphore: keep the number in this `NODE`, for all runs; it begins with N")

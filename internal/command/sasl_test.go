@@ -19,6 +19,7 @@ import (
 	"github.com/zklock/zklock"
 	jute "github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/sasl"
 )
 
 const saslPassword = `s3cr3t "Wacht\woord": für χ`
@@ -47,7 +48,7 @@ func TestSASL_RunAndLs(t *testing.T) {
 	require.Equal(t, 0, p.wait())
 	require.Equal(t, "ran\n", p.stdout.String())
 
-	s := session(t, srv, zklock.WithSASL(zklock.DigestMD5("locker", saslPassword)))
+	s := session(t, srv, zklock.WithSASL(sasl.DigestMD5("locker", saslPassword)))
 	acl, _, err := s.Conn().GetACL("/job")
 	require.NoError(t, err)
 	require.Equal(t, "sasl locker", acl[0].Scheme+" "+acl[0].ID)
@@ -104,7 +105,7 @@ func TestSASL_Usage(t *testing.T) {
 func TestSASL_Expire(t *testing.T) {
 	t.Parallel()
 	srv, flags := saslServer(t)
-	s := session(t, srv, zklock.WithSASL(zklock.DigestMD5("locker", saslPassword)))
+	s := session(t, srv, zklock.WithSASL(sasl.DigestMD5("locker", saslPassword)))
 	hold, _ := occupy(t, s, "/job")
 	args := func(rest ...string) []string {
 		return append([]string{"expire", "--yes", "--servers", srv.ConnectString()}, append(rest, fmt.Sprintf("%#x", s.SessionID()))...)
@@ -141,7 +142,7 @@ func TestSASL_ZklockKilled_NextNeedNotWait(t *testing.T) {
 func TestSASL_Ending_Refused(t *testing.T) {
 	t.Parallel()
 	srv, _ := saslServer(t)
-	s := session(t, srv, zklock.WithSASL(zklock.DigestMD5("locker", saslPassword)))
+	s := session(t, srv, zklock.WithSASL(sasl.DigestMD5("locker", saslPassword)))
 	endsAs := func(auth string) (in bool, err error) {
 		e := scriptedEnding(auth, srv.Addr(), srv.Addr(), srv.Addr())
 		e.ID, e.Password = s.SessionID(), jute.SessionPassword(s.SessionID())

@@ -55,7 +55,7 @@ type entry struct {
 }
 
 func entryOf(p zklock.Participant) entry {
-	e := entry{Node: p.Node, Mode: modeOf(nameOf(p.Node)), Holds: p.Holds, Token: p.Token, Data: string(p.Data), Created: p.Created, AgeSeconds: max(p.Age, 0).Seconds()}
+	e := entry{Node: p.Node, Mode: modeOf(nameOf(p.Node)), Holds: p.Holds, Token: p.Token, Data: string(p.Data), Created: p.Created, AgeSeconds: max(time.Since(p.Created), 0).Seconds()}
 	if p.SessionID != 0 {
 		e.Session = fmt.Sprintf("%#x", uint64(p.SessionID))
 	}

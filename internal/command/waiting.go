@@ -209,8 +209,7 @@ func (o *runOptions) look(ctx context.Context, s *zklock.Session, r recipe, last
 			if err != nil {
 				return zklock.Participant{}, err
 			}
-			created := time.UnixMilli(stat.Ctime)
-			return zklock.Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Created: created, Age: time.Since(created)}, nil
+			return zklock.Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Created: time.UnixMilli(stat.Ctime)}, nil
 		})
 		l.nobody = errors.Is(err, zk.ErrNoNode) // it has just released
 		if l.nobody {

@@ -215,18 +215,23 @@ func TestRun_Waiting_LongQueueOfASemaphore_SaysWhoHolds(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	created := time.Date(2026, 7, 1, 14, 3, 11, 0, time.UTC)
-	at := created.Local().Format(time.RFC3339)
-	const stays = ", not ephemeral: it stays until it is deleted (zklock delete)"
-	for want, p := range map[string]zklock.Participant{
-		"db1, pid 4711, session 0x10a, token 42, queued since " + at + " (3m12s)": {Data: []byte("db1:4711"), SessionID: 0x10a, Token: 42, Created: created, Age: 192 * time.Second},
-		`"192.0.2.7", session 0x10a, token 42, queued since ` + at + " (0s)":      {Data: []byte("192.0.2.7"), SessionID: 0x10a, Token: 42, Created: created, Age: -time.Second},
-		`"\x1b[2J"` + stays + ", token 42, queued since " + at + " (0s)":          {Data: []byte("\x1b[2J"), Token: 42, Created: created},
-		"/l/lock-1" + stays + ", token 42, queued since " + at + " (0s)":          {Node: "/l/lock-1", Token: 42, Created: created},
-	} {
-		require.Equal(t, want, describe(p))
-	}
-	require.Less(t, len(describe(zklock.Participant{Data: bytes.Repeat([]byte("x"), 1000)})), 200)
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		created, ahead := now.Add(-192*time.Second), now.Add(time.Second)
+		since := func(at time.Time, age string) string {
+			return ", token 42, queued since " + at.Local().Format(time.RFC3339) + " (" + age + ")"
+		}
+		const stays = ", not ephemeral: it stays until it is deleted (zklock delete)"
+		for want, p := range map[string]zklock.Participant{
+			"db1, pid 4711, session 0x10a" + since(created, "3m12s"): {Data: []byte("db1:4711"), SessionID: 0x10a, Token: 42, Created: created},
+			`"192.0.2.7", session 0x10a` + since(ahead, "0s"):        {Data: []byte("192.0.2.7"), SessionID: 0x10a, Token: 42, Created: ahead}, // the servers' clock is ahead
+			`"\x1b[2J"` + stays + since(now, "0s"):                   {Data: []byte("\x1b[2J"), Token: 42, Created: now},
+			"/l/lock-1" + stays + since(now, "0s"):                   {Node: "/l/lock-1", Token: 42, Created: now},
+		} {
+			require.Equal(t, want, describe(p))
+		}
+		require.Less(t, len(describe(zklock.Participant{Data: bytes.Repeat([]byte("x"), 1000)})), 200)
+	})
 }
 
 // A run that waits says how things stand once and then every minute, and one whose wait has ended says it once more.

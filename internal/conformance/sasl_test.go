@@ -18,10 +18,11 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/rawzk"
-	"github.com/zklock/zklock/internal/sasl"
+	isasl "github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/secret"
 	"github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/sasl"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -41,7 +42,7 @@ func asks(op wire.Op, body wire.Record) func(c *rawzk.Conn) (*rawzk.Reply, error
 // proves performs an exchange, and returns the last reply.
 func proves(user, password string) func(c *rawzk.Conn) (*rawzk.Reply, error) {
 	return func(c *rawzk.Conn) (last *rawzk.Reply, err error) {
-		x, err := sasl.DigestMD5(secret.Of([]byte(user)), secret.Of([]byte(password))).Start(context.Background(), "")
+		x, err := isasl.DigestMD5(secret.Of([]byte(user)), secret.Of([]byte(password))).Start(context.Background(), "")
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +136,7 @@ func TestSASL_AnswersAsOnAnyServer(t *testing.T) {
 	}
 }
 
-// docs/operating.md: 3.8.0 keeps the last user's password for the next one, and so accepts an
+// docs/access.md: 3.8.0 keeps the last user's password for the next one, and so accepts an
 // unknown user.
 func TestSASL_UnknownUser(t *testing.T) {
 	addr := zkserver.Single(t, zkserver.SASLUsers(saslUsers), zkserver.SASLRequired()).Addr()
@@ -157,7 +158,7 @@ func TestInterop_SASL_OneQueue(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
 	addr := zkserver.Single(t, zkserver.SASLUsers(saslUsers), zkserver.SASLRequired()).Addr()
-	creds := zklock.WithSASL(zklock.DigestMD5("ann", saslUsers["ann"]))
+	creds := zklock.WithSASL(sasl.DigestMD5("ann", saslUsers["ann"]))
 	s, err := zklock.Connect(t.Context(), addr, creds, zklock.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	defer s.Close()

@@ -229,7 +229,7 @@ func (d *demo) scene(ctx context.Context, title string, strike, heal func(g even
 	return d.handOver(ctx)
 }
 
-// handOver lets the holder work for a while and release.
+// handOff lets the holder work for a while and release.
 func (d *demo) handOver(ctx context.Context) error {
 	g, err := d.holder(ctx, "")
 	if err != nil {

@@ -2,13 +2,16 @@ package frames
 
 // The scenarios of a server that requires SASL: each of its steps meets every fault.
 
-import "github.com/zklock/zklock"
+import (
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/sasl"
+)
 
 const saslUser, saslPassword = "locker", "secret"
 
 var saslUsers = map[string]string{saslUser: saslPassword}
 
-func withSASL() zklock.Option { return zklock.WithSASL(zklock.DigestMD5(saslUser, saslPassword)) }
+func withSASL() zklock.Option { return zklock.WithSASL(sasl.DigestMD5(saslUser, saslPassword)) }
 
 var saslScenarios = []frameScenario{
 	{name: "connect with SASL, first acquire", sasl: true, run: (*frameRun).connects},

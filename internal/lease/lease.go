@@ -16,9 +16,9 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 )
 
-// ErrNoRoom: the session timeout leaves the lease no margin, that is, no time in which a hold could
+// ErrSessionTimeoutTooShort: the session timeout leaves the lease no margin, that is, no time in which a hold could
 // be relied on.
-var ErrNoRoom = errors.New("session timeout too short for the lease")
+var ErrSessionTimeoutTooShort = errors.New("session timeout too short for the lease")
 
 // Mode decides which exchanges prove that the ZooKeeper session is alive. The zero value is no
 // mode.
@@ -103,10 +103,10 @@ func (m Mode) Room(timeout time.Duration) time.Duration {
 // has one.
 func (m Mode) Check(timeout time.Duration) error {
 	if m.leaderPing <= 0 && !m.singleServer {
-		return fmt.Errorf("%w: the leader ping of WithLease is %v; give QuorumLease(0) for the default", ErrNoRoom, m.leaderPing)
+		return fmt.Errorf("%w: the leader ping of WithLease is %v; give QuorumLease(0) for the default", ErrSessionTimeoutTooShort, m.leaderPing)
 	}
 	if m.leaderPing > 24*time.Hour {
-		return fmt.Errorf("%w: QuorumLease(%v) is more than 24h", ErrNoRoom, m.leaderPing)
+		return fmt.Errorf("%w: QuorumLease(%v) is more than 24h", ErrSessionTimeoutTooShort, m.leaderPing)
 	}
 	r := m.Room(timeout)
 	if r > 0 {
@@ -126,7 +126,7 @@ func (m Mode) Check(timeout time.Duration) error {
 	if m.RenewedEvery(0).Room(timeout) > 0 {
 		advice += ", or a shorter heartbeat (WithHeartbeat)"
 	}
-	return fmt.Errorf("%w: %v with lease %v; use at least %v for this lease (WithSessionTimeout)%s; docs/lease.md has the formula", ErrNoRoom, timeout, m, need, advice)
+	return fmt.Errorf("%w: %v with lease %v; use at least %v for this lease (WithSessionTimeout)%s; docs/lease.md has the formula", ErrSessionTimeoutTooShort, timeout, m, need, advice)
 }
 
 // Exchange is an answered request: when it was sent, and when its response was read.

@@ -58,7 +58,7 @@ func TestLeaseMode_Check(t *testing.T) {
 				require.Positive(t, tt.mode.Room(tt.T))
 				return
 			}
-			require.ErrorIs(t, err, ErrNoRoom)
+			require.ErrorIs(t, err, ErrSessionTimeoutTooShort)
 			for _, s := range tt.says {
 				require.ErrorContains(t, err, s)
 			}
@@ -346,7 +346,7 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 	require.Greater(t, equal, steps/4, "the model and the code mostly agree, or this test compares nothing")
 }
 
-// LeaseRoom is the margin that users see: a shorter outage does not end a hold. This is its worst
+// LeaseMargin is the margin that users see: a shorter outage does not end a hold. This is its worst
 // case, at every phase: an idle session acquires, and the responses to its heartbeats stop. The
 // ZooKeeper client's pings come in between, sometimes just before a heartbeat.
 func TestLeaseRoom_IsThere(t *testing.T) {

@@ -69,8 +69,8 @@ func whyDetached(err error) error {
 // has since 3.5.
 var ErrHungUp = errors.New("the servers close the connection at each request of one kind")
 
-// ErrOver: the ZooKeeper session has ended; the reason is wrapped as well.
-var ErrOver = errors.New("session over")
+// ErrSessionEnded: the ZooKeeper session has ended; the reason is wrapped as well.
+var ErrSessionEnded = errors.New("session over")
 
 // ErrCtxEnded: a context ended. It omits the cause, which may be any error, even one that servers
 // return, such as the first error in an errgroup (R75). Only the error returned to the caller

@@ -6,13 +6,13 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // Disconnected counts how often servers have ended the connection instead of responding. They do so
 // at a request above their jute.maxbuffer and at a request that they do not support.
-func (r report) Disconnected(h tap.HangUp) (why error) {
+func (r report) Disconnected(h mux.HangUp) (why error) {
 	l := r.link
 	l.mu.Lock()
 	if h.Longest > LongRequest {
@@ -42,7 +42,7 @@ func (r report) Disconnected(h tap.HangUp) (why error) {
 // connection that ends at one of those is an outage.
 func (r report) unknownLocked(at wire.Op) error {
 	l := r.link
-	maps.DeleteFunc(l.mu.unknown, func(op wire.Op, _ int) bool { return r.tap.Answers(op) })
+	maps.DeleteFunc(l.mu.unknown, func(op wire.Op, _ int) bool { return r.mux.Answers(op) })
 	if at != wire.OpCreate2 && at != wire.OpCreateContainer {
 		return nil
 	}

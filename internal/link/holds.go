@@ -20,7 +20,7 @@ type Holder interface {
 }
 
 // reattach notes that the same ZooKeeper session continues over a new connection.
-func (z *Era) reattach(server string, conn uint64, shook lease.Exchange, timeout time.Duration) {
+func (z *ZKSession) reattach(server string, conn uint64, shook lease.Exchange, timeout time.Duration) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.mu.lease.Attached(conn, shook, timeout, false)
@@ -36,7 +36,7 @@ func (z *Era) reattach(server string, conn uint64, shook lease.Exchange, timeout
 }
 
 // nodeEvent handles an event of a node, in the order in which the server sent them.
-func (z *Era) nodeEvent(ev wire.WatcherEvent) {
+func (z *ZKSession) nodeEvent(ev wire.WatcherEvent) {
 	z.Inside.Event(ev)
 	if ev.Type == wire.EventDeleted {
 		z.LoseNode(ev.Path, ErrNodeGone) // if it is held, another client deleted it (F24)
@@ -46,7 +46,7 @@ func (z *Era) nodeEvent(ev wire.WatcherEvent) {
 // answered notes a response, including one that is passed to quorum next. It never revives a hold
 // whose lease has ended: a process that was paused past the end detects the loss at its first
 // check, even with a response waiting in the socket.
-func (z *Era) answered(conn uint64, f lease.Exchange) {
+func (z *ZKSession) answered(conn uint64, f lease.Exchange) {
 	z.LoseIfLate(f.Answered)
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -55,30 +55,30 @@ func (z *Era) answered(conn uint64, f lease.Exchange) {
 }
 
 // quorum renews the lease, unless the lease has already ended under a hold.
-func (z *Era) quorum(conn uint64, sent clock.Instant) {
+func (z *ZKSession) quorum(conn uint64, sent clock.Instant) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if !z.IsOver() {
+	if !z.HasEnded() {
 		z.mu.lease.Quorum(conn, sent)
 	}
 }
 
 // Timeout returns the session timeout: the smallest that the servers granted in this session.
-func (z *Era) Timeout() time.Duration {
+func (z *ZKSession) Timeout() time.Duration {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.lease.Timeout()
 }
 
 // heartbeat returns the interval of the heartbeats while something is held.
-func (z *Era) heartbeat() time.Duration {
+func (z *ZKSession) heartbeat() time.Duration {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.lease.Heartbeat()
 }
 
 // LeaseEnd returns until when the session is guaranteed to live.
-func (z *Era) LeaseEnd() clock.Instant {
+func (z *ZKSession) LeaseEnd() clock.Instant {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.lease.End()
@@ -91,7 +91,7 @@ const maxUnanswered = 3
 // noteUnanswered notes a try. With SASL one try is enough: if the server's messages do not reach
 // us, we cannot authenticate, and each further try would keep the session alive instead of ending
 // it (F51).
-func (z *Era) noteUnanswered(withSASL bool) {
+func (z *ZKSession) noteUnanswered(withSASL bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.mu.unanswered++; withSASL {
@@ -100,7 +100,7 @@ func (z *Era) noteUnanswered(withSASL bool) {
 }
 
 // leftToExpire reports that enough tries to end the session have failed.
-func (z *Era) leftToExpire() bool {
+func (z *ZKSession) leftToExpire() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.unanswered >= maxUnanswered
@@ -109,7 +109,7 @@ func (z *Era) leftToExpire() bool {
 // plan returns the inputs of the loop's schedule. kept counts the nodes that are checked but not
 // under the lease, busy reports whether a caller may be waiting for a response, and end is when the
 // session is given up without a response.
-func (z *Era) plan() (held, kept, queued int, busy bool, end clock.Instant) {
+func (z *ZKSession) plan() (held, kept, queued int, busy bool, end clock.Instant) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	queued, busy = z.Inside.Waiting()
@@ -123,15 +123,15 @@ func (z *Era) plan() (held, kept, queued int, busy bool, end clock.Instant) {
 // atStake returns what may be lost while there is no connection. A session that we have given up
 // may still live on the servers, even if they return much later, because its full timeout then
 // restarts. Its lock nodes block other clients until we have ended it.
-func (z *Era) atStake(now clock.Instant) lease.Stake {
+func (z *ZKSession) atStake(now clock.Instant) lease.Stake {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	t := z.mu.lease.Timeout()
 	left := z.mu.heard.Add(t).Sub(now)
 	switch {
-	case !z.IsOver() && len(z.mu.held) > 0:
+	case !z.HasEnded() && len(z.mu.held) > 0:
 		return lease.Stake{Kind: lease.Held, Left: z.mu.lease.End().Sub(now)}
-	case !z.IsOver():
+	case !z.HasEnded():
 		return lease.Stake{Kind: lease.Alive, Left: left}
 	case now.Sub(z.mu.overAt) < 2*time.Second: // the client's pause, and the first try
 		return lease.Stake{Kind: lease.GivenUp}
@@ -146,10 +146,10 @@ func (z *Era) atStake(now clock.Instant) lease.Stake {
 // LoseIfLate compares the clock with the lease, and ends the session if something is held past its
 // end. Every check whether a hold is valid calls it first: after a pause, no timer need have run
 // yet (F18).
-func (z *Era) LoseIfLate(now clock.Instant) {
+func (z *ZKSession) LoseIfLate(now clock.Instant) {
 	z.mu.Lock()
 	var late error
-	if !z.IsOver() && len(z.mu.held) > 0 && now >= z.mu.lease.End() {
+	if !z.HasEnded() && len(z.mu.held) > 0 && now >= z.mu.lease.End() {
 		late = z.leaseEndedLocked(now)
 	}
 	z.mu.Unlock()
@@ -161,7 +161,7 @@ func (z *Era) LoseIfLate(now clock.Instant) {
 // LoseIfUnheard ends the session if no server has responded in it for too long, whether something
 // is held or not. The servers may nevertheless receive our messages, or reject each request: then
 // the session and its nodes would block other clients for as long as this continues (F51).
-func (z *Era) LoseIfUnheard(now clock.Instant) {
+func (z *ZKSession) LoseIfUnheard(now clock.Instant) {
 	z.mu.Lock()
 	var unheard error
 	if now >= z.unheardLocked() {
@@ -173,13 +173,13 @@ func (z *Era) LoseIfUnheard(now clock.Instant) {
 	}
 }
 
-func (z *Era) unheardLocked() clock.Instant {
+func (z *ZKSession) unheardLocked() clock.Instant {
 	return z.mu.served.Add(lease.Unheard(z.mu.lease.Timeout()))
 }
 
 // leaseEndedLocked returns the reason why the lease ended: this process was paused, no server
 // responded, or no response proved the session alive.
-func (z *Era) leaseEndedLocked(now clock.Instant) error {
+func (z *ZKSession) leaseEndedLocked(now clock.Instant) error {
 	l, server := &z.mu.lease, z.mu.server
 	ago := func(t clock.Instant) time.Duration { return now.Sub(t).Round(100 * time.Millisecond) }
 	switch silent := now.Sub(z.mu.heard); {
@@ -198,14 +198,14 @@ func (z *Era) leaseEndedLocked(now clock.Instant) error {
 // Lose ends the session, once: every hold in it is lost and every waiter wakes. It may still live
 // on the servers, but Lost is final: the client does not attach to it again (see
 // report.Connecting).
-func (z *Era) Lose(cause error) {
+func (z *ZKSession) Lose(cause error) {
 	z.mu.Lock()
 	if z.mu.cause != nil {
 		z.mu.Unlock()
 		return
 	}
 	z.mu.cause = cause // nothing is held from here on
-	close(z.ended)
+	close(z.endedCh)
 	holds := maps.Clone(z.mu.held)
 	maps.Copy(holds, z.mu.kept)
 	clear(z.mu.held)
@@ -223,9 +223,9 @@ func (z *Era) Lose(cause error) {
 }
 
 // LoseNode ends the hold on the node, if there is one, while the ZooKeeper session continues. If
-// the node still exists, it must be deleted: by Inside.Ended, or by the release or the attempt if
+// the node still exists, it must be deleted: by Inside.NodeEnded, or by the release or the attempt if
 // the hold is being released or is not granted yet, so that no caller could be notified.
-func (z *Era) LoseNode(node string, cause error) {
+func (z *ZKSession) LoseNode(node string, cause error) {
 	z.mu.Lock()
 	h, end := z.mu.held[node], z.mu.lease.End()
 	if h == nil {
@@ -239,12 +239,12 @@ func (z *Era) LoseNode(node string, cause error) {
 	}
 	told := h.Lose(node, cause, end)
 	if gone := errors.Is(cause, ErrNodeGone); gone || told {
-		z.Inside.Ended(node, gone)
+		z.Inside.NodeEnded(node, gone)
 	}
 }
 
 // checkedNodes returns the nodes that the heartbeat checks.
-func (z *Era) checkedNodes() []string {
+func (z *ZKSession) checkedNodes() []string {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return slices.AppendSeq(slices.Collect(maps.Keys(z.mu.held)), maps.Keys(z.mu.kept))
@@ -254,7 +254,7 @@ func (z *Era) checkedNodes() []string {
 // several. It returns an error if the session has ended, or if its timeout leaves no margin at all.
 // It returns false without an error if the lease is too near its end: the caller then renews it and
 // tries again.
-func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) {
+func (z *ZKSession) Hold(node string, by Holder, more ...string) (ok bool, err error) {
 	now := z.Clock.Now()
 	z.LoseIfLate(now)
 	z.mu.Lock()
@@ -288,7 +288,7 @@ func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) 
 
 // Transfer gives a held node to another holder, under the same lease. It returns false if the node
 // was lost, or if the lease is too near its end for a grant.
-func (z *Era) Transfer(node string, from, to Holder) bool {
+func (z *ZKSession) Transfer(node string, from, to Holder) bool {
 	now := z.Clock.Now()
 	z.LoseIfLate(now)
 	z.mu.Lock()
@@ -302,7 +302,7 @@ func (z *Era) Transfer(node string, from, to Holder) bool {
 
 // Keep removes a node from the lease, because no caller relies on it any more. The heartbeat still
 // checks the node, and by is notified of a loss.
-func (z *Era) Keep(node string, by Holder) {
+func (z *ZKSession) Keep(node string, by Holder) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.mu.held[node] != nil {
@@ -312,7 +312,7 @@ func (z *Era) Keep(node string, by Holder) {
 }
 
 // LetGo removes a holder's lock from the lease, before its nodes are deleted.
-func (z *Era) LetGo(by Holder, nodes ...string) {
+func (z *ZKSession) LetGo(by Holder, nodes ...string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, n := range nodes {
@@ -326,7 +326,7 @@ func (z *Era) LetGo(by Holder, nodes ...string) {
 }
 
 // IsHeld reports whether the node is held or kept.
-func (z *Era) IsHeld(node string) bool {
+func (z *ZKSession) IsHeld(node string) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.held[node] != nil || z.mu.kept[node] != nil

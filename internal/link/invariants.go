@@ -9,7 +9,7 @@ import (
 
 // invariants returns the check that is run each time the session's mutex is unlocked. It also
 // compares the state with the state of the previous unlock.
-func (z *Era) invariants() (check func()) {
+func (z *ZKSession) invariants() (check func()) {
 	if !invariants.Enabled {
 		return nil
 	}
@@ -24,7 +24,7 @@ func (z *Era) invariants() (check func()) {
 		end, timeout, heard, served = l.End(), l.Timeout(), z.mu.heard, z.mu.served
 
 		held, kept := z.mu.held, z.mu.kept
-		isOver := z.IsOver()
+		isOver := z.HasEnded()
 		invariants.Check(isOver == (z.mu.cause != nil), "a ZooKeeper session ends with a cause", "ended %t, cause %v", isOver, z.mu.cause)
 		invariants.Check(!isOver || len(held)+len(kept) == 0, "nothing is held in a ZooKeeper session that has ended (I3)",
 			"held %q, kept %q", slices.Collect(maps.Keys(held)), slices.Collect(maps.Keys(kept)))

@@ -13,7 +13,7 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 )
 
-func TestEra_Invariants(t *testing.T) {
+func TestZKSession_Invariants(t *testing.T) {
 	if !invariants.Enabled {
 		t.Skip("this build checks no invariants: it needs -tags invariants")
 	}
@@ -23,13 +23,13 @@ func TestEra_Invariants(t *testing.T) {
 		l.Attached(1, lease.Exchange{Sent: lease.Exchange{}.Sent.Add(sent)}, timeout, true)
 		return l
 	}
-	for invariant, breaks := range map[string]func(z *Era){
-		"the session timeout never grows":                     func(z *Era) { z.mu.lease = attached(0, 11*time.Second) },
-		"the lease's end never moves back":                    func(z *Era) { z.mu.lease = attached(-time.Second, 10*time.Second) },
-		"the last response is never followed by an earlier":   func(z *Era) { z.mu.heard-- },
-		"a ZooKeeper session ends with a cause":               func(z *Era) { z.mu.cause = errors.New("a cause") },
-		"nothing is held in a ZooKeeper session that has end": func(z *Era) { z.mu.cause = errors.New("a cause"); close(z.ended) },
-		"a node is held, or kept without a caller":            func(z *Era) { z.mu.kept[node] = &lossOf{} },
+	for invariant, breaks := range map[string]func(z *ZKSession){
+		"the session timeout never grows":                     func(z *ZKSession) { z.mu.lease = attached(0, 11*time.Second) },
+		"the lease's end never moves back":                    func(z *ZKSession) { z.mu.lease = attached(-time.Second, 10*time.Second) },
+		"the last response is never followed by an earlier":   func(z *ZKSession) { z.mu.heard-- },
+		"a ZooKeeper session ends with a cause":               func(z *ZKSession) { z.mu.cause = errors.New("a cause") },
+		"nothing is held in a ZooKeeper session that has end": func(z *ZKSession) { z.mu.cause = errors.New("a cause"); close(z.endedCh) },
+		"a node is held, or kept without a caller":            func(z *ZKSession) { z.mu.kept[node] = &lossOf{} },
 	} {
 		t.Run(invariant, func(t *testing.T) {
 			z := sessionOver(&laterOn{})

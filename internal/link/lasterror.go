@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/reply"
 )
 
 // LastError is the last error response to requests that are retried because the error does not
@@ -23,7 +23,7 @@ func (l *LastError) Note(err error) {
 	case l == nil:
 	case err == nil:
 		l.err.Store(nil)
-	case errors.Is(err, ErrHungUp), !answer.IsRefusal(err) && !answer.IsAny(err, zk.ErrConnectionClosed, ErrCtxEnded):
+	case errors.Is(err, ErrHungUp), !reply.IsRefusal(err) && !reply.IsAny(err, zk.ErrConnectionClosed, ErrCtxEnded):
 		l.err.Store(&err)
 	}
 }
@@ -47,7 +47,7 @@ func (l *LastError) AddTo(err error) error {
 	case errors.Is(*last, ErrHungUp):
 		return fmt.Errorf("%w; %w", err, *last)
 	default:
-		return fmt.Errorf("%w; %w", err, ErrorResponse{answer.WithCode(*last)})
+		return fmt.Errorf("%w; %w", err, ErrorResponse{reply.WithCode(*last)})
 	}
 }
 

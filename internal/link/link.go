@@ -6,7 +6,7 @@
 // It must not depend on what a lock is. Inside is its interface to the locks of a ZooKeeper
 // session.
 //
-// Read era.go first, then link.go, state.go, report.go and hangup.go; holds.go, beat.go and loop.go
+// Read zkSession.go first, then link.go, state.go, report.go and hangup.go; holds.go, beat.go and loop.go
 // apply the lease.
 package link
 
@@ -25,9 +25,9 @@ import (
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/secret"
-	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -46,7 +46,7 @@ type Options struct {
 	// Open creates the locks' part of a new ZooKeeper session. Told is called with each step of the
 	// state, in order; the link already shows that step. Both are called under the link's mutex,
 	// and must neither block nor call back.
-	Open func(*Era) Inside
+	Open func(*ZKSession) Inside
 	Told func(Step)
 	// Closed is called once when the link is closed, without a mutex.
 	Closed func()
@@ -58,7 +58,7 @@ type Link struct {
 	Options
 	dials *dial.Dialer
 	zxids lastzxid.Seen // kept on the client's behalf
-	xids  tap.Xids      // of our requests, never reused
+	xids  mux.Xids      // of our requests, never reused
 
 	client   *zk.Conn
 	served   atomic.Bool    // a server has answered a request: no rejection is final
@@ -70,10 +70,10 @@ type Link struct {
 		sync.Mutex             // never held across a channel that blocks, a callback or a ZooKeeper call
 		conn       *connection // the current one; nil before the first
 		conns      uint64      // how many there were
-		era        *Era        // the current one; nil before the first and after an expiry
+		session    *ZKSession  // the current one; nil before the first and after an expiry
 		state      stateMachine
 		at         string        // the server to which we are attached, or were last; "" before
-		unended    *Era          // a session left to expire: when a server has responded to us, the servers are asked again to end it
+		unended    *ZKSession    // a session left to expire: when a server has responded to us, the servers are asked again to end it
 		asking     bool          // they are being asked
 		hungUpOn   int           // length of the request at which the last connection ended without a response
 		hangUps    int           // on how many connections in a row
@@ -92,7 +92,7 @@ type Link struct {
 //	dial ──▶ connected ──▶ authenticated ─┬─▶ attached: watches are restored, and then requests go
 //	              └──▶ the client's handshake is done ─┘
 type connection struct {
-	tap    *tap.Tap
+	mux    *mux.Mux
 	addr   string // of the server, as given to Connect
 	sasl   sasl.Exchange
 	shaken bool // the client has finished its handshake; guarded by link.mu
@@ -114,7 +114,7 @@ func New(o Options) *Link {
 func (l *Link) Start() (*zk.Conn, error) {
 	conn, events, err := zk.Connect(l.Addrs, l.Timeout,
 		zk.WithDialer(l.dialServer), zk.WithHostProvider(l.dials.Hosts()), zk.WithEventCallback(l.clientEvent),
-		zk.WithLogger(l.Log), zk.WithMaxBufferSize(tap.MaxReply))
+		zk.WithLogger(l.Log), zk.WithMaxBufferSize(mux.MaxReply))
 	if err != nil {
 		l.dials.Close()
 		return nil, err
@@ -186,19 +186,19 @@ func (l *Link) stepLocked(ev stateEvent) {
 
 // now returns the present state of the link. conn is the connection over which requests are sent, 0
 // if none can be sent.
-func (l *Link) now() (z *Era, t *tap.Tap, conn uint64, state State) {
+func (l *Link) now() (z *ZKSession, t *mux.Mux, conn uint64, state State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.mu.conn; c != nil {
-		if t = c.tap; l.mu.state.state.Attached() {
+		if t = c.mux; l.mu.state.state.Attached() {
 			conn = t.Seq
 		}
 	}
-	return l.mu.era, t, conn, l.mu.state.state
+	return l.mu.session, t, conn, l.mu.state.state
 }
 
-// Era returns the current ZooKeeper session, or nil.
-func (l *Link) Era() *Era {
+// ZKSession returns the current ZooKeeper session, or nil.
+func (l *Link) ZKSession() *ZKSession {
 	z, _, _, _ := l.now()
 	return z
 }
@@ -227,11 +227,11 @@ func (l *Link) At() (State, string) {
 
 // AttachedNow returns the ZooKeeper session in which requests are sent, nil if none can be. err is
 // the reason why the link is closed.
-func (l *Link) AttachedNow() (z *Era, changed <-chan struct{}, err error) {
+func (l *Link) AttachedNow() (z *ZKSession, changed <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.why == nil && l.mu.state.state.Attached() && !l.mu.era.IsOver() {
-		z = l.mu.era
+	if l.mu.why == nil && l.mu.state.state.Attached() && !l.mu.session.HasEnded() {
+		z = l.mu.session
 	} else {
 		l.mu.wanted = l.Clock.Now()
 	}
@@ -239,9 +239,9 @@ func (l *Link) AttachedNow() (z *Era, changed <-chan struct{}, err error) {
 }
 
 // Attached waits until requests can be sent, and returns their ZooKeeper session.
-func (l *Link) Attached(ctx context.Context) (*Era, error) {
-	l.await(1)
-	defer l.await(-1)
+func (l *Link) Attached(ctx context.Context) (*ZKSession, error) {
+	l.addWaiting(1)
+	defer l.addWaiting(-1)
 	for {
 		z, changed, err := l.AttachedNow()
 		if z != nil || err != nil {
@@ -255,36 +255,36 @@ func (l *Link) Attached(ctx context.Context) (*Era, error) {
 	}
 }
 
-// await counts the callers that wait for a connection.
-func (l *Link) await(more int) {
+// addWaiting counts the callers that wait for a connection.
+func (l *Link) addWaiting(more int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.waiting += more
 }
 
-func (l *Link) carriesLocked(z *Era) bool {
-	return l.mu.why == nil && l.mu.state.state.Attached() && l.mu.era == z
+func (l *Link) carriesLocked(z *ZKSession) bool {
+	return l.mu.why == nil && l.mu.state.state.Attached() && l.mu.session == z
 }
 
 // AttachedConn implements Carrier.
-func (l *Link) AttachedConn(z *Era) (seq uint64, changed <-chan struct{}, err error) {
+func (l *Link) AttachedConn(z *ZKSession) (seq uint64, changed <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.carriesLocked(z) {
-		seq = l.mu.conn.tap.Seq
+		seq = l.mu.conn.mux.Seq
 	}
 	return seq, l.mu.changed, l.mu.why
 }
 
 // Send implements Carrier.
-func (l *Link) Send(z *Era, r *tap.Request) bool {
+func (l *Link) Send(z *ZKSession, r *mux.Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.carriesLocked(z) && l.sendLocked(r)
 }
 
-func (l *Link) sendLocked(r *tap.Request) bool {
-	t := l.mu.conn.tap
+func (l *Link) sendLocked(r *mux.Request) bool {
+	t := l.mu.conn.mux
 	ok, write := t.Enqueue(r)
 	if !ok {
 		l.stepLocked(stateEvent{kind: detached, err: whyDetached(t.Why())}) // the connection ends; the mux reports that next
@@ -330,7 +330,7 @@ func (l *Link) close(why error) {
 		return
 	}
 	l.mu.why = why
-	z := l.mu.era
+	z := l.mu.session
 	l.broadcastLocked()
 	l.mu.Unlock()
 	l.dials.Close()
@@ -368,8 +368,8 @@ func (l *Link) clientEvent(ev zk.Event) {
 // attachLocked lets requests be sent as soon as the connection is complete. The first requests
 // restore the watches of the previous connection.
 func (l *Link) attachLocked() {
-	c, z, m := l.mu.conn, l.mu.era, l.mu.state
-	if m.state.Attached() || !c.shaken || !c.authed || z == nil || z.IsOver() || l.mu.why != nil {
+	c, z, m := l.mu.conn, l.mu.session, l.mu.state
+	if m.state.Attached() || !c.shaken || !c.authed || z == nil || z.HasEnded() || l.mu.why != nil {
 		return
 	}
 	if l.mu.unended != nil {
@@ -381,7 +381,7 @@ func (l *Link) attachLocked() {
 	}
 	l.stepLocked(stateEvent{kind: attached, session: z.ID})
 	l.dials.Forget()
-	for _, r := range z.Inside.Restore(c.tap.Before()) {
+	for _, r := range z.Inside.Restore(c.mux.Before()) {
 		if !l.sendLocked(r) {
 			return // the connection has just ended
 		}
@@ -390,14 +390,14 @@ func (l *Link) attachLocked() {
 
 // Lost implements Carrier. If z was given up, it may still live on the servers, but the client does
 // not attach to it again (see report.Connecting).
-func (l *Link) Lost(z *Era, cause error) {
+func (l *Link) Lost(z *ZKSession, cause error) {
 	if IsClosing(cause) {
 		return // the Session is closed
 	}
 	l.mu.Lock()
-	var t *tap.Tap
-	if l.mu.era == z && !errors.Is(cause, ErrExpired) { // the client detects an expiry itself
-		t = l.mu.conn.tap
+	var t *mux.Mux
+	if l.mu.session == z && !errors.Is(cause, ErrExpired) { // the client detects an expiry itself
+		t = l.mu.conn.mux
 	}
 	l.stepLocked(stateEvent{kind: lost, session: z.ID, err: cause})
 	l.mu.Unlock()

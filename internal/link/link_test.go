@@ -20,8 +20,8 @@ import (
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/secret"
-	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -39,13 +39,13 @@ type linkTest struct {
 // lodger takes the part of the locks in a ZooKeeper session, and notes each call.
 type lodger struct {
 	events []wire.WatcherEvent
-	again  []*tap.Request // that go first on a new connection
+	again  []*mux.Request // that go first on a new connection
 }
 
 func (in *lodger) Event(ev wire.WatcherEvent)   { in.events = append(in.events, ev) }
-func (in *lodger) Restore(int64) []*tap.Request { return in.again }
+func (in *lodger) Restore(int64) []*mux.Request { return in.again }
 func (in *lodger) Waiting() (int, bool)         { return 0, false }
-func (in *lodger) Ended(string, bool)           {}
+func (in *lodger) NodeEnded(string, bool)       {}
 
 // newLinkTest must run in a synctest bubble.
 func newLinkTest(t *testing.T) *linkTest {
@@ -55,7 +55,7 @@ func newLinkTest(t *testing.T) *linkTest {
 	lt := &linkTest{T: t}
 	o := Options{Addrs: []string{"zk1:2181"}, Mode: lease.SingleServer(), HandshakeCap: time.Second, Log: log, Clock: clk}
 	o.Dial.Dialer = func(string, string, time.Duration) (net.Conn, error) { return lt.fake(), nil }
-	o.Open = func(*Era) Inside { lt.inside = &lodger{}; return lt.inside }
+	o.Open = func(*ZKSession) Inside { lt.inside = &lodger{}; return lt.inside }
 	o.Told = func(s Step) { lt.states = append(lt.states, s.State) }
 	o.Closed = func() {}
 	lt.l = New(o)
@@ -91,7 +91,7 @@ func (t *linkTest) fake() *fakeConn {
 func (t *linkTest) dial() report {
 	l := t.l
 	if l.mu.conn != nil {
-		_ = t.current().Disconnected(tap.HangUp{})
+		_ = t.current().Disconnected(mux.HangUp{})
 	}
 	conn := t.fake()
 	return l.connectLocked(conn, conn, time.Now().Add(3*time.Second))
@@ -100,27 +100,27 @@ func (t *linkTest) dial() report {
 // current is the current connection.
 func (t *linkTest) current() report { return report{t.l.mu.conn, t.l} }
 
-// heldUp is a connection whose end is not reported to the link: the goroutine that ended it is
+// leaseWait is a connection whose end is not reported to the link: the goroutine that ended it is
 // delayed before the report.
 type heldUp struct{ report }
 
-func (heldUp) Disconnected(tap.HangUp) error { return nil }
+func (heldUp) Disconnected(mux.HangUp) error { return nil }
 
-// dialHeldUp is dial, for a connection that is heldUp.
+// dialHeldUp is dial, for a connection that is leaseWait.
 func (t *linkTest) dialHeldUp() report {
 	l, c := t.l, t.dial()
 	conn := t.fake()
-	c.tap = tap.New(conn, conn, heldUp{c}, l.Clock, l.zxids.Connect(), &l.xids, l.mu.conns, time.Now().Add(3*time.Second))
+	c.mux = mux.New(conn, conn, heldUp{c}, l.Clock, l.zxids.Connect(), &l.xids, l.mu.conns, time.Now().Add(3*time.Second))
 	return c
 }
 
 // shake has the client ask for the session, and the server grant it.
 func (t *linkTest) shake(c report, session int64) error {
-	_, err := c.tap.Write(wire.Frame(wire.ConnectRequest{Timeout: 10_000, Password: make([]byte, 16)}))
+	_, err := c.mux.Write(wire.Frame(wire.ConnectRequest{Timeout: 10_000, Password: make([]byte, 16)}))
 	require.NoError(t, err)
 	answer := wire.Frame(wire.ConnectResponse{Timeout: 10_000, SessionID: session, Password: make([]byte, 16)})
 	t.wire.in.Write(answer)
-	_, err = io.ReadFull(c.tap, answer)
+	_, err = io.ReadFull(c.mux, answer)
 	t.wire.out.Reset()
 	return err
 }
@@ -146,12 +146,12 @@ func TestLink_AnotherSessionID_IsAnExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		l.attach(l.dial(), 1)
-		first := l.l.mu.era
+		first := l.l.mu.session
 		time.Sleep(time.Second)
 		l.attach(l.dial(), 2)
-		require.True(t, first.IsOver(), "F37: a new session id was taken for a reconnect")
-		require.ErrorIs(t, first.Why(), ErrExpired)
-		require.EqualValues(t, 2, l.l.Era().ID)
+		require.True(t, first.HasEnded(), "F37: a new session id was taken for a reconnect")
+		require.ErrorIs(t, first.Cause(), ErrExpired)
+		require.EqualValues(t, 2, l.l.ZKSession().ID)
 		e, err := l.l.Attached(t.Context())
 		require.NoError(t, err)
 		require.NotSame(t, first, e)
@@ -164,7 +164,7 @@ func TestLink_GivenUpSession_IsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		l.attach(l.dial(), 1)
-		l.l.mu.era.Lose(ErrLeaseEnded)
+		l.l.mu.session.Lose(ErrLeaseEnded)
 		require.ErrorContains(t, l.shake(l.dial(), 1), "given up")
 		require.False(t, l.isAttached())
 		l.attach(l.dial(), 2)
@@ -178,27 +178,27 @@ func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		c := l.dial()
-		require.Equal(t, tap.Attach, c.Connecting(0), "there was no session yet")
+		require.Equal(t, mux.Attach, c.Connecting(0), "there was no session yet")
 		l.attach(c, 1)
-		require.Equal(t, tap.Attach, l.dial().Connecting(1))
-		l.l.mu.era.Lose(ErrLeaseEnded)
-		require.Equal(t, tap.Attach, l.dial().Connecting(0), "a new session")
+		require.Equal(t, mux.Attach, l.dial().Connecting(1))
+		l.l.mu.session.Lose(ErrLeaseEnded)
+		require.Equal(t, mux.Attach, l.dial().Connecting(0), "a new session")
 		time.Sleep(time.Hour)
-		require.Equal(t, tap.EndIt, l.dial().Connecting(1), "no server has said anything yet")
+		require.Equal(t, mux.EndIt, l.dial().Connecting(1), "no server has said anything yet")
 		for range 3 {
-			require.Equal(t, tap.EndIt, l.dial().Connecting(1))
+			require.Equal(t, mux.EndIt, l.dial().Connecting(1))
 			l.current().AskedToEnd(expire.NoAnswer)
 		}
-		require.Equal(t, tap.SayItsEnded, l.dial().Connecting(1), "it would be touched for ever")
+		require.Equal(t, mux.SayItsEnded, l.dial().Connecting(1), "it would be touched for ever")
 
 		require.NoError(t, l.shake(l.dial(), 0))
 		l.attach(l.dial(), 2)
 		require.False(t, l.isAttached(), "I2: the servers are asked again first")
 		time.Sleep(apart)
 		require.True(t, l.isAttached())
-		require.Equal(t, tap.Attach, l.dial().Connecting(2))
-		l.l.mu.era.Lose(ErrExpired)
-		require.Equal(t, tap.EndIt, l.dial().Connecting(2), "the server that said so may have been wrong")
+		require.Equal(t, mux.Attach, l.dial().Connecting(2))
+		l.l.mu.session.Lose(ErrExpired)
+		require.Equal(t, mux.EndIt, l.dial().Connecting(2), "the server that said so may have been wrong")
 	})
 }
 
@@ -206,7 +206,7 @@ func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 func (t *linkTest) sent(c report) (ops []wire.Op) {
 	synctest.Wait()
 	var s wire.Stream
-	s.Add(c.tap.Conn.(*fakeConn).out.Bytes())
+	s.Add(c.mux.Conn.(*fakeConn).out.Bytes())
 	for f, _ := s.Next(); f != nil; f, _ = s.Next() {
 		ops = append(ops, wire.Op(binary.BigEndian.Uint32(f[8:])))
 	}
@@ -221,12 +221,12 @@ func TestLink_RestoredWatchesGoFirst(t *testing.T) {
 		l.attach(c, 1)
 		require.Empty(t, l.sent(c), "there is nothing to restore")
 		for range 3 {
-			l.inside.again = append(l.inside.again, tap.NewRequest(wire.OpSetWatches, wire.SetWatchesRequest{}, func(tap.Answer) {}))
+			l.inside.again = append(l.inside.again, mux.NewRequest(wire.OpSetWatches, wire.SetWatchesRequest{}, func(mux.Reply) {}))
 		}
 		c = l.dial()
 		l.attach(c, 1)
 		require.True(t, l.isAttached())
-		require.True(t, l.l.Send(l.l.Era(), tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: "/"}, func(tap.Answer) {})))
+		require.True(t, l.l.Send(l.l.ZKSession(), mux.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: "/"}, func(mux.Reply) {})))
 		require.Equal(t, []wire.Op{wire.OpSetWatches, wire.OpSetWatches, wire.OpSetWatches, wire.OpExists}, l.sent(c))
 	})
 }
@@ -237,16 +237,16 @@ func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		l.attach(l.dial(), 1)
-		first := l.l.mu.era
+		first := l.l.mu.session
 		c := l.dial()
 		l.attach(c, 2)
-		r := tap.NewRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(tap.Answer) { t.Error("it was refused") })
+		r := mux.NewRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(mux.Reply) { t.Error("it was refused") })
 		require.False(t, l.l.Send(first, r))
 		require.Empty(t, l.sent(c))
-		require.True(t, l.l.Send(l.l.mu.era, tap.NewRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(tap.Answer) {})))
+		require.True(t, l.l.Send(l.l.mu.session, mux.NewRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(mux.Reply) {})))
 		require.Equal(t, []wire.Op{wire.OpCreate}, l.sent(c))
-		c.tap.Cut()
-		require.False(t, l.l.Send(l.l.mu.era, r), "there is no connection")
+		c.mux.Cut()
+		require.False(t, l.l.Send(l.l.mu.session, r), "there is no connection")
 	})
 }
 
@@ -259,16 +259,16 @@ func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 		s := l.l
 		old := l.dialHeldUp()
 		l.attach(old, 1)
-		e := s.mu.era
-		old.tap.Cut() // and the end is not reported yet
+		e := s.mu.session
+		old.mux.Cut() // and the end is not reported yet
 		conn, err := s.dialServer("tcp", "zk1:2181", time.Second)
 		require.NoError(t, err)
-		require.NotSame(t, old.tap, conn)
+		require.NotSame(t, old.mux, conn)
 		require.False(t, l.isAttached())
-		_ = old.Disconnected(tap.HangUp{}) // and now it is
+		_ = old.Disconnected(mux.HangUp{}) // and now it is
 		l.attach(l.current(), 1)
 		require.True(t, l.isAttached())
-		require.Same(t, e, s.mu.era)
+		require.Same(t, e, s.mu.session)
 		require.Equal(t, []State{Connected, Suspended, Reconnected}, l.states)
 	})
 }
@@ -278,10 +278,10 @@ func TestLink_EndsWhileAttaching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		l.attach(l.dial(), 1)
-		l.inside.again = []*tap.Request{tap.NewRequest(wire.OpSetWatches, wire.SetWatchesRequest{}, func(tap.Answer) {})}
+		l.inside.again = []*mux.Request{mux.NewRequest(wire.OpSetWatches, wire.SetWatchesRequest{}, func(mux.Reply) {})}
 		c := l.dialHeldUp()
 		require.NoError(t, l.shake(c, 1))
-		c.tap.Cut() // and the end is not reported yet
+		c.mux.Cut() // and the end is not reported yet
 		l.l.clientEvent(hasSession)
 		require.False(t, l.isAttached())
 		require.Equal(t, []State{Connected, Suspended, Reconnected, Suspended}, l.states)
@@ -293,17 +293,17 @@ func TestLink_EndsWhileAttaching(t *testing.T) {
 func TestLink_HangUps_ThreeInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		create, container := tap.HangUp{At: wire.OpCreate2, Longest: 100}, tap.HangUp{At: wire.OpCreateContainer, Longest: 100}
-		end := func(h tap.HangUp) error {
+		create, container := mux.HangUp{At: wire.OpCreate2, Longest: 100}, mux.HangUp{At: wire.OpCreateContainer, Longest: 100}
+		end := func(h mux.HangUp) error {
 			c := l.dial()
 			l.attach(c, 1)
 			return c.Disconnected(h)
 		}
 		require.NoError(t, end(create))
-		require.NoError(t, end(tap.HangUp{}))
+		require.NoError(t, end(mux.HangUp{}))
 		require.NoError(t, end(create))
 		require.NoError(t, end(container))
-		require.NoError(t, end(tap.HangUp{At: wire.OpCreate2, Longest: LongRequest + 1}), "it may be too long")
+		require.NoError(t, end(mux.HangUp{At: wire.OpCreate2, Longest: LongRequest + 1}), "it may be too long")
 		for range 2 {
 			why := end(create)
 			require.ErrorIs(t, why, ErrHungUp)
@@ -314,18 +314,18 @@ func TestLink_HangUps_ThreeInARow(t *testing.T) {
 
 		c := l.dial()
 		l.attach(c, 1)
-		require.True(t, l.l.Send(l.l.Era(), tap.NewRequest(wire.OpCreate2, wire.CreateRequest{Path: "/a"}, func(tap.Answer) {})))
+		require.True(t, l.l.Send(l.l.ZKSession(), mux.NewRequest(wire.OpCreate2, wire.CreateRequest{Path: "/a"}, func(mux.Reply) {})))
 		synctest.Wait()
 		answered := wire.Frame(wire.ReplyHeader{Xid: -16, Err: wire.NoNode})
 		l.wire.in.Write(answered)
-		_, err := c.tap.Read(make([]byte, 1))
+		_, err := c.mux.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF, "and the connection ends")
 		require.NoError(t, end(create), "a server has responded to one")
 		require.NoError(t, end(create))
 		l.l.Executed(wire.OpCreate2)
 		require.NoError(t, end(create), "a server has executed one")
 		for range 3 {
-			require.NoError(t, end(tap.HangUp{At: wire.OpMulti, Longest: 100}), "each server knows that one")
+			require.NoError(t, end(mux.HangUp{At: wire.OpMulti, Longest: 100}), "each server knows that one")
 		}
 		require.ErrorIs(t, end(container), ErrHungUp, "and to none of these")
 	})

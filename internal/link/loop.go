@@ -15,7 +15,7 @@ func (l *Link) loop() {
 	next, expiry := time.NewTimer(0), time.NewTimer(time.Hour)
 	defer next.Stop()
 	defer expiry.Stop()
-	var seen looks
+	var seen wakeups
 	for {
 		select {
 		case <-l.wake:
@@ -25,24 +25,24 @@ func (l *Link) loop() {
 		if l.State() == Closed {
 			return
 		}
-		again, end := l.look(&seen)
+		again, end := l.checkState(&seen)
 		next.Reset(max(again, time.Millisecond))
 		expiry.Reset(end)
 	}
 }
 
-// looks is the state that the loop keeps between two checks.
-type looks struct {
+// wakeups is the state that the loop keeps between two checks.
+type wakeups struct {
 	lastBeat clock.Instant // when the last heartbeat was sent
 	quiet    lease.Silence
 	out      lease.Outage
 }
 
-// look does all that is due. It returns when to check again (again), and when the session ends for
+// checkState does all that is due. It returns when to check again (again), and when the session ends for
 // us (end): because the lease of a hold ends, or because no server responds. Whatever changes these
 // times wakes the loop earlier. While something is held, end is at most ClockCheck: a holder that
 // only waits for its context must be notified soon after a suspend.
-func (l *Link) look(seen *looks) (again, end time.Duration) {
+func (l *Link) checkState(seen *wakeups) (again, end time.Duration) {
 	const never = time.Hour
 	z, t, conn, _ := l.now()
 	now := l.Clock.Now()
@@ -56,7 +56,7 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 		z.LoseIfLate(now)
 		z.LoseIfUnheard(now)
 	}
-	if z == nil || z.IsOver() {
+	if z == nil || z.HasEnded() {
 		return next.Sub(now), never
 	}
 	held, kept, queued, busy, ends := z.plan()
@@ -75,8 +75,8 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 		return min(next.Sub(now), interval), end
 	}
 	due := seen.lastBeat.Add(interval)
-	if now >= due || z.beatNow(conn) {
-		if z.beat(conn) {
+	if now >= due || z.heartbeatNow(conn) {
+		if z.sendHeartbeat(conn) {
 			seen.lastBeat = now
 		}
 		due = now.Add(interval)

@@ -12,13 +12,13 @@ import (
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/sasl"
-	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // report is the sink of the mux: it passes the reports of one connection to the link. Responses and
-// events go to the ZooKeeper session while the connection is the current one (era), and are dropped
+// events go to the ZooKeeper session while the connection is the current one (zkSession), and are dropped
 // afterwards.
 type report struct {
 	*connection
@@ -30,16 +30,16 @@ type report struct {
 // the handshake each have the Dialer's limit, and share the handshake timeout.
 func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, error) {
 	l.mu.Lock()
-	why, old, z := l.mu.why, l.mu.conn, l.mu.era
+	why, old, z := l.mu.why, l.mu.conn, l.mu.session
 	l.mu.Unlock()
 	if why != nil {
 		return nil, why
 	}
 	d := dial.To{Network: network, Addr: addr}
 	if old != nil {
-		_ = old.tap.Close()       // when the client is notified of an expiry, it leaves that connection open
+		_ = old.mux.Close()       // when the client is notified of an expiry, it leaves that connection open
 		report{old, l}.detached() // the goroutine that ended it reports this too, but perhaps too late
-		d.Last = old.tap.RemoteAddr().String()
+		d.Last = old.mux.RemoteAddr().String()
 	}
 	timeout := l.Timeout
 	if z != nil {
@@ -73,7 +73,7 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	}
 	r := l.connectLocked(c, raw, deadline)
 	r.addr, r.sasl = addr, exchange
-	return r.tap, nil
+	return r.mux, nil
 }
 
 // startSASL begins the exchange of one connection. It returns nil without SASL.
@@ -90,7 +90,7 @@ func (l *Link) startSASL(ctx context.Context, addr string) (sasl.Exchange, error
 func (l *Link) longestPause(laps, servers int) time.Duration {
 	now := l.Clock.Now()
 	l.mu.Lock()
-	z, timeout := l.mu.era, l.Timeout
+	z, timeout := l.mu.session, l.Timeout
 	if z == nil {
 		z = l.mu.unended
 	}
@@ -108,22 +108,22 @@ func (l *Link) longestPause(laps, servers int) time.Duration {
 func (l *Link) connectLocked(c, raw net.Conn, handshakeDeadline time.Time) report {
 	r := report{new(connection), l}
 	l.mu.conns++
-	r.tap = tap.New(c, raw, r, l.Clock, l.zxids.Connect(), &l.xids, l.mu.conns, handshakeDeadline)
+	r.mux = mux.New(c, raw, r, l.Clock, l.zxids.Connect(), &l.xids, l.mu.conns, handshakeDeadline)
 	l.mu.conn = r.connection
 	return r
 }
 
-func (r report) server() string { return r.tap.RemoteAddr().String() }
+func (r report) server() string { return r.mux.RemoteAddr().String() }
 
-// era returns the ZooKeeper session that the connection carries, nil if it is not the current
+// zkSession returns the ZooKeeper session that the connection carries, nil if it is not the current
 // connection.
-func (r report) era() *Era {
+func (r report) zkSession() *ZKSession {
 	r.link.mu.Lock()
 	defer r.link.mu.Unlock()
 	if r.link.mu.conn != r.connection {
 		return nil
 	}
-	return r.link.mu.era
+	return r.link.mu.session
 }
 
 // Connecting decides about the client's connect request. If we have given the session up and it may
@@ -136,27 +136,27 @@ func (r report) era() *Era {
 // it ends T and a tick later (R65), and until then its nodes are ahead of the nodes of the next
 // session (I2). When a server has responded in that next session, the servers are asked again: if
 // they were unreachable, no try has reached them, and they begin to count T from the start.
-func (r report) Connecting(session int64) tap.Approach {
-	z := r.era()
+func (r report) Connecting(session int64) mux.Approach {
+	z := r.zkSession()
 	switch {
-	case z == nil || z.ID != session || !z.IsOver():
-		return tap.Attach
+	case z == nil || z.ID != session || !z.HasEnded():
+		return mux.Attach
 	case z.leftToExpire():
-		return tap.SayItsEnded
+		return mux.SayItsEnded
 	}
-	return tap.EndIt
+	return mux.EndIt
 }
 
 func (r report) AskedToEnd(outcome expire.Outcome) {
-	if z := r.era(); z != nil {
+	if z := r.zkSession(); z != nil {
 		if outcome == expire.NoAnswer {
 			z.noteUnanswered(r.link.SASL != nil)
 		}
-		r.link.sayAsked(z, r.server(), outcome)
+		r.link.logEndRequest(z, r.server(), outcome)
 	}
 }
 
-func (l *Link) sayAsked(z *Era, server string, outcome expire.Outcome) {
+func (l *Link) logEndRequest(z *ZKSession, server string, outcome expire.Outcome) {
 	l.Log.Info("zklock: asked a server to end the given-up session", "session", fmt.Sprintf("%#x", z.ID), "server", server, "outcome", string(outcome))
 }
 
@@ -187,7 +187,7 @@ func (l *Link) askAgain() {
 
 // endApart asks one server after the other to end a session, each over a separate connection, until
 // one responds; it begins with first. The servers share the time.
-func (l *Link) endApart(z *Era, first string, until time.Time) (isAnswered bool) {
+func (l *Link) endApart(z *ZKSession, first string, until time.Time) (isAnswered bool) {
 	ask := wire.ConnectRequest{Timeout: int32(z.Timeout().Milliseconds()), SessionID: z.ID, Password: z.Password.Reveal()}
 	addrs := slices.Clone(l.Addrs)
 	if i := slices.Index(addrs, first); i > 0 {
@@ -202,7 +202,7 @@ func (l *Link) endApart(z *Era, first string, until time.Time) (isAnswered bool)
 		_ = c.SetDeadline(deadline)
 		outcome := l.endOver(c, addr, ask, deadline)
 		_ = raw.Close()
-		l.sayAsked(z, addr, outcome)
+		l.logEndRequest(z, addr, outcome)
 		if outcome != expire.NoAnswer {
 			return true
 		}
@@ -220,10 +220,10 @@ func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadlin
 	return expire.OutcomeOf(expire.Close(c, ask, expire.Credentials{SASL: exchange, Auths: l.digests()}))
 }
 
-func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error {
+func (r report) Connected(resp mux.Response, sent, answered clock.Instant) error {
 	l, shook := r.link, lease.Exchange{Sent: sent, Answered: answered}
 	l.mu.Lock()
-	old, why := l.mu.era, ErrExpired
+	old, why := l.mu.session, ErrExpired
 	if l.mu.conn != r.connection || l.mu.why != nil {
 		l.mu.Unlock()
 		return ErrClosed
@@ -238,19 +238,19 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 			l.mu.unended = old
 			l.Log.Warn("zklock: no server has said that it ended the given-up session; unless one does, it expires", "session", fmt.Sprintf("%#x", old.ID), "timeout", old.Timeout())
 		}
-		l.mu.era = nil
+		l.mu.session = nil
 		l.dials.Forgive()
 	case old == nil || old.ID != resp.SessionID: // a change without an Expired event is an expiry too (F37)
-		l.mu.era = NewEra(l, l.Log, l.Clock, l.Mode, resp, r.server(), r.tap.Seq, shook)
-		l.mu.era.Inside = l.Open(l.mu.era)
+		l.mu.session = NewZKSession(l, l.Log, l.Clock, l.Mode, resp, r.server(), r.mux.Seq, shook)
+		l.mu.session.Inside = l.Open(l.mu.session)
 		if old != nil {
 			why = fmt.Errorf("%w: %s did not know the session %#x that it was asked for, and gave another, %#x", ErrExpired, r.server(), old.ID, resp.SessionID)
 		}
-	case old.IsOver(): // given up while the connect request was in flight
+	case old.HasEnded(): // given up while the connect request was in flight
 		l.mu.Unlock()
 		return fmt.Errorf("zklock: session %#x was given up", resp.SessionID)
 	default:
-		old.reattach(r.server(), r.tap.Seq, shook, resp.Timeout)
+		old.reattach(r.server(), r.mux.Seq, shook, resp.Timeout)
 		old = nil
 	}
 	l.mu.Unlock()
@@ -334,7 +334,7 @@ func (r report) detached() {
 	defer l.mu.Unlock()
 	if l.mu.conn == r.connection {
 		r.shaken, r.authed = false, false
-		l.stepLocked(stateEvent{kind: detached, err: whyDetached(r.tap.Why())})
+		l.stepLocked(stateEvent{kind: detached, err: whyDetached(r.mux.Why())})
 	}
 }
 
@@ -344,14 +344,14 @@ func (r report) Answered(sent, answered clock.Instant) {
 		r.link.served.Store(true)
 		r.link.dials.Served()
 	}
-	if z := r.era(); z != nil {
-		z.answered(r.tap.Seq, lease.Exchange{Sent: sent, Answered: answered})
+	if z := r.zkSession(); z != nil {
+		z.answered(r.mux.Seq, lease.Exchange{Sent: sent, Answered: answered})
 	}
 }
 
 func (r report) Quorum(sent clock.Instant) {
-	if z := r.era(); z != nil {
-		z.quorum(r.tap.Seq, sent)
+	if z := r.zkSession(); z != nil {
+		z.quorum(r.mux.Seq, sent)
 	}
 }
 
@@ -362,29 +362,29 @@ func (r report) Refused(op wire.Op, code wire.Code) {
 		if !r.link.served.Load() {
 			r.link.close(why)
 		}
-		r.tap.Leave(why)
+		r.mux.Leave(why)
 		return
 	}
 	if code == wire.SessionMoved {
 		// The server executes no more writes of this connection, and another connection takes the
 		// session over. Servers since ZOOKEEPER-2886 close the connection themselves.
-		r.tap.Leave(fmt.Errorf("%w (%d)", errMoved, code))
+		r.mux.Leave(fmt.Errorf("%w (%d)", errMoved, code))
 		return
 	}
 	err := ErrExpired
 	if op == wire.OpPing {
 		err = fmt.Errorf("%w: %s, code %d", errPingRefused, r.server(), code)
 	}
-	if z := r.era(); z != nil {
+	if z := r.zkSession(); z != nil {
 		z.Lose(err)
 	}
-	r.tap.Cut()
+	r.mux.Cut()
 }
 
 // Event is called by the mux when a watch has fired, in the order in which the server sent the
 // events.
 func (r report) Event(ev wire.WatcherEvent) {
-	if z := r.era(); z != nil {
+	if z := r.zkSession(); z != nil {
 		z.nodeEvent(ev)
 	}
 }
@@ -392,7 +392,7 @@ func (r report) Event(ev wire.WatcherEvent) {
 // Flush makes the mux write, on a goroutine that may block. When the link is closed, only the
 // client's last frames remain, and Flush writes them itself.
 func (r report) Flush() {
-	if !r.link.Spawn(r.tap.WriteOut) {
-		r.tap.WriteOut()
+	if !r.link.Spawn(r.mux.WriteOut) {
+		r.mux.WriteOut()
 	}
 }

@@ -14,7 +14,7 @@ var library = []mutant{
 	{"a node past the counter's end is granted", "I1, F34", "internal/queue", "TestPlaceOf|TestVirtual_SequenceEnd_NobodyIsGranted", []Swap{{
 		"Member.PastTheEnd", "return m.Seq < 0 || m.Seq >= counterEnd }", "return m.Seq < 0 }"}}},
 	{"another node with our number is behind us", "I1, F35", "internal/queue", "TestPlaceOf|TestPlaceOf_RandomQueues_OneFront", []Swap{{
-		"PlaceOf", "isTwin = isTwin || m.Seq == mine.Seq", "_ = isTwin"}}},
+		"PositionOf", "isTwin = isTwin || m.Seq == mine.Seq", "_ = isTwin"}}},
 	{"everybody watches the first in the queue", "I8, F40", "internal/queue", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"nearest", "ms[i-1].Seq < m.Seq", "ms[i-1].Seq > m.Seq"}}},
 
@@ -24,13 +24,13 @@ var library = []mutant{
 	{"rule: nothing can come in the predecessor's place", "I1, R73", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
 		"inFrontNow", "|| k.replaced {", "{"}}},
 	{"any event of a node ahead grants", "I1, F31, R22", "internal/queue", "TestWalk|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents|TestVirtual_Few_NodeIsWrittenTo_WriterWaits", []Swap{{
-		"Walk.AheadEvent", "w, isLast := w.heard(i, isDeletion)", "w, isLast := w.heard(i, true)"}}},
+		"Machine.BlockerEvent", "w, isLast := w.observed(i, isDeletion)", "w, isLast := w.observed(i, true)"}}},
 	{"those ahead that are not watched do not count", "I1, I8", "internal/queue", "TestWalk|TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits", []Swap{{
-		"Walk.Left", "n := w.Ahead", "n := w.watched"}}},
+		"Machine.Left", "n := w.Blockers", "n := w.watched"}}},
 	{"another node may take the place of the farther ones", "I1, R73", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_Few_WriterAmongThem_LeavesAReader", []Swap{{
-		"PlaceOf", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
+		"PositionOf", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
 	{"whatever is told of a node of our own session is its deletion", "I1, F27", ".", "TestVirtual_Few_ReleaseRefused_WriterWaits", []Swap{{
-		"attempt.await", "return a.rule(i, t == queue.AheadIsGone)", "return a.rule(i, t != queue.NoTurn)"}}},
+		"attempt.await", "return a.rule(i, t == queue.AheadIsGone)", "return a.rule(i, t != queue.NoHandoff)"}}},
 	{"rule: the watch on our own node may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
 		"inFrontNow", "|| k.ownConn != k.conn ||", "||"}}},
 	{"rule: the watch on a node ahead may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
@@ -38,31 +38,29 @@ var library = []mutant{
 
 	// The wait's state machine, and the grant.
 	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
-		"Walk.Listed", "if early { // the list", "if early && false { // the list"}}},
+		"Machine.Listed", "if early { // the list", "if early && false { // the list"}}},
 	{"whoever is gone when it is to be watched was the front", "I1, R55", "internal/queue", "TestVirtual_PredecessorGoneWhenAsked|TestWalk", []Swap{{
-		"Walk.Watched", "\t\tif w.aheadConn != conn {\n", "\t\tif r == IsGone {\n\t\t\tw.Ahead = 1\n\t\t}\n\t\tif w.aheadConn != conn {\n"}}},
+		"Machine.Watched", "\t\tif w.aheadConn != conn {\n", "\t\tif r == Absent {\n\t\t\tw.Blockers = 1\n\t\t}\n\t\tif w.aheadConn != conn {\n"}}},
 	{"a waiter sleeps through a reconnect", "F22, F30", "internal/queue", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
-		"Walk.Moved", "if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
+		"Machine.Reconnected", "if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
 	{"grant: our own node may go at the last moment", "I3", ".", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
 		"attempt.grant", "if own := a.onOwn; own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {", "if false {"}}},
 	{"grant: the session may be over", "I3, R57", "internal/link", "TestGrant_SessionOver_GrantsNothing", []Swap{{
-		"Era.Hold", "err = z.mu.cause", ""}}},
+		"ZKSession.Hold", "err = z.mu.cause", ""}}},
 	{"grant: no look at the lease after a long wait", "I5", "internal/link", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
-		"Era.Hold", "ok = err == nil && z.mu.lease.Grants(now)", "ok = err == nil"}}},
+		"ZKSession.Hold", "ok = err == nil && z.mu.lease.Grants(now)", "ok = err == nil"}}},
 
 	// The handoff within a session (TurnAfter).
 	{"turn: the next node is not checked", "I1, I3", "internal/nodes", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
 		"Deletion.request", "{Op: wire.OpCheck, Path: w.Node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
 	{"turn: a second try does not check", "I1, F9", "internal/nodes", "TestVirtual_Turn_RetryChecksToo", []Swap{{
-		"Deletion.run", "var ended bool", "if w != nil { _, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}); if a = (tap.Answer{}); err == nil { w.Tell(queue.TurnIsYours) }; w = nil }; var ended bool"}}},
+		"Deletion.run", "var ended bool", "if w != nil { _, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}); if a = (mux.Reply{}); err == nil { w.Notify(queue.HandoffIsOurs) }; w = nil }; var ended bool"}}},
 	{"turn: a waiter that gives up passes it", "I1", "internal/nodes", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"Reaper.EraseAll", "return r.begin(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)", "return r.begin(nodes[0], nil, func() *Waiter { return r.nodes.next(nodes[0], queue.Rule{Markers: queue.Markers}) }, nodes[1:]...)"}}},
-	{"turn: to one who sees another queue", "I1", "internal/nodes", "TestVirtual_Turn_OtherQueuePattern_IsNotPassed", []Swap{{
-		"Own.next", "if !w.skipped && w.rule.SeesAs(rule) {", "if !w.skipped {"}}},
+		"Reaper.DeleteAll", "return r.startDeletion(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)", "return r.startDeletion(nodes[0], nil, func() *Waiter { return r.nodes.next(nodes[0]) }, nodes[1:]...)"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"Walk.Turned", "case TurnIsYours:", "case TurnIsYours, TurnUnknown, AheadIsGone:"}}},
+		"Machine.HandedOff", "case HandoffIsOurs:", "case HandoffIsOurs, HandoffUnknown, AheadIsGone:"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{
-		"Walk.StoodBehind", "ok && !w.NoTurn {", "ok {"}}},
+		"Machine.WaitsBehind", "ok && !w.NoHandoff {", "ok {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/nodes", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
 		"Deletion.refuse", "x.r.nodes.stays(n)", "_ = n"}}},
 
@@ -72,7 +70,7 @@ var library = []mutant{
 	{"nobody comes in a writer's place", "I1, R73", "internal/queue", "TestPlaceOf|TestPlaceOf_ReadersAndWriters|TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
 		"Rule.staysAlone", "\"__lock__\", ReadName) ||", "\"__lock__\", ReadName, WriteName) ||"}}},
 	{"a writer that has read passes the turn", "I1, R73", "internal/queue", "TestRule_PassesTurn|TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
-		"Rule.PassesTurn", "return !r.IsShared() && !downgraded }", "return !r.IsShared() }"}}},
+		"Rule.HandsOff", "return !r.IsShared() && !downgraded }", "return !r.IsShared() }"}}},
 	{"readers watch all who are ahead", "I8", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_RequestBudget_ReadersBehindWriters", []Swap{{
 		"Rule.watches", "ahead <= fewWriters && ", ""}}},
 	{"downgrade: the writer's node is not checked", "I1", ".", "TestVirtual_Downgrade_WritersNodeGone_IsTold", []Swap{{
@@ -80,51 +78,51 @@ var library = []mutant{
 	{"downgrade: a node that an earlier try made is an error", "F3", ".", "TestVirtual_Downgrade_AnswerLost|TestVirtual_Downgrade_ReadsAgain|TestVirtual_Downgrade_GivenUp", []Swap{{
 		"makeDowngraded", "if errors.Is(err, zk.ErrNodeExists) {", "if false {"}}},
 	{"downgrade: the reader's node goes when nobody writes", "I1, R73", ".", "TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_ReadWrite_RandomFaults", []Swap{{
-		"lockData.leavePair", "needed := p.byFirst || p.second != nil", "needed := p.byFirst"}}},
+		"pair.leavePair", "needed := p.byFirst || p.second != nil", "needed := p.byFirst"}}},
 	{"downgrade: the reader's node does not wait for the writer's", "I4", ".", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
-		"lockData.leavePair", "reaper.EraseAfter(p.after, p.node)", "reaper.EraseAfter(nil, p.node)"}}},
+		"pair.leavePair", "reaper.DeleteAfter(p.after, p.node)", "reaper.DeleteAfter(nil, p.node)"}}},
 
 	// Several locks.
 	{"multi: it waits in all queues at once", "I6, R86", ".", "TestVirtual_Multi_OneIsTaken_WaitsInOneQueue", []Swap{{
-		"opening.run", "\t\t\tkept++\n", "\t\t\tkept = len(places)\n"}}},
+		"batchAcquire.run", "\t\t\tkept++\n", "\t\t\tkept = len(places)\n"}}},
 	{"multi: a lock that is not in front does not stop those after it", "I6, R86", "internal/queue", "TestInFront|TestExploreSeveral", []Swap{{
 		"InFront", "if p.Kind != Front {", "if p.Kind == Exhausted {"}}},
 	{"multi: nodes stay that come after one that is gone", "I6, R86", ".", "TestVirtual_Multi_NodeGoneBeforeTheGrant_TheLaterOnesGoToo", []Swap{{
-		"opened.behind", "\tr.part.dropLater()\n", ""}}},
+		"opened.whenBehind", "\tr.part.dropLater()\n", ""}}},
 	{"multi: nodes are made in vain each time", "I8", ".", "TestVirtual_Multi_HadToWait_MakesNoNodesInVain", []Swap{{
 		"Multi.open", "!try && notes.waits ||", ""}}},
 	{"multi: a transaction whose answer was lost made nothing", "I4, F3", ".", "TestVirtual_Multi_AnswerLost_NodesAreAdopted", []Swap{{
-		"flight.make", "return f.resolve()", "return false"}}},
+		"batch.make", "return f.resolve()", "return false"}}},
 	{"multi: what one lock root refuses keeps nodes in the others", "I4, F27", "internal/nodes", "TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo", []Swap{{
-		"Deletion.tried", "answer.IsRefusal(err) && !noNode && x.split()", "answer.IsRefusal(err) && !noNode && false"}}},
+		"Deletion.tried", "reply.IsRefusal(err) && !noNode && x.split()", "reply.IsRefusal(err) && !noNode && false"}}},
 
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
-		"Walk.RecordRead", `case r.Held == "", r.Held == r.Own:`, `case r.Held == r.Own: return w.anew(ToGrant); case r.Held == "":`}}},
+		"Machine.RecordRead", `case r.Held == "", r.Held == r.Own:`, `case r.Held == r.Own: return w.restart(ToGrant); case r.Held == "":`}}},
 	{"delay: a release that meets a version conflict leaves its record", "F47", "internal/nodes", "TestVirtual_LockDelay_OtherData", []Swap{{
 		"Deletion.recordFailed", "x.record.IsKnown = false", "x.record = nil"}}},
 
 	// Creating a node.
-	{"a create whose answer was lost made nothing", "I2, F3", "internal/answer", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
-		"FateOf", "case f == tap.NeverSent:", "case f == tap.NeverSent || f == tap.NoAnswer:"}}},
+	{"a create whose answer was lost made nothing", "I2, F3", "internal/reply", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
+		"FateOf", "case f == mux.NeverSent:", "case f == mux.NeverSent || f == mux.NoAnswer:"}}},
 	{"a try that looks first believes a server that lags", "I8, F4", ".", "TestVirtual_Try_AfterOneThatFailed_ServerLags_TakesWhatIsFree", []Swap{{
-		"acquisition.lookFirst", "e.lists.ListSynced(", "e.lists.List("}}},
+		"acquisition.probe", "e.lists.ListSynced(", "e.lists.List("}}},
 	{"a node of another session is adopted", "I3, R30", ".", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
-		"creation.resolve", "stat.EphemeralOwner == e.ID:", "true:"}}},
+		"nodeCreate.resolve", "stat.EphemeralOwner == e.ID:", "true:"}}},
 	{"the owner in the answer to a create is not checked", "I3, R31", ".", "TestCreation_IsOurs", []Swap{{
-		"creation.isOurs", " && made.Stat.EphemeralOwner == c.e.ID", ""}}},
+		"nodeCreate.isOurs", " && made.Stat.EphemeralOwner == c.e.ID", ""}}},
 	{"no sync before the look", "I2, F4", "internal/nodes", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
-		"Lists.children", "tap.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root},", "tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: kind.root},"}}},
+		"Lists.children", "mux.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root},", "mux.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: kind.root},"}}},
 	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", ".", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
-		"era.findMade", "e.reaper.NoteOrphan(root.path, id)", ""}}},
+		"zkSession.findMade", "e.reaper.NoteOrphan(root.path, id)", ""}}},
 	{"a create under way is forgotten when nobody waits", "I4", ".", "TestVirtual_Call_Leaves", []Swap{{
-		"creation.finish", "link.Await(context.Background(), e.Era, c.answer)", "link.Await(c.wanted, e.Era, c.answer)"}}},
+		"nodeCreate.finish", "link.Await(context.Background(), e.ZKSession, c.answer)", "link.Await(c.wanted, e.ZKSession, c.answer)"}}},
 	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
-		"creation.finish", "c.node, c.token = c.made.Path, c.made.Stat.Czxid", "c.node = c.made.Path; c.token = int64(c.node[len(c.node)-1])"}}},
+		"nodeCreate.finish", "c.node, c.token = c.made.Path, c.made.Stat.Czxid", "c.node = c.made.Path; c.token = int64(c.node[len(c.node)-1])"}}},
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"attempt.toTheFront", "\t\terr = a.giveUp(e, a.node, err, a.held...)\n", ""}}},
+		"attempt.carryOut", "\t\terr = a.giveUp(err)\n", ""}}},
 	{"the reaper is off", "I4, R25", "internal/nodes", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
@@ -132,27 +130,27 @@ var library = []mutant{
 	{"NoNode is success always", "I5, F24", "internal/nodes", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{
 		"Deletion.tried", "x.missing = x.missing || noNode && !x.unanswered", ""}}},
 	{"the node of a hold that ended without its session is left", "I4, F43", "internal/link", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
-		"Era.LoseNode", "gone || told {", "gone || told && false {"}}},
+		"ZKSession.LoseNode", "gone || told {", "gone || told && false {"}}},
 
-	// The lease (lease.go, era.go) and its heartbeat.
+	// The lease (lease.go, zksession.go) and its heartbeat.
 	{"any answered frame renews the lease", "I5, F12", "internal/lease", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
 		"Lease.Answered", "if l.mode.singleServer { l.extend(f.Sent)", "if true { l.extend(f.Sent)"}}},
-	{"the lease starts when the answer comes", "I5", "internal/tap", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
-		"Tap.judge", "t.sink.Answered(x.at, t.in.now)", "t.sink.Answered(t.in.now, t.in.now)"}}},
+	{"the lease starts when the answer comes", "I5", "internal/mux", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
+		"Mux.judge", "t.sink.Answered(x.at, t.in.now)", "t.sink.Answered(t.in.now, t.in.now)"}}},
 	{"a quorum operation vouches for frames just before it", "I5, F12", "internal/lease", "TestLease_QuorumLease", []Swap{{
 		"Lease.Quorum", "cutoff := sent.Add(-l.mode.leaderPing)", "cutoff := sent"}}},
 	{"the last frame is taken, not the last but one", "I5", "internal/lease", "TestLease_QuorumLease", []Swap{{
 		"Lease.Quorum", "base = max(base, l.exchanges[i-1].Sent)", "base = max(base, l.exchanges[i].Sent)"}}},
-	{"a failed multi is a quorum operation", "I5", "internal/tap", "TestTap_QuorumOperations", []Swap{{
+	{"a failed multi is a quorum operation", "I5", "internal/mux", "TestTap_QuorumOperations", []Swap{{
 		"multiCode", "first.Int32() != int32(wire.OpError) && first.Err() == nil {", "first != nil {"}}},
 	{"a shorter session timeout does not count at once", "I5, F38", "internal/lease", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
 		"Lease.Attached", "if shorter {", "if shorter && false {"}}},
 	{"a longer timeout of a later server counts", "F45, I5", "internal/lease", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
 		"Lease.Attached", "if newSession || shorter {", "if true {"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "internal/link", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
-		"Era.answered", "z.LoseIfLate(f.Answered)", ""}}},
-	{"an error code in a ping's answer is overlooked", "F39", "internal/tap", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
-		"Tap.pingReply", "case code != wire.OK: t.sink.Refused", "case false: t.sink.Refused"}}},
+		"ZKSession.answered", "z.LoseIfLate(f.Answered)", ""}}},
+	{"an error code in a ping's answer is overlooked", "F39", "internal/mux", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
+		"Mux.pingReply", "case code != wire.OK: t.sink.Refused", "case false: t.sink.Refused"}}},
 
 	// The state of the session, and its notifications.
 	{"SessionExpired is taken for a reconnect", "I5, F8", "internal/link", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
@@ -163,8 +161,8 @@ var library = []mutant{
 		"Link.Lost", "t.Cut()", "_ = t"}}},
 
 	// Watches and lists.
-	{"an answer counts for another connection than its own", "I1, I3, F6", "internal/tap", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
-		"Tap.received", "Conn: t.Seq, Zxid: h.Zxid", "Conn: t.Seq + 1, Zxid: h.Zxid"}}},
+	{"an answer counts for another connection than its own", "I1, I3, F6", "internal/mux", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
+		"Mux.received", "Conn: t.Seq, Zxid: h.Zxid", "Conn: t.Seq + 1, Zxid: h.Zxid"}}},
 
 	// An unresponsive server.
 	{"a silent server is never left", "F41, I5", "internal/lease", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
@@ -174,19 +172,19 @@ var library = []mutant{
 
 	// Sessions that were given up, or should have ended.
 	{"a session without an answer goes on", "F23, F51, I6", "internal/link", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain|TestVirtual_OneWay_WaiterCutOff_NextIsGranted", []Swap{{
-		"Era.unheardLocked", "z.mu.served.Add(lease.Unheard(", "z.mu.served.Add(1000 * lease.Unheard("}}},
+		"ZKSession.unheardLocked", "z.mu.served.Add(lease.Unheard(", "z.mu.served.Add(1000 * lease.Unheard("}}},
 	{"a place is lost in a short outage", "F22", "internal/lease", "TestVirtual_ServerAway_WaiterKeepsItsPlace", []Swap{{
 		"Unheard", "return timeout + IdleRead(timeout) + time.Second", "return timeout"}}},
 	{"a session that was given up is taken up again", "I5", "internal/link", "TestLink_GivenUpSession_IsRefused", []Swap{{
-		"report.Connected", "case old.IsOver(): // given up", "case false: // given up"}}},
+		"report.Connected", "case old.HasEnded(): // given up", "case false: // given up"}}},
 	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "internal/link", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
-		"report.Connecting", "return tap.EndIt", "return tap.Attach"}}},
+		"report.Connecting", "return mux.EndIt", "return mux.Attach"}}},
 
 	// Our requests between the client's (the mux).
-	{"what was handed to the network was never sent", "I2, F3", "internal/tap", "TestRequest_Fates|TestVirtual_CreateLost_IsAdopted", []Swap{{
-		"Tap.disconnect", "if r.written {", "if false {"}}},
+	{"what was handed to the network was never sent", "I2, F3", "internal/mux", "TestRequest_Fates|TestVirtual_CreateLost_IsAdopted", []Swap{{
+		"Mux.disconnect", "if r.written {", "if false {"}}},
 	{"a create kept from a session that is over is sent in the next", "I2, F5", "internal/link", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
-		"Link.carriesLocked", "l.mu.state.state.Attached() && l.mu.era == z", "l.mu.state.state.Attached()"}}},
+		"Link.carriesLocked", "l.mu.state.state.Attached() && l.mu.session == z", "l.mu.state.state.Attached()"}}},
 
 	// Owners, handles and calls.
 	{"the first release gives the lock back", "I1, R3", ".", "TestLockTable_ReleaseCountsHandles", []Swap{{
@@ -196,10 +194,10 @@ var library = []mutant{
 
 	// What is visible of a loss.
 	{"only who ends the session logs the losses", "R91", ".", "TestLockTable_SeenBeforeItIsTold_IsLoggedOnce", []Swap{
-		{"lockData.tell", "d.sayLost(cause, end)", ""},
-		{"lockData.Lose", "if !told || d.e.IsOver() {", "if told {\n\t\td.sayLost(cause, end)\n\t}\n\tif !told || d.e.IsOver() {"}}},
+		{"lockData.loseNode", "d.logLost(cause, end)", ""},
+		{"lockData.Lose", "if !told || d.e.HasEnded() {", "if told {\n\t\td.logLost(cause, end)\n\t}\n\tif !told || d.e.HasEnded() {"}}},
 	{"a release that finds its node gone tells its caller alone", "R91", ".", "TestVirtual_ReleaseFindsTheNodeGone_IsLoggedAndTraced", []Swap{
-		{"releasing.wait", "d.sayLost(link.ErrNodeGone, d.e.LeaseEnd())", ""}, {"releasing.wait", "d.traceLoss(err, r.began)", ""}}},
+		{"releasing.wait", "d.logLost(link.ErrNodeGone, d.e.LeaseEnd())", ""}, {"releasing.wait", "d.traceLoss(err, r.began)", ""}}},
 	{"a loss is told before the acquire's end", "Trace", ".", "TestVirtual_LostDuringAcquireEnd_IsToldAfterIt", []Swap{{
 		"traced.lost", "h.lostAt = err, at; h.first.isOpen {", "h.lostAt = err, at; true {"}}},
 	{"a hold's end is told before its loss", "Trace", ".", "TestVirtual_HoldLostBlocks_NobodyWaits", []Swap{{

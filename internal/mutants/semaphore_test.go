@@ -3,39 +3,39 @@ package mutants
 // The semaphore: its rule, and the code that creates, watches and deletes leases.
 var semaphore = []mutant{
 	{"permits: by the number of leases", "I6", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides", []Swap{{
-		"PlaceOfLeases", "if m.Seq < last.Seq {", "if true {"}}},
+		"PositionOfLeases", "if m.Seq < last.Seq {", "if true {"}}},
 	{"permits: one more than there are", "I1", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_AsManyHoldAsThereArePermits|TestExplorePermits", []Swap{{
-		"PlaceOfLeases", "case p.Ahead+len(mine) > limit:", "case p.Ahead+len(mine) > limit+1:"}}},
+		"PositionOfLeases", "case p.Ahead+len(mine) > limit:", "case p.Ahead+len(mine) > limit+1:"}}},
 	{"permits: a part of the leases will do", "I3", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain", []Swap{{
-		"PlaceOfLeases", "if found < len(mine) {", "if found == 0 {"}}},
+		"PositionOfLeases", "if found < len(mine) {", "if found == 0 {"}}},
 	{"permits: past the end of the counter", "I1, F34", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_SequenceEnd", []Swap{{
-		"PlaceOfLeases", "if m.PastTheEnd() && (ours[m.Name] || m.Seq < 0) {", "if m.Seq < 0 {"}}},
+		"PositionOfLeases", "if m.PastTheEnd() && (ours[m.Name] || m.Seq < 0) {", "if m.Seq < 0 {"}}},
 	{"permits: nobody watches the limit", "F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_SharedLimit_BelowWhatIsWanted_Waits|TestVirtual_Semaphore_RandomFaults", []Swap{{
-		"attempt.awaitRoom", `if p.limit != "" {`, `if p.limit == "" {`}}},
+		"permitAttempt.awaitCapacity", `if p.limit != "" {`, `if p.limit == "" {`}}},
 	{"permits: a lost answer made nothing", "I4, F3", ".", "TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted", []Swap{{
-		"attempt.resolveLeases", "found, err = e.findMade(leases, id); err != nil", "_, err = e.findMade(leases, id); err != nil"}}},
+		"permitAttempt.resolveLeases", "found, err = e.findMade(leases, id); err != nil", "_, err = e.findMade(leases, id); err != nil"}}},
 	{"permits: the transaction checks nothing", "I4", ".", "TestVirtual_Semaphore_TurnLost_NothingIsMade", []Swap{{
 		"permits.request", "Op: wire.OpCheck, Path: queued,", "Op: wire.OpCheck, Path: \"/\","}}},
 	{"permits: who gives up leaves its leases", "I4", ".", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
-		"attempt.toTheFront", "err = a.giveUp(e, a.node, err, a.held...)", "err = a.giveUp(e, a.node, err)"}}},
+		"noState.deleteNodes", "of.node, of.held...", "of.node"}}},
 	{"permits: the heartbeat checks the first lease", "I5, F24", "internal/link", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
-		"Era.Hold", "for _, n := range more {", "for _, n := range more[:0] {"}}},
+		"ZKSession.Hold", "for _, n := range more {", "for _, n := range more[:0] {"}}},
 	{"permits: where one lease is missing, the others stay", "I4", "internal/nodes", "TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{
 		"Deletion.tried", "case noNode && n > 1:", "case noNode && n > 1 && x.OK:"}}},
 	{"permits: nobody looks at who uses the path", "I1", ".", "TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession", []Swap{{
-		"acquisition.makeNode", "isKnown := root.fits == nil || root.notes().fits", "isKnown := true"}}},
+		"permits.creating", "if !notesOn[semaphoreNotes](root).fits {", "if false {"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", ".", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
-		"attempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
+		"permitAttempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
 	{"permits: who takes none from the queue counts nobody in it", "I8", ".", "TestVirtual_Semaphore_Straight_OvertakesNobody", []Swap{{
-		"attempt.takeIfRoom", "(now.queue == nil || queue.HaveRoom(a.leases-k, ahead, k, n))", "(now.queue == nil || ahead+n+k > 0)"}}},
+		"permitAttempt.takeIfCapacity", "(now.queue == nil || queue.HaveCapacity(a.leases-k, ahead, k, n))", "(now.queue == nil || ahead+n+k > 0)"}}},
 	{"permits: leases that were made in vain stay", "I4, I6", ".", "TestVirtual_Semaphore_Straight_InVain_LeavesNothing|TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits", []Swap{{
-		"attempt.withdraw", "if len(a.held) == 0 {", "if len(a.held) > 0 {"}}},
+		"permitAttempt.withdraw", "if len(a.held) == 0 {", "if len(a.held) > 0 {"}}},
 	{"permits: leases that come late and check nothing stay", "I4, F2", ".", "TestVirtual_Semaphore_Straight_AnswerLost", []Swap{{
-		"attempt.resolveLeases", "		e.reaper.NoteOrphan(leases.path, id)\n		return nil, errRequeue\n", "		return nil, errRequeue\n"}}},
+		"permitAttempt.resolveLeases", "		e.reaper.NoteOrphan(leases.path, id)\n		return nil, errRequeue\n", "		return nil, errRequeue\n"}}},
 	{"permits: an orphan is identified by its id alone", "I4, R105", "internal/queue", "TestOrphansIn|TestExplorePermits_Denied|TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo|TestVirtual_Semaphore_RequestLost_NoDelete_LateCopyLeaksNothing|TestVirtual_Semaphore_RandomFaults", []Swap{{
 		"OrphansIn", "orphans[Orphan{root, id}] {", "func() bool { for o := range orphans { if o.ID == id { if o.Root != root { delete(orphans, o) }; return true } }; return false }() {"}}},
 	{"permits: a session that ends meanwhile passes for a grant", "I6", ".", "TestVirtual_Semaphore_Straight_SessionEndsMeanwhile", []Swap{{
-		"permits.before", "	err = at.withdraw(err)\n", "	if err = at.withdraw(err); e.IsOver() {\n		return nil\n	}\n"}}},
+		"permits.beforeQueue", "	err = at.withdraw(err)\n", "	if err = at.withdraw(err); e.HasEnded() {\n		return nil\n	}\n"}}},
 	{"permits: a refused withdrawal goes to the queue", "I2, I6", ".", "TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo", []Swap{{
-		"permits.before", " || len(at.held) > 0 {", " {"}}},
+		"permits.beforeQueue", " || len(at.held) > 0 {", " {"}}},
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -55,16 +55,16 @@ func (x *Deletion) readRecord() bool {
 	ctx := context.Background()
 	// Without a sync, a server that lags could show an old version again and again.
 	if _, err := z.Ask(ctx, wire.OpSync, wire.PathRequest{Path: m.Root}); err != nil {
-		return z.IsOver() // the request returns the error
+		return z.HasEnded() // the request returns the error
 	}
 	var root wire.DataResponse
 	_, err := z.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: m.Root}, &root)
 	record, isOurs := queue.ParseRecord(root.Data)
 	switch {
-	case answer.IsRefusal(err), err == nil && !isOurs: // the record is not there, or we may not read it
+	case reply.IsRefusal(err), err == nil && !isOurs: // the record is not there, or we may not read it
 		x.record = nil
 	case err != nil:
-		return z.IsOver()
+		return z.HasEnded()
 	default:
 		m.Record, m.Version, m.IsKnown = record, root.Stat.Version, true
 	}
@@ -110,7 +110,7 @@ func (r *Reaper) TakeBack(node string, record *GrantRecord) error {
 		if err == nil && record != nil {
 			record.IsKnown = false // an unanswered write of the record may still arrive: the deletion reads it again
 		}
-		if err == nil || answer.IsRefusal(err) || r.z.IsOver() || !r.z.Pause(backoff.Next()) {
+		if err == nil || reply.IsRefusal(err) || r.z.HasEnded() || !r.z.Pause(backoff.Next()) {
 			return err
 		}
 	}
@@ -123,8 +123,8 @@ func (x *Deletion) recordFailed(err error) bool {
 	case errors.Is(err, zk.ErrBadVersion): // another client has written another word
 		x.record.IsKnown = false
 		return true
-	case answer.IsRefusal(err): // the record must not keep the lock from being released
-		x.r.z.Log.Error("zklock: the servers refuse to take the record of a grant back; the next holder waits for the lock-delay", "path", x.record.Root, "err", answer.Denied(err, "set", "WRITE", x.record.Root))
+	case reply.IsRefusal(err): // the record must not keep the lock from being released
+		x.r.z.Log.Error("zklock: the servers refuse to take the record of a grant back; the next holder waits for the lock-delay", "path", x.record.Root, "err", reply.Denied(err, "set", "WRITE", x.record.Root))
 		x.record = nil
 		return true
 	}

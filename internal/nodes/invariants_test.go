@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/invariants"
-	"github.com/zklock/zklock/internal/queue"
 )
 
 func TestOwn_Check(t *testing.T) {
@@ -27,7 +26,7 @@ func TestOwn_Check(t *testing.T) {
 			o := NewOwn(10)
 			o.add("/l/a")
 			o.add("/l/b")
-			require.NotNil(t, o.StandBehind("/l/a", "/l/b", queue.Rule{}))
+			require.NotNil(t, o.WaitBehind("/l/a", "/l/b"))
 			o.mu.Lock()
 			breaks(o)
 			defer func() { require.Contains(t, recover(), invariant) }()

@@ -7,9 +7,9 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -39,7 +39,7 @@ type listQueue struct {
 // Lists lists the children of lock roots: one list of a kind at a time, shared by all callers that
 // requested it before it was sent.
 type Lists struct {
-	z    *link.Era
+	z    *link.ZKSession
 	seen func(root string, names []string) // called with each list
 
 	mu struct {
@@ -49,7 +49,7 @@ type Lists struct {
 }
 
 // NewLists returns the lists of a session.
-func NewLists(z *link.Era) *Lists {
+func NewLists(z *link.ZKSession) *Lists {
 	l := &Lists{z: z, seen: func(string, []string) {}}
 	l.mu.queues = make(map[listKind]*listQueue)
 	return l
@@ -81,7 +81,7 @@ func (l *Lists) list(kind listKind) *Listing {
 }
 
 // Wait waits for the response until ctx or the ZooKeeper session ends.
-func (l *Listing) Wait(ctx context.Context, z *link.Era) error {
+func (l *Listing) Wait(ctx context.Context, z *link.ZKSession) error {
 	if _, err := link.Await(ctx, z, l.done); err != nil {
 		return err
 	}
@@ -99,8 +99,8 @@ func (l *Lists) goOn(kind listKind, q *listQueue) {
 		return
 	}
 	if !kind.synced { // the usual case: one request, nothing to wait for
-		r := tap.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, func(a tap.Answer) {
-			if a.Fate == tap.NeverSent {
+		r := mux.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, func(a mux.Reply) {
+			if a.Fate == mux.NeverSent {
 				l.askSlowly(kind, q, next)
 				return
 			}
@@ -109,7 +109,7 @@ func (l *Lists) goOn(kind listKind, q *listQueue) {
 			if err == nil {
 				err = a.Decode(&children)
 			}
-			next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat.Czxid, a.Conn, a.Zxid, answer.Denied(err, "list", "READ", kind.root)
+			next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat.Czxid, a.Conn, a.Zxid, reply.Denied(err, "list", "READ", kind.root)
 			l.answered(kind, q, next)
 		})
 		q.next = nil // sent from here on: later callers need a later list
@@ -163,10 +163,10 @@ func (l *Lists) answered(kind listKind, q *listQueue, on *Listing) {
 // caught up is not the server that answered the list, which may lag behind.
 var errMoved = errors.New("the connection changed between sync and list")
 
-func (l *Lists) children(kind listKind) (children wire.ChildrenStatResponse, a tap.Answer, err error) {
-	synced := make(chan tap.Answer, 1)
+func (l *Lists) children(kind listKind) (children wire.ChildrenStatResponse, a mux.Reply, err error) {
+	synced := make(chan mux.Reply, 1)
 	if kind.synced { // sent back to back: servers answer a session in order
-		if !l.z.Carrier.Send(l.z, tap.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root}, func(a tap.Answer) { synced <- a })) {
+		if !l.z.Carrier.Send(l.z, mux.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root}, func(a mux.Reply) { synced <- a })) {
 			return children, a, zk.ErrConnectionClosed
 		}
 	}
@@ -180,5 +180,5 @@ func (l *Lists) children(kind listKind) (children wire.ChildrenStatResponse, a t
 			return wire.ChildrenStatResponse{}, a, errMoved
 		}
 	}
-	return children, a, answer.Denied(err, "list", "READ", kind.root)
+	return children, a, reply.Denied(err, "list", "READ", kind.root)
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
 )
 
 // Find looks below root for the nodes that a create with our protection id has made, after a sync,
@@ -23,7 +23,7 @@ func (r *Reaper) Find(root, id string) (found []string, err error) {
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
 			return nil, nil
-		case answer.IsRefusal(err):
+		case reply.IsRefusal(err):
 			return nil, err
 		case err == nil:
 			for _, n := range l.Names {
@@ -34,7 +34,7 @@ func (r *Reaper) Find(root, id string) (found []string, err error) {
 			slices.Sort(found)
 			return found, nil
 		case !r.z.Pause(backoff.Next()):
-			return nil, r.z.OverErr()
+			return nil, r.z.EndErr()
 		}
 	}
 }
@@ -106,6 +106,6 @@ func (r *Reaper) deleteOrphans(root string, names []string) {
 	}
 	r.mu.Unlock()
 	for _, name := range found {
-		r.Erase(root + "/" + name)
+		r.Delete(root + "/" + name)
 	}
 }

@@ -9,17 +9,17 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // Reaper deletes lock nodes of one ZooKeeper session, and retries when requests fail. Own has the
 // list of the nodes.
 type Reaper struct {
-	z     *link.Era
+	z     *link.ZKSession
 	lists *Lists
 	nodes *Own
 
@@ -32,7 +32,7 @@ type Reaper struct {
 }
 
 // NewReaper returns the reaper of a session. It receives every list, to search it for orphans.
-func NewReaper(z *link.Era, lists *Lists, nodes *Own) *Reaper {
+func NewReaper(z *link.ZKSession, lists *Lists, nodes *Own) *Reaper {
 	r := &Reaper{z: z, lists: lists, nodes: nodes}
 	r.mu.erasing = make(map[string]*Deletion)
 	r.mu.orphans = make(map[queue.Orphan]bool)
@@ -40,8 +40,8 @@ func NewReaper(z *link.Era, lists *Lists, nodes *Own) *Reaper {
 	return r
 }
 
-// Erasing returns how many nodes are being deleted; nodes that are deleted together count once.
-func (r *Reaper) Erasing() int {
+// Deleting returns how many nodes are being deleted; nodes that are deleted together count once.
+func (r *Reaper) Deleting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.mu.erasing)
@@ -56,7 +56,7 @@ func (r *Reaper) Erasing() int {
 //	              │                             └─▶ after a pause ─────────────────────┤
 //	              └────────────────────────────────────────────────────────────────────┘
 //
-// Only EraseAfter awaits another deletion, and only a record that is not known is read. So the
+// Only DeleteAfter awaits another deletion, and only a record that is not known is read. So the
 // first request is mostly sent by the caller's goroutine, and is the only one. All later requests
 // are sent by a goroutine of the Session (run).
 type Deletion struct {
@@ -82,41 +82,41 @@ type Deletion struct {
 	Err  error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
 }
 
-// Erase deletes a node of ours. If the node is being deleted already, it returns that deletion.
-func (r *Reaper) Erase(node string) *Deletion {
-	return r.begin(node, nil, func() *Waiter { return nil })
+// Delete deletes a node of ours. If the node is being deleted already, it returns that deletion.
+func (r *Reaper) Delete(node string) *Deletion {
+	return r.startDeletion(node, nil, func() *Waiter { return nil })
 }
 
-// EraseAll deletes nodes of ours in one transaction. If one of them is missing, it deletes the rest
+// DeleteAll deletes nodes of ours in one transaction. If one of them is missing, it deletes the rest
 // one by one. If the first is being deleted already, it returns that deletion. If the nodes are in
 // several lock roots and one root rejects the delete, it deletes each node by itself, and the
 // returned Deletion is for one of them.
-func (r *Reaper) EraseAll(nodes []string) *Deletion {
-	return r.begin(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)
+func (r *Reaper) DeleteAll(nodes []string) *Deletion {
+	return r.startDeletion(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)
 }
 
-// EraseAfter is Erase, and begins when the first deletion has ended: until then, a transaction
+// DeleteAfter is Erase, and begins when the first deletion has ended: until then, a transaction
 // whose response was lost could create the node again. first may be nil.
-func (r *Reaper) EraseAfter(first *Deletion, node string) *Deletion {
-	return r.begin(node, first, func() *Waiter { return nil })
+func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
+	return r.startDeletion(node, first, func() *Waiter { return nil })
 }
 
-// HandOver deletes the node of a hold that is released. If the hold may hand off the lock
-// (queue.Rule.PassesTurn), the next waiter gets it: a waiter of this ZooKeeper session that is
-// directly behind the node and sees the same queue. The same transaction removes the record.
-func (r *Reaper) HandOver(node string, rule queue.Rule, downgraded bool, record *GrantRecord) *Deletion {
-	if !rule.PassesTurn(downgraded) {
-		return r.Erase(node)
+// HandOff deletes the node of a hold that is released. If the hold may hand off the lock
+// (queue.Rule.HandsOff), the next waiter gets it: a waiter of this ZooKeeper session that is
+// directly behind the node. The same transaction removes the record.
+func (r *Reaper) HandOff(node string, rule queue.Rule, downgraded bool, record *GrantRecord) *Deletion {
+	if !rule.HandsOff(downgraded) {
+		return r.Delete(node)
 	}
-	return r.beginRecorded(record, node, nil, func() *Waiter { return r.nodes.next(node, rule) })
+	return r.beginRecorded(record, node, nil, func() *Waiter { return r.nodes.next(node) })
 }
 
-// EraseRecorded is Erase for a node whose grant may be recorded.
-func (r *Reaper) EraseRecorded(node string, record *GrantRecord) *Deletion {
+// DeleteRecorded is Erase for a node whose grant may be recorded.
+func (r *Reaper) DeleteRecorded(node string, record *GrantRecord) *Deletion {
 	return r.beginRecorded(record, node, nil, func() *Waiter { return nil })
 }
 
-func (r *Reaper) begin(node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
+func (r *Reaper) startDeletion(node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
 	return r.beginRecorded(nil, node, after, next, rest...)
 }
 
@@ -143,8 +143,8 @@ func (r *Reaper) beginRecorded(record *GrantRecord, node string, after *Deletion
 	}
 	w := next()
 	op, body := x.request(w)
-	first := tap.NewRequest(op, body, func(a tap.Answer) { // mostly the only one
-		if a.Fate == tap.NeverSent {
+	first := mux.NewRequest(op, body, func(a mux.Reply) { // mostly the only one
+		if a.Fate == mux.NeverSent {
 			x.goOn(false)
 		} else if ended, wait := x.tried(w, a, r.z.ErrOf(a)); !ended {
 			x.goOn(wait)
@@ -166,21 +166,21 @@ func (x *Deletion) goOn(wait bool) {
 // goOnAfter continues when another deletion has ended.
 func (x *Deletion) goOnAfter(first *Deletion) {
 	if !x.r.z.Carrier.Spawn(func() {
-		x.await(first)
+		x.awaitFirst(first)
 		x.run(false)
 	}) {
 		x.end(x.r.z.Carrier.ClosedErr())
 	}
 }
 
-// await waits until another deletion has ended. If the servers reject that one, this one counts as
+// awaitFirst waits until another deletion has ended. If the servers reject that one, this one counts as
 // rejected too: it cannot begin.
-func (x *Deletion) await(first *Deletion) {
+func (x *Deletion) awaitFirst(first *Deletion) {
 	for refused := first.Refused; ; {
 		select {
 		case <-first.Done:
 			return
-		case <-x.r.z.Over():
+		case <-x.r.z.Ended():
 			return
 		case <-refused:
 			refused = nil
@@ -195,7 +195,7 @@ func (x *Deletion) run(wait bool) {
 	var backoff link.Backoff
 	for {
 		if wait && !x.r.z.Pause(backoff.Next()) {
-			x.end(x.r.z.OverErr())
+			x.end(x.r.z.EndErr())
 			return
 		}
 		if wait = !x.readRecord(); wait {
@@ -263,7 +263,7 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 //	8 the session or Session has ended  the session deletes its nodes              end
 //	9 no response, throttled, rejected  unanswered; Refused on the first reject    pause
 //
-// After a success with a waiter, w is notified (TurnIsYours), and case 6 or 7 follows.
+// After a success with a waiter, w is notified (HandoffIsOurs), and case 6 or 7 follows.
 //
 // An outcome "at once" changes the next request: it has another w or none, the record's new version
 // or no record, or fewer nodes. Only case 9 repeats the same request.
@@ -276,9 +276,9 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 //
 // Why a handoff is not repeated after a lost response: check and delete are executed, and the
 // response is lost. In the second try the check of w's node passes and the delete fails with
-// NoNode. TurnAfter concludes nothing from that, because its proof needs both nodes to exist at the
-// same time. So case 7 follows, end reports TurnUnknown, and w lists the queue.
-func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) {
+// NoNode. HandoffAfter concludes nothing from that, because its proof needs both nodes to exist at the
+// same time. So case 7 follows, end reports HandoffUnknown, and w lists the queue.
+func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 	z := x.r.z
 	n, ops, failed := len(x.batch()), len(x.batch()), -1
 	if w != nil {
@@ -288,20 +288,20 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 		ops++
 	}
 	if ops > 1 && err == nil {
-		failed, err = answer.ErrOfMulti(a, ops)
+		failed, err = reply.ErrOfMulti(a, ops)
 	}
 	if x.record != nil && failed == ops-1 && x.recordFailed(err) {
 		return false, false
 	}
 	if w != nil {
-		switch queue.TurnAfter(err == nil, failed, errors.Is(err, zk.ErrNoNode)) {
-		case queue.TurnIsYours:
-			w.Tell(queue.TurnIsYours)
+		switch queue.HandoffAfter(err == nil, failed, errors.Is(err, zk.ErrNoNode)) {
+		case queue.HandoffIsOurs:
+			w.Notify(queue.HandoffIsOurs)
 		case queue.NodeIsGone:
-			x.r.nodes.StepOut(w)
-			w.Tell(queue.NodeIsGone)
+			x.r.nodes.Leave(w)
+			w.Notify(queue.NodeIsGone)
 			return false, false
-		case queue.TurnUnknown:
+		case queue.HandoffUnknown:
 			x.r.nodes.skip(w)
 			return false, false
 		}
@@ -310,7 +310,7 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 	case noNode && n > 1: // the transaction failed: nothing was deleted
 		x.singly = true
 		return false, false
-	case answer.IsRefusal(err) && !noNode && x.split(): // one lock root may permit what another rejects
+	case reply.IsRefusal(err) && !noNode && x.split(): // one lock root may permit what another rejects
 		return false, false
 	case err == nil, noNode:
 		if err == nil {
@@ -326,16 +326,16 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 		}
 		x.end(err)
 		return true, false
-	case z.IsOver(), errors.Is(err, link.ErrClosed):
+	case z.HasEnded(), errors.Is(err, link.ErrClosed):
 		x.end(err)
 		return true, false
-	case answer.OutcomeOf(err) == answer.Unknown:
+	case reply.OutcomeOf(err) == reply.Unknown:
 		x.unanswered = true
 	}
 	x.Last.Note(err)
-	if answer.IsRefusal(err) && x.Refusal == nil {
+	if reply.IsRefusal(err) && x.Refusal == nil {
 		z.Log.Error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", x.node, "err", err)
-		x.refuse(answer.Denied(err, "delete", "DELETE", path.Dir(x.node)))
+		x.refuse(reply.Denied(err, "delete", "DELETE", path.Dir(x.node)))
 	}
 	return false, true
 }
@@ -350,7 +350,7 @@ func (x *Deletion) split() bool {
 	}
 	x.rest = all[1 : x.gone+1]
 	for _, n := range left {
-		x.r.Erase(n)
+		x.r.Delete(n)
 	}
 	return true
 }

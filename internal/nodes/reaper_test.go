@@ -13,8 +13,8 @@ import (
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -22,16 +22,18 @@ import (
 // if both nodes existed.
 type server struct {
 	link.Carrier
-	first []tap.Answer
+	first []mux.Reply
 	work  sync.WaitGroup
 }
 
 const conn = 3
 
-func (c *server) AttachedConn(*link.Era) (uint64, <-chan struct{}, error) { return conn, nil, nil }
-func (c *server) Spawn(f func()) bool                                     { c.work.Go(f); return true }
-func (c *server) Send(_ *link.Era, r *tap.Request) bool {
-	a := tap.Answer{Fate: tap.WasAnswered, Conn: conn, Body: multiBody(wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpDelete})}
+func (c *server) AttachedConn(*link.ZKSession) (uint64, <-chan struct{}, error) {
+	return conn, nil, nil
+}
+func (c *server) Spawn(f func()) bool { c.work.Go(f); return true }
+func (c *server) Send(_ *link.ZKSession, r *mux.Request) bool {
+	a := mux.Reply{Fate: mux.WasAnswered, Conn: conn, Body: multiBody(wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpDelete})}
 	if len(c.first) > 0 {
 		a, c.first = c.first[0], c.first[1:]
 	}
@@ -46,26 +48,26 @@ func multiBody(results ...wire.MultiResult) []byte {
 // I1, I4, I5: a server answers a transaction with more or fewer results than it has operations, or
 // without the missing node. Nothing is concluded from it, and nothing breaks.
 func TestMulti_AnswerSaysNothing(t *testing.T) {
-	for name, a := range map[string]tap.Answer{
+	for name, a := range map[string]mux.Reply{
 		"no results":          {Body: multiBody()},
 		"one":                 {Body: multiBody(wire.MultiResult{Op: wire.OpCheck})},
 		"three, one an error": {Body: multiBody(wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})},
 		"NoNode of which":     {Code: wire.NoNode},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a.Fate, a.Conn = tap.WasAnswered, conn
-			c := &server{first: []tap.Answer{a}}
-			r := tap.Response{Timeout: 10 * time.Second, SessionID: 7}
-			z := link.NewEra(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
+			a.Fate, a.Conn = mux.WasAnswered, conn
+			c := &server{first: []mux.Reply{a}}
+			r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
+			z := link.NewZKSession(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 			own := NewOwn(10)
 			own.add("/locks/a/p")
 			own.add("/locks/a/own")
-			next := own.StandBehind("/locks/a/p", "/locks/a/own", queue.Rule{})
-			x := NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", queue.Rule{}, false, nil)
+			next := own.WaitBehind("/locks/a/p", "/locks/a/own")
+			x := NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, nil)
 			<-x.Done
 			c.work.Wait()
 			require.True(t, x.OK, "it goes with the second try")
-			want := queue.TurnIsYours
+			want := queue.HandoffIsOurs
 			if a.Code == wire.NoNode {
 				want = queue.AheadIsGone // it was left out
 			}
@@ -78,34 +80,34 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 // reported only if a delete was answered with success: otherwise the waiter's node may have been
 // deleted in the same transaction.
 func TestHearOf(t *testing.T) {
-	answers := func(codes ...wire.Code) (as []tap.Answer) {
+	answers := func(codes ...wire.Code) (as []mux.Reply) {
 		for _, c := range codes {
-			as = append(as, tap.Answer{Fate: tap.WasAnswered, Conn: conn, Code: c})
+			as = append(as, mux.Reply{Fate: mux.WasAnswered, Conn: conn, Code: c})
 		}
 		return as
 	}
 	for name, c := range map[string]struct {
-		first []tap.Answer
-		want  queue.Turn
+		first []mux.Reply
+		want  queue.Handoff
 	}{
 		"it is deleted":              {answers(wire.OK), queue.AheadIsGone},
-		"it was gone":                {answers(wire.NoNode), queue.TurnUnknown},
-		"nobody knows who did that":  {append([]tap.Answer{{Fate: tap.NoAnswer}}, answers(wire.NoNode)...), queue.TurnUnknown},
-		"it is deleted, later":       {append([]tap.Answer{{Fate: tap.NoAnswer}}, answers(wire.OK)...), queue.AheadIsGone},
-		"it may not be, and is then": {answers(wire.NoAuth, wire.OK), queue.TurnUnknown},
+		"it was gone":                {answers(wire.NoNode), queue.HandoffUnknown},
+		"nobody knows who did that":  {append([]mux.Reply{{Fate: mux.NoAnswer}}, answers(wire.NoNode)...), queue.HandoffUnknown},
+		"it is deleted, later":       {append([]mux.Reply{{Fate: mux.NoAnswer}}, answers(wire.OK)...), queue.AheadIsGone},
+		"it may not be, and is then": {answers(wire.NoAuth, wire.OK), queue.HandoffUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{first: c.first}
-			r := tap.Response{Timeout: 10 * time.Second, SessionID: 7}
-			z := link.NewEra(s, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
+			r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
+			z := link.NewZKSession(s, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 			own := NewOwn(10)
 			own.add("/locks/a/p")
 			own.add("/locks/a/own")
-			hears := own.HearOf("/locks/a/p", "/locks/a/own")
-			<-NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", queue.Rule{}, false, nil).Done
+			hears := own.WaitForEnd("/locks/a/p", "/locks/a/own")
+			<-NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, nil).Done
 			s.work.Wait()
 			require.Equal(t, c.want, <-hears.Told)
-			require.Nil(t, own.HearOf("/locks/a/p", "/locks/a/own"), "it is not there any more")
+			require.Nil(t, own.WaitForEnd("/locks/a/p", "/locks/a/own"), "it is not there any more")
 		})
 	}
 }
@@ -113,26 +115,26 @@ func TestHearOf(t *testing.T) {
 // I4, I5: one of several nodes is missing. The rest are deleted singly, and the deletion does not
 // count as a release of all.
 func TestEraseAll_OneIsMissing_TheOthersGo(t *testing.T) {
-	missing := tap.Answer{Fate: tap.WasAnswered, Conn: conn, Body: multiBody(wire.MultiResult{Op: wire.OpError}, wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})}
-	single := func(code wire.Code) tap.Answer { return tap.Answer{Fate: tap.WasAnswered, Conn: conn, Code: code} }
+	missing := mux.Reply{Fate: mux.WasAnswered, Conn: conn, Body: multiBody(wire.MultiResult{Op: wire.OpError}, wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})}
+	single := func(code wire.Code) mux.Reply { return mux.Reply{Fate: mux.WasAnswered, Conn: conn, Code: code} }
 	for name, c := range map[string]struct {
-		answers []tap.Answer
+		answers []mux.Reply
 		ok      bool
 	}{
-		"one was gone":         {[]tap.Answer{missing, single(wire.OK), single(wire.NoNode)}, false},
-		"the first was gone":   {[]tap.Answer{missing, single(wire.NoNode), single(wire.OK)}, false},
-		"our own delete did":   {[]tap.Answer{{Fate: tap.NoAnswer}, missing, single(wire.NoNode), single(wire.NoNode)}, true},
-		"all went, told late":  {[]tap.Answer{{Fate: tap.NoAnswer}, missing, single(wire.NoNode), single(wire.OK)}, true},
+		"one was gone":         {[]mux.Reply{missing, single(wire.OK), single(wire.NoNode)}, false},
+		"the first was gone":   {[]mux.Reply{missing, single(wire.NoNode), single(wire.OK)}, false},
+		"our own delete did":   {[]mux.Reply{{Fate: mux.NoAnswer}, missing, single(wire.NoNode), single(wire.NoNode)}, true},
+		"all went, told late":  {[]mux.Reply{{Fate: mux.NoAnswer}, missing, single(wire.NoNode), single(wire.OK)}, true},
 		"all went, in one":     {nil, true},
-		"the header says less": {[]tap.Answer{single(wire.NoNode), single(wire.OK), single(wire.OK)}, true},
+		"the header says less": {[]mux.Reply{single(wire.NoNode), single(wire.OK), single(wire.OK)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answers := len(c.answers)
 			s := &server{first: c.answers}
-			r := tap.Response{Timeout: 10 * time.Second, SessionID: 7}
-			z := link.NewEra(s, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
+			r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
+			z := link.NewZKSession(s, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 			own := NewOwn(10)
-			x := NewReaper(z, NewLists(z), own).EraseAll([]string{"/l/a", "/l/b"})
+			x := NewReaper(z, NewLists(z), own).DeleteAll([]string{"/l/a", "/l/b"})
 			<-x.Done
 			s.work.Wait()
 			require.Equal(t, c.ok, x.OK)

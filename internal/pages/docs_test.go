@@ -115,7 +115,7 @@ type logLine struct{ level, message string }
 // logLines returns the library's log lines, by their position.
 func logLines(t *testing.T) map[string]logLine {
 	t.Helper()
-	fset, files := sources(t, slices.DeleteFunc(slices.Clone(packages), func(dir string) bool { return dir == "internal/eventlog" || dir == "internal/tap" })...)
+	fset, files := sources(t, slices.DeleteFunc(slices.Clone(packages), func(dir string) bool { return dir == "internal/eventlog" || dir == "internal/mux" })...)
 	lines := map[string]logLine{}
 	for _, f := range files {
 		ast.Inspect(f, func(n ast.Node) bool {

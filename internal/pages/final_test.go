@@ -19,21 +19,20 @@ var sentinels = map[string]struct {
 	err   error
 	final bool
 }{
-	"ErrNotAcquired":       {zklock.ErrNotAcquired, false},
-	"ErrNotConnected":      {zklock.ErrNotConnected, false},
-	"ErrUpgrade":           {zklock.ErrUpgrade, true},
-	"ErrNotHeld":           {zklock.ErrNotHeld, false},
-	"ErrResigned":          {zklock.ErrResigned, false},
-	"ErrLost":              {zklock.ErrLost, false},
-	"ErrNotConfirmed":      {zklock.ErrNotConfirmed, false},
-	"ErrClosed":            {zklock.ErrClosed, true},
-	"ErrSessionExpired":    {zklock.ErrSessionExpired, false},
-	"ErrSequenceExhausted": {zklock.ErrSequenceExhausted, false},
-	"ErrNoRoom":            {zklock.ErrNoRoom, true},
-	"ErrNoChroot":          {zklock.ErrNoChroot, true},
-	"ErrTooManyWaiters":    {zklock.ErrTooManyWaiters, false},
-	"ErrAuthFailed":        {zklock.ErrAuthFailed, true},
-	"ErrCertificate":       {zklock.ErrCertificate, false},
+	"ErrNotAcquired":            {zklock.ErrNotAcquired, false},
+	"ErrNotConnected":           {zklock.ErrNotConnected, false},
+	"ErrUpgrade":                {zklock.ErrUpgrade, true},
+	"ErrNotHeld":                {zklock.ErrNotHeld, false},
+	"ErrResigned":               {zklock.ErrResigned, false},
+	"ErrLost":                   {zklock.ErrLost, false},
+	"ErrNotConfirmed":           {zklock.ErrNotConfirmed, false},
+	"ErrClosed":                 {zklock.ErrClosed, true},
+	"ErrSequenceExhausted":      {zklock.ErrSequenceExhausted, false},
+	"ErrSessionTimeoutTooShort": {zklock.ErrSessionTimeoutTooShort, true},
+	"ErrNoChroot":               {zklock.ErrNoChroot, true},
+	"ErrTooManyWaiters":         {zklock.ErrTooManyWaiters, false},
+	"ErrAuthFailed":             {zklock.ErrAuthFailed, true},
+	"ErrCertificate":            {zklock.ErrCertificate, false},
 }
 
 // Each error of the package is final or not, as docs/service.md states.

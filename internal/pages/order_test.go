@@ -24,9 +24,12 @@ func TestDesign_EachFileUsesOnlyThoseBeforeIt(t *testing.T) {
 	_, order, found := strings.Cut(readFile(t, "docs/design.md"), "each uses only what comes before it:\n")
 	require.True(t, found)
 	order, _, _ = strings.Cut(order, "\n#")
-	place, named := map[string]int{"doc.go": -1}, regexp.MustCompile(`[a-z]+[;,.]`)
-	for _, name := range named.FindAllString(order, -1) {
-		place[name[:len(name)-1]+".go"] = len(place)
+	place, named, step := map[string]int{"doc.go": -1}, regexp.MustCompile(`([a-z]+)(;|,|\.| \+)`), 0
+	for _, name := range named.FindAllStringSubmatch(order, -1) {
+		place[name[1]+".go"] = step
+		if name[2] != " +" { // the next file is of the same step
+			step++
+		}
 	}
 
 	fset := token.NewFileSet()

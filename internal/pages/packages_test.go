@@ -33,11 +33,21 @@ const module = "github.com/zklock/zklock"
 // packages are the library's packages, in an order in which each may use those after it.
 var packages = []string{
 	"zklock",
+	"sasl",
 	"internal/hook", "internal/sessionkey",
 	"internal/nodes", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
-	"internal/answer", "internal/eventlog", "internal/certs",
-	"internal/tap", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants",
+	"internal/reply", "internal/eventlog", "internal/certs",
+	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants",
+}
+
+// shortName returns the name that docs/design.md gives a package. The public sasl has the name of the
+// one that it wraps.
+func shortName(pkg string) string {
+	if pkg == "sasl" {
+		return "public sasl"
+	}
+	return path.Base(pkg)
 }
 
 // dir returns the directory of a package, relative to the repository's root.
@@ -51,9 +61,9 @@ func dir(pkg string) string {
 // pure lists the packages that decide, with all imports that they may have. No input, lock or clock
 // reaches a rule that a table test specifies.
 var pure = map[string][]string{
-	"internal/lease":  {"errors", "fmt", "time", module + "/internal/clock"},
-	"internal/queue":  {"slices", "strings", "unicode", "unicode/utf8"},
-	"internal/answer": {"errors", "fmt", "slices", "github.com/go-zookeeper/zk", module + "/internal/tap", module + "/internal/wire"},
+	"internal/lease": {"errors", "fmt", "time", module + "/internal/clock"},
+	"internal/queue": {"slices", "strings", "unicode", "unicode/utf8"},
+	"internal/reply": {"errors", "fmt", "slices", "github.com/go-zookeeper/zk", module + "/internal/mux", module + "/internal/wire"},
 }
 
 // impure matches the calls that a pure package must not make, although it may import their
@@ -72,9 +82,8 @@ var goroutines = map[string]int{
 	"internal/eventlog/eventlog.go": 1, // writes to the user's log handler, which may block; Close waits for it a little
 	"internal/link/link.go":         3, // spawn, which all other goroutines use; the loop; the wait for the client's own end
 	"session.go":                    1, // the Close of a Connect in vain
-	"attempt.go":                    1, // the user's callback, for which Close does not wait
 	"trace.go":                      1, // the user's HoldLost, for which Close does not wait
-	"participants.go":               1, // reads in flight; waited for before it returns
+	"participants.go":               2, // reads in flight, waited for before it returns; the user's function of WithRevocation, for which Close does not wait
 }
 
 // The tests of this package run in the repository's root.
@@ -161,10 +170,10 @@ func TestPackages_Table(t *testing.T) {
 				if slices.Index(packages, used) < place {
 					t.Errorf("%s uses %s, which stands above it in packages. Hand the value in as an argument, or move it down", name, used)
 				}
-				uses = append(uses, path.Base(used))
+				uses = append(uses, shortName(used))
 			}
 		}
-		rows[name] = fmt.Sprintf("| [%s](../%s) | %s |", path.Base(name), strings.TrimPrefix(dir(name), "."), strings.Join(uses, ", "))
+		rows[name] = fmt.Sprintf("| [%s](../%s) | %s |", shortName(name), strings.TrimPrefix(dir(name), "."), strings.Join(uses, ", "))
 	}
 	var table []string
 	for _, name := range packages {
@@ -306,11 +315,11 @@ func TestPackages_Purity(t *testing.T) {
 		}
 	}
 	// Code on the client's goroutines neither waits nor calls back.
-	fset, files := sources(t, "internal/tap")
+	fset, files := sources(t, "internal/mux")
 	for _, f := range files {
 		for _, imp := range f.Imports {
 			if slices.Contains([]string{`"context"`, `"github.com/go-zookeeper/zk"`}, imp.Path.Value) {
-				t.Errorf("%s: internal/tap must not import %s", fset.Position(imp.Pos()), imp.Path.Value)
+				t.Errorf("%s: internal/mux must not import %s", fset.Position(imp.Pos()), imp.Path.Value)
 			}
 		}
 	}

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/reply"
 )
 
 // The explorer's model: ZooKeeper's guarantees, and clients that decide with the library's own
-// functions (Walk, PlaceOf, inFrontNow, TurnAfter, answer.FateOf). A world is a value; a step turns
+// functions (Machine, PositionOf, inFrontNow, HandoffAfter, reply.FateOf). A world is a value; a step turns
 // one into another. The model's assumptions:
 //
 //   - writes have one order, and each session's server applies them in that order, some time later
@@ -87,7 +87,7 @@ type client struct {
 	committed bool // the write under way has reached the leader
 	unsure    bool // a delete has not been answered before
 	node      uint8
-	walk      Walk
+	walk      Machine
 	ahead     uint8 // the predecessor
 	list      nodes // the last list
 
@@ -102,10 +102,10 @@ type client struct {
 	keeps    nodes             // those that the list shows as ones to be watched still
 	keptConn [maxWatched]uint8 // over which the watches were set
 
-	told   Turn  // by the predecessor, of the same session
-	passes bool  // it deletes the node of a hold
-	next   uint8 // whose node the transaction under way has checked
-	stood  bool  // a transaction found this node there when it deleted the predecessor
+	told   Handoff // by the predecessor, of the same session
+	passes bool    // it deletes the node of a hold
+	next   uint8   // whose node the transaction under way has checked
+	stood  bool    // a transaction found this node there when it deleted the predecessor
 
 	dead bool // at the predecessor's event our own node was deleted already
 
@@ -213,15 +213,15 @@ type explorer struct {
 	lagging  uint8
 	suffixes func(i int) string // of the i-th node
 
-	place func(rule Rule, self string, children []string) Place
-	turns func(r Rule, downgraded bool) bool // Rule.PassesTurn
+	place func(rule Rule, self string, children []string) Position
+	turns func(r Rule, downgraded bool) bool // Rule.HandsOff
 	rule  func(evidence) bool
-	after func(done bool, failed int, noNode bool) Turn
+	after func(done bool, failed int, noNode bool) Handoff
 	wrong mistakes
-	fate  func(f tap.Fate, o answer.Outcome, over bool) answer.CreateFate
+	fate  func(f mux.Fate, o reply.Outcome, over bool) reply.CreateFate
 
 	places map[placeKey]placed
-	grants [ToEnd]int // how many steps granted, by the stage: ToList, ToAwaitTurn, ToAwait
+	grants [ToEnd]int // how many steps granted, by the stage: ToList, ToAwaitHandoff, ToAwait
 	last   int        // how many of them did on the last of several events
 }
 
@@ -232,7 +232,7 @@ type placeKey struct {
 }
 
 type placed struct {
-	Place
+	Position
 	watch [maxWatched]uint8
 }
 
@@ -301,7 +301,7 @@ func (x *explorer) nodeName(w *world, i uint8) string {
 	return fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-lock-%s", 100-i, suffix) // by name the later one is first
 }
 
-// where asks PlaceOf, once for each question.
+// where asks PositionOf, once for each question.
 func (x *explorer) where(w *world, c *client, list nodes) placed {
 	key := placeKey{list, w.foreign & list, c.node, w.writer, w.reader, w.kinds.named()}
 	if p, ok := x.places[key]; ok {
@@ -314,7 +314,7 @@ func (x *explorer) where(w *world, c *client, list nodes) placed {
 	})
 	slices.Sort(children)
 	p := x.place(w.ruleOf(c.node), x.nodeName(w, c.node), children)
-	r := placed{Place: p, watch: nobody}
+	r := placed{Position: p, watch: nobody}
 	if p.Kind == Behind {
 		for j, name := range append([]string{p.Predecessor}, p.Further...) {
 			r.watch[j] = index[name]
@@ -360,7 +360,7 @@ func (w *world) commit(lag uint8, ch change) {
 				if k := &w.c[c]; k.does(ToAwait) && k.looksAfter(i) && w.alive.has(k.node) && w.alive.has(k.ahead) && !ch.nodes.has(k.node) {
 					look++
 				}
-				if k := &w.c[c]; k.does(ToWatchAhead, ToAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) && !w.isReader(k.node) {
+				if k := &w.c[c]; k.does(ToWatchBlocker, ToAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) && !w.isReader(k.node) {
 					woken++
 				}
 			}
@@ -424,7 +424,7 @@ func (w *world) apply(i uint8) change {
 	return ch
 }
 
-// event reaches the client: link.Era hands it on.
+// event reaches the client: link.ZKSession hands it on.
 func (w *world) event(i, node uint8, kind fired) {
 	s := &w.s[i]
 	s.client &^= only(node)
@@ -444,7 +444,7 @@ func (w *world) event(i, node uint8, kind fired) {
 			w.tellReaderGone(c)
 			continue
 		}
-		if k.node == node && k.does(ToWatchAhead, ToAwait) && k.ownFired == notFired {
+		if k.node == node && k.does(ToWatchBlocker, ToAwait) && k.ownFired == notFired {
 			k.ownFired = kind
 		}
 		k.watched &^= only(node)
@@ -464,7 +464,7 @@ func (w *world) event(i, node uint8, kind fired) {
 
 // finish ends an acquisition: for a writer that has read, the first half of it.
 func (w *world) finish(c uint8) {
-	w.tellBehind(c, TurnUnknown)
+	w.tellBehind(c, HandoffUnknown)
 	if w.readsOn(c) {
 		return
 	}
@@ -472,20 +472,20 @@ func (w *world) finish(c uint8) {
 }
 
 func (w *world) requeue(c uint8) {
-	w.tellBehind(c, TurnUnknown)
+	w.tellBehind(c, HandoffUnknown)
 	left := w.c[c].left
 	w.c[c] = blank(left)
 	w.c[c].phase = creating
 }
 
 // tellBehind notifies the session's waiters directly behind a client's node: nodes.Own.Gone.
-func (w *world) tellBehind(c uint8, t Turn) {
+func (w *world) tellBehind(c uint8, t Handoff) {
 	if w.c[c].node == noNode || w.mute {
 		return
 	}
 	for o := range w.nClients {
 		k := &w.c[o]
-		if w.of[o] == w.of[c] && k.does(ToAwaitTurn) && k.ahead == w.c[c].node && k.told == NoTurn {
+		if w.of[o] == w.of[c] && k.does(ToAwaitHandoff) && k.ahead == w.c[c].node && k.told == NoTurn {
 			k.told = t
 		}
 		if j := slices.Index(k.watch[:], w.c[c].node); j >= 0 && k.hears.has(w.c[c].node) && k.aheadFired[j] == notFired {
@@ -497,13 +497,13 @@ func (w *world) tellBehind(c uint8, t Turn) {
 	}
 }
 
-// stand is nodes.Own.StandBehind.
+// stand is nodes.Own.WaitBehind.
 func (x *explorer) stand(w *world, c uint8) {
 	k := &w.c[c]
-	if !k.does(ToStandBehind) {
+	if !k.does(ToWaitBehind) {
 		return
 	}
-	x.goOn(w, c, k.walk.StoodBehind(w.isOurs(c, k.ahead)))
+	x.goOn(w, c, k.walk.WaitsBehind(w.isOurs(c, k.ahead)))
 	if k.does(ToWatchOwn) && x.wrong&watchesOurs == 0 {
 		for _, node := range k.watch {
 			if w.isOurs(c, node) {
@@ -525,7 +525,7 @@ func (w *world) isOurs(c, node uint8) (yes bool) {
 // next is nodes.Own's next: the waiter directly behind a client's node.
 func (w *world) next(c uint8) (o uint8, ok bool) {
 	for o := range w.nClients {
-		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(ToAwaitTurn) && k.ahead == w.c[c].node && k.told == NoTurn {
+		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(ToAwaitHandoff) && k.ahead == w.c[c].node && k.told == NoTurn {
 			return o, true
 		}
 	}
@@ -539,16 +539,18 @@ func (k *client) does(stages ...Stage) bool {
 
 // isArmed reports whether the watch on the j-th blocker is set, or its deletion would be reported
 // otherwise.
-func (k *client) isArmed(j int) bool { return k.does(ToAwait) || k.does(ToWatchAhead) && j < k.walk.At }
+func (k *client) isArmed(j int) bool {
+	return k.does(ToAwait) || k.does(ToWatchBlocker) && j < k.walk.At
+}
 
 // looksAfter reports whether an event of the node leads to a list although the predecessor exists.
 func (k *client) looksAfter(node uint8) bool {
 	_, also := k.walk.Awaited()
-	return also >= 0 && !k.walk.KnowsAll() && k.watch[also] == node
+	return also >= 0 && !k.walk.WatchesAll() && k.watch[also] == node
 }
 
 // goOn takes the next step of the walk.
-func (x *explorer) goOn(w *world, c uint8, next Walk) {
+func (x *explorer) goOn(w *world, c uint8, next Machine) {
 	k := &w.c[c]
 	watched, by := k.watched, k.walk.Next
 	for j, node := range k.watch {
@@ -556,7 +558,7 @@ func (x *explorer) goOn(w *world, c uint8, next Walk) {
 			watched |= only(node)
 		}
 	}
-	if next.Next == ToGrant && k.does(ToAwait) && k.walk.Ahead > 1 {
+	if next.Next == ToGrant && k.does(ToAwait) && k.walk.Blockers > 1 {
 		x.last++
 	}
 	k.walk = next
@@ -582,7 +584,7 @@ func (x *explorer) grant(w *world, c uint8, by Stage) {
 		w.requeue(c)
 		return
 	}
-	if by == ToAwaitTurn && !k.stood {
+	if by == ToAwaitHandoff && !k.stood {
 		w.breaks("I1, I3: granted by a turn that no transaction has passed")
 	}
 	if by == ToAwait && k.dead {
@@ -624,7 +626,7 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 			}
 			k.watched = 0
 		}
-		x.goOn(w, c, k.walk.Listed(p.Place, uint64(conn)))
+		x.goOn(w, c, k.walk.Listed(p.Position, uint64(conn)))
 		x.stand(w, c)
 		x.join(w, c)
 		switch p.Kind {
@@ -635,37 +637,37 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 		case Exhausted:
 			return "lists, is past the counter's end, and gives up"
 		}
-		return fmt.Sprintf("lists: %d ahead, the next is %s", p.Place.Ahead, only(p.watch[0]))
+		return fmt.Sprintf("lists: %d ahead, the next is %s", p.Position.Ahead, only(p.watch[0]))
 	}
 	there := func(node uint8) Finding {
 		if s.view.has(node) {
-			return IsThere
+			return Exists
 		}
-		return IsGone
+		return Absent
 	}
 	switch k.walk.Next {
 	case ToList:
 		k.list = s.view
 		return judge()
-	case ToWatchOwn, ToWatchAhead:
+	case ToWatchOwn, ToWatchBlocker:
 		node, who := k.node, "its own node"
-		at, ahead := k.walk.At, k.does(ToWatchAhead)
+		at, ahead := k.walk.At, k.does(ToWatchBlocker)
 		if ahead {
 			node = k.watch[at]
 			who = only(node).String() + " ahead"
 		}
 		r, owner := there(node), int64(w.owner[node])
-		if r == IsThere {
+		if r == Exists {
 			x.arm(w, c, node, conn)
 		} else {
 			owner = 0
 		}
 		x.goOn(w, c, k.walk.Watched(r, owner, uint64(conn)))
-		if ahead && k.does(ToWatchAhead, ToAwait) && r == IsGone {
+		if ahead && k.does(ToWatchBlocker, ToAwait) && r == Absent {
 			k.aheadFired[at], k.dead = goneEvent, !s.view.has(k.node) && !s.quiet.has(k.node)
 		}
 		x.join(w, c)
-		if r == IsGone {
+		if r == Absent {
 			return "reads " + who + ", which is gone"
 		}
 		return "watches " + who
@@ -695,34 +697,34 @@ func (x *explorer) join(w *world, c uint8) {
 		switch {
 		case k.does(ToWatchOwn):
 			node = k.node
-		case k.does(ToWatchAhead):
+		case k.does(ToWatchBlocker):
 			node = k.watch[k.walk.At]
 		}
-		if k.does(ToWatchAhead) && k.hears.has(node) {
-			k.walk = k.walk.WillBeTold()
+		if k.does(ToWatchBlocker) && k.hears.has(node) {
+			k.walk = k.walk.WillBeNotified()
 			continue
 		}
-		if k.does(ToWatchAhead) && k.keeps.has(node) {
+		if k.does(ToWatchBlocker) && k.keeps.has(node) {
 			k.keeps &^= only(node)
-			k.walk = k.walk.Watched(IsThere, int64(w.owner[node]), uint64(k.keptConn[k.walk.At]))
+			k.walk = k.walk.Watched(Exists, int64(w.owner[node]), uint64(k.keptConn[k.walk.At]))
 			continue
 		}
 		if !s.armed.has(node) {
 			return
 		}
-		k.walk = k.walk.Watched(IsThere, int64(w.owner[node]), uint64(s.over[node]))
+		k.walk = k.walk.Watched(Exists, int64(w.owner[node]), uint64(s.over[node]))
 	}
 }
 
 func (k *client) reads() bool {
-	return k.does(ToList, ToWatchOwn, ToWatchAhead)
+	return k.does(ToList, ToWatchOwn, ToWatchBlocker)
 }
 
 // ask puts what a client knows to the rule, when the i-th of those ahead has had its event.
 func (x *explorer) ask(w *world, c uint8, i int) string {
 	k, s := &w.c[c], w.session(c)
 	isDeletion, what := k.aheadFired[i] == goneEvent || x.wrong&anyEvent != 0, "is woken by the event of "+only(k.watch[i]).String()+" ahead, and "
-	next, isLast := k.walk.heard(i, isDeletion)
+	next, isLast := k.walk.observed(i, isDeletion)
 	if !isLast {
 		k.walk = next
 		return what + "waits for others"
@@ -900,7 +902,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 		}
 		if k.committed && ready && s.view.has(k.node) || k.committed && ready && !w.alive.has(k.node) && s.n == 0 {
 			step(true, "has its create's answer", func(n *world, k *client, _ *session) {
-				if x.fate(tap.WasAnswered, answer.Applied, false) == answer.NodeMade {
+				if x.fate(mux.WasAnswered, reply.Applied, false) == reply.NodeMade {
 					x.begin(n, c)
 				}
 			})
@@ -924,11 +926,11 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 			}
 			break
 		}
-		if k.does(ToAwaitTurn) {
+		if k.does(ToAwaitHandoff) {
 			if k.told != NoTurn {
-				what := [...]string{TurnIsYours: "is passed the turn", TurnUnknown: "is told that its predecessor is gone", NodeIsGone: "is told that its own node is",
+				what := [...]string{HandoffIsOurs: "is passed the turn", HandoffUnknown: "is told that its predecessor is gone", NodeIsGone: "is told that its own node is",
 					AheadIsGone: "is told that its predecessor is gone"}[k.told]
-				step(true, what, func(n *world, k *client, _ *session) { x.goOn(n, c, k.walk.Turned(k.told)) })
+				step(true, what, func(n *world, k *client, _ *session) { x.goOn(n, c, k.walk.HandedOff(k.told)) })
 			}
 			break
 		}
@@ -947,9 +949,9 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 				x.goOn(n, c, k.walk.OwnEvent(k.ownFired == goneEvent))
 			})
 		}
-		if k.walk.Moved(uint64(s.conn)) != k.walk {
+		if k.walk.Reconnected(uint64(s.conn)) != k.walk {
 			step(true, "is woken by the reconnect", func(n *world, k *client, s *session) {
-				x.goOn(n, c, k.walk.Moved(uint64(s.conn)))
+				x.goOn(n, c, k.walk.Reconnected(uint64(s.conn)))
 			})
 		}
 	case holding:
@@ -977,7 +979,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 func (x *explorer) begin(w *world, c uint8) {
 	k := &w.c[c]
 	k.phase, k.committed = walking, false
-	x.goOn(w, c, Walk{session: int64(w.owner[k.node])})
+	x.goOn(w, c, Machine{session: int64(w.owner[k.node])})
 }
 
 func (x *explorer) create(w *world, c uint8) {
@@ -1126,7 +1128,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 			switch {
 			case k.phase == creating && (k.committed || sent):
 				ok = ok && !(k.committed && sent)
-				if x.fate(tap.NoAnswer, answer.Unknown, false) == answer.NodeUnclear {
+				if x.fate(mux.NoAnswer, reply.Unknown, false) == reply.NodeUnclear {
 					k.phase, k.committed = resolving, false
 				} else {
 					n.requeue(c)
@@ -1156,8 +1158,8 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 		out(&n, false, func() string { return fmt.Sprintf("FAULT session %d loses its connection%s", i, what) })
 		unanswered := n // clients that were about to read had sent the read already, without success
 		for c := range n.nClients {
-			if k := &unanswered.c[c]; n.of[c] == i && k.does(ToWatchOwn, ToWatchAhead) {
-				x.goOn(&unanswered, c, k.walk.Watched(NotTold, 0, 0))
+			if k := &unanswered.c[c]; n.of[c] == i && k.does(ToWatchOwn, ToWatchBlocker) {
+				x.goOn(&unanswered, c, k.walk.Watched(Unknown, 0, 0))
 			}
 		}
 		if unanswered != n {

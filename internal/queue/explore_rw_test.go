@@ -262,7 +262,7 @@ func TestExplore_ReadersAndWriters(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := tt.x.explore()
 			require.Empty(t, f.broken, "%s:\n%s", &tt.x, strings.Join(f.trace, "\n"))
-			require.Positive(t, tt.x.grants[ToList]+tt.x.grants[ToAwait]+tt.x.grants[ToAwaitTurn])
+			require.Positive(t, tt.x.grants[ToList]+tt.x.grants[ToAwait]+tt.x.grants[ToAwaitHandoff])
 			require.True(t, len(tt.x.sessions) < 3 || tt.x.last > 0, "nobody was granted on the last of several events")
 			t.Logf("%s: %d states in %.1f s, and no promise broken in any", &tt.x, f.states, f.took.Seconds())
 		})
@@ -287,30 +287,30 @@ func TestExplore_WithoutARuleOfReaders(t *testing.T) {
 		{"nor a mutex",
 			explorer{sessions: two, rules: []Rule{writer, mutex}, reads: true, acquire: 1, lagging: 2, rule: without(func(k *evidence) { k.replaced = false })}, []string{together, overtook}},
 		{"a reader passes no turn",
-			explorer{sessions: []uint8{0, 1, 1}, rules: []Rule{reader, reader, writer}, acquire: 1, lagging: 1, turns: func(r Rule, downgraded bool) bool { return !downgraded }, place: func(r Rule, self string, children []string) Place {
-				p := PlaceOf(r, self, children)
-				p.NoTurn = false
+			explorer{sessions: []uint8{0, 1, 1}, rules: []Rule{reader, reader, writer}, acquire: 1, lagging: 1, turns: func(r Rule, downgraded bool) bool { return !downgraded }, place: func(r Rule, self string, children []string) Position {
+				p := PositionOf(r, self, children)
+				p.NoHandoff = false
 				return p
 			}}, []string{together, overtook}},
 		{"a reader waits for each of a few writers",
-			explorer{sessions: three, rules: []Rule{writer, writer, reader}, acquire: 1, lagging: 1, giveUps: 1, place: func(r Rule, self string, children []string) Place {
-				p := PlaceOf(r, self, children)
+			explorer{sessions: three, rules: []Rule{writer, writer, reader}, acquire: 1, lagging: 1, giveUps: 1, place: func(r Rule, self string, children []string) Position {
+				p := PositionOf(r, self, children)
 				if r.IsShared() && p.Ahead > 1 {
 					p.Ahead, p.Further = 1, nil
 				}
 				return p
 			}}, []string{together, overtook}},
 		{"a writer waits for each of a few readers",
-			explorer{sessions: three, rules: []Rule{reader, reader, writer}, acquire: 1, lagging: 1, place: func(r Rule, self string, children []string) Place {
-				p := PlaceOf(r, self, children)
+			explorer{sessions: three, rules: []Rule{reader, reader, writer}, acquire: 1, lagging: 1, place: func(r Rule, self string, children []string) Position {
+				p := PositionOf(r, self, children)
 				if p.Ahead > 1 {
 					p.Ahead, p.Further = 1, nil
 				}
 				return p
 			}}, []string{together, overtook}},
 		{"it waits for such only if no writer is among them",
-			explorer{sessions: three, rules: []Rule{writer, reader, writer}, reads: true, acquire: 1, lagging: 1, place: func(r Rule, self string, children []string) Place {
-				p := PlaceOf(r, self, children)
+			explorer{sessions: three, rules: []Rule{writer, reader, writer}, reads: true, acquire: 1, lagging: 1, place: func(r Rule, self string, children []string) Position {
+				p := PositionOf(r, self, children)
 				p.Replaced = false
 				return p
 			}}, []string{together, overtook}},
@@ -323,15 +323,15 @@ func TestExplore_WithoutARuleOfReaders(t *testing.T) {
 		{"nor one that asked, and had no answer",
 			explorer{sessions: oneForTwo, rules: []Rule{writer, writer}, reads: true, acquire: 1, lagging: 2, faults: 1, kinds: disconnects, turns: func(r Rule, _ bool) bool { return !r.IsShared() }}, []string{together, overtook}},
 		{"a mutex blocks a reader",
-			explorer{sessions: two, rules: []Rule{mutex, reader}, acquire: 1, lagging: 2, place: func(r Rule, self string, children []string) Place {
+			explorer{sessions: two, rules: []Rule{mutex, reader}, acquire: 1, lagging: 2, place: func(r Rule, self string, children []string) Position {
 				if r.IsShared() {
 					children = slices.DeleteFunc(slices.Clone(children), func(n string) bool { return is(n, MutexName) })
 				}
-				return PlaceOf(r, self, children)
+				return PositionOf(r, self, children)
 			}}, []string{together, overtook}},
 		{"readers do not watch the one ahead of the writer",
-			explorer{sessions: []uint8{0, 1, 2, 3}, rules: []Rule{writer, writer, reader, reader}, acquire: 1, lagging: 1, place: func(r Rule, self string, children []string) Place {
-				p := PlaceOf(r, self, children)
+			explorer{sessions: []uint8{0, 1, 2, 3}, rules: []Rule{writer, writer, reader, reader}, acquire: 1, lagging: 1, place: func(r Rule, self string, children []string) Position {
+				p := PositionOf(r, self, children)
 				p.Replaced = p.Replaced || r.IsShared() && p.Ahead > 1
 				return p
 			}}, []string{"lets two look"}},

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/reply"
 )
 
 // found is what an exploration came to.
@@ -30,19 +30,19 @@ type found struct {
 // differ only in facts without effect are the same. A hash of 64 bits identifies them.
 func (x *explorer) explore() found {
 	if x.place == nil {
-		x.place = PlaceOf
+		x.place = PositionOf
 	}
 	if x.rule == nil {
 		x.rule = inFrontNow
 	}
 	if x.fate == nil {
-		x.fate = answer.FateOf
+		x.fate = reply.FateOf
 	}
 	if x.after == nil {
-		x.after = TurnAfter
+		x.after = HandoffAfter
 	}
 	if x.turns == nil {
-		x.turns = Rule.PassesTurn
+		x.turns = Rule.HandsOff
 	}
 	x.places = map[placeKey]placed{}
 	began := time.Now()
@@ -180,7 +180,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 
 	one := func(c uint8) {
 		k := &w.c[c]
-		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.Next), node(k.ahead), byte(k.walk.Ahead), byte(k.walk.At), byte(k.walk.watched),
+		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.Next), node(k.ahead), byte(k.walk.Blockers), byte(k.walk.At), byte(k.walk.watched),
 			byte(k.walk.gone), byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired))
 		for j, i := range k.watch {
 			if i != noNode {
@@ -188,7 +188,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 			}
 		}
 		b = append(b, noNode)
-		flags(k.committed, k.unsure, k.walk.NoTurn, k.walk.replaced, k.walk.ours, k.dead)
+		flags(k.committed, k.unsure, k.walk.NoHandoff, k.walk.replaced, k.walk.ours, k.dead)
 		b = append(b, byte(k.told), node(k.next))
 		flags(k.passes, k.stood)
 		put(k.list, k.watched, k.keeps, k.hears)
@@ -313,7 +313,7 @@ func TestExplore(t *testing.T) {
 			require.Positive(t, tt.x.grants[ToList], "nobody was granted on a list")
 			if of := tt.x.start().nSess; tt.x.suffixes == nil { // past the counter's end there is no such number
 				require.True(t, of == 1 || tt.x.grants[ToAwait] > 0, "nobody was granted on an event")
-				require.Equal(t, int(of) < len(tt.x.sessions), tt.x.grants[ToAwaitTurn] > 0, "granted by a turn")
+				require.Equal(t, int(of) < len(tt.x.sessions), tt.x.grants[ToAwaitHandoff] > 0, "granted by a turn")
 			}
 			t.Logf("%s: %d states in %.1f s, and no promise broken in any", &tt.x, f.states, f.took.Seconds())
 		})
@@ -410,7 +410,7 @@ func TestExplore_WithoutThePassing(t *testing.T) {
 	for _, tt := range []struct {
 		part  string
 		wrong mistakes
-		after func(done bool, failed int, noNode bool) Turn
+		after func(done bool, failed int, noNode bool) Handoff
 		x     explorer
 		want  string
 	}{
@@ -418,7 +418,9 @@ func TestExplore_WithoutThePassing(t *testing.T) {
 		{"also when the answer was lost", noCheckAgain, nil, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: adminDeletes | disconnects}, unproved},
 		{"the next waits for the answer", passedEarly, nil, explorer{sessions: oneForTwo, acquire: 1, lagging: 2}, unproved},
 		{"only a hold passes it", passedByAll, nil, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, giveUps: 1}, overtook},
-		{"a check that fails grants nothing", 0, func(done bool, failed int, noNode bool) Turn { return TurnAfter(done || failed == 0, failed, noNode) },
+		{"a check that fails grants nothing", 0, func(done bool, failed int, noNode bool) Handoff {
+			return HandoffAfter(done || failed == 0, failed, noNode)
+		},
 			explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 1, kinds: adminDeletes}, unproved},
 		{"whoever gets no turn is told", tellsNobody, nil, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, giveUps: 1}, "the queue stops"},
 	} {
@@ -434,11 +436,11 @@ func TestExplore_WithoutThePassing(t *testing.T) {
 // I2, F3: a create whose answer was lost is taken for one that made nothing.
 func TestExplore_WithoutTheLook(t *testing.T) {
 	x := explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: disconnects}
-	x.fate = func(f tap.Fate, o answer.Outcome, over bool) answer.CreateFate {
-		if f == tap.NoAnswer {
-			return answer.NothingMade
+	x.fate = func(f mux.Fate, o reply.Outcome, over bool) reply.CreateFate {
+		if f == mux.NoAnswer {
+			return reply.NothingMade
 		}
-		return answer.FateOf(f, o, over)
+		return reply.FateOf(f, o, over)
 	}
 	f := x.explore()
 	require.Equal(t, "I2: two nodes of one owner", f.broken)
@@ -449,14 +451,14 @@ func TestExplore_WithoutTheLook(t *testing.T) {
 // do.
 func TestExplore_WithoutTheEnd(t *testing.T) {
 	x := explorer{sessions: two, acquire: 2, lagging: 2, suffixes: pinned}
-	x.place = func(r Rule, self string, children []string) Place {
+	x.place = func(r Rule, self string, children []string) Position {
 		mine, _ := Parse(self, r.Markers)
 		for _, m := range Members(children, r.Markers) {
 			if m.Seq < mine.Seq {
-				return Place{Kind: Behind, Predecessor: m.Name, Ahead: 1}
+				return Position{Kind: Behind, Predecessor: m.Name, Ahead: 1}
 			}
 		}
-		return Place{Kind: Front}
+		return Position{Kind: Front}
 	}
 	f := x.explore()
 	require.Contains(t, f.broken, "I8: granted before an earlier node")

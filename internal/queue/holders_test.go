@@ -63,7 +63,7 @@ func TestHoldersOf_AgreesWithPlaceOf(t *testing.T) {
 		slices.SortFunc(ms, ByNumber)
 		for i, holds := range HoldersOf(ms) {
 			kind := []string{MutexName, ReadName}[map[bool]int{true: 1}[IsReader(ms[i].Name)]]
-			place := PlaceOf(Rule{Name: kind, Markers: Markers}, ms[i].Name, names)
+			place := PositionOf(Rule{Name: kind, Markers: Markers}, ms[i].Name, names)
 			require.Equal(t, place.Kind == Front, holds, "%s among %v", ms[i].Name, names)
 		}
 	}

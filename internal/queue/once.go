@@ -46,10 +46,10 @@ const (
 // read again.
 func (o Once) Read(f Finding) Once {
 	switch {
-	case f == NotTold:
-	case f == IsThere && o.worked:
+	case f == Unknown:
+	case f == Exists && o.worked:
 		o.Next = OnceMarked // it is ours, or one that was written under the same hold
-	case f == IsThere:
+	case f == Exists:
 		o.Next = OnceDone
 	case o.worked:
 		o.Next = OnceWrite
@@ -63,9 +63,9 @@ func (o Once) Read(f Finding) Once {
 // a response it may have been written, so the mark is read again, and so it is if it had changed.
 func (o Once) Proved(f Finding) Once {
 	switch f {
-	case IsThere:
+	case Exists:
 		o.Next = OnceWork
-	case IsGone:
+	case Absent:
 		o.Next = OnceLost
 	default:
 		o.Next = OnceRead
@@ -85,9 +85,9 @@ func (o Once) Worked() Once {
 // done that.
 func (o Once) Wrote(f Finding) Once {
 	switch f {
-	case IsThere:
+	case Exists:
 		o.Next = OnceMarked
-	case IsGone:
+	case Absent:
 		o.Next = OnceLost
 	default:
 		o.Next = OnceRead

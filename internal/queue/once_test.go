@@ -190,12 +190,12 @@ func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
 	case OnceRead:
 		add("reads the mark", func(n *oWorld, c *oHolder) {
 			c.seen, c.read = c.lag, n.view(i)
-			f := IsGone
+			f := Absent
 			if c.read.marks&x.of(c, i) != 0 {
-				f = IsThere
+				f = Exists
 			}
 			if c.walk = c.walk.Read(f); c.walk.Next == OnceProve && x.mistakes.grantProves {
-				c.walk = c.walk.Proved(IsThere)
+				c.walk = c.walk.Proved(Exists)
 			}
 		})
 	case OnceWork:
@@ -213,9 +213,9 @@ func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
 		if x.mistakes.onlyChecks {
 			add("proves its node", func(n *oWorld, c *oHolder) {
 				c.answered()
-				f := IsThere
+				f := Exists
 				if !n.leader().has(i) {
-					f = IsGone
+					f = Absent
 				}
 				c.walk = c.walk.Proved(f)
 			})
@@ -272,15 +272,15 @@ func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result
 		})
 		return
 	case !st.has(i) && !x.mistakes.unchecked:
-		add("finds its node gone", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = result(c.walk, IsGone) })
+		add("finds its node gone", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = result(c.walk, Absent) })
 	case st.ver != me.read.ver && !unversioned:
-		add("meets a version conflict", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = result(c.walk, NotTold) })
+		add("meets a version conflict", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = result(c.walk, Unknown) })
 	case w.canCommit():
 		add("writes the mark", func(n *oWorld, c *oHolder) {
 			x.set(n, i, marks)
 			c.answered()
 			c.read.marks, c.read.ver = marks, n.leader().ver
-			c.walk = result(c.walk, IsThere)
+			c.walk = result(c.walk, Exists)
 		})
 	}
 	if w.faults == 0 || !w.canCommit() {
@@ -289,7 +289,7 @@ func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result
 	unanswered := func(n *oWorld, c *oHolder) {
 		n.faults--
 		c.isOn = false
-		if c.walk = result(c.walk, NotTold); x.mistakes.believes {
+		if c.walk = result(c.walk, Unknown); x.mistakes.believes {
 			c.walk.Next = OnceMarked
 		}
 	}

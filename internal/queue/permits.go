@@ -7,9 +7,9 @@ import (
 
 // A semaphore has a queue and, beside it, leases: one child for each permit that is in use or about
 // to be. The first client in the queue creates leases and waits for capacity. Any other client
-// creates some only if capacity remains after all clients that precede it (HaveRoom), and does not
+// creates some only if capacity remains after all clients that precede it (HaveCapacity), and does not
 // wait with them. So the order is kept, and a freed permit wakes one client. Exclusion depends on
-// PlaceOfLeases alone.
+// PositionOfLeases alone.
 
 // LeaseName is the name of a lease in Curator's semaphore, before its number. A child of another
 // name is no lease.
@@ -29,14 +29,14 @@ func OtherThanSemaphore(children, markers []string) string {
 	return ""
 }
 
-// PlaceOfLeases decides the position of the leases that one transaction created. They are granted
+// PositionOfLeases decides the position of the leases that one transaction created. They are granted
 // if there are no more than limit leases up to the last of them, in the order of their numbers.
 // Later leases come behind them, and earlier ones can only be deleted: so a granted lease stays
 // granted, whatever the limit becomes.
 //
 // The order decides and not the count: if two clients create leases for one permit, one of them is
 // granted. (Curator's semaphore counts: if its inner lock is broken, both wait.)
-func PlaceOfLeases(mine, children []string, limit int) Place {
+func PositionOfLeases(mine, children []string, limit int) Position {
 	ours := make(map[string]bool, len(mine))
 	for _, name := range mine {
 		ours[name] = true
@@ -53,9 +53,9 @@ func PlaceOfLeases(mine, children []string, limit int) Place {
 		}
 	}
 	if found < len(mine) {
-		return Place{Kind: Missing}
+		return Position{Kind: Missing}
 	}
-	p, isTwin := Place{Kind: Front}, false
+	p, isTwin := Position{Kind: Front}, false
 	var predecessor, past Member
 	for _, m := range ms {
 		if m.PastTheEnd() && (ours[m.Name] || m.Seq < 0) {
@@ -74,13 +74,13 @@ func PlaceOfLeases(mine, children []string, limit int) Place {
 	}
 	switch {
 	case past.Name != "":
-		p = Place{Kind: Exhausted}
+		p = Position{Kind: Exhausted}
 		if !ours[past.Name] {
 			p.Predecessor = strings.Clone(past.Name)
 		}
 		return p
 	case isTwin:
-		return Place{Kind: Twin}
+		return Position{Kind: Twin}
 	case p.Ahead+len(mine) > limit:
 		p.Kind = Behind
 	}
@@ -88,7 +88,7 @@ func PlaceOfLeases(mine, children []string, limit int) Place {
 	return p
 }
 
-// HaveRoom reports whether there is capacity for k more leases, and for one of each client that
+// HaveCapacity reports whether there is capacity for k more leases, and for one of each client that
 // precedes ours and has none yet (Without).
 //
 // The order of the requests matters. A client in the queue lists the queue before the leases, and
@@ -96,7 +96,7 @@ func PlaceOfLeases(mine, children []string, limit int) Place {
 // an earlier list may date from a time when no client waited. A client that takes permits meanwhile
 // moves from one list to the other, so at least one of them shows it. A client that wants several
 // permits counts as one until its leases exist.
-func HaveRoom(leases, ahead, k, limit int) bool { return leases+ahead+k <= limit }
+func HaveCapacity(leases, ahead, k, limit int) bool { return leases+ahead+k <= limit }
 
 // Without returns how many clients in the queue ahead of self have no leases; if self is "", of the
 // whole queue. The leases of a client in the queue have the protection id of its node there. (The

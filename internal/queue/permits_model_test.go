@@ -9,7 +9,7 @@ import (
 )
 
 // The model: leases and the queue are two lists at one server. A client proceeds as permits does,
-// and decides with PlaceOfLeases and HaveRoom.
+// and decides with PositionOfLeases and HaveCapacity.
 //
 //	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle  (first)
 //	              lost:  resolving ──▶ dropping ──▶ idle
@@ -369,7 +369,7 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 		}
 		add(func(n *permitWorld) {
 			n.c[i].phase = pQueued
-			if HaveRoom(len(all), ahead, int(k), int(w.limit)) {
+			if HaveCapacity(len(all), ahead, int(k), int(w.limit)) {
 				n.c[i].phase, n.c[i].further = pMaking, true
 			}
 		})
@@ -540,9 +540,9 @@ func (x *permitExplorer) makesStraight(w permitWorld, i uint8, add func(func(n *
 func (x *permitExplorer) tries(w permitWorld, i uint8, add func(func(n *permitWorld)), again func(n *permitWorld)) {
 	me, k := w.c[i], x.wants[i]
 	mine, all := w.leaseNames(i, me.try)
-	isGranted := PlaceOfLeases(mine, all, int(w.limit)).Kind == Front
+	isGranted := PositionOfLeases(mine, all, int(w.limit)).Kind == Front
 	if !me.further && !x.mistakes.skipsQueue {
-		isGranted = isGranted && HaveRoom(len(all)-int(k), x.without(&w, me.ahead), int(k), int(w.limit))
+		isGranted = isGranted && HaveCapacity(len(all)-int(k), x.without(&w, me.ahead), int(k), int(w.limit))
 	}
 	switch {
 	case len(mine) < int(k):
@@ -603,7 +603,7 @@ func (x *permitExplorer) waits(w permitWorld, i uint8, add func(func(n *permitWo
 		add(again)
 		return
 	}
-	p := PlaceOfLeases(mine, all, int(w.limit))
+	p := PositionOfLeases(mine, all, int(w.limit))
 	if x.mistakes.byCount && p.Kind == Front && len(all) > int(w.limit) {
 		p.Kind = Behind
 	}

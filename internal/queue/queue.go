@@ -11,7 +11,7 @@
 // sees only the numbers of connections. So each rule has a table that specifies it, and
 // explore_test.go runs the same code through every interleaving of a few clients.
 //
-// Read queue.go first: PlaceOf, inFrontNow and TurnAfter are the only proofs that no node blocks
+// Read queue.go first: PositionOf, inFrontNow and HandoffAfter are the only proofs that no node blocks
 // ours. Then rule.go: the nodes that readers and writers wait for. Then walk.go: the state machine
 // of one node's wait. several.go is for nodes in several queues. R and F are numbers of
 // internal/faults/faults.md.
@@ -93,8 +93,8 @@ func Members(children, markers []string) []Member {
 	return ms
 }
 
-// Place is the position of a node in its queue.
-type Place struct {
+// Position is the position of a node in its queue.
+type Position struct {
 	Kind        Kind
 	Predecessor string   // Behind: the nearest node that blocks ours; Exhausted: a node that must be deleted first, or ""
 	Further     []string // Behind: the other blockers that are watched, nearest first (see Rule.watches)
@@ -102,7 +102,7 @@ type Place struct {
 	Holds       bool     // Behind: no node of any kind precedes the predecessor: it is the holder
 	LastHolds   bool     // Behind: no node of any kind precedes the last of Further
 	Replaced    bool     // Behind: another node may replace a watched one after its deletion (see staysAlone)
-	NoTurn      bool     // Behind: even a predecessor of our own session does not hand off to us (see below)
+	NoHandoff   bool     // Behind: even a predecessor of our own session does not hand off to us (see below)
 }
 
 // Kind is a kind of position, as a list shows it.
@@ -166,19 +166,19 @@ func ForeignOf(rule Rule, self string, children, endings []string) string {
 	return ""
 }
 
-// PlaceOf decides the position of self among the children of the lock root, by its rule and their
+// PositionOf decides the position of self among the children of the lock root, by its rule and their
 // numbers. Below the counter's end servers never repeat a number, but a client that creates a node
 // by name can: hence Twin and areTied. We assume that no client creates a node with a smaller
 // number than those in the queue, except a writer that also takes the read lock, with its own
 // number (Rule.staysAlone).
-func PlaceOf(rule Rule, self string, children []string) Place {
+func PositionOf(rule Rule, self string, children []string) Position {
 	ms := Members(children, rule.Markers)
 	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
 	if me < 0 {
-		return Place{Kind: Missing}
+		return Position{Kind: Missing}
 	}
 	mine := ms[me]
-	p, isTwin := Place{Kind: Front}, false
+	p, isTwin := Position{Kind: Front}, false
 	var past, lowest Member
 	near := make([]Member, 0, fewReaders) // blockers, nearest first
 	for i, m := range ms {
@@ -203,9 +203,9 @@ func PlaceOf(rule Rule, self string, children []string) Place {
 	}
 	switch { // names are copied, so that the list can be freed
 	case mine.PastTheEnd() || past.Name != "":
-		return Place{Kind: Exhausted, Predecessor: strings.Clone(past.Name)}
+		return Position{Kind: Exhausted, Predecessor: strings.Clone(past.Name)}
 	case isTwin:
-		return Place{Kind: Twin}
+		return Position{Kind: Twin}
 	case p.Ahead == 0:
 		return p
 	}
@@ -221,7 +221,7 @@ func PlaceOf(rule Rule, self string, children []string) Place {
 	// If two predecessors have one number, one of them may still block us when the other is
 	// released. A reader does not hand off. And a reader that watches all of its blockers needs no
 	// handoff.
-	p.NoTurn = tied || IsReader(p.Predecessor) || rule.IsShared() && len(near) == p.Ahead && !p.Replaced
+	p.NoHandoff = tied || IsReader(p.Predecessor) || rule.IsShared() && len(near) == p.Ahead && !p.Replaced
 	return p
 }
 
@@ -241,11 +241,11 @@ func nearest(ms []Member, m Member) []Member {
 	return slices.Insert(ms[:min(len(ms), fewReaders-1)], i, m)
 }
 
-// PlaceOfNext decides the position that a node created now would have, for callers that may not
+// PositionOfNext decides the position that a node created now would have, for callers that may not
 // need one. It blocks no other node.
-func PlaceOfNext(rule Rule, children []string) Place {
+func PositionOfNext(rule Rule, children []string) Position {
 	next := protectedPrefix + strings.Repeat("0", idLength) + "-" + rule.Name + lastNumber
-	return PlaceOf(rule, next, append(slices.Clip(children), next))
+	return PositionOf(rule, next, append(slices.Clip(children), next))
 }
 
 // evidence is what a waiter has observed when the last event of its watched nodes has arrived.
@@ -272,7 +272,7 @@ func inFrontNow(k evidence) bool {
 		return false
 	}
 	// A node of our own ZooKeeper session may have been deleted with the session, and our node too.
-	// Normally such a node is not watched: it hands off (TurnAfter), or we are notified of its
+	// Normally such a node is not watched: it hands off (HandoffAfter), or we are notified of its
 	// deletion (AheadIsGone). (If it was deleted before we could watch it, its owner is unknown.
 	// But if our node was deleted with it, our event arrived before the response that reported it
 	// missing.)
@@ -294,34 +294,34 @@ func inFrontNow(k evidence) bool {
 	return true
 }
 
-// Turn is a notification from a predecessor of the waiter's own ZooKeeper session.
-type Turn uint8
+// Handoff is a notification from a predecessor of the waiter's own ZooKeeper session.
+type Handoff uint8
 
 const (
-	NoTurn      Turn = iota // nothing yet
-	TurnIsYours             // no node blocks ours: the lock was handed off
-	TurnUnknown             // no handoff is possible: the releaser retries without the waiter, which lists after the deletion
-	NodeIsGone              // our own node is deleted
-	AheadIsGone             // the predecessor is deleted, by a successful delete of it alone, so ours was not deleted with it
+	NoTurn         Handoff = iota // nothing yet
+	HandoffIsOurs                 // no node blocks ours: the lock was handed off
+	HandoffUnknown                // no handoff is possible: the releaser retries without the waiter, which lists after the deletion
+	NodeIsGone                    // our own node is deleted
+	AheadIsGone                   // the predecessor is deleted, by a successful delete of it alone, so ours was not deleted with it
 )
 
-// TurnAfter is the rule by which a release grants without an event. One transaction checks the next
+// HandoffAfter is the rule by which a release grants without an event. One transaction checks the next
 // node and then deletes the holder's. done reports success, failed is the index of the operation
-// that failed (−1 if not known), and noNode reports that a node was missing. TurnAfter returns
-// NoTurn if the response proves nothing to the next node.
+// that failed (−1 if not known), and noNode reports that a node was missing. HandoffAfter returns
+// NoHandoff if the response proves nothing to the next node.
 //
 // Success proves that both nodes existed together, the holder's first and the next directly behind
 // it, and that the holder's was then deleted: so the next is first now. Only the release of a hold
 // may hand off: a waiter that gives up has blockers of its own. And only the response may do it:
 // until it arrives, the session may have ended, or another client may have deleted a node.
-func TurnAfter(done bool, failed int, noNode bool) Turn {
+func HandoffAfter(done bool, failed int, noNode bool) Handoff {
 	switch {
 	case done:
-		return TurnIsYours
+		return HandoffIsOurs
 	case failed == 0 && noNode:
 		return NodeIsGone
 	case failed == 0, failed < 0 && noNode: // we may not check the node; or it is not clear which of the two is missing
-		return TurnUnknown
+		return HandoffUnknown
 	}
 	return NoTurn
 }

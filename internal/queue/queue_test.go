@@ -150,57 +150,57 @@ func TestPlaceOf(t *testing.T) {
 		name     string
 		self     string
 		children []string
-		want     Place
+		want     Position
 	}{
-		{"alone", self, []string{self}, Place{Kind: Front}},
-		{"front with others behind", self, []string{ours(2, 9), self, ours(3, 8)}, Place{Kind: Front}},
+		{"alone", self, []string{self}, Position{Kind: Front}},
+		{"front with others behind", self, []string{ours(2, 9), self, ours(3, 8)}, Position{Kind: Front}},
 		{"second: its predecessor is the front", self, []string{self, ours(2, 6), ours(3, 8)},
-			Place{Kind: Behind, Predecessor: ours(2, 6), Ahead: 1, Holds: true}},
+			Position{Kind: Behind, Predecessor: ours(2, 6), Ahead: 1, Holds: true}},
 		{"further back: the one just ahead, whatever the order of the list", self,
 			[]string{ours(2, 2), ours(3, 5), self, ours(4, 4), ours(5, 8)},
-			Place{Kind: Behind, Predecessor: ours(3, 5), Further: []string{ours(4, 4)}, Ahead: 3}},
+			Position{Kind: Behind, Predecessor: ours(3, 5), Further: []string{ours(4, 4)}, Ahead: 3}},
 		{"gaps in the numbers mean nothing", self, []string{ours(2, 0), self},
-			Place{Kind: Behind, Predecessor: ours(2, 0), Ahead: 1, Holds: true}},
-		{"foreign children take no part", self, append(slices.Clone(foreign), self), Place{Kind: Front}},
+			Position{Kind: Behind, Predecessor: ours(2, 0), Ahead: 1, Holds: true}},
+		{"foreign children take no part", self, append(slices.Clone(foreign), self), Position{Kind: Front}},
 		{"foreign children are no predecessors", self, append(slices.Clone(foreign), ours(2, 3), self),
-			Place{Kind: Behind, Predecessor: ours(2, 3), Ahead: 1, Holds: true}},
-		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, Place{Kind: Behind, Predecessor: kazoo5, Ahead: 1, Holds: true}},
-		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, Place{Kind: Behind, Predecessor: goZK5, Ahead: 1, Holds: true}},
-		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, Place{Kind: Front}},
+			Position{Kind: Behind, Predecessor: ours(2, 3), Ahead: 1, Holds: true}},
+		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, Position{Kind: Behind, Predecessor: kazoo5, Ahead: 1, Holds: true}},
+		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, Position{Kind: Behind, Predecessor: goZK5, Ahead: 1, Holds: true}},
+		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, Position{Kind: Front}},
 
 		// R73: a writer may leave a reader with its number; nodes with other names may leave
 		// anything.
 		{"R73: behind a writer", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005"},
-			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005", Ahead: 1, Holds: true, Replaced: true}},
+			Position{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005", Ahead: 1, Holds: true, Replaced: true}},
 		{"R73: behind a reader", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005"},
-			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", Ahead: 1, Holds: true, NoTurn: true}},
+			Position{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", Ahead: 1, Holds: true, NoHandoff: true}},
 
 		// A missing node is no index and no last position (R13): it is reported.
-		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, Place{Kind: Missing}},
-		{"R13: empty queue", self, nil, Place{Kind: Missing}},
-		{"R13: another node with our number", self, []string{ours(2, 7)}, Place{Kind: Missing}},
-		{"R13: our id under another number", self, []string{ours(1, 8)}, Place{Kind: Missing}},
+		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, Position{Kind: Missing}},
+		{"R13: empty queue", self, nil, Position{Kind: Missing}},
+		{"R13: another node with our number", self, []string{ours(2, 7)}, Position{Kind: Missing}},
+		{"R13: our id under another number", self, []string{ours(1, 8)}, Position{Kind: Missing}},
 
 		// F35: two nodes with one number: another client has made one by name.
-		{"F35: another node has our number", self, []string{self, ours(2, 7)}, Place{Kind: Twin}},
-		{"F35: and somebody is ahead", self, []string{self, ours(2, 7), ours(3, 5)}, Place{Kind: Twin}},
+		{"F35: another node has our number", self, []string{self, ours(2, 7)}, Position{Kind: Twin}},
+		{"F35: and somebody is ahead", self, []string{self, ours(2, 7), ours(3, 5)}, Position{Kind: Twin}},
 		{"F35: two ahead of us have one number: nobody knows who is the predecessor", self, []string{self, ours(2, 6), ours(3, 6)},
-			Place{Kind: Behind, Predecessor: ours(2, 6), Ahead: 2, NoTurn: true}},
-		{"F35: also the first", self, []string{self, ours(2, 0), ours(3, 0)}, Place{Kind: Behind, Predecessor: ours(2, 0), Ahead: 2, NoTurn: true}},
+			Position{Kind: Behind, Predecessor: ours(2, 6), Ahead: 2, NoHandoff: true}},
+		{"F35: also the first", self, []string{self, ours(2, 0), ours(3, 0)}, Position{Kind: Behind, Predecessor: ours(2, 0), Ahead: 2, NoHandoff: true}},
 		{"F35: two ahead of the predecessor have: either may be watched", self, []string{ours(2, 5), ours(4, 6), ours(3, 5), self},
-			Place{Kind: Behind, Predecessor: ours(4, 6), Further: []string{ours(2, 5)}, LastHolds: true, Ahead: 3}},
+			Position{Kind: Behind, Predecessor: ours(4, 6), Further: []string{ours(2, 5)}, LastHolds: true, Ahead: 3}},
 
 		// F34: no node is granted past the end of the counter.
-		{"F34: the last that is granted", ours(1, counterEnd-1), []string{ours(1, counterEnd-1), ours(2, counterEnd)}, Place{Kind: Front}},
-		{"F34: past the end, alone", ours(1, counterEnd), []string{ours(1, counterEnd)}, Place{Kind: Exhausted}},
-		{"F34: at its very end", ours(1, counterPinned), []string{ours(1, counterPinned)}, Place{Kind: Exhausted}},
-		{"F34: negative, alone", ours(1, -1<<31), []string{ours(1, -1<<31)}, Place{Kind: Exhausted}},
-		{"F34: behind an ordinary number", ours(1, counterEnd), []string{ours(2, 9), ours(1, counterEnd)}, Place{Kind: Exhausted, Predecessor: ours(2, 9)}},
-		{"F34: beside one with the same number", ours(1, counterPinned), []string{ours(2, counterPinned), ours(1, counterPinned)}, Place{Kind: Exhausted, Predecessor: ours(2, counterPinned)}},
-		{"F34: beside a negative number nobody is granted", ours(1, 5), []string{ours(1, 5), "lock--2147483648"}, Place{Kind: Exhausted, Predecessor: "lock--2147483648"}},
+		{"F34: the last that is granted", ours(1, counterEnd-1), []string{ours(1, counterEnd-1), ours(2, counterEnd)}, Position{Kind: Front}},
+		{"F34: past the end, alone", ours(1, counterEnd), []string{ours(1, counterEnd)}, Position{Kind: Exhausted}},
+		{"F34: at its very end", ours(1, counterPinned), []string{ours(1, counterPinned)}, Position{Kind: Exhausted}},
+		{"F34: negative, alone", ours(1, -1<<31), []string{ours(1, -1<<31)}, Position{Kind: Exhausted}},
+		{"F34: behind an ordinary number", ours(1, counterEnd), []string{ours(2, 9), ours(1, counterEnd)}, Position{Kind: Exhausted, Predecessor: ours(2, 9)}},
+		{"F34: beside one with the same number", ours(1, counterPinned), []string{ours(2, counterPinned), ours(1, counterPinned)}, Position{Kind: Exhausted, Predecessor: ours(2, counterPinned)}},
+		{"F34: beside a negative number nobody is granted", ours(1, 5), []string{ours(1, 5), "lock--2147483648"}, Position{Kind: Exhausted, Predecessor: "lock--2147483648"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, PlaceOf(mutexRule, tt.self, tt.children))
+			require.Equal(t, tt.want, PositionOf(mutexRule, tt.self, tt.children))
 		})
 	}
 }
@@ -224,45 +224,45 @@ func TestPlaceOf_ReadersAndWriters(t *testing.T) {
 	}
 	const kazoo5, kazooReader5 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000005", "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__rlock__0000000005"
 	const kazoo2 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000002"
-	front := Place{Kind: Front}
+	front := Position{Kind: Front}
 	for _, tt := range []struct {
 		name string
 		self string
 		list []string
-		want Place
+		want Position
 	}{
 		{"a reader among readers", r(7), []string{r(5), r(6), r(7), r(8)}, front},
-		{"a reader behind a writer that holds", r(7), []string{w(5), r(6), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true, NoTurn: true}},
-		{"a reader behind a writer that waits for a reader", r(7), []string{r(4), w(5), r(6), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1, NoTurn: true}},
-		{"a reader behind two writers watches both", r(9), []string{w(3), r(4), w(5), r(6), r(9)}, Place{Kind: Behind, Predecessor: w(5), Further: []string{w(3)}, LastHolds: true, Ahead: 2, NoTurn: true}},
-		{"behind four of all kinds, too", r(9), []string{m(6), w(3), r(4), w(5), kazoo2, r(9)}, Place{Kind: Behind, Predecessor: m(6), Further: []string{w(5), w(3), kazoo2}, LastHolds: true, Ahead: 4, NoTurn: true}},
-		{"behind more than four, the nearest", r(9), []string{w(3), w(4), w(5), w(6), w(7), r(9)}, Place{Kind: Behind, Predecessor: w(7), Ahead: 5}},
-		{"and behind several, one of which may leave anything", r(9), []string{kazooReader5, w(6), r(9)}, Place{Kind: Behind, Predecessor: w(6), Ahead: 2}},
-		{"a reader waits for a mutex", r(7), []string{m(5), r(7)}, Place{Kind: Behind, Predecessor: m(5), Ahead: 1, Holds: true, NoTurn: true}},
-		{"and for kazoo's", r(7), []string{kazoo5, r(7)}, Place{Kind: Behind, Predecessor: kazoo5, Ahead: 1, Holds: true, NoTurn: true}},
-		{"a name that we do not know may be anything, and leave anything", r(7), []string{kazooReader5, r(7)}, Place{Kind: Behind, Predecessor: kazooReader5, Ahead: 1, Holds: true, Replaced: true}},
-		{"a reader behind a writer that reads: who comes in its place does not block", r(7), []string{w(5), r(5), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true, NoTurn: true}},
+		{"a reader behind a writer that holds", r(7), []string{w(5), r(6), r(7)}, Position{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true, NoHandoff: true}},
+		{"a reader behind a writer that waits for a reader", r(7), []string{r(4), w(5), r(6), r(7)}, Position{Kind: Behind, Predecessor: w(5), Ahead: 1, NoHandoff: true}},
+		{"a reader behind two writers watches both", r(9), []string{w(3), r(4), w(5), r(6), r(9)}, Position{Kind: Behind, Predecessor: w(5), Further: []string{w(3)}, LastHolds: true, Ahead: 2, NoHandoff: true}},
+		{"behind four of all kinds, too", r(9), []string{m(6), w(3), r(4), w(5), kazoo2, r(9)}, Position{Kind: Behind, Predecessor: m(6), Further: []string{w(5), w(3), kazoo2}, LastHolds: true, Ahead: 4, NoHandoff: true}},
+		{"behind more than four, the nearest", r(9), []string{w(3), w(4), w(5), w(6), w(7), r(9)}, Position{Kind: Behind, Predecessor: w(7), Ahead: 5}},
+		{"and behind several, one of which may leave anything", r(9), []string{kazooReader5, w(6), r(9)}, Position{Kind: Behind, Predecessor: w(6), Ahead: 2}},
+		{"a reader waits for a mutex", r(7), []string{m(5), r(7)}, Position{Kind: Behind, Predecessor: m(5), Ahead: 1, Holds: true, NoHandoff: true}},
+		{"and for kazoo's", r(7), []string{kazoo5, r(7)}, Position{Kind: Behind, Predecessor: kazoo5, Ahead: 1, Holds: true, NoHandoff: true}},
+		{"a name that we do not know may be anything, and leave anything", r(7), []string{kazooReader5, r(7)}, Position{Kind: Behind, Predecessor: kazooReader5, Ahead: 1, Holds: true, Replaced: true}},
+		{"a reader behind a writer that reads: who comes in its place does not block", r(7), []string{w(5), r(5), r(7)}, Position{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true, NoHandoff: true}},
 		{"a reader behind one that did", r(7), []string{r(5), r(7)}, front},
 
-		{"a writer waits for all, and watches each if all are readers", w(7), []string{r(5), r(4), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, LastHolds: true, Ahead: 3, NoTurn: true}},
-		{"up to sixteen", w(20), append(readers(16), w(20)), Place{Kind: Behind, Predecessor: r(16), Further: nearestOf(15), LastHolds: true, Ahead: 16, NoTurn: true}},
-		{"of more, two", w(20), append(readers(17), w(20)), Place{Kind: Behind, Predecessor: r(17), Further: []string{r(16)}, Ahead: 17, NoTurn: true}},
-		{"of up to fifteen readers behind a writer, each, and that writer", w(20), append(readers(15), w(20), w(0)), Place{Kind: Behind, Predecessor: r(15), Further: append(nearestOf(14), w(0)), LastHolds: true, Ahead: 16, NoTurn: true, Replaced: true}},
-		{"and not what is ahead of it", w(9), []string{r(8), w(7), r(6), m(5), w(9)}, Place{Kind: Behind, Predecessor: r(8), Further: []string{w(7)}, Ahead: 4, NoTurn: true, Replaced: true}},
-		{"of more readers behind a writer, two", w(20), append(readers(16), w(20), w(0)), Place{Kind: Behind, Predecessor: r(16), Further: []string{r(15)}, Ahead: 17, NoTurn: true}},
-		{"a mutex, too", m(7), []string{r(5), r(4), r(6), m(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, LastHolds: true, Ahead: 3, NoTurn: true}},
-		{"a writer behind the last reader", w(7), []string{r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Ahead: 1, Holds: true, NoTurn: true}},
-		{"a writer behind a mutex", w(7), []string{m(6), w(7)}, Place{Kind: Behind, Predecessor: m(6), Ahead: 1, Holds: true}},
-		{"readers behind a mutex", w(7), []string{r(5), m(4), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{r(5), m(4)}, LastHolds: true, Ahead: 3, NoTurn: true}},
-		{"R73: a writer behind a writer, in whose place a reader may come", w(7), []string{w(6), w(7)}, Place{Kind: Behind, Predecessor: w(6), Ahead: 1, Holds: true, Replaced: true}},
-		{"R73: also if others stand between them", w(7), []string{w(5), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{w(5)}, LastHolds: true, Ahead: 2, Replaced: true, NoTurn: true}},
-		{"R73: a writer behind a writer that reads: the numbers do not order them", w(7), []string{w(5), r(5), w(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 2, NoTurn: true, Replaced: true}},
-		{"R73: a writer behind one that did", w(7), []string{r(5), w(7)}, Place{Kind: Behind, Predecessor: r(5), Ahead: 1, Holds: true, NoTurn: true}},
-		{"R73: a mutex behind a writer that reads", m(7), []string{r(5), w(5), m(7)}, Place{Kind: Behind, Predecessor: r(5), Ahead: 2, NoTurn: true}},
+		{"a writer waits for all, and watches each if all are readers", w(7), []string{r(5), r(4), r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, LastHolds: true, Ahead: 3, NoHandoff: true}},
+		{"up to sixteen", w(20), append(readers(16), w(20)), Position{Kind: Behind, Predecessor: r(16), Further: nearestOf(15), LastHolds: true, Ahead: 16, NoHandoff: true}},
+		{"of more, two", w(20), append(readers(17), w(20)), Position{Kind: Behind, Predecessor: r(17), Further: []string{r(16)}, Ahead: 17, NoHandoff: true}},
+		{"of up to fifteen readers behind a writer, each, and that writer", w(20), append(readers(15), w(20), w(0)), Position{Kind: Behind, Predecessor: r(15), Further: append(nearestOf(14), w(0)), LastHolds: true, Ahead: 16, NoHandoff: true, Replaced: true}},
+		{"and not what is ahead of it", w(9), []string{r(8), w(7), r(6), m(5), w(9)}, Position{Kind: Behind, Predecessor: r(8), Further: []string{w(7)}, Ahead: 4, NoHandoff: true, Replaced: true}},
+		{"of more readers behind a writer, two", w(20), append(readers(16), w(20), w(0)), Position{Kind: Behind, Predecessor: r(16), Further: []string{r(15)}, Ahead: 17, NoHandoff: true}},
+		{"a mutex, too", m(7), []string{r(5), r(4), r(6), m(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, LastHolds: true, Ahead: 3, NoHandoff: true}},
+		{"a writer behind the last reader", w(7), []string{r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Ahead: 1, Holds: true, NoHandoff: true}},
+		{"a writer behind a mutex", w(7), []string{m(6), w(7)}, Position{Kind: Behind, Predecessor: m(6), Ahead: 1, Holds: true}},
+		{"readers behind a mutex", w(7), []string{r(5), m(4), r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{r(5), m(4)}, LastHolds: true, Ahead: 3, NoHandoff: true}},
+		{"R73: a writer behind a writer, in whose place a reader may come", w(7), []string{w(6), w(7)}, Position{Kind: Behind, Predecessor: w(6), Ahead: 1, Holds: true, Replaced: true}},
+		{"R73: also if others stand between them", w(7), []string{w(5), r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{w(5)}, LastHolds: true, Ahead: 2, Replaced: true, NoHandoff: true}},
+		{"R73: a writer behind a writer that reads: the numbers do not order them", w(7), []string{w(5), r(5), w(7)}, Position{Kind: Behind, Predecessor: w(5), Ahead: 2, NoHandoff: true, Replaced: true}},
+		{"R73: a writer behind one that did", w(7), []string{r(5), w(7)}, Position{Kind: Behind, Predecessor: r(5), Ahead: 1, Holds: true, NoHandoff: true}},
+		{"R73: a mutex behind a writer that reads", m(7), []string{r(5), w(5), m(7)}, Position{Kind: Behind, Predecessor: r(5), Ahead: 2, NoHandoff: true}},
 		{"a writer in front", w(5), []string{w(5), r(6), m(7)}, front},
 
-		{"F34: past the end, among readers", r(counterEnd), []string{r(5), r(counterEnd)}, Place{Kind: Exhausted, Predecessor: r(5)}},
-		{"F35: a reader that has somebody's number", r(5), []string{r(5), m(5)}, Place{Kind: Twin}},
+		{"F34: past the end, among readers", r(counterEnd), []string{r(5), r(counterEnd)}, Position{Kind: Exhausted, Predecessor: r(5)}},
+		{"F35: a reader that has somebody's number", r(5), []string{r(5), m(5)}, Position{Kind: Twin}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			name := MutexName
@@ -271,7 +271,7 @@ func TestPlaceOf_ReadersAndWriters(t *testing.T) {
 					name = n
 				}
 			}
-			require.Equal(t, tt.want, PlaceOf(Rule{name, append(slices.Clone(Markers), "__rlock__")}, tt.self, tt.list))
+			require.Equal(t, tt.want, PositionOf(Rule{name, append(slices.Clone(Markers), "__rlock__")}, tt.self, tt.list))
 		})
 	}
 }
@@ -290,10 +290,8 @@ func TestRule_PassesTurn(t *testing.T) {
 		{"a writer that may have read: its reader's node may stand", writer, true, false},
 		{"a reader: it was not alone", reader, false, false},
 	} {
-		require.Equal(t, tt.want, tt.r.PassesTurn(tt.downgraded), tt.name)
+		require.Equal(t, tt.want, tt.r.HandsOff(tt.downgraded), tt.name)
 	}
-	require.True(t, writer.SeesAs(reader))
-	require.False(t, writer.SeesAs(Rule{WriteName, append(slices.Clone(Markers), "x-")}))
 }
 
 // I1: of two nodes that do not wait for each other, the one whose number is not smaller finds the
@@ -348,20 +346,20 @@ func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 					lower, nearest = lower+1, max(nearest, n)
 				}
 			}
-			p := PlaceOf(mutexRule, name, children)
+			p := PositionOf(mutexRule, name, children)
 			switch {
 			case seq >= counterEnd:
 				require.Equal(t, Exhausted, p.Kind, "%s in %v", name, children)
 			case count[seq] > 1:
-				require.Equal(t, Place{Kind: Twin}, p, "%s in %v", name, children)
+				require.Equal(t, Position{Kind: Twin}, p, "%s in %v", name, children)
 			case lower == 0:
-				require.Equal(t, Place{Kind: Front}, p, "%s in %v", name, children)
+				require.Equal(t, Position{Kind: Front}, p, "%s in %v", name, children)
 			default:
 				require.Equal(t, Behind, p.Kind, "%s in %v", name, children)
 				require.Equal(t, lower, p.Ahead, "%s in %v", name, children)
 				require.Equal(t, nearest, numbers[p.Predecessor], "%s in %v", name, children)
-				require.Equal(t, count[nearest] > 1, p.NoTurn, "%s in %v", name, children)
-				if p.NoTurn || lower == 1 {
+				require.Equal(t, count[nearest] > 1, p.NoHandoff, "%s in %v", name, children)
+				if p.NoHandoff || lower == 1 {
 					require.Empty(t, p.Further)
 				} else {
 					require.Len(t, p.Further, 1)
@@ -410,17 +408,17 @@ func TestTurnAfter(t *testing.T) {
 		done   bool
 		failed int
 		noNode bool
-		want   Turn
+		want   Handoff
 	}{
-		{"both were there, and ours is deleted", true, -1, false, TurnIsYours},
+		{"both were there, and ours is deleted", true, -1, false, HandoffIsOurs},
 		{"the next one's node was not there", false, 0, true, NodeIsGone},
-		{"we may not look at it", false, 0, false, TurnUnknown},
+		{"we may not look at it", false, 0, false, HandoffUnknown},
 		{"our own node was not there", false, 1, true, NoTurn},
 		{"we may not delete it", false, 1, false, NoTurn},
-		{"one of them was not there", false, -1, true, TurnUnknown},
+		{"one of them was not there", false, -1, true, HandoffUnknown},
 		{"there was no answer", false, -1, false, NoTurn},
 	} {
-		require.Equal(t, tt.want, TurnAfter(tt.done, tt.failed, tt.noNode), tt.name)
+		require.Equal(t, tt.want, HandoffAfter(tt.done, tt.failed, tt.noNode), tt.name)
 	}
 }
 
@@ -439,7 +437,7 @@ func BenchmarkPlaceOf(b *testing.B) {
 			for b.Loop() {
 				var got wire.ChildrenStatResponse
 				got.Decode(wire.NewDecoder(body))
-				if p := PlaceOf(mutexRule, self, got.Children); p.Ahead != n/2 {
+				if p := PositionOf(mutexRule, self, got.Children); p.Ahead != n/2 {
 					b.Fatal(p)
 				}
 			}
@@ -499,6 +497,6 @@ func TestPlaceOfNext(t *testing.T) {
 	} {
 		rule := Rule{Name: tt.name, Markers: Markers}
 		self := "_c_" + strings.Repeat("1", idLength) + "-" + tt.name + "0000000099"
-		require.Equal(t, PlaceOf(rule, self, append(slices.Clone(tt.children), self)), PlaceOfNext(rule, tt.children), "%v", tt.children)
+		require.Equal(t, PositionOf(rule, self, append(slices.Clone(tt.children), self)), PositionOfNext(rule, tt.children), "%v", tt.children)
 	}
 }

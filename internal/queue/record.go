@@ -89,7 +89,7 @@ type Reading struct {
 // it names another node, the proof shows that the node does not exist. But a record read before the
 // proof may name a holder that was alive then and has released since. We must not wait for that
 // one, and a delay that began at that time would end too early.
-func (w Walk) RecordRead(r Reading) Walk {
+func (w Machine) RecordRead(r Reading) Machine {
 	isNews := r.Synced || r.Conn != 0 && r.Conn == w.proof
 	switch w.Sync = false; {
 	case r.Held == "", r.Held == r.Own: // our write got no response: repeated, it checks our node
@@ -107,20 +107,20 @@ func (w Walk) RecordRead(r Reading) Walk {
 }
 
 // DelayOver handles the end of the delay.
-func (w Walk) DelayOver() Walk {
+func (w Machine) DelayOver() Machine {
 	w.Next = ToWriteRecord
 	return w
 }
 
 // RecordWritten handles the response to the transaction that checks our node and records the grant:
-// IsThere if executed, IsGone if our node does not exist, NotTold without a response or if the
+// Exists if executed, Absent if our node does not exist, Unknown without a response or if the
 // record had changed.
-func (w Walk) RecordWritten(f Finding) Walk {
+func (w Machine) RecordWritten(f Finding) Machine {
 	switch f {
-	case IsThere:
-		return w.anew(ToGrant)
-	case IsGone:
-		return w.anew(ToQueueAgain)
+	case Exists:
+		return w.restart(ToGrant)
+	case Absent:
+		return w.restart(ToQueueAgain)
 	}
 	w.Next, w.Sync = ToReadRecord, true
 	return w

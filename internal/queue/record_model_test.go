@@ -10,10 +10,10 @@ import (
 )
 
 // The model: a lock root with nodes and a record, at a leader; servers that are some transactions
-// behind; sessions, each with one or two clients. A client decides with Walk, PlaceOf and Record's
+// behind; sessions, each with one or two clients. A client decides with Machine, PositionOf and Record's
 // rules, as the library does.
 //
-//	dIdle ──▶ dWalking (Walk) ──▶ dHolding ──▶ dDeleting ──▶ dIdle, dEnded
+//	dIdle ──▶ dWalking (Machine) ──▶ dHolding ──▶ dDeleting ──▶ dIdle, dEnded
 //	              └── gives up ─────────────────────▲
 //
 // A request and its response are one step. On a connection that is lost, a transaction may have
@@ -59,10 +59,10 @@ type dRead struct {
 
 type dClient struct {
 	phase, left, node, ahead uint8
-	walk                     Walk
+	walk                     Machine
 	early                    dRead
 	read                     dRead // the record by which the walk decides
-	told                     Turn
+	told                     Handoff
 
 	mark, known        bool // the record may name us; what follows is known
 	mHeld, mVer        uint8
@@ -124,7 +124,7 @@ type delayExplorer struct {
 	giveUps        uint8
 	writes, anew   uint8
 	mistakes       dMistakes
-	places         map[[2]uint16]Place
+	places         map[[2]uint16]Position
 	granted        int
 	waited, synced bool
 }
@@ -164,8 +164,8 @@ func (w *dWorld) commit(f func(s *dState)) {
 	}
 }
 
-// place asks PlaceOf.
-func (x *delayExplorer) place(alive uint16, self uint8) (Place, uint8) {
+// place asks PositionOf.
+func (x *delayExplorer) place(alive uint16, self uint8) (Position, uint8) {
 	key := [2]uint16{alive, uint16(self)}
 	p, ok := x.places[key]
 	if !ok {
@@ -175,7 +175,7 @@ func (x *delayExplorer) place(alive uint16, self uint8) (Place, uint8) {
 				names = append(names, dName(i))
 			}
 		}
-		p = PlaceOf(Rule{Name: MutexName, Markers: Markers}, dName(self), names)
+		p = PositionOf(Rule{Name: MutexName, Markers: Markers}, dName(self), names)
 		x.places[key] = p
 	}
 	for i := uint8(1); i < self; i++ {
@@ -238,7 +238,7 @@ func (x *delayExplorer) catchUp(n *dWorld, s, lag uint8) {
 	for i := range x.sessions {
 		c := &n.c[i]
 		if x.of(uint8(i)) == s && c.does(ToAwait) && before.has(c.ahead) && !now.has(c.ahead) {
-			c.walk = c.walk.AheadEvent(0, true, uint64(n.s[s].conn), !now.has(c.node))
+			c.walk = c.walk.BlockerEvent(0, true, uint64(n.s[s].conn), !now.has(c.node))
 		}
 	}
 }
@@ -268,7 +268,7 @@ func (x *delayExplorer) sessionSteps(w dWorld, s uint8, out func(string, func(n 
 				t.conn, t.lag = t.conns, lag
 				for i := range x.sessions {
 					if c := &n.c[i]; x.of(uint8(i)) == s && c.does(ToAwait) {
-						c.walk = c.walk.Moved(uint64(t.conn))
+						c.walk = c.walk.Reconnected(uint64(t.conn))
 					}
 				}
 			})
@@ -334,7 +334,7 @@ func (x *delayExplorer) clientSteps(w dWorld, i uint8, add dAdd) {
 				n.faults--
 				n.fate[c.node] = disappeared
 				n.commit(func(s *dState) { s.alive &^= 1 << c.node })
-				x.finish(n, i, TurnUnknown)
+				x.finish(n, i, HandoffUnknown)
 			})
 		}
 	case dDeleting:
@@ -388,10 +388,10 @@ func (x *delayExplorer) commitDelete(n *dWorld, c dClient, held uint8) {
 }
 
 // finish ends an acquisition, and notifies the waiters behind it in the session.
-func (x *delayExplorer) finish(n *dWorld, i uint8, t Turn) {
+func (x *delayExplorer) finish(n *dWorld, i uint8, t Handoff) {
 	c := &n.c[i]
 	for o := range x.sessions {
-		if k := &n.c[o]; x.of(uint8(o)) == x.of(i) && k.does(ToAwaitTurn) && k.ahead == c.node && k.told == NoTurn {
+		if k := &n.c[o]; x.of(uint8(o)) == x.of(i) && k.does(ToAwaitHandoff) && k.ahead == c.node && k.told == NoTurn {
 			k.told = t
 		}
 	}
@@ -409,10 +409,10 @@ func (x *delayExplorer) walks(w dWorld, i uint8, add dAdd) {
 		if ready {
 			add("lists", func(n *dWorld, c *dClient) { x.lists(n, c, i) })
 		}
-	case ToAwaitTurn:
+	case ToAwaitHandoff:
 		if me.told != NoTurn {
 			add("is told by its predecessor", func(_ *dWorld, c *dClient) {
-				c.walk = c.walk.Turned(c.told)
+				c.walk = c.walk.HandedOff(c.told)
 				if x.mistakes.turnGrants && c.walk.Next == ToReadRecord {
 					c.walk.Next = ToGrant
 				}
@@ -439,7 +439,7 @@ func (x *delayExplorer) walks(w dWorld, i uint8, add dAdd) {
 		}
 	case ToWriteRecord:
 		if x.mistakes.unrecorded {
-			add("records nothing", func(_ *dWorld, c *dClient) { c.walk = c.walk.RecordWritten(IsThere) })
+			add("records nothing", func(_ *dWorld, c *dClient) { c.walk = c.walk.RecordWritten(Exists) })
 		} else if ready {
 			x.records(w, i, add)
 		}
@@ -456,7 +456,7 @@ func (x *delayExplorer) lists(n *dWorld, c *dClient, i uint8) {
 	n.s[s].seen = n.s[s].lag
 	p, ahead := x.place(v.alive, c.node)
 	c.walk, c.ahead, c.told = c.walk.Listed(p, conn), ahead, NoTurn
-	if c.walk.Next != ToStandBehind {
+	if c.walk.Next != ToWaitBehind {
 		return
 	}
 	mates := func(o uint8) bool {
@@ -464,14 +464,14 @@ func (x *delayExplorer) lists(n *dWorld, c *dClient, i uint8) {
 	}
 	for o := range x.sessions {
 		if mates(uint8(o)) {
-			c.walk = c.walk.StoodBehind(true)
+			c.walk = c.walk.WaitsBehind(true)
 			return
 		}
 	}
 	// Both watches are set at once, and report all events.
-	c.walk = c.walk.StoodBehind(false).Watched(IsThere, int64(s)+1, conn).Watched(IsThere, 99, conn)
-	if c.walk.Next == ToWatchAhead { // we can do without another
-		c.walk = c.walk.Watched(NotTold, 0, 0)
+	c.walk = c.walk.WaitsBehind(false).Watched(Exists, int64(s)+1, conn).Watched(Exists, 99, conn)
+	if c.walk.Next == ToWatchBlocker { // we can do without another
+		c.walk = c.walk.Watched(Unknown, 0, 0)
 	}
 }
 
@@ -516,10 +516,10 @@ func (x *delayExplorer) records(w dWorld, i uint8, add dAdd) {
 	begin := func(c *dClient) { c.mark, c.known = true, false }
 	switch {
 	case isGone:
-		add("finds its node gone", func(n *dWorld, c *dClient) { begin(c); x.answered(n, s); c.walk = c.walk.RecordWritten(IsGone) })
+		add("finds its node gone", func(n *dWorld, c *dClient) { begin(c); x.answered(n, s); c.walk = c.walk.RecordWritten(Absent) })
 		return
 	case conflicts:
-		add("meets a version conflict", func(n *dWorld, c *dClient) { begin(c); x.answered(n, s); c.walk = c.walk.RecordWritten(NotTold) })
+		add("meets a version conflict", func(n *dWorld, c *dClient) { begin(c); x.answered(n, s); c.walk = c.walk.RecordWritten(Unknown) })
 		return
 	case !w.canCommit():
 		return
@@ -532,21 +532,21 @@ func (x *delayExplorer) records(w dWorld, i uint8, add dAdd) {
 		write(n, c)
 		x.answered(n, s)
 		c.known, c.mHeld, c.mVer = true, c.node, n.leader().ver
-		c.walk = c.walk.RecordWritten(IsThere)
+		c.walk = c.walk.RecordWritten(Exists)
 	})
 	if w.faults > 0 {
 		add("FAULT records its grant; the connection is lost with the answer", func(n *dWorld, c *dClient) {
 			n.faults--
 			write(n, c)
 			n.s[s].conn = 0
-			c.walk = c.walk.RecordWritten(NotTold)
+			c.walk = c.walk.RecordWritten(Unknown)
 		})
 		add("FAULT loses the connection when it records its grant, which may come late", func(n *dWorld, c *dClient) {
 			n.faults--
 			begin(c)
 			n.s[s].conn = 0
 			c.late, c.lNode, c.lVer = lateGrant, c.node, c.read.ver
-			c.walk = c.walk.RecordWritten(NotTold)
+			c.walk = c.walk.RecordWritten(Unknown)
 		})
 	}
 }
@@ -577,16 +577,16 @@ func (x *delayExplorer) deletes(w dWorld, i uint8, add dAdd) {
 			c.known, c.mHeld, c.mVer = true, n.leader().held, n.leader().ver
 		})
 	case !st.has(me.node):
-		add("finds its node gone", func(n *dWorld, _ *dClient) { x.answered(n, s); x.finish(n, i, TurnUnknown) })
+		add("finds its node gone", func(n *dWorld, _ *dClient) { x.answered(n, s); x.finish(n, i, HandoffUnknown) })
 	case !me.deletesPlain && st.ver != me.mVer:
 		add("meets a version conflict in its deletion", func(n *dWorld, c *dClient) {
 			x.answered(n, s)
 			c.known, c.deletesPlain = false, x.mistakes.plainConflict
 		})
 	case w.canCommit():
-		turn := TurnIsYours
+		turn := HandoffIsOurs
 		if me.isGiveUp {
-			turn = TurnUnknown
+			turn = HandoffUnknown
 		}
 		add("has its node deleted", func(n *dWorld, _ *dClient) {
 			x.commitDelete(n, me, me.mHeld)
@@ -625,7 +625,7 @@ func (x *delayExplorer) explore(t *testing.T) (broken string, how []string) {
 		from uint32
 		step uint16
 	}
-	x.places = map[[2]uint16]Place{}
+	x.places = map[[2]uint16]Position{}
 	seed := maphash.MakeSeed()
 	seen, origins := map[uint64]struct{}{maphash.Comparable(seed, first): {}}, []origin{{}}
 	back := func(last uint32) (how []string) {

@@ -77,14 +77,10 @@ func (r Rule) watches(near []Member, ahead int) int {
 	return min(ahead, max(readers, 1)+1)
 }
 
-// PassesTurn reports whether a hold's release may hand off the lock (TurnAfter). A reader may not:
+// HandsOff reports whether a hold's release may hand off the lock (HandoffAfter). A reader may not:
 // other readers may still hold. Nor may a writer that may also have taken the read lock: its
 // reader's node may still exist.
-func (r Rule) PassesTurn(downgraded bool) bool { return !r.IsShared() && !downgraded }
-
-// SeesAs reports whether two rules see the same queue: then a hold of one may hand off to a waiter
-// of the other.
-func (r Rule) SeesAs(other Rule) bool { return slices.Equal(r.Markers, other.Markers) }
+func (r Rule) HandsOff(downgraded bool) bool { return !r.IsShared() && !downgraded }
 
 // DowngradedPath returns the path of the reader's node that a writer creates beside its own: it has
 // the writer's number, so every node behind the writer is behind the reader too.

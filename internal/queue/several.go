@@ -9,7 +9,7 @@ package queue
 // all locks that it waits for come after all locks that it holds. Waiting in several queues at once
 // could deadlock with such a client: S holds A. T creates its nodes in A and B. S queues in B,
 // behind T. T waits in A, behind S.
-func InFront(places []Place) int {
+func InFront(places []Position) int {
 	for i, p := range places {
 		if p.Kind != Front {
 			return i

@@ -9,7 +9,7 @@ import (
 
 // The model: a few queues at one server. All clients want all locks, in the order of the queues. A
 // client that opens makes its nodes in all of them by one transaction, lists one queue after the
-// other, and decides with PlaceOf and InFront. A client that does not open takes a lock at a time,
+// other, and decides with PositionOf and InFront. A client that does not open takes a lock at a time,
 // as Curator's multi-lock does.
 //
 //	begins ──▶ listing ──▶ waiting ──▶ begins with the next lock, or holds ──▶ ended
@@ -121,7 +121,7 @@ func (w *severalWorld) has(c, q uint8) bool {
 }
 
 // place is what a list shows of the client's node.
-func (w *severalWorld) place(c, q uint8) Place {
+func (w *severalWorld) place(c, q uint8) Position {
 	var self string
 	var all []string
 	for i, n := range w.queues[q] {
@@ -133,7 +133,7 @@ func (w *severalWorld) place(c, q uint8) Place {
 			self = name
 		}
 	}
-	return PlaceOf(Rule{MutexName, Markers}, self, all)
+	return PositionOf(Rule{MutexName, Markers}, self, all)
 }
 
 // steps returns all worlds that can come next.
@@ -308,9 +308,9 @@ func (x *severalExplorer) begins(w severalWorld, c uint8, add func(func(n *sever
 // decides keeps the nodes that it may keep.
 func (x *severalExplorer) decides(n *severalWorld, c uint8, end func(n *severalWorld)) {
 	me := &n.c[c]
-	var places []Place
+	var places []Position
 	for q := me.at; q < x.queues; q++ {
-		places = append(places, Place{Kind: Behind})
+		places = append(places, Position{Kind: Behind})
 		if me.front&(1<<q) != 0 {
 			places[len(places)-1].Kind = Front
 		}

@@ -11,20 +11,20 @@ import (
 
 // The specification of InFront.
 func TestInFront(t *testing.T) {
-	front := Place{Kind: Front}
+	front := Position{Kind: Front}
 	for _, tt := range []struct {
-		places []Place
+		places []Position
 		want   int
 	}{
 		{nil, 0},
-		{[]Place{front}, 1},
-		{[]Place{front, front, front}, 3},
-		{[]Place{{Kind: Behind}, front}, 0},
-		{[]Place{front, {Kind: Behind}, front}, 1},
-		{[]Place{front, front, {Kind: Behind}}, 2},
-		{[]Place{front, {Kind: Missing}, front}, 1}, // or its list has not come
-		{[]Place{front, {Kind: Twin}, front}, 1},
-		{[]Place{front, {Kind: Exhausted}, front}, 1},
+		{[]Position{front}, 1},
+		{[]Position{front, front, front}, 3},
+		{[]Position{{Kind: Behind}, front}, 0},
+		{[]Position{front, {Kind: Behind}, front}, 1},
+		{[]Position{front, front, {Kind: Behind}}, 2},
+		{[]Position{front, {Kind: Missing}, front}, 1}, // or its list has not come
+		{[]Position{front, {Kind: Twin}, front}, 1},
+		{[]Position{front, {Kind: Exhausted}, front}, 1},
 	} {
 		require.Equal(t, tt.want, InFront(tt.places), "%v", tt.places)
 	}

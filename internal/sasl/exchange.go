@@ -117,7 +117,7 @@ func Over(conn io.Writer, xid func() int32, read func() ([]byte, error)) func(to
 			return nil, fmt.Errorf("the server answered request %d in place of %d", h.Xid, asked)
 		case h.Err == wire.AuthFailed, h.Err == wire.AuthRequired, h.Err == wire.NoAuth:
 			return nil, h.Err
-		case h.Err == wire.AnswerTooLong:
+		case h.Err == wire.ReplyTooLong:
 			return nil, errors.New("the server's token is longer than zklock reads")
 		case h.Err != wire.OK:
 			// The code is not wrapped, because it does not judge our credentials.

@@ -99,7 +99,7 @@ func (k *call) end(a zklock.AcquireEndInfo) string {
 		return "AcquireEnd a second time"
 	case (a.Hold == nil) != (a.Err != nil):
 		return fmt.Sprintf("AcquireEnd with the hold %v and the error %v", a.Hold, a.Err)
-	case a.Waited < 0 || a.Place < 0 || a.Requeued < 0 || a.Reentered && (a.Err != nil || a.Place > 0):
+	case a.Waited < 0 || a.Position < 0 || a.Requeued < 0 || a.Reentered && (a.Err != nil || a.Position > 0):
 		return fmt.Sprintf("AcquireEnd with %+v", a)
 	}
 	if k.ended, k.hold = true, a.Hold; a.Hold != nil {

@@ -37,9 +37,9 @@ const (
 	Throttled               Code = -127
 )
 
-// AnswerTooLong is not a server's code: it replaces a response that is longer than its reader
+// ReplyTooLong is not a server's code: it replaces a response that is longer than its reader
 // accepts.
-const AnswerTooLong Code = 1
+const ReplyTooLong Code = 1
 
 var codeNames = map[Code]string{
 	OK: "ok", SystemError: "system error", RuntimeInconsistency: "runtime inconsistency",
@@ -50,7 +50,7 @@ var codeNames = map[Code]string{
 	SessionExpired: "session expired", InvalidACL: "invalid ACL", AuthFailed: "auth failed",
 	SessionMoved: "session moved", NotReadOnly: "not read only", LocalSession: "ephemeral node in a local session", NoWatcher: "no watcher",
 	ReconfigDisabled: "reconfig disabled", AuthRequired: "authentication required", QuotaExceeded: "quota exceeded", Throttled: "throttled",
-	AnswerTooLong: "the answer is longer than zklock reads",
+	ReplyTooLong: "the answer is longer than zklock reads",
 }
 
 // String returns the code's name and number.

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log"
 	"log/slog"
 	"net/http"
@@ -78,17 +77,11 @@ func replica(servers, listen, spans string) error {
 	if err != nil {
 		return err
 	}
-	for {
-		err := e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
-			<-ctx.Done()
-			time.Sleep(time.Duration(deaf.Swap(0))) // a function that ignores its context
-			return nil
-		})
-		if errors.Is(err, zklock.ErrClosed) {
-			return err
-		}
-		_ = sleep(ctx, 100*time.Millisecond)
-	}
+	return e.Run(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		<-ctx.Done()
+		time.Sleep(time.Duration(deaf.Swap(0))) // a function that ignores its context
+		return nil
+	})
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

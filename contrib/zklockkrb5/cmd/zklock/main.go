@@ -2,9 +2,9 @@
 package main
 
 import (
-	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/contrib/zklockkrb5"
 	"github.com/zklock/zklock/internal/command"
+	"github.com/zklock/zklock/sasl"
 )
 
 func main() {
@@ -12,7 +12,7 @@ func main() {
 	command.Main()
 }
 
-func mechanism(l command.KerberosLogin) (zklock.SASLMechanism, error) {
+func mechanism(l command.KerberosLogin) (sasl.Mechanism, error) {
 	var opts []zklockkrb5.Option
 	if l.Config != "" {
 		opts = append(opts, zklockkrb5.WithConfig(l.Config))

@@ -1,0 +1,180 @@
+package zklock
+
+// What Do, TryDo and Campaign run under the holds that they take for it.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/internal/lease"
+)
+
+// workContext returns a context that ends with the hold and with the caller's context, as the first of them to end says. done
+// ends it too.
+func (h *Hold) workContext(caller context.Context) (work *holdContext, done func()) {
+	inner, cancel := context.WithCancelCause(caller)
+	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	return &holdContext{inner, caller, h, cancel}, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// runWork runs f under the hold, until ctx ends, and then releases it, for as long as caller lasts. It returns what Do returns, and
+// whether the hold was lost before the release. If ctx has ended as the lock was granted, or the lock was lost already, f is not called.
+func (h *Hold) runWork(ctx, caller context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
+	work, done := h.workContext(ctx)
+	returned := watchWork(h)
+	defer func() { // also if f panics
+		returned()
+		done()
+		before := h.Err() // somebody may have released it under f
+		end := cmp.Or(h.Release(caller), before)
+		lost, err = errors.Is(end, ErrLost), h.outcomeOf(work, err, end)
+	}()
+	if work.Err() != nil {
+		unused(h)
+		return false, cmp.Or(h.Err(), h.d.errorf("hold", ctxError(work)))
+	}
+	return false, f(work, h)
+}
+
+// outcomeOf returns what Do returns when the work under the hold and the release of the hold have returned. If the hold was released
+// before, released is what its Err was.
+func (h *Hold) outcomeOf(work context.Context, worked, released error) error {
+	switch {
+	case worked == nil, released == nil:
+		return cmp.Or(worked, released)
+	case errors.Is(released, ErrLost), errors.Is(released, ErrNotHeld):
+		end := errors.Unwrap(h.Err()) // it is in the released error too
+		if errors.Is(worked, end) {
+			return worked
+		}
+		if worked == context.Canceled && errors.Is(context.Cause(work), end) {
+			return released
+		}
+	}
+	return errors.Join(worked, released)
+}
+
+// overrun logs that work goes on after the first of its locks was lost. It has a timer from the loss on, and no goroutine.
+type overrun struct {
+	mu       sync.Mutex
+	returned bool // the work has
+	hold     *Hold
+	since    time.Time
+	timer    *time.Timer // nil until the loss
+}
+
+// firstOverrun is after how long work that goes on without its lock is logged. It is logged again each time that it has lasted twice as
+// long. Work that winds down when its context ends needs no line.
+const firstOverrun = 5 * time.Second
+
+// watchWork begins an overrun. It ends when the function that it returns is called.
+func watchWork(holds ...*Hold) (returned func()) {
+	o, stops := &overrun{}, make([]func() bool, len(holds))
+	for i, h := range holds {
+		stops[i] = context.AfterFunc(h.ctx, func() { o.startTimer(h) })
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.returned = true; o.timer != nil {
+			o.timer.Stop()
+		}
+	}
+}
+
+// startTimer is called when a hold has ended.
+func (o *overrun) startTimer(h *Hold) {
+	if err := h.Err(); !errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) { // a closed Session logs nothing more
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.returned && o.timer == nil {
+		o.hold, o.since, o.timer = h, time.Now(), time.AfterFunc(firstOverrun, o.log)
+	}
+}
+
+func (o *overrun) log() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.returned {
+		return
+	}
+	d, lasted := o.hold.d, time.Since(o.since)
+	d.e.Log.Warn("zklock: work still runs after its lock was lost", append(d.attrs(), "for", lasted.Round(time.Second))...)
+	o.timer.Reset(lasted)
+}
+
+// ErrLeaseEnding is the cause of a context of Hold.DeadlineContext that has ended although the hold is not lost: its lease is about to end.
+var ErrLeaseEnding = errors.New("the lease is about to end")
+
+// DeadlineContext returns a context derived from the hold's Context, which it carries: it ends with the hold, and also as soon as the hold's
+// Deadline is less than margin away because no server has answered for long. Then its cause is ErrLeaseEnding; otherwise it is that of the
+// hold's Context. As long as the lease is renewed in time, it does not end. Its own Err compares the clock first. A context that has
+// ended stays ended, also if the lease is renewed after that. The function ends it too, and its timer, which the hold's end also does.
+//
+// Between two renewals no more than LeaseMargin is guaranteed to be left. So give a margin below that, or the context may end although all is well. A
+// margin above all that a renewal brings ends it at once.
+func (h *Hold) DeadlineContext(margin time.Duration) (context.Context, context.CancelFunc) {
+	h.granted()
+	return deadlineOf(h.ctx, []*Hold{h}, margin)
+}
+
+// deadlineOf returns a context derived from that which ends with the holds.
+func deadlineOf(under *holdContext, holds []*Hold, margin time.Duration) (context.Context, context.CancelFunc) {
+	c := &deadlineContext{under: under, holds: holds, margin: margin}
+	c.Context, c.cancel = context.WithCancelCause(under)
+	c.timer = time.AfterFunc(math.MaxInt64, c.check)
+	context.AfterFunc(c.Context, func() { c.timer.Stop() })
+	c.check()
+	return c, func() { c.cancel(nil) }
+}
+
+type deadlineContext struct {
+	context.Context // ends with under
+	under           *holdContext
+	holds           []*Hold
+	margin          time.Duration
+	cancel          context.CancelCauseFunc
+	timer           *time.Timer
+}
+
+// Err looks at the clock first, as that of the hold's Context does.
+func (c *deadlineContext) Err() error {
+	c.endIfLate()
+	return c.Context.Err()
+}
+
+// endIfLate ends the context if its time has come, and returns when to look again. That is often: timers stand still while the machine
+// sleeps.
+func (c *deadlineContext) endIfLate() (next time.Duration) {
+	_ = c.under.Err() // if a hold is past its lease, both end now, with its cause
+	next = math.MaxInt64
+	for _, h := range c.holds {
+		e := h.d.e
+		left := e.LeaseEnd().Sub(e.Clock.Now()) - c.margin
+		if left <= 0 {
+			c.cancel(h.d.errorf("hold", fmt.Errorf("%w: less than %v are left", ErrLeaseEnding, c.margin)))
+		}
+		next = min(next, left, lease.ClockCheck)
+	}
+	return next
+}
+
+// check is for the timer.
+func (c *deadlineContext) check() {
+	if next := c.endIfLate(); c.Context.Err() == nil {
+		c.timer.Reset(next)
+	}
+}

@@ -1,0 +1,327 @@
+package zklock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/google/uuid"
+
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// creating sends the requests that precede the create. If the lock root was missing, these are the
+// creates of the leases' root and of the limit's node; if they fail, the attempt makes both when it
+// needs them. A list of the path shows whether another recipe uses it.
+func (p *permits) creating(a *attempt) {
+	s, z, root := stateOf[*permitState](a), a.e.ZKSession, a.d.root
+	if a.roots != nil {
+		s.further = p.leases.askFor(z, p.leases.path, p.leases.container && !a.roots.plain, &a.last)
+		if p.limit != "" && !p.leases.container {
+			ask(z, wire.OpCreate, p.limitNode(p.n), nil)
+		}
+	}
+	if !notesOn[semaphoreNotes](root).fits {
+		s.fits = a.e.lists.List(root.shownPath())
+	}
+}
+
+// created rejects the path of another recipe, before the Session makes a lock root or a lease there.
+func (p *permits) created(a *attempt) (err error) {
+	s := stateOf[*permitState](a)
+	if s.fits == nil {
+		return nil
+	}
+	if err = fitsSemaphore(a.ctx, a.e, a.d.root, s.fits); err == nil {
+		s.fits = nil
+		note(a.d.root, func(n *semaphoreNotes) { n.fits = true })
+	}
+	return err
+}
+
+// gaveUp deletes the containers that were made for this attempt, as lockRoot.takeBack does. It deletes
+// both or none, because a client in the queue is about to use the container of the leases.
+func (p *permits) gaveUp(a *attempt) {
+	s, root := stateOf[*permitState](a), a.d.root
+	if len(a.held) == 0 && a.roots != nil && root.container && !a.roots.plain && isMade(s.further) {
+		ask(a.e.ZKSession, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
+			{Op: wire.OpDelete, Path: root.path, Version: 0}, {Op: wire.OpDelete, Path: p.leases.path, Version: 0},
+		}}, nil)
+	}
+}
+
+// fitsSemaphore returns an error if the nodes show that another recipe uses the path. queued is the root of the semaphore's queue.
+func fitsSemaphore(ctx context.Context, e *zkSession, queued *lockRoot, list *nodes.Listing) error {
+	path := queued.shownPath()
+	for backoff := (link.Backoff{}); ; list = e.lists.List(path) {
+		err := list.Wait(ctx, e.ZKSession)
+		switch {
+		case err == nil:
+			if other := queue.OtherThanSemaphore(list.Names, queued.rule.Markers); other != "" {
+				return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(other))}
+			}
+			return nil
+		case reply.IsRefusal(err): // it is not there, or we may not look
+			return nil
+		case err == link.ErrCtxEnded, e.HasEnded(), errors.Is(err, ErrClosed):
+			return err
+		}
+		if err := e.PauseUnder(ctx, backoff.Next()); err != nil {
+			return err
+		}
+	}
+}
+
+// whenFirst is what follows the queue. No exclusion rests on the place in the queue (queue.PositionOfLeases).
+func (p *permits) whenFirst(at *attempt) error {
+	a := permitAttempt{at, stateOf[*permitState](at)}
+	a.beside = leaseSnapshot{}
+	if a.handoff != nil {
+		a.e.nodes.Leave(a.handoff)
+		a.handoff = nil
+	}
+	a.onOwn = nil
+	early, err := a.makeLeases(0)
+	n := 0
+	if err == nil {
+		n, err = a.awaitCapacity(early)
+	}
+	if err != nil {
+		return err
+	}
+	room := n - a.leases // for those who wait
+	if !a.queued {       // so its list of the queue is of now
+		others := len(queue.Members(a.list.Names, a.d.root.rule.Markers)) - 1
+		isRoomy := queue.HaveCapacity(a.leases-p.k, others, p.k, n)
+		note(a.d.root, func(now *semaphoreNotes) { now.roomy = isRoomy })
+		room = min(room, others)
+	}
+	a.leaves = make(chan *nodes.Deletion, 1)
+	if err = a.grant(); err == nil {
+		a.leaves <- a.d.root.handOff(a.e, a.node, false, nil)
+		a.hintWaiters(room)
+	}
+	return err
+}
+
+// makeLeases makes the leases in one transaction, which checks that our node in the queue is there, if we have one. It goes on until the
+// outcome is known, even if nobody waits any more: after an error there are none but those in a.held. It returns a look that went out after
+// it, over the same connection, or none.
+//
+// It makes them only if the Session may have so many others, too: the one in front of the queue must not lack room because of others.
+func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
+	e := a.e
+	reserved, err := e.nodes.Reserve(a.p.k, others)
+	if err != nil {
+		return leaseSnapshot{}, err
+	}
+	defer reserved.Free()
+	var root *rootCreate // of the leases, if that was missing
+	defer func() {
+		if err != nil {
+			a.p.leases.takeBack(e.ZKSession, root)
+		}
+	}()
+	for {
+		id, _ := queue.ProtectionID(nameOf(a.node)) // all that this node sends is answered, but perhaps the last
+		if a.node == "" {
+			id = uuid.NewString()
+		}
+		answered, err := a.sendLeases(id)
+		if err != nil {
+			return leaseSnapshot{}, err
+		}
+		early := a.askLeases()
+		got, err := link.Await(context.Background(), e.ZKSession, answered)
+		if err != nil {
+			return leaseSnapshot{}, err
+		}
+		made, failed, err := a.leasesMade(got)
+		a.last.Note(err)
+		switch reply.FateOf(got.Fate, reply.OutcomeOf(err), e.HasEnded()) {
+		case reply.NodeMade:
+			a.hungUp, a.token = 0, got.Zxid
+			a.took(made, reserved)
+			if early.list.Wait(a.ctx, e.ZKSession) != nil || early.list.Conn != got.Conn {
+				return leaseSnapshot{}, nil
+			}
+			return early, nil
+		case reply.NothingMade:
+			if got.Fate == mux.WasAnswered && !e.Pause(200*time.Millisecond) { // the servers are busy
+				return leaseSnapshot{}, e.EndErr()
+			}
+			continue
+		case reply.NodeDenied:
+			made, err := a.notMade(failed, err)
+			if root = cmp.Or(made, root); err != nil {
+				return leaseSnapshot{}, err
+			}
+			continue
+		case reply.GoneIfMade:
+			return leaseSnapshot{}, e.EndErr()
+		case reply.NodeUnclear:
+		}
+		made, err = a.resolveLeases(id)
+		a.took(made, reserved)
+		if refused := a.hungUp.count(got); err == errRequeue && refused != nil {
+			err = refused
+		}
+		return leaseSnapshot{}, err
+	}
+}
+
+// sendLeases sends the transaction once the session is attached, unless nobody waits any more.
+func (a permitAttempt) sendLeases(id string) (answered <-chan mux.Reply, err error) {
+	p := a.p
+	for {
+		ch := make(chan mux.Reply, 1)
+		r := mux.NewRequest(wire.OpMulti, p.request(a.node, id, a.opts.data), func(got mux.Reply) {
+			got.Body = slices.Clone(got.Body)
+			ch <- got
+		})
+		if err := link.TooLong(r, a.e.Longest); err != nil {
+			return nil, err
+		}
+		if _, err := a.e.WaitAttached(a.ctx); err != nil {
+			return nil, err
+		}
+		if a.ctx.Err() != nil {
+			return nil, link.ErrCtxEnded
+		}
+		if a.e.Carrier.Send(a.e.ZKSession, r) {
+			return ch, nil
+		}
+	}
+}
+
+// request checks first the node in the queue, if there is one, so that nothing is made when our turn is over. All leases of a request have
+// one protection id.
+func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest) {
+	if queued != "" {
+		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCheck, Path: queued, Version: -1})
+	}
+	for range p.k {
+		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: data, ACL: wireACL(p.leases.acl), Flags: wire.FlagEphemeralSequential}
+		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCreate, Path: create.Path, Create: create})
+	}
+	return ask
+}
+
+// lengthOf returns how many bytes the request has that makes k leases, and how many of them are each one's. What follows for the leases, its
+// answer and their deletion, is shorter.
+func (p *permits) lengthOf(k int, queued *lockRoot, data []byte) (all, each int64) {
+	length := func(k int) int64 {
+		one := permits{leases: p.leases, k: k}
+		id := uuid.Nil.String()
+		return int64(mux.NewRequest(wire.OpMulti, one.request(queue.ProtectedPath(queued.path, id, queued.rule.Name)+"0000000000", id, nil), nil).Length())
+	}
+	each = length(1) - length(0) + int64(len(data))
+	return length(0) + int64(k)*each, each
+}
+
+// leasesMade returns the leases that the answer says were made, or which operation failed, −1 if that is not known.
+func (a permitAttempt) leasesMade(got mux.Reply) (made []string, failed int, err error) {
+	if err := reply.ErrOf(got); err != nil {
+		return nil, -1, err
+	}
+	checks := 1
+	if a.node == "" {
+		checks = 0
+	}
+	results, failed, err := reply.ResultsOf(got, checks+a.p.k)
+	if err != nil {
+		return nil, failed, err
+	}
+	for _, r := range results[checks:] {
+		if r.Path == "" {
+			return nil, -1, wire.ErrMalformed // as good as no answer
+		}
+		made = append(made, r.Path)
+	}
+	return made, -1, nil
+}
+
+func (a permitAttempt) took(made []string, reserved *nodes.Reservation) {
+	a.held = made
+	for _, lease := range made {
+		reserved.Taken(lease)
+	}
+	if len(made) > 0 {
+		a.p.leases.warnOfTheEnd(a.e, made[0])
+	}
+}
+
+// notMade takes a rejection. It returns no error if another try may succeed. root is what it has
+// made for that.
+func (a permitAttempt) notMade(failed int, err error) (root *rootCreate, _ error) {
+	leases := &a.p.leases
+	switch noNode := errors.Is(err, zk.ErrNoNode); {
+	case noNode && (failed == 0 || a.node == ""):
+		return nil, errRequeue
+	case noNode:
+		if root, err = leases.ensure(a.ctx, a.e.ZKSession); err != nil || failed > 0 {
+			return root, err
+		}
+		return root, errRequeue // no response shows that our node exists
+	case failed == 0 && a.node != "":
+		return nil, reply.Denied(err, "check", "READ", a.node)
+	}
+	return nil, reply.Denied(err, "create", "CREATE", leases.path)
+}
+
+// resolveLeases finds out what became of leases whose answer was lost, and returns those that are there. It also returns an error if
+// the attempt must not go on.
+//
+// If there are none, the transaction may still come: the old server may read it yet. Sent again, it could so make twice the permits.
+// But it checks our node in the queue. So that is deleted first. What is found after that is all there will ever be. If it checked none,
+// what comes is found later and deleted (nodes.Reaper.NoteOrphan).
+func (a permitAttempt) resolveLeases(id string) (found []string, err error) {
+	e, leases := a.e, &a.p.leases
+	if found, err = e.findMade(leases, id); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(found) > 0 && len(found) != a.p.k: // somebody deletes them, or makes others with our id
+		return found, errRequeue
+	case len(found) > 0:
+		return found, a.areOurs(found)
+	case a.node == "":
+		e.reaper.NoteOrphan(leases.path, id)
+		return nil, errRequeue
+	}
+	x := e.reaper.Delete(a.node)
+	select {
+	case <-x.Done:
+	case <-x.Refused:
+		e.reaper.NoteOrphan(leases.path, id)
+		return nil, x.Refusal
+	case <-e.Ended():
+		return nil, e.EndErr()
+	}
+	if found, err = e.findMade(leases, id); err == nil {
+		err = errRequeue
+	}
+	return found, err
+}
+
+// areOurs says whether this ZooKeeper session made the leases. Others are of a session that is dying: never grant on them (R30).
+func (a permitAttempt) areOurs(found []string) error {
+	stat, err := a.e.statOf(found[0])
+	switch {
+	case err == nil && stat.EphemeralOwner == a.e.ID:
+		a.token = stat.Czxid
+		return nil
+	case err == nil, errors.Is(err, zk.ErrNoNode):
+		return errRequeue
+	}
+	return err
+}
