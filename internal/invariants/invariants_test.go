@@ -13,9 +13,10 @@ func TestMutex_CheckFails_PanicsAndIsUnlocked(t *testing.T) {
 		t.Skip("this build checks no invariants: it needs -tags invariants")
 	}
 	var m Mutex
-	n := 1
+	n := 0
 	m.OnUnlock(func() { Check(n == 1, "there is one", "there are %d", n) })
 	m.Lock()
+	n = 1
 	m.Unlock()
 	m.Lock()
 	n = 2
