@@ -13,15 +13,16 @@ all: check test
 ## make them six times as slow, every interleaving of a few clients, fifty seeds of the simulation, and fifteen hours of
 ## random faults for each other recipe. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
 ## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
-## take, because those of the command and of processes mostly wait.
+## take, because those of the command and of processes mostly wait. All of them check the library's invariants (internal/invariants).
 LONGEST := ./test ./internal/command ./shards ./internal/supervise ./internal/zkserver ./internal/frames
+INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 15m -skip '^TestExplore' $(LONGEST) ./...
-	$(GO) test -count=1 -run '^TestExplore' ./internal/queue ./shards
-	$(GO) test -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
-	$(GO) test -count=1 -timeout 15m -run RandomFaults ./test -random.hours=15
+	$(GO) test $(RACE) $(INVARIANTS) -p 3 -vet=off -count=1 -timeout 15m -skip '^TestExplore' $(LONGEST) ./...
+	$(GO) test $(INVARIANTS) -count=1 -run '^TestExplore' ./internal/queue ./shards
+	$(GO) test $(INVARIANTS) -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
+	$(GO) test $(INVARIANTS) -count=1 -timeout 15m -run RandomFaults ./test -random.hours=15
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck
 check:
@@ -97,14 +98,14 @@ explore:
 SEEDS ?= 2000
 HOURS ?= 500
 simulation:
-	$(GO) test -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' ./internal/frames -frames.every=1
-	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
-	$(GO) test -count=1 -v -timeout 0 -run TestVirtual ./test -random.hours=$(HOURS)
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' ./internal/frames -frames.every=1
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual ./test -random.hours=$(HOURS)
 	$(GO) test -count=1 -v -run TestEnsemble_Chaos ./zktest -chaos.seeds=100
-	$(GO) test -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large' ./shards -shards.worlds=1000 -shards.large
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large' ./shards -shards.worlds=1000 -shards.large
 
-## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it (with
-## -p 1, go test prints each as it ends)
+## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it, or the
+## library's assertions if no test does (with -p 1, go test prints each as it ends)
 mutants:
 	ZKLOCK_MUTANTS=1 $(GO) test -p 1 -count=1 -v -timeout 0 -run AllCaught ./internal/mutants ./internal/conformance
 

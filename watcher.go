@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/invariants"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
@@ -21,7 +21,7 @@ type watcher struct {
 	nodes *nodes.Own
 
 	mu struct {
-		sync.Mutex
+		invariants.Mutex
 		watches map[watchKey]*watch // not fired
 		queued  int                 // attempts that have a node and wait
 		users   int                 // of observed watches
@@ -34,7 +34,28 @@ type watcher struct {
 func newWatcher(z *link.ZKSession, nodes *nodes.Own) *watcher {
 	w := &watcher{z: z, nodes: nodes}
 	w.mu.watches = make(map[watchKey]*watch)
+	w.mu.OnUnlock(w.check)
 	return w
+}
+
+// check is run each time the mutex is unlocked.
+func (w *watcher) check() {
+	if !invariants.Enabled {
+		return
+	}
+	observers := 0
+	for key, on := range invariants.Sample(w.mu.watches) {
+		invariants.Check(on.watchKey == key, "a watch is kept under its key", "under %v there is the watch %v", key, on.watchKey)
+		invariants.Check(on.users > 0, "a watch is not kept without a caller (I7)", "%v has %d callers", key, on.users)
+		invariants.Check(!on.hasFired() && !on.hasFailed(), "a watch is kept until it fires or fails", "%v: fired %t, failed %t", key, on.hasFired(), on.hasFailed())
+		if on.observed {
+			observers += on.users
+		}
+	}
+	invariants.Check(w.mu.users >= observers && w.mu.queued >= 0, "each caller that waits or observes is counted once",
+		"%d callers observe, %d are counted; %d wait", observers, w.mu.users, w.mu.queued)
+	invariants.Check(w.mu.looking || w.mu.queued == 0 && len(w.mu.watches) == 0, "missed events are looked for while anything is watched or waits (F30)",
+		"%d watches, %d callers wait", len(w.mu.watches), w.mu.queued)
 }
 
 // watch joins the watch on path, or sets one. It waits for the server's answer under ctx; the watch itself outlives the

@@ -17,8 +17,8 @@ import (
 // standing sets a watch on a path that was requested and, if it is armed, answered.
 func standing(e *zkSession, path string, armed bool) *watch {
 	key := watchKey{path: path, op: wire.OpGetData}
-	w := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{})}
-	e.watches.mu.watches[key] = w
+	w := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{}), users: 1}
+	e.watches.mu.watches[key], e.watches.mu.looking = w, true
 	if armed {
 		close(w.armed)
 	}

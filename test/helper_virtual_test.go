@@ -23,6 +23,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/invariants"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -304,7 +305,11 @@ func (c counter) count(v reflect.Value, path string, guarded bool) {
 			return
 		}
 		for i := range v.NumField() {
-			if f := v.Field(i); f.Type() == reflect.TypeFor[sync.Mutex]() && f.CanAddr() && !c.locked[f.UnsafeAddr()] {
+			f := v.Field(i)
+			if f.Type() == reflect.TypeFor[invariants.Mutex]() {
+				f = f.Field(0)
+			}
+			if f.Type() == reflect.TypeFor[sync.Mutex]() && f.CanAddr() && !c.locked[f.UnsafeAddr()] {
 				guarded = true
 				mu := (*sync.Mutex)(unsafe.Pointer(f.UnsafeAddr()))
 				mu.Lock()

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/eventlog"
+	"github.com/zklock/zklock/internal/invariants"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/reply"
@@ -35,7 +35,8 @@ type ZKSession struct {
 	endedCh  chan struct{} // closed when the session ends
 
 	mu struct {
-		sync.Mutex       // never held across a channel, a callback or a ZooKeeper call
+		invariants.Mutex // never held across a channel, a callback or a ZooKeeper call
+
 		cause      error // why the session ended
 		lease      lease.Lease
 		heard      clock.Instant     // when its server last responded
@@ -76,6 +77,7 @@ func NewZKSession(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mod
 	z.mu.lease.Attached(conn, shook, r.Timeout, true)
 	z.mu.heard, z.mu.served, z.mu.server = shook.Answered, shook.Answered, server
 	z.mu.held, z.mu.kept = make(map[string]Holder), make(map[string]Holder)
+	z.mu.OnUnlock(z.invariants())
 	return z
 }
 

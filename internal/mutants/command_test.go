@@ -17,6 +17,4 @@ var command = []mutant{
 		"supervisor.guardianGone", "if s.runner.child.heirs {", "if false {"}}},
 	{"process 1 releases when its guardian is killed", "docs/command.md, the promise", "internal/supervise", "TestOutlives_GuardianOfProcess1Killed_AllEndsBeforeTheSession", []Swap{{
 		"supervisor.guardianGone", "if os.Getpid() == 1 {", "if false {"}}},
-	{"nothing continues a stopped guardian", "docs/command.md, the promise", "internal/supervise", "TestOutlives_Nothing", []Swap{{
-		"guardian.nap", "g.alarm.set(next)", ""}}},
 }

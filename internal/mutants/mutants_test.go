@@ -3,6 +3,7 @@ package mutants
 import (
 	"context"
 	"errors"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"os"
@@ -74,8 +75,12 @@ func (m mutant) where(packages map[string]string) map[string][]string {
 func TestMutants_FitTheCode(t *testing.T) {
 	tests := testsByPackage(t)
 	names := map[string]bool{}
-	require.LessOrEqual(t, len(library)+len(semaphore)+len(command)+len(sharding), 125, "which of them is the weakest?")
-	for _, m := range slices.Concat(library, semaphore, command, sharding) {
+	all := slices.Concat(library, semaphore, command, sharding)
+	for _, m := range asserted {
+		all = append(all, m.mutant)
+	}
+	require.LessOrEqual(t, len(all), 120, "which of them is the weakest?")
+	for _, m := range all {
 		require.False(t, names[m.name], "two mutants are called %q", m.name)
 		names[m.name] = true
 		for file, text := range m.plant(t) {
@@ -133,6 +138,32 @@ func compile(t *testing.T, dir string, args ...string) string {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "this does not compile:\n%s", out)
 	return binary
+}
+
+// A mistake in asserted fails no test, and panics in each of its tests if the build checks the
+// invariants.
+func TestMutants_AllCaughtByAssertions(t *testing.T) {
+	if os.Getenv("ZKLOCK_MUTANTS") != "1" {
+		t.Skip("mutants are planted only with ZKLOCK_MUTANTS=1")
+	}
+	const tags = "-tags=invariants"
+	packages := testsByPackage(t)
+	for _, m := range asserted {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			overlay := "-overlay=" + Overlay(t, m.plant(t))
+			for dir, tests := range m.where(packages) {
+				correct, mutated, checked := compile(t, dir, tags), compile(t, dir, overlay), compile(t, dir, tags, overlay)
+				for _, name := range tests {
+					passes := "--- PASS: " + name + " "
+					require.Contains(t, run(t, correct, dir, []string{name}), passes, "%s does not pass on the library as it is", name)
+					require.Contains(t, run(t, mutated, dir, []string{name}), passes, "%s finds the mutant without an assertion: move it to the other mutants", name)
+					require.Contains(t, run(t, checked, dir, []string{name}), fmt.Sprintf("invariant %q does not hold", m.invariant),
+						"in %s no assertion finds the mutant, which breaks %s", name, m.promise)
+				}
+			}
+		})
+	}
 }
 
 // run runs tests of a package and returns their output. A test that hangs has not failed in a way

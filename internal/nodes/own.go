@@ -12,8 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
+	"github.com/zklock/zklock/internal/invariants"
 	"github.com/zklock/zklock/internal/queue"
 )
 
@@ -46,7 +46,7 @@ type Own struct {
 	most int
 
 	mu struct {
-		sync.Mutex
+		invariants.Mutex
 		reserved int                 // number of nodes that are being created
 		nodes    map[string]*ownNode // created or claimed, and not known to be deleted
 	}
@@ -70,7 +70,36 @@ type Waiter struct {
 func NewOwn(most int) *Own {
 	o := &Own{most: most}
 	o.mu.nodes = make(map[string]*ownNode)
+	o.mu.OnUnlock(o.check)
 	return o
+}
+
+// check is run each time the mutex is unlocked.
+func (o *Own) check() {
+	if !invariants.Enabled {
+		return
+	}
+	for node, n := range invariants.Sample(o.mu.nodes) {
+		invariants.Check(!n.stays || len(n.behind) == 0, "no client waits unnotified behind a node that stays", "%d behind %s", len(n.behind), node)
+		for _, w := range n.behind {
+			invariants.Check(w.Ahead == node && w.Node != node, "a waiter is behind the node ahead of it", "%s waits for %s, behind %s", w.Node, w.Ahead, node)
+			invariants.Check(w.skipped || o.mu.nodes[w.Node] != nil, "a waiter that may get the handoff has a node (I1)", "%s waits for %s, and was deleted", w.Node, w.Ahead)
+		}
+	}
+	invariants.Check(o.mu.reserved >= 0, "a reserved node is freed once (I7)", "%d nodes are reserved", o.mu.reserved)
+}
+
+// Missing returns the first of the nodes that does not count as a node of this session, "" if all of
+// them do. It is for checks of invariants.
+func (o *Own) Missing(of []string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, node := range of {
+		if o.mu.nodes[node] == nil {
+			return node
+		}
+	}
+	return ""
 }
 
 // Reservation counts nodes against the cap while they are being created.

@@ -61,6 +61,7 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			z := link.NewZKSession(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 			own := NewOwn(10)
 			own.add("/locks/a/p")
+			own.add("/locks/a/own")
 			next := own.WaitBehind("/locks/a/p", "/locks/a/own")
 			x := NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, nil)
 			<-x.Done
@@ -101,6 +102,7 @@ func TestHearOf(t *testing.T) {
 			z := link.NewZKSession(s, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 			own := NewOwn(10)
 			own.add("/locks/a/p")
+			own.add("/locks/a/own")
 			hears := own.WaitForEnd("/locks/a/p", "/locks/a/own")
 			<-NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, nil).Done
 			s.work.Wait()

@@ -38,7 +38,7 @@ var packages = []string{
 	"internal/nodes", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
 	"internal/reply", "internal/eventlog", "internal/certs",
-	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock",
+	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants",
 }
 
 // shortName returns the name that docs/design.md gives a package. The public sasl has the name of the

@@ -1,0 +1,26 @@
+//go:build invariants
+
+package invariants
+
+import "sync"
+
+// Enabled reports whether the build checks invariants.
+const Enabled = true
+
+// Mutex is a sync.Mutex that checks the state that it guards.
+type Mutex struct {
+	sync.Mutex
+	check func()
+}
+
+// OnUnlock sets the check that each Unlock runs while the mutex is still locked.
+func (m *Mutex) OnUnlock(check func()) { m.check = check }
+
+// Unlock runs the check, and unlocks the mutex even if the check panics: the deferred functions that
+// run next may lock it.
+func (m *Mutex) Unlock() {
+	defer m.Mutex.Unlock()
+	if m.check != nil {
+		m.check()
+	}
+}

@@ -1,0 +1,36 @@
+package nodes
+
+// This test breaks the state of Own, and the check must find each mistake.
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/invariants"
+)
+
+func TestOwn_Check(t *testing.T) {
+	if !invariants.Enabled {
+		t.Skip("this build checks no invariants: it needs -tags invariants")
+	}
+	for invariant, breaks := range map[string]func(o *Own){
+		"no client waits unnotified behind a node that stays": func(o *Own) { o.mu.nodes["/l/a"].stays = true },
+		"a waiter is behind the node ahead of it": func(o *Own) {
+			o.mu.nodes["/l/b"].behind = o.mu.nodes["/l/a"].behind
+		},
+		"a waiter that may get the handoff has a node (I1)": func(o *Own) { delete(o.mu.nodes, "/l/b") },
+		"a reserved node is freed once (I7)":                func(o *Own) { o.mu.reserved-- },
+	} {
+		t.Run(invariant, func(t *testing.T) {
+			o := NewOwn(10)
+			o.add("/l/a")
+			o.add("/l/b")
+			require.NotNil(t, o.WaitBehind("/l/a", "/l/b"))
+			o.mu.Lock()
+			breaks(o)
+			defer func() { require.Contains(t, recover(), invariant) }()
+			o.mu.Unlock()
+		})
+	}
+}
