@@ -125,7 +125,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, hold 
 // pause logs how a round ended that began then, and lets other candidates go first. It returns an
 // error if ctx ends before.
 func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.Time, ended error) error {
-	e.m.s.log.Info("zklock: standing for election again", "path", e.m.root.path, "err", ended)
+	e.m.s.log.Info("zklock: campaigning again", "path", e.m.root.path, "err", ended)
 	if time.Since(began) > 5*time.Second {
 		*backoff = link.Backoff{}
 	}
