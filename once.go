@@ -170,7 +170,7 @@ func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
 		}
 	}
 	if err != io.EOF {
-		return nil, badArgument{fmt.Errorf("%s has data of somebody else, %q, where Once keeps its runs: give the lock a path of its own, or remove the data",
+		return nil, badArgument{fmt.Errorf("%s has data of another program, %q, where Once keeps its runs: give the lock a path of its own, or remove the data",
 			mark, got.data[:min(len(got.data), maxShown)])}
 	}
 	return runs, nil
