@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/reply"
 )
 
 // Mutex is a lock on a path that one owner at a time holds, among all clients of the ensemble. It
@@ -179,37 +177,9 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	return ps, err
 }
 
-// reading calls read until a connection lasts long enough. It returns at once an error of the
-// requests that stays, a badArgument included.
+// reading is Session.reading for this lock.
 func (m *Mutex) reading(ctx context.Context, op string, read func(e *zkSession) error) error {
-	return m.readingIn(ctx, op, attachedSession, read)
-}
-
-// readingIn is reading in the ZooKeeper session that attached returns.
-func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.Context, *link.Link) (*zkSession, error), read func(e *zkSession) error) error {
-	var last link.LastError
-	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: m.s.forCaller(ctx, err, &last)} }
-	if ctx == nil {
-		return fail(errNilContext)
-	}
-	for backoff := (link.Backoff{}); ; {
-		e, err := attached(ctx, m.s.link)
-		if err != nil {
-			return fail(err)
-		}
-		err = read(e)
-		var bad badArgument
-		switch {
-		case err == nil:
-			return nil
-		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), reply.IsRefusal(err), errors.As(err, &bad):
-			return fail(err)
-		}
-		if !e.HasEnded() { // the connection was lost, or the servers are busy: read again
-			last.Note(err)
-		}
-		_ = e.PauseUnder(ctx, backoff.Next())
-	}
+	return m.s.reading(ctx, op, m.root.given, attachedSession, read)
 }
 
 func (m *Mutex) caller(ctx context.Context) caller {

@@ -47,7 +47,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
 		defer func() { o.moveTo(nil) }()
 		var last news
 		for isFirst := true; ; {
-			err := e.m.readingIn(ctx, "observe", o.attached, func(z *zkSession) error { return o.readLeader(ctx, z, isFirst) })
+			err := e.m.s.reading(ctx, "observe", e.m.root.given, o.attached, func(z *zkSession) error { return o.readLeader(ctx, z, isFirst) })
 			isOver := errors.Is(err, link.ErrSessionEnded)
 			switch {
 			case isOver:
