@@ -43,7 +43,6 @@ type campaign struct {
 //
 // All candidates of a path must be of one kind: by default the nodes are those that a Mutex and
 // Curator's LeaderSelector create, and with [WithLatchNodes] those that LeaderLatch creates.
-// kazoo's Election shares neither.
 //
 // Campaign, Leader and Observe return a final error if they find nodes of another recipe. Of two
 // candidates of different kinds, the later one is rejected, so they never lead at the same time. To
@@ -99,8 +98,8 @@ func (e *Election) made() *Election {
 // Resign, and after an error of lead. It ends early after an error that lead marks by [Final], and
 // after any other final error ([IsFinal]). It returns the error of the last Campaign.
 //
-// Between terms Run logs the error, and pauses so that another candidate can lead: from 20 ms to 5
-// s, and from 20 ms again after a term longer than 5 s.
+// Between terms Run logs the error, and pauses so that another candidate can lead. The pauses grow
+// from 20 ms to 5 s, and start over after a term longer than 5 s.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) error {
 	for backoff := (link.Backoff{}); ; {
 		began := time.Now()
@@ -131,16 +130,17 @@ func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.
 
 // Campaign takes part in the election until the candidate has led for one term, and calls lead when
 // it is elected. The context of lead ends when the leadership is lost, when ctx ends and with
-// [Election.Resign]; lead must return soon after, and then the next leader is elected.
+// [Election.Resign]; lead must return soon after: except after a loss, the next leader waits for
+// that.
 //
 // lead is not called if its context has ended already. Campaign returns the error of lead, joined
 // with an error of the release, as [Mutex.Do] does. After a loss it logs the error instead, and
-// queues again at the tail, unless the error is marked by [Final]. After a temporary error of its
-// own it queues again, too. Before that it pauses, as Run does.
+// queues again at the tail, unless the error is marked by [Final]. It also queues again after a
+// temporary error of its own, in each case with a pause, as in Run.
 //
 // A candidate that does not lead returns [ErrResigned] after Resign; the cause of ctx; or a final
-// error ([IsFinal]). A leader returns the error of lead, with ErrResigned if that is its context's
-// error. On return the candidate's node is deleted or is being deleted ([ErrNotConfirmed]).
+// error. A leader returns the error of lead, with ErrResigned if that is its context's error. On
+// return the candidate's node is deleted or is being deleted ([ErrNotConfirmed]).
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) (err error) {
 	if !e.isMade() {
 		return &Error{Op: "campaign", Err: errNoElection}
@@ -240,9 +240,9 @@ const mostPatience = time.Minute
 // to end it, end its context. Without a Campaign, Resign does nothing.
 //
 // If ctx ends first, Resign returns its cause, and the resignation remains in effect. If ctx cannot
-// end, Resign returns an error after a minute. In lead, call it with lead's context: then it
-// returns ErrResigned at once; with another it would wait for itself. [ErrNotConfirmed] and
-// [ErrLost] are errors of the release.
+// end, Resign returns an error after a minute. In lead, call it with lead's context, and it returns
+// ErrResigned at once; with another it would wait for itself. [ErrNotConfirmed] and [ErrLost] are
+// errors of the release.
 func (e *Election) Resign(ctx context.Context) error {
 	if !e.isMade() {
 		return &Error{Op: "resign", Err: errNoElection}

@@ -30,8 +30,8 @@ func newHold(ctx context.Context, try bool, trace handleTrace) *Hold {
 }
 
 // holdKey is the key with which a context returns the innermost hold that it carries. root is the
-// lock's path, share the share, table the Session; a zero field matches any. With after, it matches
-// a hold that lasts, and that a call which waits for this lock now could wait for in vain.
+// lock's path, share the kind of lock, table the Session; a zero field matches any. With after, it
+// matches a hold that lasts, and that a call which waits for this lock now could wait for in vain.
 type holdKey struct {
 	table *lockTable
 	root  string // absolute
@@ -103,9 +103,9 @@ func (h *Hold) String() string {
 // released, and when the Session is closed, with the hold's Err as its cause. Its Err compares the
 // clock with the lease first; the Err of a derived context does not.
 //
-// The context has the values of the context given to Acquire, but neither its cancellation nor its
-// deadline: if the work must end with both, use Do. It carries the hold, so Acquire of the same
-// lock re-enters with it, and goroutines that share it do not exclude each other in this lock.
+// The context has the values of Acquire's context, but neither its cancellation nor its deadline:
+// if the work must end with both, use Do. It carries the hold, so Acquire of the same lock
+// re-enters with it, and goroutines that share it do not exclude each other in this lock.
 func (h *Hold) Context() context.Context {
 	h.granted()
 	return h.ctx
@@ -170,8 +170,8 @@ func checkOf(node string) *zk.CheckVersionRequest {
 	return &zk.CheckVersionRequest{Path: node, Version: -1} // any version: revocation and administrators change it
 }
 
-// Check returns a version check of the lock node. Put it first in a Multi on [Session.Conn]: if the
-// node does not exist, ZooKeeper rejects the transaction, with zk.ErrNoNode for this operation. For
+// Check returns a version check of the lock node. Put it first in a Multi on [Session.Conn]:
+// without the node, ZooKeeper rejects the transaction, with zk.ErrNoNode for this operation. For
 // several permits, use Checks.
 func (h *Hold) Check() *zk.CheckVersionRequest {
 	return checkOf(h.granted().node)
@@ -180,14 +180,14 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // Release ends this handle's context and, if it is the owner's last handle, deletes the node. It
 // may be called from any goroutine. A second call returns nil.
 //
-// Release waits until ctx ends, and at most until the Deadline that the hold has at the call; it
-// tries for almost half a second even after that.
+// Release waits until ctx ends, and at most until the hold's Deadline at the call; it tries for
+// almost half a second even after that.
 //
 // A nil error means that the lock was held until now, and is free if this was the last handle, or
 // later with [WithMinHold]. [ErrLost] means that the lock was lost before: the work may have
 // overlapped with the next holder. [ErrNotConfirmed] means that the lock was held until now, but
-// the node may still exist and is being deleted in the background. The error has the reason: the
-// cause of ctx, the end of the lease, ErrClosed, or zk.ErrNoAuth without DELETE.
+// the node may still exist and is being deleted in the background. The error has the reason, such
+// as the cause of ctx, the end of the lease, or zk.ErrNoAuth without DELETE.
 //
 // A read hold's node remains while the owner's write hold does.
 func (h *Hold) Release(ctx context.Context) error {

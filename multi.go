@@ -47,8 +47,8 @@ func mutexUnder(l Lock) (m *Mutex, ok bool) {
 // NewMulti returns the lock of all of these, which may be of different recipes, Sessions and
 // ensembles. It sends nothing.
 //
-// No two may have the same absolute path, even through different Sessions: the caller would wait
-// for itself or, on two ensembles, could deadlock with another.
+// No two may have the same absolute path, even through different Sessions: the caller could wait
+// for itself or, on two ensembles, deadlock with another.
 //
 // A type that wraps a Lock has a method Unwrap() Lock that returns it. The Multi calls the
 // wrapper's Acquire and TryAcquire, which must return a hold of that lock. A type that embeds
@@ -111,16 +111,15 @@ func (m *Multi) paths() string {
 // While Acquire waits for a lock, it has all earlier locks and queues for no later one. So it does
 // not deadlock with a caller that acquires them one by one in the same order, such as Curator's
 // multi-lock. If no client is before it, neighbours in the order that have one Session take one
-// round trip (docs/design.md). A node that was created in vain can remain for up to the session
-// timeout if no server can be reached, and for as long as the lock root permits no DELETE.
+// round trip, which may create nodes in vain (docs/design.md).
 //
-// ctx must carry no hold of a lock that sorts after a lock that Acquire waits for, or of its path
-// through another Session, and no permits of a semaphore among the locks: the caller could wait for
-// itself. Acquire returns an error then, and sends nothing. It cannot check the holds of an owner
-// that ctx only names ([WithOwner]).
+// ctx must carry no hold of a lock that sorts after a lock that Acquire waits for, or of the same
+// path through another Session, and no permits of a semaphore among the locks: the caller could
+// wait for itself. Acquire returns an error then, and sends nothing. It cannot check the holds of
+// an owner that ctx only names ([WithOwner]).
 //
 // On failure the call holds nothing, and its nodes are deleted or are being deleted. The error
-// names the lock that was not granted or was lost; errors of the releases are joined to it.
+// names the lock that was not granted or was lost, and is joined with the errors of the releases.
 func (m *Multi) Acquire(ctx context.Context) (*MultiHold, error) {
 	return m.acquireAll(ctx, "acquire", forever)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Mutex is a lock on a path that one owner at a time holds, among all clients of the ensemble. It
-// is reusable and safe for concurrent use.
+// is reusable and safe for concurrent use. Mutexes on one path and Session are one lock.
 type Mutex struct {
 	s      *Session
 	root   lockRoot
@@ -100,11 +100,11 @@ func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "acquire", forever)
 }
 
-// TryAcquire takes the lock if no client is before it, and otherwise returns [ErrNotAcquired].
-// Re-entry succeeds at once. On failure the call holds nothing, as with Acquire.
+// TryAcquire takes the lock if no client is before it in the queue, and otherwise returns
+// [ErrNotAcquired]. Re-entry succeeds at once. On failure the call holds nothing.
 //
 // TryAcquire returns [ErrNotConnected] at once without a connection, and otherwise if it has no
-// reply within two heartbeats. A heartbeat is a tenth of the session timeout, and at least 250 ms.
+// reply within two heartbeats, each a tenth of the session timeout and at least 250 ms.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.acquire(ctx, "try", 0) }
 
 // Do acquires the lock, runs f under it, and releases it. Goroutines that call Do with the context
@@ -114,12 +114,12 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.acquir
 // If Do does not get the lock, or loses it or ctx ends just as it is granted, Do returns the error
 // and does not call f. ctx bounds the wait and the work; [WaitAtMost] bounds the wait alone.
 //
-// The context of f is derived from ctx, carries the hold, and also ends when the lock is lost, with
-// the hold's Err as its cause. f must return soon after, because it may run alongside the next
-// holder; Do logs this after 5, 10, 20 s, and so on.
+// The context of f carries the hold. It is derived from ctx, and also ends when the lock is lost,
+// with the hold's Err as its cause: f must return soon, because the next holder may run. Do logs
+// this after 5, 10, 20 s, and so on.
 //
-// The error is f's, joined with the release's, so Do can fail although f succeeded: [ErrLost] if
-// the lock was lost before the release, whatever f returned; [ErrNotConfirmed] if no server
+// Do returns f's error, joined with the release's, so it can fail although f succeeded: [ErrLost]
+// if the lock was lost before the release, whatever f returned; [ErrNotConfirmed] if no server
 // confirmed the release in time; [ErrNotHeld] if the hold was released before f returned.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
 	if !m.isMade() {
@@ -334,9 +334,9 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, wait)
 }
 
-// waitsForItself extends the error of a call that was not granted: if the call's own context
-// carries a hold of this path that it could not re-enter, the hold is of another Session or another
-// owner.
+// waitsForItself extends the error of a call that was not granted, if the call's own context
+// carries a hold of this path that it could not re-enter: of another Session or owner, or of
+// permits.
 func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error {
 	h := by.inner
 	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
@@ -359,8 +359,8 @@ func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error 
 
 // First returns the first participant in the queue, which holds the lock or is about to, with two
 // requests. If the queue is empty, the Participant's Node is empty. With [WithLockDelay],
-// DelayUntil is set while the participant waits for the delay. While no server can be reached,
-// First waits for one until ctx ends.
+// DelayUntil is set during the delay. While no server can be reached, First waits for one until ctx
+// ends.
 func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
 	if !m.isMade() {
 		return Participant{}, &Error{Op: "front", Err: errNoMutex}

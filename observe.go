@@ -27,12 +27,10 @@ type Leadership struct {
 // not known. A slow reader may miss leaders in between, but never the last. The first request is
 // sent when the first pair is requested.
 //
-// While no server can be reached, the iterator waits, and another candidate may lead. 7/6 of the
+// While no server can be reached, the iterator waits, and another candidate may lead: 7/6 of the
 // session timeout and a second after the last reply, it returns Unknown. If a server loses an
-// event, the iterator returns the change within a session timeout.
-//
-// With [WithLockDelay], a candidate that waits for the delay has DelayUntil set; a second pair
-// follows when it leads.
+// event, the iterator returns the change within a session timeout. With [WithLockDelay], a
+// candidate that waits for the delay has DelayUntil set; a second pair follows when it leads.
 //
 // A pair with an error reports that the first node may not be read, or is of another recipe, and
 // the iterator continues. The last pair has the cause of ctx, [ErrClosed], or an error of the

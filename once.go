@@ -49,15 +49,15 @@ func WithKeptRuns(n int) interface {
 // OnceRun is a run that Once has marked as done.
 type OnceRun struct {
 	Key   string    `json:"key"`
-	By    string    `json:"by"` // the data of the lock node: host:pid unless WithData gave another; 64 bytes at most
+	By    string    `json:"by"` // the data of the lock node, at most 64 bytes
 	At    time.Time `json:"at"` // when it succeeded, by the clock of that host
 	Token int64     `json:"token"`
 }
 
 // Once runs f under the lock, as Do does, unless a run with that key has succeeded under it, on any
 // host. A key is 1 to 256 bytes of printable text, such as a day. If the work is done, Once returns
-// false and nil, mostly without the lock. ran reports whether f was called. The options have the
-// same effect as in Do.
+// false and nil, mostly without the lock. ran reports whether f was called. The options are as in
+// Do.
 //
 // When f returns nil while the lock is held, its key is marked as done; if that fails, the error is
 // [ErrNotMarked]. If f returns an error, or the process ends before the mark, the next call runs it
@@ -70,8 +70,8 @@ type OnceRun struct {
 // the node is deleted. If it has other data, Once returns an error. If the clients may not CREATE
 // it, an administrator may create it empty.
 //
-// Under a hold of this lock Once re-enters, so goroutines that share the hold may run a key twice.
-// On a read lock it returns an error: use [RWMutex.WriteLock].
+// Goroutines that share a hold may run a key twice. On a read lock Once returns an error: use
+// [RWMutex.WriteLock].
 func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (ran bool, err error) {
 	switch {
 	case !m.isMade():

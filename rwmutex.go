@@ -35,8 +35,8 @@ type RWMutex struct{ read, write Mutex }
 // A Mutex on the same path excludes readers and writers, but has owners of its own: under a
 // reader's or a writer's hold it waits for that hold.
 //
-// Clients of Curator's InterProcessReadWriteLock from version 5.5 on share the lock. Older versions
-// admit a reader alongside a writer, and Curator's InterProcessMutex ignores readers and writers.
+// Curator's InterProcessReadWriteLock shares the lock from version 5.5 on. Older versions admit a
+// reader alongside a writer (docs/curator.md).
 func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: errNoSession}
@@ -172,9 +172,10 @@ func (p *pair) isNewsLocked(d *lockData, written int64) bool {
 // writer's node is deleted, the waiter behind it lists, and finds the reader's node
 // (queue.Rule.staysAlone).
 //
-//	write lock held ──▶ one transaction: the writer's node exists, create the reader's ──▶ both held, released in any order
+//	write lock held ──▶ check the writer's node, create the reader's ──▶ both held
 //
-// The token of the reader's node is larger than the tokens of the earlier nodes in the queue.
+// The check and the create are one transaction. The two are released in any order. The czxid of the
+// reader's node is larger than the czxids of the nodes that already wait, so it is not the token.
 type (
 	writeSide struct{ plain }
 	readSide  struct{ plain }

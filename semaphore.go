@@ -15,16 +15,15 @@ import (
 )
 
 // Semaphore is a number of permits on a path, which all clients of the ensemble share. It is
-// reusable and safe for concurrent use. The node names are those that Curator's
-// InterProcessSemaphoreV2 uses.
+// reusable and safe for concurrent use. Curator's InterProcessSemaphoreV2 shares the permits.
 type Semaphore struct {
 	m Mutex // on the queue
 	n int
 }
 
 // NewSemaphore returns the semaphore on path with n permits, and sends nothing. All clients must
-// give the same n, or share a limit ([WithSharedLimit]). With different numbers, up to the largest
-// is in use, and a client that waits with a smaller one logs a warning.
+// give the same n, or share a limit ([WithSharedLimit]); otherwise up to the largest n is in use,
+// and a client that waits with a smaller one logs a warning.
 //
 // The path must be the semaphore's own: the first acquire returns an error if it finds nodes of
 // another recipe, or of kazoo's semaphore.
@@ -81,8 +80,8 @@ func (sem *Semaphore) made() *Semaphore {
 }
 
 // Acquire takes n permits in one hold, all or none, and waits for them until ctx ends. The release
-// of the hold frees all of them. On failure the call holds nothing, and the errors are those that
-// [Mutex.Acquire] lists.
+// of the hold frees all of them. On failure the call holds nothing; [Mutex.Acquire] lists the
+// errors.
 //
 // A call that can never be granted sends nothing and returns a final error ([IsFinal]): n is below
 // 1 or above the number given to NewSemaphore, also with WithSharedLimit; n + 1 nodes exceed
@@ -94,12 +93,11 @@ func (sem *Semaphore) made() *Semaphore {
 //
 // Permits are granted in the order of the queue, but callers that want few may overtake a caller
 // that wants many, until it is first. A caller that wants more than the shared limit blocks all
-// callers behind it until the limit is raised.
+// callers behind it.
 //
 // If one node of the hold is deleted, the whole hold is lost. While several holds can exist, a
-// resource must not reject a smaller token: use [Hold.Checks] or [Hold.Deadline]. A Curator client
-// takes several leases one by one, so it and another caller of several can wait for each other
-// indefinitely.
+// resource must not reject a smaller token: use [Hold.Checks] or [Hold.Deadline]. Callers of
+// several permits can deadlock with a Curator client that takes several (docs/curator.md).
 func (sem *Semaphore) Acquire(ctx context.Context, n int) (*Hold, error) {
 	if !sem.isMade() {
 		return nil, &Error{Op: "acquire", Err: errNoSemaphore}
@@ -158,9 +156,8 @@ func (l permitLock) String() string {
 
 // Participants returns the holders, with one Participant for each permit in use, and the waiters,
 // the next one to be granted first. For a moment a caller may appear in both lists, or as a holder
-// before it is granted (docs/design.md). There are more holders than the limit if the limit was
-// lowered or other clients use a larger one. While no server can be reached, Participants waits for
-// one until ctx ends.
+// before it is granted (docs/design.md). After the limit was lowered, there may be more holders.
+// While no server can be reached, Participants waits for one until ctx ends.
 func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {
 	if !sem.isMade() {
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
@@ -186,10 +183,10 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 	return holders, waiters, err
 }
 
-// Limit returns the shared limit, or the number given to NewSemaphore if no client has created the
-// limit's node yet. After a change, other clients may observe the new limit earlier. The error is
-// final if there is no shared limit, or if the node's data is not a limit. While no server can be
-// reached, Limit waits for one until ctx ends.
+// Limit returns the shared limit, or the number given to NewSemaphore if its node does not exist
+// yet. After a change, other clients may observe the new limit earlier. The error is final if there
+// is no shared limit, or if the node's data is not a limit. While no server can be reached, Limit
+// waits for one until ctx ends.
 func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	err = sem.onLimit(ctx, "limit", func(e *zkSession, p *permits) error {
 		now, err := p.readLimit(ctx, e.ZKSession)
@@ -210,10 +207,10 @@ func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 // SetLimit sets the shared limit for all clients, to 0 (no caller is granted) up to 2^24. It
 // creates the node if it does not exist, and replaces data that is not a limit.
 //
-// If another client sets the limit at the same time, or just before, SetLimit leaves that limit,
-// and its error wraps zk.ErrBadVersion and is not final. To compute n from Limit, hold a lock
-// during both calls. While no server can be reached, SetLimit waits for one until ctx ends; then
-// the limit may or may not be set.
+// It does not replace a limit that another client sets at the same time, or just before: the error
+// wraps zk.ErrBadVersion and is not final. To compute n from Limit, hold a lock during both calls.
+// While no server can be reached, SetLimit waits for one until ctx ends; then the limit may or may
+// not be set.
 func (sem *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if sem.isMade() && (n < 0 || n > mostPermits) {
 		return &Error{Op: "set limit", Path: sem.m.root.given, Err: badArgument{fmt.Errorf("a limit of %d permits: give 0 to %d", n, mostPermits)}}

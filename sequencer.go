@@ -35,11 +35,11 @@ var errOtherRoot = fmt.Errorf("%w: the lock root is not that of the sequencer: i
 // for example in a header. It contains no secret and does not authenticate the sender.
 type Sequencer struct {
 	Path    string // of the lock, absolute: with the chroot
-	Root    int64  // czxid of the node above Node, which changes when that node is created again, and mostly differs between ensembles
+	Root    int64  // czxid of the node above Node: another when that is created again
 	Shared  bool   // of a reader or a semaphore: other clients may hold at the same time
 	Permits int    // the number of a semaphore's permits; otherwise 0
 	Token   int64  // as Hold.Token
-	Node    string // as Hold.Node; for permits the first node, and the numbers of the rest follow
+	Node    string // as Hold.Node; for permits, the first of consecutive nodes
 }
 
 // The modes in the text of a Sequencer, and the names of the nodes in each.
@@ -163,16 +163,14 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 // request. [ErrNotConnected] means that the connection ended before the reply, so another try may
 // succeed. While no server can be reached, CheckSequencer waits for one until ctx ends.
 //
-// Nil proves that at some moment during the call a majority of the servers agreed that all nodes of
-// the hold existed, and no other client had been granted a lock that the hold excludes. The token
-// is not larger than the hold's.
+// Nil proves that at some moment during the call a majority of the servers had all nodes of the
+// hold, and no other client had been granted a lock that the hold excludes. The token is not larger
+// than the hold's.
 //
 // The hold may end right after, so compare tokens, too, if the resource can. Between a release, or
-// the end of the lease, and the deletion of the node, CheckSequencer still returns nil. It cannot
-// detect a forged text of a node that is first but not granted (docs/design.md). If the resource
-// needs an exclusive lock, reject a Sequencer that is Shared.
-//
-// It costs one round trip. s needs READ on the lock root and its nodes.
+// the end of the lease, and the deletion of the node, CheckSequencer returns nil. It cannot detect
+// a forged text of a node that is first but not granted (docs/design.md). If the resource needs an
+// exclusive lock, reject a Sequencer that is Shared. s needs READ on the lock root and its nodes.
 func (s *Session) CheckSequencer(ctx context.Context, path, text string) error {
 	if !s.isConnected() {
 		return &Error{Op: "check sequencer", Path: path, Err: errNoSession}
