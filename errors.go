@@ -269,7 +269,7 @@ const (
 	LossNoQuorum   = "no_quorum"       // no quorum confirmed the session, or the heartbeat was rejected
 	LossPaused     = "paused"          // this process was paused until the lease had ended
 	LossSession    = "session_ended"   // the servers ended the ZooKeeper session
-	LossNode       = "node_deleted"    // another client deleted the lock node
+	LossNode       = "node_deleted"    // somebody else deleted the lock node
 	LossUnreadable = "node_unreadable" // the servers refuse to confirm the lock node
 	LossAuth       = "auth_failed"     // all servers rejected the credentials until the lease ended
 	LossClosed     = "closed"          // the Session was closed

@@ -177,8 +177,8 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 	return checkOf(h.granted().node)
 }
 
-// Release ends this handle's context and, if it is the owner's last handle, deletes the node. It
-// may be called from any goroutine. A second call returns nil.
+// Release ends this handle's context and, if it is the owner's last handle, deletes the node. A
+// second call returns nil.
 //
 // Release waits until ctx ends, and at most until the hold's Deadline at the call; it tries for
 // almost half a second even after that.

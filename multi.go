@@ -108,10 +108,9 @@ func (m *Multi) paths() string {
 // ctx bounds the waits together, and Acquire re-enters as ctx permits. If it loses a lock while it
 // waits for another, it fails at once.
 //
-// While Acquire waits for a lock, it has all earlier locks and queues for no later one. So it does
-// not deadlock with a caller that acquires them one by one in the same order, such as Curator's
-// multi-lock. If no client is before it, neighbours in the order that have one Session take one
-// round trip, which may create nodes in vain (docs/design.md).
+// It does not deadlock with a caller that acquires them one by one in the same order, such as
+// Curator's multi-lock. If no client is before it, neighbours in the order that have one Session
+// take one round trip, which may create nodes in vain (docs/design.md).
 //
 // ctx must carry no hold of a lock that sorts after a lock that Acquire waits for, or of the same
 // path through another Session, and no permits of a semaphore among the locks: the caller could
@@ -133,7 +132,7 @@ func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) {
 
 // Do acquires all the locks, runs f under them, and releases them in reverse order, also if f
 // panics. If it does not get them, it returns Acquire's error and does not call f. ctx bounds the
-// waits and the work; [WaitAtMost] bounds all the waits together.
+// waits and the work; [WaitAtMost] bounds all waits together.
 //
 // The context of f is derived from ctx, carries all the holds, and also ends when the first lock is
 // lost, with that hold's Err as its cause. f must return soon after. The error is f's, joined with

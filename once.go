@@ -56,8 +56,7 @@ type OnceRun struct {
 
 // Once runs f under the lock, as Do does, unless a run with that key has succeeded under it, on any
 // host. A key is 1 to 256 bytes of printable text, such as a day. If the work is done, Once returns
-// false and nil, mostly without the lock. ran reports whether f was called. The options are as in
-// Do.
+// false and nil, mostly without the lock. ran reports whether f was called.
 //
 // When f returns nil while the lock is held, its key is marked as done; if that fails, the error is
 // [ErrNotMarked]. If f returns an error, or the process ends before the mark, the next call runs it

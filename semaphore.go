@@ -25,8 +25,8 @@ type Semaphore struct {
 // give the same n, or share a limit ([WithSharedLimit]); otherwise up to the largest n is in use,
 // and a client that waits with a smaller one logs a warning.
 //
-// The path must be the semaphore's own: the first acquire returns an error if it finds nodes of
-// another recipe, or of kazoo's semaphore.
+// The path must be the semaphore's own: the first acquire returns an error if it finds other
+// recipes' nodes, or kazoo's.
 func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Semaphore, error) {
 	fail := func(err error) (*Semaphore, error) {
 		return nil, &Error{Op: "new semaphore", Path: path, Err: err}
@@ -154,8 +154,8 @@ func (l permitLock) String() string {
 	return fmt.Sprintf("%d permits of %s", l.mutex().recipe.(*permits).k, l.Path())
 }
 
-// Participants returns the holders, with one Participant for each permit in use, and the waiters,
-// the next one to be granted first. For a moment a caller may appear in both lists, or as a holder
+// Participants returns the holders, one Participant for each permit in use, and the waiters, the
+// next one to be granted first. For a moment a caller may appear in both lists, or as a holder
 // before it is granted (docs/design.md). After the limit was lowered, there may be more holders.
 // While no server can be reached, Participants waits for one until ctx ends.
 func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {

@@ -167,9 +167,9 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 // hold, and no other client had been granted a lock that the hold excludes. The token is not larger
 // than the hold's.
 //
-// The hold may end right after, so compare tokens, too, if the resource can. Between a release, or
-// the end of the lease, and the deletion of the node, CheckSequencer returns nil. It cannot detect
-// a forged text of a node that is first but not granted (docs/design.md). If the resource needs an
+// The hold may end right after, so compare tokens if the resource can. Between a release, or the
+// end of the lease, and the deletion of the node, CheckSequencer returns nil. It cannot detect a
+// forged text of a node that is first but not granted (docs/design.md). If the resource needs an
 // exclusive lock, reject a Sequencer that is Shared. s needs READ on the lock root and its nodes.
 func (s *Session) CheckSequencer(ctx context.Context, path, text string) error {
 	if !s.isConnected() {
