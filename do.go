@@ -1,6 +1,6 @@
 package zklock
 
-// What Do, TryDo and Campaign run under the holds that they take for it.
+// The code that runs work under holds, for Do, TryDo and Campaign.
 
 import (
 	"cmp"
@@ -14,8 +14,8 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 )
 
-// workContext returns a context that ends with the hold and with the caller's context, as the first of them to end says. done
-// ends it too.
+// workContext returns a context that ends with the hold and with the caller's context, with the
+// cause of the first of them to end. done ends it, too.
 func (h *Hold) workContext(caller context.Context) (work *holdContext, done func()) {
 	inner, cancel := context.WithCancelCause(caller)
 	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
@@ -25,15 +25,16 @@ func (h *Hold) workContext(caller context.Context) (work *holdContext, done func
 	}
 }
 
-// runWork runs f under the hold, until ctx ends, and then releases it, for as long as caller lasts. It returns what Do returns, and
-// whether the hold was lost before the release. If ctx has ended as the lock was granted, or the lock was lost already, f is not called.
+// runWork runs f under the hold, until ctx ends, and then releases it, for as long as caller lasts.
+// It returns Do's error, and whether the hold was lost before the release. If ctx has ended as the
+// lock was granted, or the lock was lost already, it does not call f.
 func (h *Hold) runWork(ctx, caller context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
 	work, done := h.workContext(ctx)
 	returned := watchWork(h)
 	defer func() { // also if f panics
 		returned()
 		done()
-		before := h.Err() // somebody may have released it under f
+		before := h.Err() // f may have released it
 		end := cmp.Or(h.Release(caller), before)
 		lost, err = errors.Is(end, ErrLost), h.outcomeOf(work, err, end)
 	}()
@@ -44,14 +45,14 @@ func (h *Hold) runWork(ctx, caller context.Context, f func(ctx context.Context, 
 	return false, f(work, h)
 }
 
-// outcomeOf returns what Do returns when the work under the hold and the release of the hold have returned. If the hold was released
-// before, released is what its Err was.
+// outcomeOf returns Do's error after the work under the hold and the release of the hold. If the
+// hold was released before, released is its Err before that. A loss is in the error once.
 func (h *Hold) outcomeOf(work context.Context, worked, released error) error {
 	switch {
 	case worked == nil, released == nil:
 		return cmp.Or(worked, released)
 	case errors.Is(released, ErrLost), errors.Is(released, ErrNotHeld):
-		end := errors.Unwrap(h.Err()) // it is in the released error too
+		end := errors.Unwrap(h.Err()) // the error of the release has it, too
 		if errors.Is(worked, end) {
 			return worked
 		}
@@ -62,20 +63,22 @@ func (h *Hold) outcomeOf(work context.Context, worked, released error) error {
 	return errors.Join(worked, released)
 }
 
-// overrun logs that work goes on after the first of its locks was lost. It has a timer from the loss on, and no goroutine.
+// overrun logs that work continues after the first of its locks was lost. It has a timer from the
+// loss on, and no goroutine.
 type overrun struct {
 	mu       sync.Mutex
-	returned bool // the work has
+	returned bool // the work has returned
 	hold     *Hold
 	since    time.Time
 	timer    *time.Timer // nil until the loss
 }
 
-// firstOverrun is after how long work that goes on without its lock is logged. It is logged again each time that it has lasted twice as
-// long. Work that winds down when its context ends needs no line.
+// firstOverrun is the time after which work that continues without its lock is logged. It is logged
+// again each time that it has lasted twice as long. Work that ends soon after its context needs no
+// line.
 const firstOverrun = 5 * time.Second
 
-// watchWork begins an overrun. It ends when the function that it returns is called.
+// watchWork begins an overrun, which ends when the returned function is called.
 func watchWork(holds ...*Hold) (returned func()) {
 	o, stops := &overrun{}, make([]func() bool, len(holds))
 	for i, h := range holds {
@@ -116,22 +119,21 @@ func (o *overrun) log() {
 	o.timer.Reset(lasted)
 }
 
-// ErrLeaseEnding is the cause of a context of Hold.DeadlineContext that has ended although the hold is not lost: its lease is about to end.
+// ErrLeaseEnding is the cause of a context of [Hold.DeadlineContext] whose hold is not lost.
 var ErrLeaseEnding = errors.New("the lease is about to end")
 
-// DeadlineContext returns a context derived from the hold's Context, which it carries: it ends with the hold, and also as soon as the hold's
-// Deadline is less than margin away because no server has answered for long. Then its cause is ErrLeaseEnding; otherwise it is that of the
-// hold's Context. As long as the lease is renewed in time, it does not end. Its own Err compares the clock first. A context that has
-// ended stays ended, also if the lease is renewed after that. The function ends it too, and its timer, which the hold's end also does.
+// DeadlineContext returns a context derived from the hold's Context. It also ends, with
+// [ErrLeaseEnding] as its cause, when the hold's Deadline is less than margin away because no reply
+// renews the lease. A later renewal does not restore it. The function ends it, too.
 //
-// Between two renewals no more than LeaseMargin is guaranteed to be left. So give a margin below that, or the context may end although all is well. A
-// margin above all that a renewal brings ends it at once.
+// Give a margin below [LeaseMargin], which is left between two renewals: otherwise the context may
+// end although no server has failed.
 func (h *Hold) DeadlineContext(margin time.Duration) (context.Context, context.CancelFunc) {
 	h.granted()
 	return deadlineOf(h.ctx, []*Hold{h}, margin)
 }
 
-// deadlineOf returns a context derived from that which ends with the holds.
+// deadlineOf returns a context derived from under that ends with the holds.
 func deadlineOf(under *holdContext, holds []*Hold, margin time.Duration) (context.Context, context.CancelFunc) {
 	c := &deadlineContext{under: under, holds: holds, margin: margin}
 	c.Context, c.cancel = context.WithCancelCause(under)
@@ -150,14 +152,14 @@ type deadlineContext struct {
 	timer           *time.Timer
 }
 
-// Err looks at the clock first, as that of the hold's Context does.
+// Err compares the clock first, as the Err of the hold's Context does.
 func (c *deadlineContext) Err() error {
 	c.endIfLate()
 	return c.Context.Err()
 }
 
-// endIfLate ends the context if its time has come, and returns when to look again. That is often: timers stand still while the machine
-// sleeps.
+// endIfLate ends the context if its time has come, and returns the time until the next check. That
+// is short, because timers stop while the machine is suspended.
 func (c *deadlineContext) endIfLate() (next time.Duration) {
 	_ = c.under.Err() // if a hold is past its lease, both end now, with its cause
 	next = math.MaxInt64

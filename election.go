@@ -16,9 +16,8 @@ import (
 	"github.com/zklock/zklock/internal/reply"
 )
 
-// Election is one candidate for the leadership of a path, and a view of who leads. It is a Mutex on that path: the candidate that
-// holds it leads, and the others queue behind. So what is promised of a Mutex and its Hold applies to a leader, too. An Election may be
-// used from many goroutines, but in one Run or Campaign at a time.
+// Election is one candidate for the leadership of a path: a [Mutex] whose holder leads, so the same
+// promises apply. It is safe for concurrent use, in one Run or Campaign at a time.
 type Election struct {
 	m  *Mutex
 	mu *candidacy // behind a pointer, as a Session's state is
@@ -27,31 +26,27 @@ type Election struct {
 // candidacy is the part of an Election that changes.
 type candidacy struct {
 	sync.Mutex
-	campaign *campaign // under way
+	campaign *campaign // in progress
 	hold     *Hold     // while lead runs
 }
 
 // campaign is one call of Campaign.
 type campaign struct {
 	cancel context.CancelCauseFunc
-	ended  chan struct{} // closed when the call returns; then the field below is set
-	err    error         // that it returns
+	ended  chan struct{} // closed when the call returns, after err is set
+	err    error         // the result of the call
 }
 
-// NewElection returns a candidate for the leadership of path, to which the rules of NewMutex apply,
-// and sends nothing. The candidate's name is the data of its node, in UTF-8: "host:pid", or the data
-// that WithData sets.
+// NewElection returns a candidate for the leadership of path, and sends nothing. The rules of
+// [NewMutex] apply. The candidate's name is its node's data, in UTF-8: "host:pid", or the data that
+// [WithData] sets.
 //
-// All candidates of a path must have nodes of one kind. By default those are the nodes of a Mutex and of Curator's LeaderSelector,
-// which stand in one election. WithLatchNodes makes those of Curator's LeaderLatch. kazoo's Election stands in neither: it does not
-// wait for nodes of other names.
+// All candidates of a path must be of one kind: by default the nodes are those that a Mutex and
+// Curator's LeaderSelector create, and with [WithLatchNodes] those that LeaderLatch creates.
 //
-// Campaign, Leader and Observe refuse a path on which they find nodes of another recipe, with a final error that names one. A candidate
-// looks before its first node, and then in each list by which it may be elected. So of two candidates of different kinds, the one whose
-// node is the later is refused, and its node is deleted: they never lead at a time, also if both start at once, or if one stands again after
-// a loss. A leader is not disturbed by one of another kind that comes later, and neither are those behind it: they stand again until
-// that has gone. To change the kind, end all candidates of the path before you start others. Other clients' candidates do not look, nor
-// does a Mutex: a LeaderLatch that comes to the path of a leader without WithLatchNodes leads beside it.
+// Campaign, Leader and Observe return a final error if they find nodes of another recipe. Of two
+// candidates of different kinds, the later one is rejected, so they never lead at the same time. To
+// change the kind, end all candidates first: a LeaderLatch does not check, and leads alongside.
 func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
@@ -68,7 +63,7 @@ func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, er
 	return &Election{m: &m, mu: new(candidacy)}, nil
 }
 
-// checkCandidate refuses a name that other clients would not read as one.
+// checkCandidate rejects a name that other clients could not read.
 func checkCandidate(name []byte, node string) error {
 	switch {
 	case len(name) == 0 && node != queue.LatchName:
@@ -81,13 +76,12 @@ func checkCandidate(name []byte, node string) error {
 	return nil
 }
 
-// WithLatchNodes gives the candidate the nodes of Curator's LeaderLatch, latch-, and the candidate
-// waits for such nodes alone. As in Curator, its name may be empty.
+// WithLatchNodes gives the candidate nodes of Curator's LeaderLatch. Its name may be empty.
 func WithLatchNodes() ElectionOption {
 	return lockOption(func(o *lockOptions) { o.name = queue.LatchName })
 }
 
-// String returns the path, in one word.
+// String returns the path, with the type's name.
 func (e *Election) String() string { return "Election(" + e.made().m.Path() + ")" }
 
 func (e *Election) isMade() bool { return e != nil && e.m != nil }
@@ -100,15 +94,12 @@ func (e *Election) made() *Election {
 	return e
 }
 
-// Run campaigns for as long as the process is to take part in the election. After each term it
-// calls Campaign again, whether lead returned an error or nil, the leadership was lost, or Resign
-// ended the term. Run ends when ctx ends, when lead returns an error marked by Final, and after any
-// other error for which IsFinal is true. It returns the error of the last Campaign, which is nil if
-// lead returned nil when ctx ended.
+// Run calls [Election.Campaign] again after each term, until ctx ends: also after a loss, after
+// Resign, and after an error of lead. It ends early after an error that lead marks by [Final], and
+// after any other final error ([IsFinal]). It returns the error of the last Campaign.
 //
-// Before each further term Run logs how the last one ended, and pauses, so that another candidate
-// can lead. The pauses grow from 20 ms to 5 s, and start again from 20 ms when a term, with its
-// wait in the queue, has lasted for more than 5 s.
+// Between terms Run logs the error, and pauses so that another candidate can lead. The pauses grow
+// from 20 ms to 5 s, and start over after a term longer than 5 s.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) error {
 	for backoff := (link.Backoff{}); ; {
 		began := time.Now()
@@ -122,10 +113,10 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, hold 
 	}
 }
 
-// pause logs how a round ended that began then, and lets other candidates go first. It returns an
-// error if ctx ends before.
+// pause logs the result of a round that began then, and gives other candidates time to queue. It
+// returns an error if ctx ends first.
 func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.Time, ended error) error {
-	e.m.s.log.Info("zklock: standing for election again", "path", e.m.root.path, "err", ended)
+	e.m.s.log.Info("zklock: campaigning again", "path", e.m.root.path, "err", ended)
 	if time.Since(began) > 5*time.Second {
 		*backoff = link.Backoff{}
 	}
@@ -138,22 +129,18 @@ func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.
 }
 
 // Campaign takes part in the election until the candidate has led for one term, and calls lead when
-// it is elected. Run repeats it. lead runs as the function of Mutex.Do does: its context ends when
-// the leadership is lost, when ctx ends and with Resign, and lead must return soon after. The next
-// leader is elected when lead has returned.
+// it is elected. The context of lead ends when the leadership is lost, when ctx ends and with
+// [Election.Resign]; lead must return soon after: except after a loss, the next leader waits for
+// that.
 //
-// lead is not called if its context has ended by the time of the election. When lead returns while
-// it leads, Campaign gives the leadership up, and returns the error of lead, joined with an error
-// of the release as in Do, which is ErrNotHeld if the hold was released before. After a loss
-// Campaign logs the error of lead, and queues again at the tail, unless lead returned an error
-// marked by Final. It also queues again after an error of its own that is not final. Before that it
-// pauses as Run does.
+// lead is not called if its context has ended already. Campaign returns the error of lead, joined
+// with an error of the release, as [Mutex.Do] does. After a loss it logs the error instead, and
+// queues again at the tail, unless the error is marked by [Final]. It also queues again after a
+// temporary error of its own, in each case with a pause, as in Run.
 //
-// A candidate that does not lead gets ErrResigned after Resign; the cause of ctx; or an error for
-// which IsFinal is true, for example if the path has nodes of another recipe. A leader gets the
-// error of lead in these cases, too: nil if that was nil, and ErrResigned with it if it was the
-// error of its context. When Campaign returns, the candidate's node is deleted, or is being deleted
-// (ErrNotConfirmed).
+// A candidate that does not lead returns [ErrResigned] after Resign; the cause of ctx; or a final
+// error. A leader returns the error of lead, with ErrResigned if that is its context's error. On
+// return the candidate's node is deleted or is being deleted ([ErrNotConfirmed]).
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) (err error) {
 	if !e.isMade() {
 		return &Error{Op: "campaign", Err: errNoElection}
@@ -185,7 +172,7 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 	return err
 }
 
-// begin notes the only campaign of this candidate.
+// beginCampaign registers the only campaign of this candidate.
 func (e *Election) beginCampaign(ctx context.Context, canLead bool) (context.Context, *campaign, error) {
 	switch {
 	case ctx == nil:
@@ -204,8 +191,9 @@ func (e *Election) beginCampaign(ctx context.Context, canLead bool) (context.Con
 	return ctx, c, nil
 }
 
-// campaignOnce queues and, when the candidate is elected, leads. It says whether the campaign is over. ctx ends with the campaign;
-// caller is the context that Campaign was given, which does not end with Resign.
+// campaignOnce queues and, when the candidate is elected, leads. It reports whether the campaign
+// has ended. ctx ends with the campaign; caller is Campaign's own context, which Resign does not
+// end.
 func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx context.Context, hold *Hold) error) (isOver bool, err error) {
 	by := e.m.caller(ctx)
 	by.owner = NewOwner("") // a candidate does not re-enter another candidate's leadership
@@ -231,8 +219,8 @@ func (e *Election) setHold(h *Hold) {
 	e.mu.hold = h
 }
 
-// Hold returns the hold under which this candidate leads now, nil if it does not lead. It answers from memory, and compares the clock with
-// the lease first, as Hold.Err does. So after a pause it does not report a leadership that has gone to another.
+// Hold returns the hold under which this candidate leads, or nil. It sends nothing, and compares
+// the clock with the lease, as [Hold.Err] does.
 func (e *Election) Hold() *Hold {
 	e.made()
 	e.mu.Lock()
@@ -247,15 +235,14 @@ func (e *Election) Hold() *Hold {
 // mostPatience is how long a Resign whose context never ends waits for lead.
 const mostPatience = time.Minute
 
-// Resign ends the Campaign of this Election, and waits until it has returned: a leader's context
-// ends with ErrResigned, lead returns, and the next candidate is elected, while this process still
-// runs and without a session timeout in between. If the Campaign is one of Run, Run then queues
-// again at the tail: to end Run, end its context. Without a Campaign, Resign does nothing.
+// Resign ends the Campaign of this Election, and waits until it has returned. A leader's context
+// ends with [ErrResigned], lead returns, and the next candidate is elected. Run then queues again:
+// to end it, end its context. Without a Campaign, Resign does nothing.
 //
-// If ctx ends before, Resign returns its cause. The resignation stands, and the next candidate waits for lead to return. If ctx never ends
-// by itself, as context.Background, Resign waits for lead for a minute at most, and then returns an error. In lead, call it with lead's
-// context, or another that carries the hold: then Resign returns ErrResigned at once, and lead has only to return. With any other it would
-// wait for itself. ErrNotConfirmed and ErrLost are those of the release.
+// If ctx ends first, Resign returns its cause, and the resignation remains in effect. If ctx cannot
+// end, Resign returns an error after a minute. In lead, call it with lead's context, and it returns
+// ErrResigned at once; with another it would wait for itself. [ErrNotConfirmed] and [ErrLost] are
+// errors of the release.
 func (e *Election) Resign(ctx context.Context) error {
 	if !e.isMade() {
 		return &Error{Op: "resign", Err: errNoElection}
@@ -292,7 +279,7 @@ func (e *Election) Resign(ctx context.Context) error {
 	return nil
 }
 
-// Candidates returns the candidates, the leader first, as Participants does.
+// Candidates returns the candidates, the leader first, as [Mutex.Participants] does.
 func (e *Election) Candidates(ctx context.Context) ([]Participant, error) {
 	if !e.isMade() {
 		return nil, &Error{Op: "participants", Err: errNoElection}
@@ -300,11 +287,10 @@ func (e *Election) Candidates(ctx context.Context) ([]Participant, error) {
 	return e.m.Participants(ctx)
 }
 
-// Leader returns the candidate in front, as a server knows it: it leads, or is about to. If nobody
-// stands for election, the Participant is the zero one, whose Node is empty. The Data of a leader
-// that was asked to give way is that message (see Session.Revoke). With WithLockDelay, its
-// DelayUntil is set while it waits for that: then it does not lead yet. While no server can be
-// reached, Leader waits for one until ctx ends.
+// Leader returns the first candidate, which leads or is about to; without candidates its Node is
+// empty. After [Session.Revoke] its Data is the revocation message. With [WithLockDelay],
+// DelayUntil is set until it leads. While no server can be reached, Leader waits for one until ctx
+// ends.
 func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	if !e.isMade() {
 		return Participant{}, &Error{Op: "leader", Err: errNoElection}
@@ -319,8 +305,9 @@ func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	return leader, err
 }
 
-// firstCandidate returns the node in front, absolute, and whether the root is there. It returns an error if a node of another recipe is ahead of
-// that; with check, if the root has one at all.
+// firstCandidate returns the first node, absolute, and reports whether the root exists. It returns
+// an error if a node of another recipe is before the first node or, with check, anywhere in the
+// root.
 func (e *Election) firstCandidate(ctx context.Context, z *zkSession, check bool) (node string, there bool, err error) {
 	root := &e.m.root
 	l := z.lists.List(root.path)
@@ -348,9 +335,10 @@ func (e *Election) firstCandidate(ctx context.Context, z *zkSession, check bool)
 // candidate is the recipe of an election.
 type candidate struct{ plain }
 
-// listed rejects a queue with nodes of another recipe. Of two candidates of different kinds, the one
-// with the later node finds the other's node, so the two never lead at the same time. The error is
-// final, unless a candidate of our kind is first: then the other kind's candidate is rejected, too.
+// listed rejects a queue with nodes of another recipe. Of two candidates of different kinds, the
+// one with the later node finds the other's node, so the two never lead at the same time. The error
+// is final, unless a candidate of our kind is first: then the other kind's candidate is rejected,
+// too.
 func (candidate) listed(a *attempt) error {
 	root, children := a.d.root, a.list.Names
 	err := otherRecipe(root, children, nameOf(a.node))
@@ -360,8 +348,8 @@ func (candidate) listed(a *attempt) error {
 	return err
 }
 
-// otherRecipe says what to do if a child that is not behind self, a child too, is not of the election's recipe; if self is "", any child:
-// between the recipes nothing is promised.
+// otherRecipe returns an error with a remedy if a child not behind self is of another recipe than
+// the election; if self is "", any child. Nothing is guaranteed between different recipes.
 func otherRecipe(root *lockRoot, children []string, self string) error {
 	what, others := "Curator's LeaderLatch: give WithLatchNodes", []string{queue.LatchName}
 	if root.rule.Name == queue.LatchName {

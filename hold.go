@@ -14,8 +14,9 @@ import (
 	"github.com/zklock/zklock/internal/nodes"
 )
 
-// newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of ctx, which is the
-// call's or, with a trace, one that does not end (tracer.beginTrace).
+// newHold returns the Hold with which a call waits; the call returns it when the lock is granted.
+// It has the values of ctx: the call's context or, with a trace, one that does not end
+// (tracer.beginTrace).
 func newHold(ctx context.Context, try bool, trace handleTrace) *Hold {
 	h := &Hold{try: try, outcome: make(chan error, 1), trace: trace}
 	if trace != nil {
@@ -28,13 +29,14 @@ func newHold(ctx context.Context, try bool, trace handleTrace) *Hold {
 	return h
 }
 
-// holdKey asks a context for the innermost hold that it carries. root names the lock's path, "" any; share what was taken there, "" any; table
-// the Session, nil any. With after, it asks for one that stands and that may be waited for in vain if this lock is waited for now.
+// holdKey is the key with which a context returns the innermost hold that it carries. root is the
+// lock's path, share the kind of lock, table the Session; a zero field matches any. With after, it
+// matches a hold that lasts, and that a call which waits for this lock now could wait for in vain.
 type holdKey struct {
 	table *lockTable
 	root  string // absolute
 	share string
-	after bool // of root or of a path that sorts after it; root is what Multi sorts by: shownPath
+	after bool // of root, or of a path that sorts after it; root is then a shownPath, by which a Multi sorts
 }
 
 func heldIn(ctx context.Context, k holdKey) *Hold {
@@ -42,8 +44,8 @@ func heldIn(ctx context.Context, k holdKey) *Hold {
 	return h
 }
 
-// Value returns the hold for a holdKey that fits, and for a lock root of the hold's path. It passes all
-// other keys to the context that Acquire was given, which also has the outer holds.
+// Value returns the hold for a holdKey that fits, and for a lock root of the hold's path. It passes
+// all other keys to the context that Acquire was given, which also has the outer holds.
 func (c *holdContext) Value(key any) any {
 	switch k := key.(type) {
 	case holdKey:
@@ -55,9 +57,9 @@ func (c *holdContext) Value(key any) any {
 			return c.h
 		}
 	case waitKey:
-		return nil // it was for the wait, which is over
+		return nil // it was for the wait, which has ended
 	}
-	if c.outer != nil && c.h.values != nil { // the caller's does not have those of AcquireStart's
+	if c.outer != nil && c.h.values != nil { // the caller's context does not have the values from AcquireStart
 		if v := c.h.values.Value(key); v != nil {
 			return v
 		}
@@ -75,10 +77,10 @@ func (k holdKey) fits(h *Hold) bool {
 
 func (c *holdContext) Err() error {
 	if c.outer != nil {
-		_ = c.outer.Err() // if that carries a hold that is past its lease, it ends now, and c with it
+		_ = c.outer.Err() // if it carries a hold past its lease, that hold ends now, and c with it
 	}
 	if err := c.h.Err(); err != nil {
-		c.cancel(err) // lockData.loseNode cancels the handles one by one, and may not have reached this one
+		c.cancel(err) // lockData.loseNode cancels the handles one after another, and may not have reached this one
 	}
 	return c.Context.Err()
 }
@@ -91,30 +93,26 @@ func (h *Hold) granted() *lockData {
 	return h.d
 }
 
-// String returns the lock node and the token, in one line. A handler of log/slog that writes JSON does not call it: log the
-// String itself.
+// String returns the lock node and the token. A JSON handler of log/slog does not call it.
 func (h *Hold) String() string {
 	d := h.granted()
 	return fmt.Sprintf("Hold(%s, token %d)", d.node, d.token)
 }
 
-// Context returns a context to work under. It ends when the lock is lost, when this handle is released, and when the
-// Session is closed. context.Cause tells which, as Hold.Err does: ErrLost, ErrNotHeld, ErrClosed. The context's own Err
-// compares the clock with the lease first. The Err of a derived context does not: right after a pause of the process it may
-// still be nil.
+// Context returns a context to work under. It ends when the lock is lost, when this handle is
+// released, and when the Session is closed, with the hold's Err as its cause. Its Err compares the
+// clock with the lease first; the Err of a derived context does not.
 //
-// The context has the values of the context given to Acquire, but not its cancellation or deadline: the usual cancel of a
-// wait must not end the hold. If the work must end with the caller's context too, use Do, or do what the example does.
-//
-// The context carries the hold. Acquire of the same lock re-enters with it and with contexts derived from it, also through
-// the contexts of other locks that are taken inside. Goroutines that share the context do not exclude each other in this
-// lock; in other locks they do. So do not start several goroutines with it that take this lock again.
+// The context has the values of Acquire's context, but neither its cancellation nor its deadline:
+// if the work must end with both, use Do. It carries the hold, so Acquire of the same lock
+// re-enters with it, and goroutines that share it do not exclude each other in this lock.
 func (h *Hold) Context() context.Context {
 	h.granted()
 	return h.ctx
 }
 
-// Lost returns a channel that is closed when the lock is lost or the Session is closed. Release does not close it.
+// Lost returns a channel that is closed when the lock is lost or the Session is closed. Release
+// does not close it.
 func (h *Hold) Lost() <-chan struct{} {
 	d := h.granted()
 	d.table.mu.Lock()
@@ -122,9 +120,9 @@ func (h *Hold) Lost() <-chan struct{} {
 	return d.lostCh
 }
 
-// Err returns nil while the lock is held. It compares the clock with the lease first. Otherwise the error is ErrLost with
-// the reason (ErrClosed if the Session was closed), or ErrNotHeld after Release. A hold that was lost before its release
-// stays lost.
+// Err returns nil while the lock is held; it compares the clock with the lease first. Otherwise it
+// returns [ErrLost] with the reason ([ErrClosed] after Close), or [ErrNotHeld] after Release. A
+// hold that was lost before its release remains lost.
 func (h *Hold) Err() error {
 	if h == nil || h.d == nil {
 		return &Error{Op: "hold", Err: errNoHold}
@@ -138,17 +136,14 @@ func (h *Hold) Err() error {
 	return h.d.lost
 }
 
-// Token returns the fencing token: the czxid of the lock node, which is larger than that of every earlier hold of this
-// lock, across sessions, re-created lock roots and the end of the sequence (I1). Pass it to the resource with each
-// write, and have the resource refuse a smaller one than it has seen.
-//
-// A reader's token is larger than that of every earlier writer, and readers are not ordered: compare a read with the largest
-// writer's token only. A writer's is larger than that of every earlier holder. A writer that reads, too, has one token. Of permits
-// see Semaphore.Permits.
+// Token returns the fencing token: the czxid of the lock node, which is larger than the tokens of
+// all earlier holds of this lock. Pass it to the resource with each write, and let the resource
+// reject a smaller token than it has seen. Compare a reader's token with the largest writer's only.
+// For permits, see [Semaphore.Acquire].
 func (h *Hold) Token() int64 { return h.granted().token }
 
-// Deadline returns the time up to which this hold may be relied on if no further answer comes. It moves ahead with each
-// heartbeat.
+// Deadline returns the time until which the hold is guaranteed without a further reply. Each
+// renewal moves it.
 func (h *Hold) Deadline() time.Time {
 	e := h.granted().e
 	return e.Clock.Wall(e.LeaseEnd())
@@ -157,14 +152,13 @@ func (h *Hold) Deadline() time.Time {
 // Node returns the lock node, absolute: with the chroot.
 func (h *Hold) Node() string { return h.granted().node }
 
-// Path returns the lock path as given to NewMutex, as Mutex.Path does.
+// Path returns the lock path, as Mutex.Path does.
 func (h *Hold) Path() string { return h.granted().root.given }
 
-// Owner returns the owner that holds.
+// Owner returns the owner of the hold.
 func (h *Hold) Owner() Owner { return h.granted().key.owner }
 
-// Checks returns Check for each node that the hold rests on: one for each permit of a semaphore,
-// and otherwise one.
+// Checks returns a Check for each node of the hold: one for each permit, and otherwise one.
 func (h *Hold) Checks() (ops []*zk.CheckVersionRequest) {
 	for _, node := range h.granted().held {
 		ops = append(ops, checkOf(node))
@@ -173,30 +167,29 @@ func (h *Hold) Checks() (ops []*zk.CheckVersionRequest) {
 }
 
 func checkOf(node string) *zk.CheckVersionRequest {
-	return &zk.CheckVersionRequest{Path: node, Version: -1} // any version: revocation and admins change it
+	return &zk.CheckVersionRequest{Path: node, Version: -1} // any version: revocation and administrators change it
 }
 
-// Check returns a version check of the lock node. Put it first in a Multi on Session.Conn: ZooKeeper then does the other
-// operations only if the lock node is there, and so fences writes to ZooKeeper itself. If the lock node is not there, the
-// Multi returns zk.ErrNoNode for this operation. Of several permits it checks the first; Checks has them all.
+// Check returns a version check of the lock node. Put it first in a Multi on [Session.Conn]:
+// without the node, ZooKeeper rejects the transaction, with zk.ErrNoNode for this operation. For
+// several permits, use Checks.
 func (h *Hold) Check() *zk.CheckVersionRequest {
 	return checkOf(h.granted().node)
 }
 
-// Release gives the lock back: it ends this handle's context and then, if it is the owner's last handle, deletes the
-// node. It may be called from any goroutine. A second call does nothing and returns nil, whatever the first returns, so that a deferred
-// Release may stand behind another one: only the first call says whether the lock was held to the end.
+// Release ends this handle's context and, if it is the owner's last handle, deletes the node. A
+// second call returns nil.
 //
-// Release waits for the servers until ctx ends, and at the latest until the Deadline that the hold has at the call: it ends
-// by itself, even if ctx never does. If ctx has already ended, or the Deadline is near, Release still tries for almost half a second.
+// Release waits until ctx ends, and at most until the hold's Deadline at the call; it tries for
+// almost half a second even after that.
 //
-// A nil error means that the lock was held until now, and is free if this was the last handle, or later (WithMinHold). ErrLost means that the lock
-// was lost before: what ran under it may have overlapped with the next holder. ErrNotConfirmed comes with the reason: the
-// cause of ctx, the end of the lease, zk.ErrNoAuth without DELETE (of permits, on either node below the path), or ErrClosed. Then the lock was held until now and is
-// given up here, but the node may still be there. It is being deleted in the background, until it is gone or its session
-// is.
+// A nil error means that the lock was held until now, and is free if this was the last handle, or
+// later with [WithMinHold]. [ErrLost] means that the lock was lost before: the work may have
+// overlapped with the next holder. [ErrNotConfirmed] means that the lock was held until now, but
+// the node may still exist and is being deleted in the background. The error has the reason, such
+// as the cause of ctx, the end of the lease, or zk.ErrNoAuth without DELETE.
 //
-// The node of a read hold that was taken under a write hold stays until that is released, too.
+// A read hold's node remains while the owner's write hold does.
 func (h *Hold) Release(ctx context.Context) error {
 	if h == nil || h.d == nil {
 		return &Error{Op: "release", Err: errNoHold}
@@ -207,11 +200,11 @@ func (h *Hold) Release(ctx context.Context) error {
 	return h.beginRelease().wait(&graceTime{ctx: ctx})
 }
 
-// releasing is a Release whose request is on its way.
+// releasing is a Release whose request has been sent.
 type releasing struct {
 	h    *Hold
-	xs   [2]*nodes.Deletion // those to wait for; the second may be nil
-	end  clock.Instant      // until when to wait at most
+	xs   [2]*nodes.Deletion // the deletions to wait for; the second may be nil
+	end  clock.Instant      // the latest time to wait until
 	lost error
 
 	first bool          // it was not released before
@@ -229,7 +222,7 @@ func (h *Hold) beginRelease() releasing {
 	if r.first = first; !first {
 		return r
 	}
-	h.ctx.cancel(h.end) // nobody changes it any more
+	h.ctx.cancel(h.end) // its error does not change any more
 	if r.lost, r.last = lost, last && lost == nil; r.last {
 		r.xs = d.letGo()
 	}
@@ -242,12 +235,12 @@ func (r releasing) wait(p *graceTime) (err error) {
 	switch {
 	case r.lost != nil:
 		err = d.errorf("release", errors.Unwrap(r.lost))
-		d.traceLoss(r.lost, d.lostAt) // who marked it may not have come to that
+		d.traceLoss(r.lost, d.lostAt) // the call that marked the loss may not have traced it yet
 	case r.last:
 		switch why := r.confirm(p); {
 		case why == nil:
 			d.e.Log.Debug("zklock: released", d.attrs)
-		case errors.Is(why, ErrLost) && !errors.Is(why, ErrNotConfirmed): // which may have another's loss for a reason
+		case errors.Is(why, ErrLost) && !errors.Is(why, ErrNotConfirmed): // an ErrNotConfirmed may wrap another hold's loss
 			err = d.errorf("release", why)
 			d.logLost(link.ErrNodeGone, d.e.LeaseEnd())
 			r.lost = err
@@ -284,12 +277,13 @@ func (p *graceTime) left() time.Duration {
 	return time.Until(p.until)
 }
 
-// confirm waits for the deletions, one after the other, as long as Release may, and says what is known then. The first is that of the
-// hold's nodes. The other is of a pair's second node, which may never have been made, or of the node with which permits stood in the queue:
-// while that is there, nobody else gets any.
+// confirm waits for the deletions, one after the other, for as long as Release may, and returns the
+// result. The first deletion is of the hold's nodes. The second is of a pair's second node, which
+// may never have been created, or of the permits' node in the queue, which blocks all other
+// callers.
 //
-// If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
-// meanwhile, because both have the same lease.
+// If the session ends from here on, that is no loss: the hold existed when its Release began.
+// Another hold may end the session meanwhile, because both have the same lease.
 func (r releasing) confirm(p *graceTime) error {
 	notConfirmed := func(why error) error {
 		what := "the node is still being deleted in the background"
@@ -303,7 +297,7 @@ func (r releasing) confirm(p *graceTime) error {
 	var lastTry <-chan struct{} // when the context has ended
 	for i := 0; i < len(r.xs) && r.xs[i] != nil; {
 		x := r.xs[i]
-		if isClosed(x.Done) { // also when the time is over: the wait for another may have taken it
+		if isClosed(x.Done) { // also after the time limit: the wait for another deletion may have used it up
 			if err := howItEnded(i, x.OK, x.Err); err != nil {
 				return err
 			}
@@ -329,7 +323,7 @@ func (r releasing) confirm(p *graceTime) error {
 			return notConfirmed(x.Refusal)
 		case <-ctxEnded:
 			t.Stop()
-			late := make(chan struct{}) // stays closed: if the first deletion ends in that moment, the wait for the second is over, too
+			late := make(chan struct{}) // remains closed: if the first deletion ends at that moment, the wait for the second ends, too
 			last := time.AfterFunc(p.left(), func() { close(late) })
 			defer last.Stop()
 			lastTry, ctxEnded = late, nil
@@ -345,10 +339,11 @@ func (r releasing) confirm(p *graceTime) error {
 	return nil
 }
 
-// howItEnded returns what the end of the i-th deletion of a release says of the hold: nil if its node was there until then.
+// howItEnded returns the error of a hold after the end of the i-th deletion of its release: nil if
+// its node existed until then.
 func howItEnded(i int, ok bool, err error) error {
 	switch {
-	case ok, errors.Is(err, link.ErrExpired), errors.Is(err, zk.ErrNoNode) && i > 0: // it went by our delete, or with its session
+	case ok, errors.Is(err, link.ErrExpired), errors.Is(err, zk.ErrNoNode) && i > 0: // our delete removed it, or the end of its session
 		return nil
 	case errors.Is(err, zk.ErrNoNode):
 		return lostBecause(link.ErrNodeGone)
@@ -356,36 +351,36 @@ func howItEnded(i int, ok bool, err error) error {
 	return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, err)
 }
 
-// actsFor says whether a call with ctx, which carries the hold, acts for the hold's owner: ctx sets no other.
+// actsFor reports whether a call with ctx, which carries the hold, acts for the hold's owner: ctx
+// sets no other.
 func actsFor(ctx context.Context, h *Hold) bool {
 	o := ownerSet(ctx)
 	return o == (Owner{}) || o == h.Owner()
 }
 
-// Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
-// goroutines. All except Release answer from memory.
+// Hold is one successful acquire. It is safe for concurrent use, and only Release sends requests.
 type Hold struct {
 	try     bool       // a call of TryAcquire
-	shared  bool       // of the handle that was granted: reentered has logged for the hold
+	shared  bool       // in the handle that was granted: reentered has logged for the hold
 	outer   *Hold      // the handle under which reentered saw this one; guarded by the lockTable
-	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
+	outcome chan error // holds one: nil with the grant. The call gets it when it is removed from the acquisition, unless it leaves
 	ctx     *holdContext
 	d       *lockData       // from the grant on
-	end     error           // after the release: what Err says from then on; guarded by the lockTable, as is the next
-	stays   clock.Instant   // of the handle that was granted: until when the node stays at least (WithMinHold); otherwise 0
-	trace   handleTrace     // nil if nobody traces; and
-	values  context.Context // of the context that its AcquireStart returned
+	end     error           // after the release, the error that Err returns; guarded by the lockTable, as is the next
+	stays   clock.Instant   // in the handle that was granted: the node remains until then (WithMinHold); otherwise 0
+	trace   handleTrace     // nil without a trace
+	values  context.Context // of the context that AcquireStart returned
 }
 
-// handleTrace is notified of what becomes of a handle and of its hold, if the Session has traces.
+// handleTrace is notified of the events of a handle and of its hold, if the Session has traces.
 type handleTrace interface {
 	joins(h *Hold, granted handleTrace)
-	lost(err error, at clock.Instant) // the hold, whatever handles it has
+	lost(err error, at clock.Instant) // the hold, with all of its handles
 	ended(at clock.Instant, err error, isLost bool)
 }
 
-// holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
-// if no timer has run yet (F18).
+// holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first
+// call reports the loss, even if no timer has run yet (F18).
 type holdContext struct {
 	context.Context
 	outer  context.Context // the caller's, for work; nil for the hold's own
@@ -393,7 +388,8 @@ type holdContext struct {
 	cancel context.CancelCauseFunc // ends it
 }
 
-// busyLocked is what a call gets when its owner is being served in another. A try does not wait for one that stands behind somebody.
+// busyLocked returns the error for a call whose owner is being served in another call. A try does
+// not wait for a call that waits behind another client.
 func (h *Hold) busyLocked(a *acquisition) error {
 	if h.try && a.at.waits() {
 		return ErrNotAcquired

@@ -193,7 +193,7 @@ func (l delayed) readRecord(a *attempt, s *delayState) error {
 	}
 	record, isOurs := queue.ParseRecord(got.data)
 	if !isOurs {
-		return badArgument{fmt.Errorf("%s has data of somebody else, %q: a lock with WithLockDelay keeps its record there: give it a path of its own, or remove the data",
+		return badArgument{fmt.Errorf("%s has data of another program, %q: a lock with WithLockDelay keeps its record there: give it a path of its own, or remove the data",
 			root.path, got.data[:min(len(got.data), maxShown)])}
 	}
 	s.found, s.version = record, got.stat.Version

@@ -323,7 +323,7 @@ func (r *lockRoot) startAgain(e *zkSession) error {
 	case created < queue.CounterNearEnd, root.Stat.NumChildren > 0:
 		return nil
 	case !isOurs:
-		return fmt.Errorf("%s has data of somebody else", r.path)
+		return fmt.Errorf("%s has data of another program", r.path)
 	}
 	var acl wire.ACLResponse
 	if _, err := e.Read(ctx, wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl); err != nil {

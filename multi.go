@@ -13,24 +13,24 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// Multi is several locks that are taken together: all of them or none. It is reusable, safe for
-// many goroutines, and costs nothing until it is acquired.
-//
-// Two callers with the same locks cannot deadlock, in whatever order NewMulti got them: each takes
-// them in one order, by their absolute paths: the chroot and the path as given to the New function.
-// A caller that takes several locks in another order, without a Multi, can.
+// Multi is several locks that are acquired together: all or none. It is reusable and safe for
+// concurrent use. It acquires its locks in the order of their absolute paths, with the chroot, so
+// two callers with the same locks cannot deadlock. A caller with another order, without a Multi,
+// can.
 type Multi struct {
-	locks []member // in the order in which they are taken
+	locks []member // in the order in which they are acquired
 }
 
-// member is one of a Multi's locks: as it was given, whose methods are called, and the Mutex in whose queue these wait.
+// member is one of a Multi's locks: the Lock as it was given, whose methods are called, and the
+// Mutex in whose queue they wait.
 type member struct {
 	Lock
 	in *Mutex
-	of string // the Multi, for traces
+	of string // the Multi's name, for traces
 }
 
-// mutexUnder returns the Mutex in whose queue a lock waits. It returns false if nothing says which that is.
+// mutexUnder returns the Mutex in whose queue a lock waits. It returns false if the type has no
+// method that returns the Mutex.
 func mutexUnder(l Lock) (m *Mutex, ok bool) {
 	for {
 		switch w := l.(type) {
@@ -44,15 +44,15 @@ func mutexUnder(l Lock) (m *Mutex, ok bool) {
 	}
 }
 
-// NewMulti returns the lock of all of those, which may be of different recipes, Sessions and ensembles. It sends nothing.
+// NewMulti returns the lock of all of these, which may be of different recipes, Sessions and
+// ensembles. It sends nothing.
 //
-// No two of them may have the same absolute path, not even through different Sessions. If these are of one ensemble, it is one
-// lock, and the caller would wait for itself. If they are of two, nothing says which of the locks comes first for everybody: give
-// each a path of its own.
+// No two may have the same absolute path, even through different Sessions: the caller could wait
+// for itself or, on two ensembles, deadlock with another.
 //
-// A type that wraps a Lock, to count or to trace its calls, has a method Unwrap() Lock that returns it, as errors do. The Multi learns from
-// that in whose place the lock stands, and calls the wrapper's Acquire and TryAcquire, which must return a hold of that lock. A type that
-// embeds *Mutex needs no Unwrap. Every other Lock that this package has not made is refused.
+// A type that wraps a Lock has a method Unwrap() Lock that returns it. The Multi calls the
+// wrapper's Acquire and TryAcquire, which must return a hold of that lock. A type that embeds
+// *Mutex needs no Unwrap. Every other type is rejected.
 func NewMulti(locks ...Lock) (*Multi, error) {
 	m := &Multi{}
 	fail := func(path string, why error) (*Multi, error) {
@@ -69,7 +69,7 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 		m.locks = append(m.locks, member{Lock: l, in: in})
 	}
 	slices.SortFunc(m.locks, func(a, b member) int { return cmp.Compare(a.in.root.shownPath(), b.in.root.shownPath()) })
-	taken := map[string]bool{} // a semaphore takes two paths: as given, and that of its queue
+	taken := map[string]bool{} // a semaphore takes two paths: its own and its queue's
 	for _, l := range m.locks {
 		shown, queued := l.in.root.shownPath(), l.in.root.path
 		if taken[shown] || taken[queued] {
@@ -86,7 +86,7 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 	return m, nil
 }
 
-// String returns the paths, in the order in which the locks are taken.
+// String returns the paths, in the order in which the locks are acquired.
 func (m *Multi) String() string {
 	if m == nil || m.locks == nil {
 		panic(fmt.Errorf("zklock: %w", errNoMulti))
@@ -104,53 +104,39 @@ func (m *Multi) paths() string {
 	return strings.Join(paths, ", ")
 }
 
-// Acquire takes all the locks in their order, and waits for each as Acquire of the lock itself
-// does. ctx bounds the waits together. Locks that ctx lets it re-enter, it re-enters. If one that
-// it has got is lost while it waits for another, it gives up at once.
+// Acquire acquires all the locks in their order, and waits for each as the lock's own Acquire does.
+// ctx bounds the waits together, and Acquire re-enters as ctx permits. If it loses a lock while it
+// waits for another, it fails at once.
 //
-// While it waits for a lock, it has those that come before it, and stands in no queue of those that
-// come after it. So it does not deadlock with a caller that takes them one after the other in the
-// same order, such as Curator's multi-lock.
+// It does not deadlock with a caller that acquires them one by one in the same order, such as
+// Curator's multi-lock. If no client is before it, neighbours in the order that have one Session
+// take one round trip, which may create nodes in vain (docs/design.md).
 //
-// If nobody is ahead at any of the locks, Acquire takes one round trip for all that are neighbours
-// in the order and have one Session: it makes their nodes in one transaction, and deletes at once
-// those that it may not keep. This holds for mutexes and for the sides of read/write locks, without
-// a wrapper and without a lock-delay, if ctx carries no hold of the lock and names no owner. The
-// others it takes one by one, and so a lock for which the last Multi of the Session had to wait,
-// with success or in vain. It takes all of them one by one if the Session may have fewer than twice
-// as many more nodes (WithMaxLockNodes), because some of the nodes could be made in vain and keep
-// other calls out. A node that it may not keep stays for up to the session timeout if no server can
-// be reached just then, and for as long as its lock root gives no DELETE.
+// ctx must carry no hold of a lock that sorts after a lock that Acquire waits for, or of the same
+// path through another Session, and no permits of a semaphore among the locks: the caller could
+// wait for itself. Acquire returns an error then, and sends nothing. It cannot check the holds of
+// an owner that ctx only names ([WithOwner]).
 //
-// ctx must carry no hold of a lock that sorts after one that Acquire has to wait for, or of that
-// path through another Session: the wait could be for the caller itself, or for somebody who waits
-// for the caller. Nor may it carry permits of a semaphore, if the Multi asks for more of them: two
-// callers that do so wait for each other. Acquire refuses both before it sends anything. Holds of
-// an owner that ctx only names (WithOwner) it cannot see.
-//
-// When Acquire returns an error, the call holds nothing, and its nodes are deleted or are being
-// deleted. The error is that of the lock that it did not get, or of the holds that were lost
-// meanwhile; those of the releases are joined to it. The *Error in it says at which path. If a
-// wrapper's method panics, what the call has got is released, too.
+// On failure the call holds nothing, and its nodes are deleted or are being deleted. The error
+// names the lock that was not granted or was lost, and is joined with the errors of the releases.
 func (m *Multi) Acquire(ctx context.Context) (*MultiHold, error) {
 	return m.acquireAll(ctx, "acquire", forever)
 }
 
-// TryAcquire takes all the locks if nobody is ahead at any of them. Otherwise it returns the error that TryAcquire of the first one
-// it did not get returns, such as ErrNotAcquired, and holds nothing, as with Acquire. It waits at most two heartbeats for each
-// lock. Because it waits for nobody, it refuses no hold that ctx carries. What is ahead can be the node of another try, or of a Multi that is
-// just deleting it.
+// TryAcquire acquires all the locks if no client is before it at any of them. Otherwise it holds
+// nothing, and returns the TryAcquire error of the first lock that it did not get, such as
+// [ErrNotAcquired]. It waits for two heartbeats at most for each lock.
 func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) {
 	return m.acquireAll(ctx, "try", 0)
 }
 
-// Do acquires all the locks, runs f under them, and releases them in reverse, also if f panics. If it does not get them, f is not
-// called and the error is Acquire's. ctx bounds both the waits and the work; WaitAtMost bounds the waits alone, all together.
+// Do acquires all the locks, runs f under them, and releases them in reverse order, also if f
+// panics. If it does not get them, it returns Acquire's error and does not call f. ctx bounds the
+// waits and the work; [WaitAtMost] bounds all waits together.
 //
-// f gets the hold, and a context that carries all the locks' holds. That context is derived from ctx, and ends with it; it also
-// ends when the first of the locks is lost, and then its cause is that hold's Err. f must return soon after.
-//
-// The error is f's, joined with each release's, as with Mutex.Do.
+// The context of f is derived from ctx, carries all the holds, and also ends when the first lock is
+// lost, with that hold's Err as its cause. f must return soon after. The error is f's, joined with
+// each release's, as with [Mutex.Do].
 func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiHold) error, opts ...DoOption) (err error) {
 	o, err := newDoOptions(opts)
 	if err == nil && f == nil {
@@ -174,7 +160,7 @@ func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiH
 		done()
 		ends := make([]error, len(h.holds))
 		for i, hold := range h.holds {
-			ends[i] = hold.Err() // somebody may have released it under f
+			ends[i] = hold.Err() // f, or a call that shares the hold, may have released it
 		}
 		for i, end := range h.release(ctx) {
 			ends[i] = cmp.Or(end, ends[i])
@@ -193,7 +179,8 @@ func (m *Multi) TryDo(ctx context.Context, f func(ctx context.Context, hold *Mul
 	return m.Do(ctx, f, WaitAtMost(0))
 }
 
-// acquireAll takes all the locks, in their order, and waits no longer than wait for all together; 0 is a try.
+// acquireAll acquires all the locks in their order, and waits no longer than wait for all together;
+// 0 is a try.
 func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (*MultiHold, error) {
 	fail := func(path string, err error) (*MultiHold, error) { return nil, &Error{Op: op, Path: path, Err: err} }
 	switch {
@@ -204,7 +191,7 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 	case ctx.Err() != nil:
 		return fail(m.paths(), ctxError(ctx))
 	}
-	if wait > 0 { // a try waits for nobody
+	if wait > 0 { // a try does not wait
 		if l, err := m.outOfOrder(ctx); err != nil {
 			return fail(l.Path(), err)
 		}
@@ -213,7 +200,7 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 	defer context.AfterFunc(ctx, func() { p.left() })()
 	var holds []*Hold
 	var o *batchAcquire
-	next := 0 // where another opening may begin
+	next := 0 // where another batch may begin
 	isCalling := false
 	defer func() {
 		if isCalling { // a wrapper's method panics, or a trace ends the goroutine
@@ -223,8 +210,9 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 		}
 	}()
 	for began, left := time.Now(), wait; len(holds) < len(m.locks); {
-		// The context of this wait carries the holds that we have, so the last hold's context carries all. It ends with the first of
-		// them: then what we have is no use, and somebody else may hold it.
+		// The context of this wait carries the holds so far, so the last hold's context carries
+		// all. It ends with the first of them to end: then the rest are useless, and another client
+		// may hold that lock.
 		work, done := under(ctx, holds)
 		i := len(holds)
 		if i >= next {
@@ -237,13 +225,13 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 		if hold != nil {
 			holds = append(holds, hold)
 		}
-		for _, hold := range slices.Backward(holds) { // look at all: a hold may have ended after the wait, and the wait's error may only follow from it
+		for _, hold := range slices.Backward(holds) { // check all: a hold may have ended after the wait, and the wait's error may only follow from that
 			err = cmp.Or(hold.Err(), err)
 		}
 		if wait > 0 && wait < forever {
 			left = wait - time.Since(began)
 		}
-		if err != nil { // do not wait for the deletions beyond the time that the wait's own clean-up has, too
+		if err != nil { // do not wait for the deletions longer than the wait's own clean-up may take
 			p.beginGrace(time.Now().Add(grace + min(left, 0)))
 			return nil, giveBack(ctx, p, o, holds, work, o.refused(ctx, err))
 		}
@@ -253,7 +241,7 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 	return newMultiHold(ctx, holds), nil
 }
 
-// giveBack gives back what a call has that failed, and returns its error.
+// giveBack releases the locks of a call that has failed, and returns its error.
 func giveBack(ctx context.Context, p *graceTime, o *batchAcquire, holds []*Hold, work context.Context, failed error) error {
 	over, end := context.WithCancelCause(ctx)
 	end(errTooLate)
@@ -265,11 +253,12 @@ func giveBack(ctx context.Context, p *graceTime, o *batchAcquire, holds []*Hold,
 	return err
 }
 
-// open begins the opening of the locks from one on that can be in one, and returns where the next may begin. The opening is nil if they are
-// fewer than two.
+// open begins the batch of the locks from an index on that can be in one, and returns where the
+// next may begin. With fewer than two such locks there is no batch, and o is nil.
 //
-// A lock for which the last call had to wait is taken by itself: the nodes of those after it would be made in vain, and be in the way of others.
-// A try looks first where the one before found somebody (probe), and waits for what calls that have left may have left in the queue.
+// A lock for which the last call waited is acquired by itself: the nodes of later locks would be
+// created in vain, and block other callers. A try probes a lock first where the last try found a
+// blocker, and waits for nodes that earlier calls may have left in the queue.
 func (m *Multi) open(ctx context.Context, from int, try bool) (o *batchAcquire, next int) {
 	var locks []*Mutex
 	for _, l := range m.locks[from:] {
@@ -287,8 +276,8 @@ func (m *Multi) open(ctx context.Context, from int, try bool) (o *batchAcquire, 
 	return o, from + max(1, len(locks))
 }
 
-// canOpen says whether the lock can be in an opening: a mutex or a side of a read/write lock, without a wrapper and without a lock-delay, and
-// for an owner of this call's own.
+// canOpen reports whether the lock can be in a batch: a mutex or a side of a read/write lock,
+// without a wrapper or a lock-delay, and for an owner of this call's own.
 func (l member) canOpen(by caller) bool {
 	switch l.in.recipe.(type) {
 	case plain, readSide, writeSide:
@@ -297,7 +286,8 @@ func (l member) canOpen(by caller) bool {
 	return false
 }
 
-// acquireMember calls the lock's own methods, which bound a wait by the context alone. If the lock's node is made in an opening, p is its part.
+// acquireMember calls the lock's own methods, which bound a wait by the context alone. If the
+// lock's node is created in a batch, p is its item.
 func (l member) acquireMember(ctx context.Context, wait time.Duration, p *batchItem) (*Hold, error) {
 	op, enter := "acquire", l.Acquire
 	var w multiWait
@@ -317,7 +307,7 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration, p *batchI
 	if by := l.in.caller(ctx); l.canOpen(by) {
 		var ahead atomic.Bool
 		h, err := l.in.enterAs(ctx, by, op, wait, opened{l.in.recipe, p, &ahead})
-		if waited := ahead.Load(); wait > 0 && (h != nil || waited) { // a wait in vain is a wait, too
+		if waited := ahead.Load(); wait > 0 && (h != nil || waited) { // a wait that failed counts, too
 			note(&l.in.root, func(n *mutexNotes) { n.waits = waited })
 		}
 		return h, err
@@ -332,8 +322,8 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration, p *batchI
 	return h, err
 }
 
-// outOfOrder returns an error if ctx carries a hold that is in the way of the order, and the lock that must come before it. That is
-// the first one that has to be waited for, if it is any.
+// outOfOrder returns an error if ctx carries a hold that violates the order, and the lock that must
+// be acquired before that hold: the first one that this call would have to wait for.
 func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	for _, member := range m.locks {
 		l := member.in
@@ -349,7 +339,7 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 			case h == nil || h.Err() != nil || !actsFor(ctx, h):
 			case l.root.share == queue.WriteName:
 				return l, ErrUpgrade
-			default: // who writes may read
+			default: // a writer may read
 				continue
 			}
 		}

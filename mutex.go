@@ -7,26 +7,23 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/reply"
 )
 
-// Mutex is a lock on a path: one owner at a time holds it, among all clients of the ensemble. It is reusable, safe for
-// many goroutines, and costs nothing until it is acquired. Two Mutexes on one path and Session are one lock.
+// Mutex is a lock on a path that one owner at a time holds, among all clients of the ensemble. It
+// is reusable and safe for concurrent use. Mutexes on one path and Session are one lock.
 type Mutex struct {
 	s      *Session
 	root   lockRoot
 	opts   lockOptions
 	recipe recipe
-	kind   string // for people
+	kind   string // for the user
 	traced string // for traces, see AcquireInfo.Kind
-	wrong  error  // what its maker was given that it cannot take
+	wrong  error  // the error of arguments that the constructor could not accept
 }
 
-// Lock is the interface of all recipes but the election: *[Mutex], which the sides of an [RWMutex]
-// are, too, and [Semaphore.Permits]. Types of other packages may implement it. For [NewMulti], such
-// a type embeds *Mutex, or has a method Unwrap() Lock that returns the lock that it wraps.
+// Lock is the interface of all recipes except the election: *[Mutex] and [Semaphore.Permits]. For
+// [NewMulti], a type of another package embeds *Mutex, or has a method Unwrap() Lock.
 type Lock interface {
 	Acquire(ctx context.Context) (*Hold, error)
 	TryAcquire(ctx context.Context) (*Hold, error)
@@ -35,8 +32,8 @@ type Lock interface {
 	Path() string
 }
 
-// NewMutex returns the lock on path. The path must be absolute, must not end in a slash and must not be at or below /zookeeper; it is
-// below the Session's chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents, up to the chroot.
+// NewMutex returns the lock on path, and sends nothing. The path is absolute, below the Session's
+// chroot, and not /zookeeper or below it. The first acquire creates the lock root and its parents.
 func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new mutex", Path: path, Err: errNoSession}
@@ -48,7 +45,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	return &m, nil
 }
 
-// mutexOf returns the lock whose nodes are called so.
+// mutexOf returns the lock whose nodes have this name.
 func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, error) {
 	err := checkPath(path)
 	if err == nil {
@@ -66,10 +63,10 @@ func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, er
 	return m, err
 }
 
-// String returns the path, in one word.
+// String returns the kind of lock and the path.
 func (m *Mutex) String() string { return m.made().kind + "(" + m.root.given + ")" }
 
-// Path returns the path as given to NewMutex.
+// Path returns the path as given to the New function.
 func (m *Mutex) Path() string { return m.made().root.given }
 
 func (m *Mutex) isMade() bool { return m != nil && m.s != nil }
@@ -82,65 +79,48 @@ func (m *Mutex) made() *Mutex {
 	return m
 }
 
-// Acquire waits for the lock until ctx ends. ctx bounds the wait only: the hold lasts as long as
-// Hold.Context. Every hold must be released.
+// Acquire waits for the lock until ctx ends. ctx does not bound the hold.
 //
-// If ctx carries a hold of this lock and Session, or an owner (WithOwner) that holds it, Acquire
-// re-enters the lock at once and sends nothing. So goroutines that share such a context all hold
-// the lock at the same time; if they share a hold and not an owner, the Session logs a warning.
-// WithoutReentry makes such calls fail instead. An owner is served in one call at a time: its other
-// calls wait, each under its own ctx, until the present call has its outcome. Then they re-enter
-// the lock; or, if it was not granted, any one of them queues at the tail. All other calls contend,
-// even if ctx carries a hold of another lock. A call whose ctx carries a hold of this lock through
-// another Session waits for that hold, which may be its own.
+// If ctx carries a hold of this lock and Session, or an owner ([WithOwner]) that holds it, Acquire
+// re-enters the lock at once. So goroutines that share such a context all hold the lock at the same
+// time; [WithoutReentry] makes such calls fail. An owner's calls run one at a time: each waits
+// until the call before it has its outcome. A call does not re-enter through another Session: it
+// waits, also for its own hold.
 //
-// When Acquire returns an error, the call holds nothing, and its node is deleted or is being
-// deleted. The error is the cause of ctx if ctx ended, with the last error response to its requests
-// and the result of each dial; ErrLost while the owner has unreleased handles of a hold that was
-// lost; ErrClosed; ErrNoChroot if the servers have lost the chroot; or an error response of the
-// servers, such as zk.ErrNoAuth. The *Error around it has the node's position in the queue.
+// On failure the call holds nothing, and its node is deleted or is being deleted. The error is the
+// cause of ctx; [ErrLost] while the owner has unreleased handles of a lost hold; [ErrClosed];
+// [ErrNoChroot]; or an error of the servers, such as zk.ErrNoAuth. The [*Error] around it has the
+// node's position in the queue.
 //
-// While no server can be reached, Acquire waits for one: only ctx and Close end that wait. It keeps
-// its position through an outage of all servers that is no longer than the session timeout. If the
-// Session holds a lock meanwhile, the limit is the lease of that hold, which is shorter
-// (docs/lease.md): to keep the position, wait through a Session that holds nothing. After a longer
-// outage every call that waits in the Session queues again. If servers close the connection three times in a row at a create, Acquire returns an error that
-// names the request: servers before ZooKeeper 3.5 do not know it, or it is longer than 4 KiB, and
-// perhaps than their jute.maxbuffer.
+// While no server can be reached, Acquire waits for one. It keeps its position through an outage no
+// longer than the session timeout or, if the Session holds a lock, than its lease. If servers close
+// the connection three times in a row at a create, Acquire returns an error: they are older than
+// ZooKeeper 3.5, or their jute.maxbuffer is too small.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "acquire", forever)
 }
 
-// TryAcquire takes the lock if no client is ahead, and otherwise returns ErrNotAcquired, also if
-// another call of the owner in ctx waits behind a client. Re-entry succeeds at once, as with
-// Acquire.
+// TryAcquire takes the lock if no client is before it in the queue, and otherwise returns
+// [ErrNotAcquired]. Re-entry succeeds at once. On failure the call holds nothing.
 //
-// TryAcquire does not wait for a server either. It returns ErrNotConnected, which is not ErrNotAcquired: at once if the
-// Session is not connected, and otherwise if it has no answers within two heartbeats. A heartbeat is a tenth of the session
-// timeout, and at least 250 ms.
-//
-// When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted.
+// TryAcquire returns [ErrNotConnected] at once without a connection, and otherwise if it has no
+// reply within two heartbeats, each a tenth of the session timeout and at least 250 ms.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.acquire(ctx, "try", 0) }
 
-// Do acquires the lock, runs f under it, and releases. Goroutines that call Do with the context of
-// an outer Do of this lock re-enter that hold, so all of them run f at the same time: give them
-// another context, or the lock WithoutReentry.
+// Do acquires the lock, runs f under it, and releases it. Goroutines that call Do with the context
+// of an outer Do of this lock re-enter that hold, so all of them run f at the same time: give them
+// another context, or the lock [WithoutReentry].
 //
-// If Do does not get the lock, it does not call f and returns Acquire's error. Nor does it call f
-// if ctx ends just as the lock is granted, or the lock is lost then: the error reports that. ctx
-// bounds both the wait and the work; WaitAtMost bounds the wait alone.
+// If Do does not get the lock, or loses it or ctx ends just as it is granted, Do returns the error
+// and does not call f. ctx bounds the wait and the work; [WaitAtMost] bounds the wait alone.
 //
-// f gets the hold, and a context that carries it. That context is derived from ctx: it has its deadline and values, and ends
-// with it, by its Err and cause. It also ends when the lock is lost; then its cause is the hold's Err. f must return soon after.
+// The context of f carries the hold. It is derived from ctx, and also ends when the lock is lost,
+// with the hold's Err as its cause: f must return soon, because the next holder may run. Do logs
+// this after 5, 10, 20 s, and so on.
 //
-// The error is f's, joined with the release's. So Do can return an error although f succeeded: ErrLost if the lock was lost
-// before the release, ErrNotConfirmed if no server confirmed the release in time, ErrNotHeld if the hold was released before f
-// returned, by f or by whatever f shares the hold with. After a loss errors.Is(err, ErrLost) is true whatever f returned, and the
-// loss is in the error once: if f returned the plain error or the cause of its context, nothing is joined to it. The same is true of
-// ErrNotHeld. The release ends by itself, as Release does.
-//
-// A function that continues after the loss may run beside the next holder. This is logged after 5,
-// 10, 20 s, and so on.
+// Do returns f's error, joined with the release's, so it can fail although f succeeded: [ErrLost]
+// if the lock was lost before the release, whatever f returned; [ErrNotConfirmed] if no server
+// confirmed the release in time; [ErrNotHeld] if the hold was released before f returned.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
 	if !m.isMade() {
 		return &Error{Op: "do", Err: errNoMutex}
@@ -164,27 +144,25 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 	return err
 }
 
-// TryDo is Do with TryAcquire: if somebody is ahead it returns ErrNotAcquired, and if no server can say so ErrNotConnected,
-// after two heartbeats at most. Then f is not called.
+// TryDo is Do with TryAcquire: on [ErrNotAcquired] or [ErrNotConnected] it does not call f.
 func (m *Mutex) TryDo(ctx context.Context, f func(ctx context.Context, hold *Hold) error) error {
 	return m.Do(ctx, f, WaitAtMost(0))
 }
 
-// Held says whether any owner holds the lock through this Session.
+// Held reports whether an owner holds the lock through this Session.
 func (m *Mutex) Held() bool {
 	m.made().s.loseIfLate()
 	return m.s.locks.held(&m.root)
 }
 
-// OwnedBy reports whether ctx carries a hold of this lock, or an owner that holds it: an Acquire
-// with ctx would re-enter.
+// OwnedBy reports whether Acquire with ctx would re-enter.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.made().s.loseIfLate()
 	return m.s.locks.heldBy(&m.root, m.caller(ctx))
 }
 
-// Participants returns the queue, the holder first. If the lock root is not there, the queue is empty. Nodes that go while
-// the queue is read are left out. While no server can be reached, Participants waits for one until ctx ends.
+// Participants returns the queue, the holder first; without a lock root it is empty. While no
+// server can be reached, Participants waits for one until ctx ends.
 func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	if !m.isMade() {
 		return nil, &Error{Op: "participants", Err: errNoMutex}
@@ -199,37 +177,9 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	return ps, err
 }
 
-// reading calls read until a connection lasts for as long as it takes. read returns nil, or an error of the requests in it; a bad
-// argument, too, is final.
+// reading is Session.reading for this lock.
 func (m *Mutex) reading(ctx context.Context, op string, read func(e *zkSession) error) error {
-	return m.readingIn(ctx, op, attachedSession, read)
-}
-
-// readingIn is reading in the ZooKeeper session that attached returns.
-func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.Context, *link.Link) (*zkSession, error), read func(e *zkSession) error) error {
-	var last link.LastError
-	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: m.s.forCaller(ctx, err, &last)} }
-	if ctx == nil {
-		return fail(errNilContext)
-	}
-	for backoff := (link.Backoff{}); ; {
-		e, err := attached(ctx, m.s.link)
-		if err != nil {
-			return fail(err)
-		}
-		err = read(e)
-		var bad badArgument
-		switch {
-		case err == nil:
-			return nil
-		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), reply.IsRefusal(err), errors.As(err, &bad):
-			return fail(err)
-		}
-		if !e.HasEnded() { // the connection was lost, or the servers are busy: read again
-			last.Note(err)
-		}
-		_ = e.PauseUnder(ctx, backoff.Next())
-	}
+	return m.s.reading(ctx, op, m.root.given, attachedSession, read)
 }
 
 func (m *Mutex) caller(ctx context.Context) caller {
@@ -247,9 +197,9 @@ func (m *Mutex) acquire(ctx context.Context, op string, wait time.Duration) (*Ho
 	return m.enterAs(ctx, m.caller(ctx), op, wait, m.recipe)
 }
 
-// enterAs is enter for a caller that has been looked up. Its owner may be one that the context does
-// not name, and that other locks do not see (R67). The recipe is the lock's own, or one that wraps it.
-// Acquires are traced here.
+// enterAs acquires the lock for a caller that has been looked up, and traces the acquire. The owner
+// may differ from the owner in ctx, and other locks may not see it (R67). The recipe is the lock's
+// own, or wraps it.
 func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Duration, recipe recipe) (*Hold, error) {
 	wait = min(wait, by.wait.left())
 	if len(m.s.trace.all) == 0 {
@@ -266,7 +216,8 @@ func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Dur
 	return h, err
 }
 
-// take gets the lock, by an acquisition unless it re-enters or that is refused. The hold has the values of the second context.
+// take gets the lock by an acquisition, unless it re-enters or may not begin. The hold has the
+// values of the second context.
 func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait time.Duration, recipe recipe, trace handleTrace) (*Hold, *acquisition, error) {
 	switch {
 	case m.wrong != nil:
@@ -302,14 +253,14 @@ func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait tim
 	return h, a, nil
 }
 
-// enterTable is lockTable.enter, for what stands now: a lost hold is not re-entered.
+// enterTable is lockTable.enter after a check of the lease: a lost hold is not re-entered.
 func (m *Mutex) enterTable(h *Hold, by caller, offline error) (*acquisition, error) {
 	m.s.loseIfLate()
 	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.besideLocked)
 }
 
-// awaitOther waits for the outcome of another call that the owner is served in, or until that has left, and returns what is left of the
-// wait.
+// awaitOther waits until the owner's other call has its outcome or has left, and returns the
+// remaining wait.
 func (m *Mutex) awaitOther(ctx context.Context, busy *acquisition, wait time.Duration) (left time.Duration, err error) {
 	began, limit := time.Now(), time.NewTimer(wait)
 	defer limit.Stop()
@@ -323,8 +274,8 @@ func (m *Mutex) awaitOther(ctx context.Context, busy *acquisition, wait time.Dur
 	}
 }
 
-// awaitOutcome waits for the outcome of a call, until its context or its wait ends. If the call leaves then, awaitOutcome waits a little for the
-// clean-up.
+// awaitOutcome waits for the outcome of a call, until its context or its wait ends. If the call
+// leaves then, awaitOutcome waits briefly for the clean-up.
 func (m *Mutex) awaitOutcome(ctx context.Context, a *acquisition, h *Hold, wait time.Duration) error {
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
@@ -351,7 +302,8 @@ func (m *Mutex) awaitOutcome(ctx context.Context, a *acquisition, h *Hold, wait 
 	return why
 }
 
-// notLetIn returns the error of a call that got no lock: with where it stood in the queue, if there was an acquisition.
+// notLetIn returns the error of a call that got no lock, with the position of its node if there was
+// an acquisition.
 func (m *Mutex) notLetIn(ctx context.Context, by caller, op string, a *acquisition, err error) error {
 	if e, ok := err.(*Error); ok {
 		err = e.Err // keep only the caller's Op and Path
@@ -369,7 +321,7 @@ func (m *Mutex) notLetIn(ctx context.Context, by caller, op string, a *acquisiti
 	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, by, err), Position: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
 }
 
-// notInTime returns the error of a call whose wait is over. Somebody was ahead only if a server has said so.
+// notInTime returns the error of a call whose wait has ended.
 func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 	switch z, _, err := m.s.link.AttachedNow(); {
 	case err != nil:
@@ -382,8 +334,9 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, wait)
 }
 
-// waitsForItself extends the error of a call that was not let in. If the call's own context carries a hold of this path that
-// the call could not re-enter, the error says so: the hold is of another Session, or of another owner than the one set.
+// waitsForItself extends the error of a call that was not granted, if the call's own context
+// carries a hold of this path that it could not re-enter: of another Session or owner, or of
+// permits.
 func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error {
 	h := by.inner
 	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
@@ -395,19 +348,19 @@ func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error 
 	whose := "through another Session"
 	switch {
 	case h.d.table == &m.s.locks && h.d.key.share == m.recipe.otherShare() && actsFor(ctx, h):
-		return err // a read under it needs no turn
+		return err // a read under it queues behind no client
 	case h.d.table == &m.s.locks && h.d.key.share != m.root.share:
-		whose = "for another kind of lock" // a Mutex under a read/write lock, or the other way round
+		whose = "for another kind of lock" // a Mutex under a read/write lock, or the reverse
 	case h.d.table == &m.s.locks:
 		whose = "for another owner"
 	}
 	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Node())
 }
 
-// First returns the first participant in the queue, which holds the lock or is about to, as a server knows it: by one list and one read, however long
-// the queue is. (Participants reads each node.) If nobody is in the queue, the Participant is the zero one, whose Node is empty. With
-// WithLockDelay, its DelayUntil is set while it waits for that, which takes one read more. While no server can be reached, Front waits
-// for one until ctx ends.
+// First returns the first participant in the queue, which holds the lock or is about to, with two
+// requests. If the queue is empty, the Participant's Node is empty. With [WithLockDelay],
+// DelayUntil is set during the delay. While no server can be reached, First waits for one until ctx
+// ends.
 func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
 	if !m.isMade() {
 		return Participant{}, &Error{Op: "front", Err: errNoMutex}
@@ -419,7 +372,8 @@ func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
 	return first, err
 }
 
-// frontOf reads the node that find finds in front, and finds again if that has gone in between.
+// frontOf reads the first node, which find returns. If the node was deleted meanwhile, it calls
+// find again.
 func (m *Mutex) frontOf(ctx context.Context, e *zkSession, find func() (node string, err error)) (Participant, error) {
 	for {
 		node, err := find()

@@ -18,30 +18,23 @@ import (
 type Leadership struct {
 	Participant // the candidate that leads; zero, with an empty Node, if no candidate leads
 
-	// Unknown: no server has answered for so long that another candidate may lead now. Then the
-	// Participant is zero.
+	// Unknown: another candidate may lead; no server has replied for too long.
 	Unknown bool
 }
 
 // Observe returns an iterator over the leaders: the present one, and then each next one. A
-// Leadership whose Node is empty means that no candidate leads or, with Unknown, that the Session
-// cannot determine it. A slow reader may miss leaders in between, but never the last. The iterator
-// sends its first request when the first pair is requested, not at the call: range before you cause
-// the change that you want to observe.
+// Leadership whose Node is empty means that no candidate leads or, with Unknown, that the leader is
+// not known. A slow reader may miss leaders in between, but never the last. The first request is
+// sent when the first pair is requested.
 //
-// While no server can be reached, the iterator waits, and another candidate may lead meanwhile.
-// When the Session gives its ZooKeeper session up, 7/6 of the session timeout and a second after
-// the last reply, the iterator returns a Leadership with Unknown. If a server loses an event, the
-// iterator returns the change within a session timeout.
+// While no server can be reached, the iterator waits, and another candidate may lead: 7/6 of the
+// session timeout and a second after the last reply, it returns Unknown. If a server loses an
+// event, the iterator returns the change within a session timeout. With [WithLockDelay], a
+// candidate that waits for the delay has DelayUntil set; a second pair follows when it leads.
 //
-// With WithLockDelay, a candidate that is first in the queue during a lock-delay does not lead yet:
-// its DelayUntil is set. When it leads, the iterator returns a second pair with a zero DelayUntil.
-//
-// A pair with an error gives the reason why the leader is not known, and the iterator continues:
-// the Session may not read the first candidate, whose Node is then set, or that candidate is of
-// another recipe. The iterator ends with an error in its last pair: the cause of ctx, ErrClosed, or
-// the error with which the servers reject requests on the path itself. All observers of a Session
-// share their requests, and they wake no candidate.
+// A pair with an error reports that the first node may not be read, or is of another recipe, and
+// the iterator continues. The last pair has the cause of ctx, [ErrClosed], or an error of the
+// servers on the path.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
 	return func(yield func(Leadership, error) bool) {
 		if !e.isMade() {
@@ -52,7 +45,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
 		defer func() { o.moveTo(nil) }()
 		var last news
 		for isFirst := true; ; {
-			err := e.m.readingIn(ctx, "observe", o.attached, func(z *zkSession) error { return o.readLeader(ctx, z, isFirst) })
+			err := e.m.s.reading(ctx, "observe", e.m.root.given, o.attached, func(z *zkSession) error { return o.readLeader(ctx, z, isFirst) })
 			isOver := errors.Is(err, link.ErrSessionEnded)
 			switch {
 			case isOver:
@@ -83,14 +76,14 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
 type observing struct {
 	e      *Election
 	leader Participant
-	why    error // why it is not known who leads
+	why    error // the reason if the leader is not known
 
-	z        *zkSession // of the watches
-	on       *watch     // on the leader; if nobody leads or nobody knows, on the root, for the next to come
+	z        *zkSession // the session of the watches
+	on       *watch     // on the leader's node; without a known leader on the root, for the next candidate
 	onRecord *watch     // on the root's data, if it has a lock-delay's record
 }
 
-// news is what an observer has been told.
+// news is the state that an observer has last been given.
 type news struct {
 	node, why string
 	waits     bool // for the lock-delay
@@ -115,7 +108,8 @@ func (o *observing) moveTo(z *zkSession) {
 	o.z = z
 }
 
-// attached is attachedSession, and no longer waits once the ZooKeeper session of what was seen before is over: then that is not known any more.
+// attached is attachedSession, but it stops waiting when the ZooKeeper session of the last
+// observation ends: then the leader is not known any more.
 func (o *observing) attached(ctx context.Context, l *link.Link) (*zkSession, error) {
 	if o.z == nil {
 		return attachedSession(ctx, l)
@@ -124,14 +118,15 @@ func (o *observing) attached(ctx context.Context, l *link.Link) (*zkSession, err
 	return o.z, err
 }
 
-// watch sets a watch in place of the one before, unless that is the same and stands.
+// watch replaces the watch before, unless that is the same watch and has not fired.
 func (o *observing) watch(ctx context.Context, before **watch, path string, op wire.Op) (*watch, error) {
 	*before = o.z.watches.keep(*before, watchKey{path, op, true})
 	return *before, (*before).waitArmed(ctx, o.z.ZKSession)
 }
 
-// readLeader finds out who leads, and sets the watches that tell when another may. While somebody leads, that is a watch on the leader's
-// node, so that nobody hears of those who queue. Otherwise it is one on the root, for the next to come.
+// readLeader reads the leader, and sets the watches that fire when another candidate may lead.
+// While there is a leader, the watch is on its node, so that candidates that queue cause no event.
+// Otherwise it is on the root, for the next candidate.
 func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) error {
 	o.moveTo(z)
 	if o.onRecord != nil && o.onRecord.hasFired() {
@@ -154,7 +149,7 @@ func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) 
 			o.why, denied = nil, ""
 			err := o.lookAt(ctx, node)
 			switch {
-			case errors.Is(err, zk.ErrNoNode): // it went between the list and the look: look for the next
+			case errors.Is(err, zk.ErrNoNode): // it was deleted after the list: read the next one
 				continue
 			case errors.Is(err, zk.ErrNoAuth):
 				denied, o.why = node, o.failure(err)
@@ -166,7 +161,7 @@ func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) 
 		if there {
 			op = wire.OpGetChildren2
 		}
-		if o.on.stands(watchKey{root, op, true}) { // it stood before this list
+		if o.on.stands(watchKey{root, op, true}) { // it was set before this list
 			return nil
 		}
 		if _, err := o.watch(ctx, &o.on, root, op); err != nil && !errors.Is(err, zk.ErrNoNode) {
@@ -175,7 +170,8 @@ func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) 
 	}
 }
 
-// lookAt watches the node in front, and the lock root's record where a lock-delay may keep its candidate waiting.
+// lookAt watches the first node and, where a lock-delay may make its candidate wait, the lock
+// root's record.
 func (o *observing) lookAt(ctx context.Context, node string) error {
 	on, err := o.watch(ctx, &o.on, node, wire.OpGetData)
 	if err != nil {
@@ -188,12 +184,13 @@ func (o *observing) lookAt(ctx context.Context, node string) error {
 		if on, err = o.watch(ctx, &o.onRecord, root, wire.OpGetData); err != nil {
 			return reply.Denied(err, "get", "READ", root)
 		}
-		o.leader.delayedUntil(l.until(on.data, node, time.Now())) // an event tells when it has written: until then it may wait
+		o.leader.delayedUntil(l.until(on.data, node, time.Now())) // it may wait until it writes the record, which fires the watch
 	}
 	return nil
 }
 
-// awaitChange waits until it is time to look again. It returns false if the ZooKeeper session is over.
+// awaitChange waits until a watch fires or ctx ends. It returns false if the ZooKeeper session has
+// ended.
 func (o *observing) awaitChange(ctx context.Context) bool {
 	var recorded <-chan struct{}
 	if o.onRecord != nil {

@@ -1,6 +1,7 @@
 package zklock
 
-// Work that is done once: the mark of it, in a node beside the lock root. What a holder does when is queue.Once's to say.
+// Work that is done once. Its mark is in a node beside the lock root. queue.Once decides the steps
+// of a holder.
 
 import (
 	"bytes"
@@ -22,19 +23,18 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// ErrNotMarked: the function that Once called has succeeded, and it is not known to be marked: the next call may run it again. The error has
-// the reason with it, ErrLost for one.
+// ErrNotMarked: the function that Once called has succeeded, but may not be marked as done, so the
+// next call may run it again. The error wraps the reason.
 var ErrNotMarked = errors.New("the run succeeded, and is not marked as done")
 
 const (
 	defaultKeptRuns = 100
-	mostKeptRuns    = 1000 // they fit into the default jute.maxbuffer, however long the keys are
+	mostKeptRuns    = 1000 // they fit into the default jute.maxbuffer, whatever the lengths of their keys
 )
 
 // WithKeptRuns sets how many runs Once keeps as marked under this lock: 1 to 1,000; the default is
-// 100. When more are marked, the oldest are dropped, which is logged at INFO, and a call with one
-// of their keys runs again. So give more than the keys that may come again, and all clients of the
-// lock the same number. Each call of Once reads them all, some 100 bytes a run.
+// 100. Older runs are dropped, which is logged at INFO, and can run again. All clients of the lock
+// must give the same number. Each call of Once reads all kept runs.
 func WithKeptRuns(n int) interface {
 	MutexOption
 	RWMutexOption
@@ -49,37 +49,28 @@ func WithKeptRuns(n int) interface {
 // OnceRun is a run that Once has marked as done.
 type OnceRun struct {
 	Key   string    `json:"key"`
-	By    string    `json:"by"` // who ran it: the data of the lock node, host:pid unless WithData gave another; 64 bytes of it at most
-	At    time.Time `json:"at"` // when it had succeeded, by the clock there
+	By    string    `json:"by"` // the data of the lock node, at most 64 bytes
+	At    time.Time `json:"at"` // when it succeeded, by the clock of that host
 	Token int64     `json:"token"`
 }
 
-// Once runs f under the lock, as Do does, if no run with that key has succeeded under it: on
-// whatever host, however long ago, and whether the clocks agree or not. A key is a day, a version,
-// the number of an order: 1 to 256 bytes of printable text. If the work is done, Once returns false
-// and nil, and Runs says by whom and when; mostly that takes one read, and not the lock. ran says
-// whether f was called. The options are those of Do: with WaitAtMost(0), ErrNotAcquired says that
-// somebody holds the lock, and perhaps runs f now.
+// Once runs f under the lock, as Do does, unless a run with that key has succeeded under it, on any
+// host. A key is 1 to 256 bytes of printable text, such as a day. If the work is done, Once returns
+// false and nil, mostly without the lock. ran reports whether f was called.
 //
-// Before Once calls f, it writes the mark as it is. If the servers reject that, because of an ACL,
-// a quota or jute.maxbuffer, Once returns the error and does not call f.
+// When f returns nil while the lock is held, its key is marked as done; if that fails, the error is
+// [ErrNotMarked]. If f returns an error, or the process ends before the mark, the next call runs it
+// again: f runs at least once. If it must not run twice, f writes the key in the transaction of its
+// work (docs/fencing.md). If the servers do not permit the mark, Once returns the error before it
+// calls f.
 //
-// When f returns nil, and the lock was held until then, its key is marked as done. If it cannot be
-// marked all the same, the error is ErrNotMarked. If f returns an error, nothing is marked, and the
-// next call runs it again. So it does after a crash between the success of f and the mark: f runs
-// at least once. Where it must not run twice, it writes the key in the transaction in which it does
-// its work, as docs/fencing.md shows.
+// The mark is the node PATH-done beside the lock root, with the ACL of [WithACL]. Once never
+// deletes it. It has the last 100 runs ([WithKeptRuns]); older runs can run again, and all runs if
+// the node is deleted. If it has other data, Once returns an error. If the clients may not CREATE
+// it, an administrator may create it empty.
 //
-// The mark is the node PATH-done beside the lock root, with the ACL of WithACL. It has the last 100
-// runs, or as many as WithKeptRuns says: what is older may run again, and so may all when somebody
-// deletes the node or restores a backup. It stays, with the nodes above it, also if the lock root
-// is a container. If the node has other data, Once returns an error, and does not touch it. An
-// administrator may create the node empty, where the clients may not CREATE it.
-//
-// A call under a hold of this lock re-enters it, as with Do: one hold is enough for many keys.
-// Goroutines that share it do not exclude each other here either, and may run one key twice. On a
-// read lock, Once returns an error and does not call f, because readers hold the lock together: call
-// it on [RWMutex.WriteLock].
+// Goroutines that share a hold may run a key twice. On a read lock Once returns an error: use
+// [RWMutex.WriteLock].
 func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (ran bool, err error) {
 	switch {
 	case !m.isMade():
@@ -106,9 +97,8 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 	return false, &Error{Op: "once", Path: m.root.given, Err: err}
 }
 
-// Runs returns the runs that Once has marked as done under this lock and that are kept
-// (WithKeptRuns), in the order in which they were marked. While no server can be reached, Runs
-// waits for one until ctx ends.
+// Runs returns the runs that Once has marked as done and still keeps, the oldest first. While no
+// server can be reached, Runs waits for one until ctx ends.
 func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
 	if !m.isMade() {
 		return nil, &Error{Op: "runs", Err: errNoMutex}
@@ -125,8 +115,8 @@ func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
 
 func (m *Mutex) markPath() string { return m.root.path + "-done" }
 
-// isDone looks for the key without the lock. A mark that is there stays: so it does not matter how old the server is. If there is none, or
-// none is seen within a heartbeat, that says nothing.
+// isDone looks for the key without the lock. A key in the mark proves that its run is done, however
+// far the server lags. A missing key, or no reply within a heartbeat, proves nothing.
 func (m *Mutex) isDone(ctx context.Context, key string) (bool, error) {
 	z, _, _ := m.s.link.AttachedNow()
 	if z == nil {
@@ -148,12 +138,12 @@ func (m *Mutex) isDone(ctx context.Context, key string) (bool, error) {
 	return false, nil
 }
 
-// errNoMark: the data is JSON, but no mark. The caller does not see it.
+// errNoMark: the data is JSON, but not a mark. The caller does not see this error.
 var errNoMark = errors.New("a run without a key, or more runs than a mark has")
 
-// runsIn takes what was read of a mark: no runs if it is not there. Other data than ours is an
-// error that stays. It stops at the first run that Once cannot have written: one of 2 bytes takes
-// 72 bytes of memory.
+// runsIn decodes the reply to a read of the mark; without a node there are no runs. Other data is a
+// final error. It stops at the first run that Once cannot have written, because a run of 2 bytes
+// takes 72 bytes of memory.
 func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
 	if got.err != nil {
 		return nil, ignoring(reply.Denied(got.err, "get", "READ", mark), zk.ErrNoNode)
@@ -170,7 +160,7 @@ func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
 		}
 	}
 	if err != io.EOF {
-		return nil, badArgument{fmt.Errorf("%s has data of somebody else, %q, where Once keeps its runs: give the lock a path of its own, or remove the data",
+		return nil, badArgument{fmt.Errorf("%s has data of another program, %q, where Once keeps its runs: give the lock a path of its own, or remove the data",
 			mark, got.data[:min(len(got.data), maxShown)])}
 	}
 	return runs, nil
@@ -185,18 +175,18 @@ type marking struct {
 	h       *Hold
 	mark    string
 	key     string
-	kept    int // how many runs the mark has at most
+	kept    int // the largest number of runs in the mark
 	acl     []zk.ACL
 	by      []byte
 	data    []byte    // of the mark, as it was read
-	runs    []OnceRun // in it
+	runs    []OnceRun // in the data
 	isThere bool      // the node exists, in this version
 	version int32
 	retry   link.Backoff
 	hungUp  hangUps
 }
 
-// markRun does what the walk says, under the work's context.
+// markRun carries out the steps of queue.Once, under the work's context.
 func (o *marking) markRun(work context.Context, f func(ctx context.Context, hold *Hold) error) (ran bool, err error) {
 	ctx, end := work, func() {}
 	defer func() {
@@ -247,7 +237,8 @@ func (o *marking) markRun(work context.Context, f func(ctx context.Context, hold
 	}
 }
 
-// lasting returns a context for what is left to do when the work is done: it ends with the hold, or a grace after ctx.
+// lasting returns a context for the steps after the work: it ends with the hold, or a grace after
+// ctx.
 func (h *Hold) lasting(ctx context.Context) (context.Context, func()) {
 	last, cancel := context.WithCancel(h.ctx)
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
@@ -279,11 +270,11 @@ func (o *marking) read(ctx context.Context) (queue.Finding, error) {
 	return queue.Exists, err
 }
 
-// prove writes the mark as it was read, and a mark without runs if there is none. It adds as many
-// spaces as the write of this run will need: so the servers reject a mark that is too long before
-// the run, too.
+// prove writes the mark as it was read, and a mark without runs if there is no node. It adds as
+// many spaces as the mark of this run will need, so the servers reject a mark that is too long
+// before the run.
 func (o *marking) prove(ctx context.Context) (queue.Finding, error) {
-	const latest = 999_999_999 // nanoseconds: of all times, these have the longest text
+	const latest = 999_999_999 // nanoseconds: no time has a longer text
 	data := bytes.TrimRight(o.data, " \n")
 	if len(data) > 0 {
 		data = append(data, '\n')
@@ -303,7 +294,7 @@ func (o *marking) write(ctx context.Context) (queue.Finding, error) {
 	return found, err
 }
 
-// dropped returns the runs that the mark has no room for when this one is marked.
+// dropped returns the runs that do not fit into the mark with this one.
 func (o *marking) dropped() []OnceRun { return o.runs[:max(0, len(o.runs)+1-o.kept)] }
 
 // marked returns the data of the mark with this run, which succeeded at that time.
@@ -313,12 +304,13 @@ func (o *marking) marked(at time.Time) []byte {
 	lines := json.NewEncoder(&data)
 	lines.SetEscapeHTML(false)
 	for _, r := range append(o.runs[len(o.dropped()):], now) {
-		_ = lines.Encode(r) // it has nothing that JSON has not
+		_ = lines.Encode(r) // it has no value that JSON cannot represent
 	}
 	return data.Bytes()
 }
 
-// put writes the mark against what was read, in a transaction that checks the lock node.
+// put writes the mark against the version that was read, in a transaction that checks the lock
+// node.
 func (o *marking) put(ctx context.Context, data []byte) (queue.Finding, error) {
 	e, node := o.h.d.e, o.h.d.node
 	op, request, permission, on := wire.MultiOp{Op: wire.OpSetData, Path: o.mark, Data: data, Version: o.version}, "set", "WRITE", o.mark
@@ -340,7 +332,7 @@ func (o *marking) put(ctx context.Context, data []byte) (queue.Finding, error) {
 	case err == nil:
 		o.isThere, o.version = true, 0
 	case failed == 1 && reply.IsAny(err, zk.ErrBadVersion, zk.ErrNodeExists, zk.ErrNoNode):
-		// It has changed, perhaps by a request of ours.
+		// Another client has changed it, or a request of ours.
 		return queue.Unknown, e.PauseUnder(ctx, o.retry.Next())
 	case failed == 0:
 		request, permission, on = "check", "READ", node
@@ -348,7 +340,8 @@ func (o *marking) put(ctx context.Context, data []byte) (queue.Finding, error) {
 	return o.finding(ctx, failed, reply.Denied(err, request, permission, on))
 }
 
-// finding says what came of a request on the lock node, or on the mark alone. If the request says nothing, it pauses.
+// finding returns the result of a request on the lock node, or on the mark alone. If the result is
+// not known, it pauses.
 func (o *marking) finding(ctx context.Context, failed int, err error) (queue.Finding, error) {
 	e := o.h.d.e
 	switch {

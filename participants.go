@@ -13,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -224,4 +225,33 @@ func (d *lockData) anyHandle() *Hold {
 		return h
 	}
 	return nil
+}
+
+// reading calls read, in the ZooKeeper session that attached returns, until a connection lasts long
+// enough. It returns at once an error of the requests that stays, a badArgument included. The error
+// has the path.
+func (s *Session) reading(ctx context.Context, op, path string, attached func(context.Context, *link.Link) (*zkSession, error), read func(e *zkSession) error) error {
+	var last link.LastError
+	fail := func(err error) error { return &Error{Op: op, Path: path, Err: s.forCaller(ctx, err, &last)} }
+	if ctx == nil {
+		return fail(errNilContext)
+	}
+	for backoff := (link.Backoff{}); ; {
+		e, err := attached(ctx, s.link)
+		if err != nil {
+			return fail(err)
+		}
+		err = read(e)
+		var bad badArgument
+		switch {
+		case err == nil:
+			return nil
+		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), reply.IsRefusal(err), errors.As(err, &bad):
+			return fail(err)
+		}
+		if !e.HasEnded() { // the connection was lost, or the servers are busy: read again
+			last.Note(err)
+		}
+		_ = e.PauseUnder(ctx, backoff.Next())
+	}
 }

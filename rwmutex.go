@@ -14,42 +14,29 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// RWMutex is a read/write lock on a path, among all clients of the ensemble: readers hold it
-// together, and a writer holds it alone. It is reusable, safe for many goroutines, and costs
-// nothing until it is acquired.
-//
-// Each of its two sides is a [Mutex], with all of its methods. Readers and writers wait in one
-// queue, which Participants of either side lists: a reader that queues after a writer waits for it,
-// so neither side starves.
+// RWMutex is a read/write lock on a path: among all clients of the ensemble, readers hold it
+// together, and a writer holds it alone. It is reusable and safe for concurrent use. Each side is a
+// [Mutex], and both wait in one queue, which
+// Participants of either side returns, so neither starves.
 type RWMutex struct{ read, write Mutex }
 
-// NewRWMutex returns the read/write lock on path, to which the rules of [NewMutex] apply, and sends
-// nothing. The options apply to both sides.
+// NewRWMutex returns the read/write lock on path, and sends nothing. The rules of [NewMutex] apply.
 //
-// Both sides re-enter: give Acquire the context of the hold ([Hold.Context]), or a context with an
-// owner ([WithOwner]).
-//
-// A writer may also read: its owner gets the read lock at once, for one request. The two are
-// released in any order. While the owner still reads after the release of the write lock, other
-// readers are granted, and writers wait. After such a downgrade, continue with the context of the
-// read hold, because the context of the write hold ends with the write lock. So ReadLock().Do with
-// the writer's context ends the context of its function when the write lock is released. If another
-// client deletes the read lock's node, reads under that write hold return ErrLost until it is
-// released. Near the end of the sequence counter, reads under a write hold return
-// ErrSequenceExhausted.
+// Both sides re-enter, as a Mutex does. A writer may also read: its owner gets the read lock at
+// once, and releases the two in any order. The context of the write hold ends with the write lock,
+// so continue with the context of the read hold. Reads under a write hold return [ErrLost] until
+// its release if another client has deleted the read lock's node, and [ErrSequenceExhausted] near
+// the end of the sequence counter.
 //
 // A reader may not write: the write lock returns [ErrUpgrade] at once to an owner that has only the
-// read lock. The calls of one owner for both sides run one after the other: the later call waits
-// until the earlier one is granted or has ended, and a try returns ErrNotAcquired. Until an owner
-// has released a hold that was lost, both sides return ErrLost to it, except a side that it still
-// holds.
+// read lock. An owner's calls for both sides run one at a time. After a loss, both return ErrLost
+// to the owner until it has released the lost hold, except a side that it still holds.
 //
-// A Mutex on the same path excludes readers and writers, but has owners of its own: it also waits
-// for a reader or a writer of the same owner, and they wait for it.
+// A Mutex on the same path excludes readers and writers, but has owners of its own: under a
+// reader's or a writer's hold it waits for that hold.
 //
-// The nodes have the names that Curator's InterProcessReadWriteLock uses since version 5.5, and Go
-// and Java clients share a lock. The downgrade of an older Curator lets in a reader alongside a
-// writer. Curator's InterProcessMutex on the same path does not see readers and writers at all.
+// Curator's InterProcessReadWriteLock shares the lock from version 5.5 on. Older versions admit a
+// reader alongside a writer (docs/curator.md).
 func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: errNoSession}
@@ -65,14 +52,14 @@ func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error
 	return &RWMutex{read, write}, nil
 }
 
-// ReadLock returns the side that readers hold together. Its Once returns an error, because Once needs a
-// lock that one caller holds alone: call WriteLock().Once.
+// ReadLock returns the side that readers hold together. Its Once returns an error: use
+// WriteLock().Once.
 func (m *RWMutex) ReadLock() *Mutex { return &m.sides().read }
 
 // WriteLock returns the side that one writer holds alone.
 func (m *RWMutex) WriteLock() *Mutex { return &m.sides().write }
 
-// String returns the path, in one word.
+// String returns the path, with the type's name.
 func (m *RWMutex) String() string { return "RWMutex(" + m.sides().read.Path() + ")" }
 
 // sides is for methods that return no error.
@@ -83,26 +70,28 @@ func (m *RWMutex) sides() *RWMutex {
 	return m
 }
 
-// pair is two shares of one owner in a lock, of which the second stands on the first's node: a node of its own that is made only while that
-// is there, under a name that is chosen once. A transaction whose answer was lost is sent again, and "node exists" is success. It may also
-// arrive late, as long as the first's node is there. So the second's node goes after the first's, and after the second was released. Its
-// token is the first's.
+// pair is the state of an owner that has both sides of a lock. The second share rests on the first
+// share's node: its own node is created only while the first's exists, under a name that is chosen
+// once. So if the reply to the transaction is lost, the transaction is sent again, and "node
+// exists" is success. A late copy of it can arrive for as long as the first node exists. So the
+// second node is deleted after the first, and after the second share's release. Its token is the
+// first's.
 type pair struct {
 	noState
 	first *lockData
-	node  string // the second's, absolute
+	node  string // of the second share, absolute
 
 	// Guarded by the lockTable.
-	byFirst bool            // the first needs it
-	second  *lockData       // the share that needs it, which can be the next one before the last one has left
-	after   *nodes.Deletion // of the first's node, if that is being deleted
-	lost    error           // somebody has taken the second's node away: another with its name could be deleted, too
-	heard   int64           // the zxid of the last message in the second's node that a hold was given
+	byFirst bool            // the first share needs the node
+	second  *lockData       // the share that needs the node; a later one may replace it before its call has left
+	after   *nodes.Deletion // of the first share's node, if that is being deleted
+	lost    error           // another client deleted the second node; it could also delete another node of that name
+	heard   int64           // the zxid of the last message in the second node that a hold was given
 }
 
-// leavePair removes a share from its pair. after is the deletion of the first's node; nil if that
-// does not exist, or if the second leaves. If neither needs the second's node any more, leavePair
-// has it deleted.
+// leavePair removes a share from its pair. after is the deletion of the first's node; it is nil if
+// that node does not exist, or if the second leaves. If no share needs the second's node any more,
+// leavePair has the node deleted.
 func (p *pair) leavePair(d *lockData, after *nodes.Deletion) *nodes.Deletion {
 	d.table.mu.Lock()
 	switch d {
@@ -159,13 +148,15 @@ func (p *pair) isNewsLocked(d *lockData, written int64) bool {
 	return isNews
 }
 
-// writeSide and readSide are the recipe of a read/write lock's sides. An owner that has the write lock may take the read lock, too: it makes a
-// reader's node with the writer's number. A waiter behind the writer's node finds the reader's when that goes, and lists
+// writeSide and readSide are the recipes of a read/write lock's sides. An owner that has the write
+// lock may take the read lock, too: it creates a reader's node with the writer's number. When the
+// writer's node is deleted, the waiter behind it lists, and finds the reader's node
 // (queue.Rule.staysAlone).
 //
-//	write lock held ──▶ one transaction: the writer's node is there, make the reader's ──▶ both held, released in any order
+//	write lock held ──▶ check the writer's node, create the reader's ──▶ both held
 //
-// The token of the reader's node is larger than the tokens that those in the queue will have.
+// The check and the create are one transaction. The two are released in any order. The czxid of the
+// reader's node is larger than the czxids of the nodes that already wait, so it is not the token.
 type (
 	writeSide struct{ plain }
 	readSide  struct{ plain }
@@ -190,7 +181,7 @@ func (s readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) 
 	if w == nil {
 		return busy, err
 	}
-	if w.root.nearTheEnd(w.node) { // the reader's node would keep the root from being made again
+	if w.root.nearTheEnd(w.node) { // the reader's node would prevent the root from being created again
 		return nil, ErrSequenceExhausted
 	}
 	p, isPair := w.state.(*pair)
@@ -204,8 +195,8 @@ func (s readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) 
 	return nil, nil
 }
 
-// beforeQueue takes the read lock for an owner that has the write lock. It returns errRequeue if there is none, or it was released meanwhile:
-// then the owner queues.
+// beforeQueue takes the read lock for an owner that has the write lock. It returns errRequeue if
+// the owner has none, or released it meanwhile: then the owner queues.
 func (s readSide) beforeQueue(a *acquisition) error {
 	p, isPair := a.d.state.(*pair)
 	if !isPair {
@@ -218,7 +209,7 @@ func (s readSide) beforeQueue(a *acquisition) error {
 	if err == nil {
 		return nil
 	}
-	if err == errRequeue && d.table.has(w) { // nobody released it
+	if err == errRequeue && d.table.has(w) { // no call released it
 		w.e.LoseNode(w.node, link.ErrNodeGone)
 	}
 	p.leavePair(d, nil)
@@ -227,10 +218,10 @@ func (s readSide) beforeQueue(a *acquisition) error {
 	defer t.mu.Unlock()
 	d.state = noState{}
 	switch {
-	case err != errRequeue && !errors.Is(err, link.ErrSessionEnded): // it failed by itself
+	case err != errRequeue && !errors.Is(err, link.ErrSessionEnded): // it failed for a reason of its own
 	case w.lost != nil:
 		return w.lost
-	case t.byKey[w.key] == w: // it is just hearing of it
+	case t.byKey[w.key] == w: // the loss is being reported
 		return lostBecause(cmp.Or(w.e.Cause(), link.ErrNodeGone))
 	default:
 		return errRequeue
@@ -238,7 +229,8 @@ func (s readSide) beforeQueue(a *acquisition) error {
 	return err
 }
 
-// makeDowngraded makes the reader's node, and grants on it. It returns errRequeue if the writer's node is gone.
+// makeDowngraded creates the reader's node, and grants on it. It returns errRequeue if the writer's
+// node does not exist.
 func makeDowngraded(a *acquisition, p *pair) error {
 	w, node := p.first, p.node
 	if err := w.e.nodes.Claim(node); err != nil {
@@ -251,14 +243,14 @@ func makeDowngraded(a *acquisition, p *pair) error {
 	}}
 	for {
 		i, err := w.e.Multi(a.ctx, ops, false)
-		if errors.Is(err, zk.ErrNodeExists) { // an earlier try made it, or an earlier read lock of this writer
+		if errors.Is(err, zk.ErrNodeExists) { // an earlier try created it, or an earlier read lock of this writer
 			err = nil
 		}
 		if err == nil {
 			if err = at.grant(); err != errRequeue {
 				return err
 			}
-			err = zk.ErrConnectionClosed // somebody deleted it before anybody had it: again, after a pause
+			err = zk.ErrConnectionClosed // another client deleted it before the grant: try again, after a pause
 		}
 		switch r, err := at.findingOf(err); {
 		case err != nil && i == 0:
@@ -271,7 +263,7 @@ func makeDowngraded(a *acquisition, p *pair) error {
 	}
 }
 
-// has says whether a share is held, or lost and not released.
+// has reports whether a share is held, or lost and not released.
 func (t *lockTable) has(d *lockData) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

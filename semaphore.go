@@ -15,26 +15,18 @@ import (
 )
 
 // Semaphore is a number of permits on a path, which all clients of the ensemble share. It is
-// reusable, safe for many goroutines, and costs nothing until it is used. As with Curator's
-// InterProcessSemaphoreV2, the queue is below path/locks, and each permit is a node below
-// path/leases.
-//
-// The promises of the package apply as follows. There are never more permits in use than the
-// largest limit that was set (I1). A call has at most one node in the queue, and as many leases as
-// it wants permits (I2). A hold is lost with any of its nodes (I5). A freed permit wakes one
-// waiter, which wakes more only if it finds more permits free (I8).
+// reusable and safe for concurrent use. Curator's InterProcessSemaphoreV2 shares the permits.
 type Semaphore struct {
 	m Mutex // on the queue
 	n int
 }
 
 // NewSemaphore returns the semaphore on path with n permits, and sends nothing. All clients must
-// give the same n, or share it (WithSharedLimit). If they give different ones, up to the largest is
-// in use at a time, and a client that waits behind more holders than its own n logs a warning.
+// give the same n, or share a limit ([WithSharedLimit]); otherwise up to the largest n is in use,
+// and a client that waits with a smaller one logs a warning.
 //
-// The path must be the semaphore's own. The first acquire of a Session on a path takes one more
-// round trip to look for nodes of another recipe: a mutex, a read/write lock, an election, or
-// kazoo's semaphore. If there are any, it returns an error.
+// The path must be the semaphore's own: the first acquire returns an error if it finds other
+// recipes' nodes, or kazoo's.
 func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Semaphore, error) {
 	fail := func(err error) (*Semaphore, error) {
 		return nil, &Error{Op: "new semaphore", Path: path, Err: err}
@@ -71,7 +63,7 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: KindSemaphore}, n: n}, nil
 }
 
-// String returns the path, in one word.
+// String returns the path, with the type's name.
 func (sem *Semaphore) String() string { return "Semaphore(" + sem.Path() + ")" }
 
 // Path returns the path as given to NewSemaphore.
@@ -87,32 +79,25 @@ func (sem *Semaphore) made() *Semaphore {
 	return sem
 }
 
-// Acquire takes n permits in one hold, all or none, and waits for them until ctx ends. Every hold
-// must be released, which frees all its permits. On failure the call holds nothing, as with
-// [Mutex.Acquire], which lists the errors.
+// Acquire takes n permits in one hold, all or none, and waits for them until ctx ends. The release
+// of the hold frees all of them. On failure the call holds nothing; [Mutex.Acquire] lists the
+// errors.
 //
-// A call that can never be granted sends nothing and returns an error for which IsFinal is true: if
-// n is below 1 or above the number given to NewSemaphore, also with WithSharedLimit; if n leases
-// and a node in the queue exceed WithMaxLockNodes; or if the request that creates the leases is
-// longer than the servers read (WithJuteMaxBuffer): by default some 8,000 leases with short data.
+// A call that can never be granted sends nothing and returns a final error ([IsFinal]): n is below
+// 1 or above the number given to NewSemaphore, also with WithSharedLimit; n + 1 nodes exceed
+// [WithMaxLockNodes]; or the request exceeds the servers' jute.maxbuffer ([WithJuteMaxBuffer]), by
+// default at some 8,000 permits.
 //
-// Each call takes permits of its own: it does not re-enter, even if ctx carries a hold of the
-// semaphore or an owner. So a call that holds permits and asks for more may wait for itself, as
-// with every semaphore.
+// Each call takes permits of its own, and does not re-enter. So a call that holds permits and asks
+// for more may wait for itself.
 //
-// Permits are granted in the order of the queue. Several callers take permits at the same time if
-// there are enough; each caller before them counts as one permit. So callers that want few permits
-// may overtake a caller that wants many, until it is first in the queue. A caller that wants more
-// than the shared limit waits until the limit is raised, and all callers behind it wait, too.
+// Permits are granted in the order of the queue, but callers that want few may overtake a caller
+// that wants many, until it is first. A caller that wants more than the shared limit blocks all
+// callers behind it.
 //
-// The hold's Node is its first lease, and Hold.Checks has a check for each lease. If one lease is
-// deleted, the whole hold is lost, and its other permits are freed. The hold's Token is the czxid
-// of its leases, which grows with each grant if only one hold can exist at a time. If several can,
-// a resource must not reject the smaller token of a hold that still lasts: use Checks or Deadline.
-//
-// A Curator client that acquires several leases takes them one by one and keeps those that it has.
-// So two such clients, or one and a caller of this package, can wait for each other indefinitely,
-// and all other callers with them. Two callers of this package never do.
+// If one node of the hold is deleted, the whole hold is lost. While several holds can exist, a
+// resource must not reject a smaller token: use [Hold.Checks] or [Hold.Deadline]. Callers of
+// several permits can deadlock with a Curator client that takes several (docs/curator.md).
 func (sem *Semaphore) Acquire(ctx context.Context, n int) (*Hold, error) {
 	if !sem.isMade() {
 		return nil, &Error{Op: "acquire", Err: errNoSemaphore}
@@ -120,10 +105,8 @@ func (sem *Semaphore) Acquire(ctx context.Context, n int) (*Hold, error) {
 	return sem.mutexFor(n).Acquire(ctx)
 }
 
-// TryAcquire takes n permits if they are free and no caller before it needs them, and otherwise
-// returns ErrNotAcquired. If callers before it are about to take a free permit, it waits until they
-// have, for two heartbeats at most. Like [Mutex.TryAcquire], it does not wait for a server.
-// Otherwise it is like Acquire.
+// TryAcquire takes n permits if they are free and no earlier caller needs them, and otherwise
+// returns [ErrNotAcquired]. It waits for two heartbeats at most, as [Mutex.TryAcquire] does.
 func (sem *Semaphore) TryAcquire(ctx context.Context, n int) (*Hold, error) {
 	if !sem.isMade() {
 		return nil, &Error{Op: "try", Err: errNoSemaphore}
@@ -131,9 +114,8 @@ func (sem *Semaphore) TryAcquire(ctx context.Context, n int) (*Hold, error) {
 	return sem.mutexFor(n).TryAcquire(ctx)
 }
 
-// Permits returns a Lock that takes n permits, for [NewMulti], for Do and for code that takes a
-// Lock. Its calls behave as Acquire and TryAcquire do; if n can never be granted, they return that
-// error.
+// Permits returns a Lock that takes n permits, for [NewMulti] and for Do. It calls Acquire and
+// TryAcquire.
 func (sem *Semaphore) Permits(n int) Lock { return permitLock{sem.made().mutexFor(n)} }
 
 // mutexFor returns a Mutex that takes k permits.
@@ -173,12 +155,9 @@ func (l permitLock) String() string {
 }
 
 // Participants returns the holders, one Participant for each permit in use, and the waiters, the
-// next to be granted first. A caller appears once for each of its nodes, and the Token of a lease
-// is the token of its hold. There are more holders than the limit if the limit was lowered or other
-// clients use a larger one. Because no node records which leases were granted, a caller may appear
-// in both lists for a moment, and leases that were created in vain among the holders
-// (docs/design.md). Nodes that are deleted meanwhile are left out. While no server can be reached,
-// Participants waits for one until ctx ends.
+// next one to be granted first. For a moment a caller may appear in both lists, or as a holder
+// before it is granted (docs/design.md). After the limit was lowered, there may be more holders.
+// While no server can be reached, Participants waits for one until ctx ends.
 func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {
 	if !sem.isMade() {
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
@@ -204,11 +183,10 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 	return holders, waiters, err
 }
 
-// Limit returns the shared limit as the Session's server has it: just after a change, other servers
-// may have the new limit first. If no client has created its node yet, Limit returns the number
-// given to NewSemaphore. It returns an error for which IsFinal is true if the semaphore has no
-// shared limit (WithSharedLimit), or if the data of the node is not a limit; then the error names
-// the node. While no server can be reached, Limit waits for one until ctx ends.
+// Limit returns the shared limit, or the number given to NewSemaphore if its node does not exist
+// yet. After a change, other clients may observe the new limit earlier. The error is final if there
+// is no shared limit, or if the node's data is not a limit. While no server can be reached, Limit
+// waits for one until ctx ends.
 func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	err = sem.onLimit(ctx, "limit", func(e *zkSession, p *permits) error {
 		now, err := p.readLimit(ctx, e.ZKSession)
@@ -226,18 +204,13 @@ func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// SetLimit sets the shared limit for all clients, from 0, with which no caller is granted, to 2^24.
-// It creates the node if it is missing, as acquires do, and replaces data that is not a limit.
-// WithSharedLimit describes the effect on holders and waiters.
+// SetLimit sets the shared limit for all clients, to 0 (no caller is granted) up to 2^24. It
+// creates the node if it does not exist, and replaces data that is not a limit.
 //
-// SetLimit replaces a limit that was set before the call, so a program that computes n from Limit
-// takes a lock for the two calls. It does not overwrite a limit that another client sets at the
-// same time, or just before: then the error wraps zk.ErrBadVersion and names the current limit, and
-// IsFinal is false. (If two calls find no node, both may return nil, and the number of the later
-// one remains.)
-//
-// While no server can be reached, SetLimit waits for one until ctx ends. If ctx ends after the
-// request was sent, the limit may or may not be set, and the error reports that.
+// It does not replace a limit that another client sets at the same time, or just before: the error
+// wraps zk.ErrBadVersion and is not final. To compute n from Limit, hold a lock during both calls.
+// While no server can be reached, SetLimit waits for one until ctx ends; then the limit may or may
+// not be set.
 func (sem *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if sem.isMade() && (n < 0 || n > mostPermits) {
 		return &Error{Op: "set limit", Path: sem.m.root.given, Err: badArgument{fmt.Errorf("a limit of %d permits: give 0 to %d", n, mostPermits)}}
@@ -250,7 +223,7 @@ func (sem *Semaphore) SetLimit(ctx context.Context, n int) error {
 	return err
 }
 
-// onLimit calls f until a connection lasts for as long as it takes.
+// onLimit calls f until a connection lasts long enough.
 func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *zkSession, p *permits) error) error {
 	if !sem.isMade() {
 		return &Error{Op: op, Err: errNoSemaphore}
@@ -263,7 +236,7 @@ func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *zkSessio
 }
 
 // splitLeases separates holders from waiters. A waiter with leases also has the first node in the
-// queue, which is left out.
+// queue, which is omitted.
 func splitLeases(leases, queued []Participant, limit int) (holders, waiters []Participant) {
 	var front queue.Owned
 	if len(queued) > 0 {

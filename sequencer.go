@@ -1,7 +1,7 @@
 package zklock
 
-// A sequencer says which hold a request is made under. The request takes it along, and the resource asks the ensemble whether that hold
-// is still there.
+// A sequencer identifies the hold under which a request is made. The request carries it, and the
+// resource checks with the ensemble that the hold still exists.
 
 import (
 	"cmp"
@@ -24,23 +24,22 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold of this lock has given: for example, its
-// node waits. The request must be rejected.
+// ErrBadSequencer: the text is not the String of a Sequencer, or no hold of this lock has given it.
+// Reject the request.
 var ErrBadSequencer = errors.New("not a sequencer")
 
 // errOtherRoot: the hold ended with its lock root.
 var errOtherRoot = fmt.Errorf("%w: the lock root is not that of the sequencer: it was removed or made anew, or the sequencer is of another ensemble", ErrNotHeld)
 
-// Sequencer identifies the hold that a request is made under. Its String travels with the request,
-// for example in a header. It contains no secret, and it does not authenticate the sender: every
-// client that may list the lock root can write one.
+// Sequencer identifies the hold under which a request is made. Its String travels with the request,
+// for example in a header. It contains no secret and does not authenticate the sender.
 type Sequencer struct {
 	Path    string // of the lock, absolute: with the chroot
-	Root    int64  // czxid of the node above Node. It differs between ensembles, mostly, and when that node was made again
+	Root    int64  // czxid of the node above Node: another when that is created again
 	Shared  bool   // of a reader or a semaphore: other clients may hold at the same time
-	Permits int    // how many of a semaphore; otherwise 0
+	Permits int    // the number of a semaphore's permits; otherwise 0
 	Token   int64  // as Hold.Token
-	Node    string // as Hold.Node; of permits the first, and the numbers of the others follow
+	Node    string // as Hold.Node; for permits, the first of consecutive nodes
 }
 
 // The modes in the text of a Sequencer, and the names of the nodes in each.
@@ -54,11 +53,12 @@ var modeNodes = map[string][]string{
 	modePermits:   {queue.LeaseName},
 }
 
-// maxPermits is more than one hold can have: how many depends on the servers' jute.maxbuffer (WithJuteMaxBuffer). A check costs no more for more.
+// maxPermits is more than one hold can have, which depends on the servers' jute.maxbuffer
+// (WithJuteMaxBuffer). A check does not cost more for more permits.
 const maxPermits = math.MaxInt32
 
-// Sequencer returns what a request that is made under this hold takes along, for CheckSequencer at the resource. It sends nothing. It
-// is the same for all handles of the owner in this lock, also after the hold has ended.
+// Sequencer returns the identity of this hold, for [Session.CheckSequencer] at the resource. All
+// handles of the owner return the same, also after the hold has ended.
 func (h *Hold) Sequencer() Sequencer {
 	d := h.granted()
 	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
@@ -68,7 +68,8 @@ func (h *Hold) Sequencer() Sequencer {
 	return q
 }
 
-// String returns the text that ParseSequencer takes: a line of printable ASCII without spaces, some 110 bytes beside the path.
+// String returns a text for ParseSequencer: printable ASCII without spaces, some 110 bytes plus the
+// path.
 func (q Sequencer) String() string {
 	return sequencerScheme + (&url.URL{Path: q.Path}).EscapedPath() + "?" + q.words()
 }
@@ -93,8 +94,8 @@ func (q Sequencer) words() string {
 	return fmt.Sprintf("root=%d&mode=%s&token=%d&node=%s", q.Root, mode, q.Token, nameOf(q.Node))
 }
 
-// ParseSequencer takes what String returned. It asks nobody whether it is true. If the text is anything else, the error is
-// ErrBadSequencer.
+// ParseSequencer parses the text that String returned, and does not check the hold. The error is
+// [ErrBadSequencer].
 func ParseSequencer(text string) (Sequencer, error) {
 	q, ok := parseSequencer(text)
 	if !ok {
@@ -126,7 +127,7 @@ func parseSequencer(text string) (q Sequencer, ok bool) {
 	q.Token, errs[1] = strconv.ParseInt(values.Get("token"), 10, 64)
 	q.Permits, errs[2] = strconv.Atoi(cmp.Or(values.Get("permits"), "0"))
 	switch {
-	case errors.Join(errs[:]...) != nil, q.Root < 1, q.Token < 1, q.String() != text: // nothing else, and in no other way
+	case errors.Join(errs[:]...) != nil, q.Root < 1, q.Token < 1, q.String() != text: // nothing else, and in no other form
 		return q, false
 	case q.Permits < 0, q.Permits > maxPermits:
 		return q, false
@@ -135,7 +136,7 @@ func parseSequencer(text string) (q Sequencer, ok bool) {
 	return q, ok
 }
 
-// rule returns how the node stands among the children of its root; false if it cannot be of such a hold.
+// rule returns the rule of the node's queue; false if no such hold can have the node.
 func (q Sequencer) rule() (queue.Rule, bool) {
 	name := nameOf(q.Node)
 	id, _ := queue.ProtectionID(name)
@@ -156,31 +157,20 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 	return queue.Rule{}, false
 }
 
-// CheckSequencer asks the ensemble whether the hold that the text names still exists and is a hold
-// of the lock on path. path is as given to NewMutex, NewRWMutex, NewSemaphore or NewElection: below
-// the chroot of s. CheckSequencer returns nil if both are true. ErrNotHeld means that the hold has
-// ended, for whatever reason, or that its lock root was deleted. ErrBadSequencer means that no hold
-// of this lock has given the text. Reject the request after either. ErrNotConnected means that the connection ended before the reply, so nothing
-// is known, and another try may succeed. While no server can be reached, CheckSequencer waits for
-// one until ctx ends.
+// CheckSequencer returns nil if the hold in the text still exists and is a hold of the lock on
+// path, as given to the lock's New function. [ErrNotHeld] means that the hold has ended or its lock
+// root was deleted, and [ErrBadSequencer] that no hold of this lock has given the text: reject the
+// request. [ErrNotConnected] means that the connection ended before the reply, so another try may
+// succeed. While no server can be reached, CheckSequencer waits for one until ctx ends.
 //
-// Nil proves that at some moment during the call a majority of the servers agreed that all nodes of the hold were there, with nobody ahead
-// that they would wait for. So nobody else had been granted what the hold excludes. It also proves that the token is not larger than the
-// hold's.
+// Nil proves that at some moment during the call a majority of the servers had all nodes of the
+// hold, and no other client had been granted a lock that the hold excludes. The token is not larger
+// than the hold's.
 //
-// It does not prove that the hold is there when the call returns: it may end right after. Where the
-// resource can compare tokens, do that too. Nor does it prove that the holder still counts on it:
-// between a release, or the end of a lease, and the moment when its node is gone, the check says
-// that the hold is there. So it does while another handle of its owner has it; and of a reader
-// beside its own writer, until both are released. Nor does it prove that a forged text is of a
-// hold: a node in front is not granted while a lock-delay runs;
-// and the limit of a semaphore may have no room for leases that are there. No Hold gives
-// the sequencer of such a node. A resource that needs the lock to be exclusive rejects a Sequencer
-// that is Shared.
-//
-// It costs one transaction, which the servers agree on as they do on a write, a read and a list, in one round trip, however many permits
-// the text claims. The list's answer has some 60 bytes for each node in the queue, or for each lease of a semaphore; calls that are made
-// at the same time share lists. s may hold nothing. Its credentials need READ on the lock root and on its nodes.
+// The hold may end right after, so compare tokens if the resource can. Between a release, or the
+// end of the lease, and the deletion of the node, CheckSequencer returns nil. It cannot detect a
+// forged text of a node that is first but not granted (docs/design.md). If the resource needs an
+// exclusive lock, reject a Sequencer that is Shared. s needs READ on the lock root and its nodes.
 func (s *Session) CheckSequencer(ctx context.Context, path, text string) error {
 	if !s.isConnected() {
 		return &Error{Op: "check sequencer", Path: path, Err: errNoSession}
@@ -204,7 +194,7 @@ func (s *Session) CheckSequencer(ctx context.Context, path, text string) error {
 	return nil
 }
 
-// found is what a server has said of a node, or of a transaction: then czxid is 0.
+// found is a server's result for a node, or for a transaction: then czxid is 0.
 type found struct {
 	conn  uint64
 	czxid int64
@@ -213,12 +203,14 @@ type found struct {
 
 // ask sends a transaction that checks the node of the hold, a read of it, and a list of its root.
 //
-// The transaction asks the quorum, which a server that is cut off does not have: it answers neither a success nor a failure. A node's
-// name has a uuid, so that it is there in no other life of the root, and in no other ensemble. The reads go over the same connection, so
-// the server answers them after it has applied the transaction: they show nothing older. They say what the czxids are, and the list says
-// who is ahead, or which leases are there. A sync would not do in the transaction's place, because it asks no quorum.
+// The transaction needs the quorum: a server that is cut off can reply to it with neither a success
+// nor a failure. A node's name has a uuid, so the node exists in no other lock root and in no other
+// ensemble. The reads use the same connection, so the server replies to them after it has applied
+// the transaction, and they show nothing older. They return the czxids, and the list shows the
+// blockers, or the leases. A sync cannot replace the transaction, because it needs no quorum.
 //
-// The transaction does not check each lease: a short text that claims many permits would make us send as many checks.
+// The transaction does not check each lease: a short text that claims many permits would make us
+// send as many checks.
 func (q Sequencer) ask(ctx context.Context, s *Session) error {
 	answers := make(chan found, 2) // of one connection, in the order of the requests
 	check := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: q.Node, Version: -1}}}
@@ -242,7 +234,7 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 			return unknown(zk.ErrConnectionClosed)
 		}
 	}
-	list := e.lists.List(parentOf(q.Node)) // goes out behind them
+	list := e.lists.List(parentOf(q.Node)) // is sent after them
 	var got [2]found
 	for i := range got {
 		select {
@@ -259,7 +251,7 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 	switch err := list.Wait(ctx, e.ZKSession); {
 	case err == link.ErrCtxEnded:
 		return err
-	case err != nil && e.HasEnded(): // the list may still come
+	case err != nil && e.HasEnded(): // the list may still arrive
 		return unknown(err)
 	default:
 		return q.verdict(got[0], got[1], found{list.Conn, list.Root, err}, list.Names)
@@ -278,7 +270,7 @@ func askCzxid(node string, answers chan<- found) *mux.Request {
 	})
 }
 
-// unknown says that nothing is known, and why.
+// unknown returns the error for a result that is not known, with the reason.
 func unknown(why error) error {
 	if errors.Is(why, ErrClosed) {
 		return why
@@ -286,20 +278,22 @@ func unknown(why error) error {
 	return fmt.Errorf("%w: nobody knows whether the hold stands: %w", ErrNotConnected, why)
 }
 
-// unclear returns an error unless the answer came over conn, and says that something is there or is not there.
+// unclear returns an error unless the reply came over conn, and shows that a node exists or does
+// not.
 func (f found) unclear(conn uint64) error {
 	switch {
 	case f.err != nil && !errors.Is(f.err, zk.ErrNoNode) && reply.IsRefusal(f.err):
 		return f.err
 	case f.err != nil && !errors.Is(f.err, zk.ErrNoNode):
 		return unknown(f.err)
-	case f.conn != conn: // another server may have said it, which is behind
+	case f.conn != conn: // another server may have sent it, which may lag
 		return unknown(zk.ErrConnectionClosed)
 	}
 	return nil
 }
 
-// verdict says what follows from the answers to the transaction, the read of the node and the list of its root, which has names.
+// verdict returns the result of the transaction, the read of the node and the list of its root,
+// which has names.
 func (q Sequencer) verdict(checked, node, list found, names []string) error {
 	for _, f := range []found{checked, node, list} {
 		if err := f.unclear(checked.conn); err != nil {
@@ -312,11 +306,11 @@ func (q Sequencer) verdict(checked, node, list found, names []string) error {
 		place = queue.SeenLeases(nameOf(q.Node), q.Permits, names)
 	}
 	switch {
-	case list.czxid != q.Root: // 0 if it is not there
+	case list.czxid != q.Root: // 0 if it does not exist
 		return errOtherRoot
-	case checked.err != nil, node.err != nil, place == queue.Missing: // it may have gone since the transaction
+	case checked.err != nil, node.err != nil, place == queue.Missing: // it may have been deleted since the transaction
 		return fmt.Errorf("%w: the hold is over", ErrNotHeld)
-	case q.Token > node.czxid, q.Token < node.czxid && !q.Shared: // a reader may have its writer's; permits of another client, that of their place in the queue
+	case q.Token > node.czxid, q.Token < node.czxid && !q.Shared: // a reader may have its writer's token; permits of another client, the token of their node in the queue
 		return badArgument{fmt.Errorf("%w: %s has another token than %d", ErrBadSequencer, nameOf(q.Node), q.Token)}
 	case place != queue.Front: // it may hold later
 		return fmt.Errorf("%w: %s waits, and nothing is held with it", ErrBadSequencer, nameOf(q.Node))

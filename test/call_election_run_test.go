@@ -77,8 +77,8 @@ func TestVirtual_Run_LeadFailsAtOnce_PausesGrow(t *testing.T) {
 		for i, pause := 1, 20*time.Millisecond; i < len(calls); i, pause = i+1, min(2*pause, 5*time.Second) {
 			require.Equal(t, pause, calls[i].Sub(calls[i-1]), "before call %d", i+1)
 		}
-		require.Len(t, log.of("zklock: standing for election again"), fails)
-		require.Equal(t, fails, having(log.of("zklock: standing for election again"), "unavailable\""))
+		require.Len(t, log.of("zklock: campaigning again"), fails)
+		require.Equal(t, fails, having(log.of("zklock: campaigning again"), "unavailable\""))
 		require.Empty(t, v.srv.Children("/job"))
 	})
 }

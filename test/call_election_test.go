@@ -189,7 +189,7 @@ func TestVirtual_Campaign_CutOff_NeverTwoLeaders(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 2, a.reigns.Load())
 		require.Greater(t, a.hold.Load().Token(), b.hold.Load().Token())
-		require.Equal(t, 1, log.about("standing for election again", "the disk is full"))
+		require.Equal(t, 1, log.about("campaigning again", "the disk is full"))
 		a.stop()
 		require.ErrorContains(t, a.returned(t), "the disk is full")
 	})

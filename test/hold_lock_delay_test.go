@@ -196,7 +196,7 @@ func TestVirtual_LockDelay_OtherData(t *testing.T) {
 		require.Equal(t, "somebody else's", v.record())
 
 		_, err := m.Acquire(within(t, time.Minute))
-		require.ErrorContains(t, err, `/job has data of somebody else, "somebody else's"`)
+		require.ErrorContains(t, err, `/job has data of another program, "somebody else's"`)
 		require.True(t, zklock.IsFinal(err))
 		require.Equal(t, "somebody else's", v.record())
 		require.Empty(t, v.srv.Children("/job"))

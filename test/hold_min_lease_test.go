@@ -132,7 +132,7 @@ func TestVirtual_LogOnce_MinimumHoldEndedEarly(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		log.once(t, message, saidNodes(deleted)...)
-		require.Contains(t, log.of(message)[0], "somebody else deleted the lock node")
+		require.Contains(t, log.of(message)[0], "another client deleted the lock node")
 		v.srv.ExpireSession(s.SessionID())
 		time.Sleep(time.Minute)
 		log.once(t, message, saidNodes(append(deleted, expired...))...)

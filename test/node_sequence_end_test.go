@@ -61,7 +61,7 @@ func TestVirtual_SequenceEnd_RootStays_ErrorSaysWhy(t *testing.T) {
 		spoil func(v *virtual, c *zk.Conn) error
 		says  string // "" if it is recreated
 	}{
-		{"its data is somebody else's", zk.WorldACL(zk.PermAll), func(v *virtual, _ *zk.Conn) error { return v.srv.SetData("/spoilt", []byte("mine")) }, "has data of somebody else"},
+		{"its data is somebody else's", zk.WorldACL(zk.PermAll), func(v *virtual, _ *zk.Conn) error { return v.srv.SetData("/spoilt", []byte("mine")) }, "has data of another program"},
 		{"its ACL is another", zk.WorldACL(zk.PermAll), func(_ *virtual, c *zk.Conn) error {
 			_, err := c.SetACL("/spoilt", zk.WorldACL(zk.PermAll^zk.PermAdmin), -1)
 			return err

@@ -179,7 +179,7 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 		{"paused", "the lease ended: this process stood still, and saw the end 40.6s too late; the last answer came from SERVER 1m0.3s ago", func(*virtual, *line, *zklock.Session, *zklock.Hold) {
 			asleep.Add(int64(time.Minute))
 		}},
-		{"deleted", "somebody else deleted the lock node", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {
+		{"deleted", "another client deleted the lock node", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {
 			_ = v.srv.Delete(h.Node())
 		}},
 		{"expired", "the servers ended the ZooKeeper session", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {

@@ -318,7 +318,7 @@ func TestVirtual_LogOnce_StandingAgain(t *testing.T) {
 			v.srv.ExpireSession(s.SessionID())
 			time.Sleep(time.Minute)
 			stop()
-			said := log.of("zklock: standing for election again")
+			said := log.of("zklock: campaigning again")
 			require.Len(t, said, round*len(cs), "%q", said)
 			for i := range cs {
 				require.Equal(t, round, having(said, fmt.Sprintf("path=/job/%d", i)))

@@ -43,7 +43,7 @@ func TestDelete_TakesOneNodeAway_AndSaysWhoseItWas(t *testing.T) {
 	require.Equal(t, 0, d.wait(), d.stderr.String())
 	require.Regexp(t, fmt.Sprintf(`^%s was deleted: with it %s held the lock, token %d\n$`, hold.Node(), whose, hold.Token()), d.stdout.String())
 	<-hold.Lost()
-	require.ErrorContains(t, hold.Err(), "somebody else deleted the lock node")
+	require.ErrorContains(t, hold.Err(), "another client deleted the lock node")
 	require.Equal(t, 0, next.wait())
 	require.NoError(t, other.Err(), "the session's other lock stands")
 

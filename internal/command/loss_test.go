@@ -188,7 +188,7 @@ func TestLoss_NodeDeleted_EndsTheCommandAtOnce(t *testing.T) {
 	require.Equal(t, exitLost, p.wait())
 	require.Less(t, time.Since(deleted), wellBefore)
 	requireAllGone(t, pids(readLines(t, log), 0))
-	for _, want := range []string{path + ": lost the lock", fmt.Sprintf("token %d", token), node, "somebody else deleted the lock node", "SIGTERM"} {
+	for _, want := range []string{path + ": lost the lock", fmt.Sprintf("token %d", token), node, "another client deleted the lock node", "SIGTERM"} {
 		require.Contains(t, p.stderr.String(), want)
 	}
 	require.Equal(t, 2, strings.Count(p.stderr.String(), "\n"), "acquired, and one line that says it all: %s", &p.stderr)

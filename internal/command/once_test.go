@@ -139,6 +139,6 @@ func TestRun_Once_NotMarked(t *testing.T) {
 	require.NoError(t, err)
 	p = run(t, srv, path, "--once", "b", "--", "echo", "ran")
 	require.Equal(t, exitUsage, p.wait())
-	require.Contains(t, p.stderr.String(), `-done has data of somebody else, "theirs"`)
+	require.Contains(t, p.stderr.String(), `-done has data of another program, "theirs"`)
 	require.Empty(t, p.stdout.String())
 }

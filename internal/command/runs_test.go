@@ -119,7 +119,7 @@ func TestRuns_Forget_Failures(t *testing.T) {
 	require.NoError(t, err)
 	code, said = forget("/other")
 	require.Equal(t, exitUsage, code)
-	require.Contains(t, said, `/other-done has data of somebody else, "theirs"`)
+	require.Contains(t, said, `/other-done has data of another program, "theirs"`)
 	for want, args := range map[string][]string{
 		"--forget and --json contradict each other": {"--forget", "a", "--json", "/x"}, "--yes is for --forget": {"--yes", "/x"}, "must begin with a slash": {"x"},
 	} {

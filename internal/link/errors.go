@@ -35,7 +35,7 @@ var (
 	// ErrExpired: the servers ended the session.
 	ErrExpired = errors.New("the servers ended the ZooKeeper session")
 	// ErrNodeGone: the session lives, and the node of the hold was deleted.
-	ErrNodeGone = errors.New("somebody else deleted the lock node")
+	ErrNodeGone = errors.New("another client deleted the lock node")
 	// ErrUnreadable: the session lives, and its heartbeat may not READ the node of the hold.
 	ErrUnreadable   = errors.New("the servers refuse to confirm the lock node")
 	errMoved        = errors.New("the ZooKeeper session has moved to another connection")
