@@ -195,8 +195,7 @@ func (s *Session) String() string {
 // isConnected reports whether Connect has created the Session.
 func (s *Session) isConnected() bool { return s != nil && s.link != nil }
 
-// connected returns s, and panics if Connect has not created it. It is for methods that return no
-// error.
+// connected is for methods that return no error: it panics if Connect has not created s.
 func (s *Session) connected() *Session {
 	if !s.isConnected() {
 		panic(fmt.Errorf("zklock: %w", errNoSession))
@@ -205,9 +204,7 @@ func (s *Session) connected() *Session {
 }
 
 // State returns the current state.
-func (s *Session) State() State {
-	return State(s.connected().link.State())
-}
+func (s *Session) State() State { return State(s.connected().link.State()) }
 
 // Changes returns a channel of the state's further changes. It closes when ctx ends or the Session
 // is closed. A reader more than 64 changes behind misses the oldest.
@@ -236,9 +233,8 @@ func (s *Session) SessionID() int64 {
 	return 0
 }
 
-// key is only for the command, whose guardian ends the ZooKeeper session of a zklock process that
-// was killed. It returns the zero Key if there is no ZooKeeper session, or if the Session has given
-// it up, because this process then ends it or lets it expire.
+// key is only for the command, whose guardian ends the ZooKeeper session of a killed zklock. It
+// returns the zero Key without a ZooKeeper session, or if this process ends that or lets it expire.
 func (s *Session) key() sessionkey.Key {
 	z := s.link.ZKSession()
 	if z == nil || z.HasEnded() {
@@ -311,8 +307,7 @@ func (s *Session) loseIfLate() {
 	}
 }
 
-// LeaseMode selects the replies that renew the lease, and so determines how long a hold lasts:
-// docs/lease.md.
+// LeaseMode selects the replies that renew the lease, and so how long a hold lasts: docs/lease.md.
 type LeaseMode struct{ mode lease.Mode }
 
 // defaultLeaderPing is two ticks of ZooKeeper's default tickTime. The leader pings every half tick.
@@ -334,9 +329,7 @@ func QuorumLease(leaderPing time.Duration) LeaseMode {
 func SingleServerLease() LeaseMode { return LeaseMode{lease.SingleServer()} }
 
 // String returns the mode and its duration.
-func (m LeaseMode) String() string {
-	return m.mode.String()
-}
+func (m LeaseMode) String() string { return m.mode.String() }
 
 // LeaseMargin returns the longest outage that is guaranteed to end no hold, unless WithHeartbeat is
 // given. Connect requires a positive margin.
@@ -366,8 +359,8 @@ func WithSASL(mechanism sasl.Mechanism) Option {
 	}
 }
 
-// startWith returns the mechanism in the form that internal/sasl takes. It is in a closure, where
-// no printer finds its secrets (R71).
+// startWith adapts the mechanism to internal/sasl. No printer finds the secrets in its closure
+// (R71).
 func startWith(m sasl.Mechanism) isasl.Start {
 	return func(ctx context.Context, addr string) (isasl.Exchange, error) {
 		var session sasl.Exchange
@@ -392,19 +385,6 @@ func startWith(m sasl.Mechanism) isasl.Start {
 	}
 }
 
-// Stats describes a Session in numbers.
-type Stats struct {
-	State      State
-	Server     string        // host:port of the connected server, or ""
-	Reconnects int           // connections after the first
-	LeaseLeft  time.Duration // how long holds last without further replies; 0 without holds
-
-	Waiting  int // acquires in progress that do not wait for another call of their owner
-	Held     int // valid holds: a re-entered one, or a call's permits, count once
-	Lost     int // lost holds with an unreleased handle: work may still run
-	Deleting int // unconfirmed deletions of lock nodes
-}
-
 // Stats returns the current numbers. It sends no request.
 func (s *Session) Stats() Stats {
 	s.connected().loseIfLate()
@@ -417,20 +397,4 @@ func (s *Session) Stats() Stats {
 		}
 	}
 	return st
-}
-
-func (t *lockTable) count() (waiting, held, lost int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, d := range t.byKey {
-		switch {
-		case d.acquiring != nil:
-			waiting++
-		case d.isHeldLocked():
-			held++
-		default:
-			lost++
-		}
-	}
-	return waiting, held, lost
 }

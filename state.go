@@ -55,6 +55,19 @@ type Change struct {
 	Err       error     // the reason for Suspended, Lost or Closed, if known
 }
 
+// Stats describes a Session in numbers.
+type Stats struct {
+	State      State
+	Server     string        // host:port of the connected server, or ""
+	Reconnects int           // connections after the first
+	LeaseLeft  time.Duration // how long holds last without further replies; 0 without holds
+
+	Waiting  int // acquires in progress that do not wait for another call of their owner
+	Held     int // valid holds: a re-entered one, or a call's permits, count once
+	Lost     int // lost holds with an unreleased handle: work may still run
+	Deleting int // unconfirmed deletions of lock nodes
+}
+
 // changeFeed sends the changes of a Session's state to readers, in order. The zero value has no
 // readers.
 type changeFeed struct {
