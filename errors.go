@@ -22,7 +22,7 @@ import (
 var (
 	// ErrNotAcquired: another client is ahead, and the call does not wait. Its node is deleted,
 	// perhaps in the background.
-	ErrNotAcquired = errors.New("lock not acquired: somebody is ahead")
+	ErrNotAcquired = errors.New("lock not acquired: another client is ahead")
 	// ErrNotConnected: no server replied in time, so a call that does not wait cannot determine
 	// whether the lock is free, or a hold still exists. Its node is deleted in the background.
 	ErrNotConnected = errors.New("no connection to the servers")
@@ -50,7 +50,7 @@ var (
 	ErrSessionTimeoutTooShort = errSessionTimeoutTooShort
 	// ErrNoChroot: the chroot does not exist: create it, or give WithCreateChroot to Connect.
 	// After Connect: the servers have lost it, and perhaps other data.
-	ErrNoChroot = errors.New("the chroot is not there")
+	ErrNoChroot = errors.New("the chroot does not exist")
 	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errTooMany
 	// ErrAuthFailed: a server rejected the credentials of WithDigest or WithSASL, requires
@@ -110,7 +110,7 @@ func (e *Error) Error() string {
 	}
 	fmt.Fprintf(&b, ": %v", e.Err)
 	if e.Position > 0 && e.Predecessor != "" {
-		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Position, shown(e.Predecessor))
+		fmt.Fprintf(&b, "; position %d in the queue when it was last listed, behind %s", e.Position, shown(e.Predecessor))
 	}
 	if e.Holder != "" {
 		b.WriteString("; held by " + e.Holder)
@@ -207,13 +207,12 @@ var errGranted = errors.New("granted")
 var errBusy = errors.New("the owner is being served in another call")
 
 func errNoChroot(chroot string) error {
-	return fmt.Errorf("%w: make %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
+	return fmt.Errorf("%w: create %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
 }
 
 // errChrootLost is for a chroot that Connect has found or created.
 func errChrootLost(chroot string) error {
-	return fmt.Errorf("%w any more: the servers have lost %s since this Session connected: make it again, or have another Connect with "+
-		"WithCreateChroot make it", ErrNoChroot, chroot)
+	return fmt.Errorf("%w: the servers have lost %s since this Session connected: create it again, or let another Connect with WithCreateChroot do so", ErrNoChroot, chroot)
 }
 
 // lostBecause returns ErrLost with its reason. errors.Is finds both.

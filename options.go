@@ -70,7 +70,7 @@ func (o *sessionOptions) check() error {
 	case o.timeout > 24*24*time.Hour:
 		return fmt.Errorf("WithSessionTimeout: %v does not fit the protocol's 32 bits of milliseconds; give at most 576h", o.timeout)
 	case o.maxLockNodes < 1:
-		return fmt.Errorf("WithMaxLockNodes(%d) lets nobody acquire; give at least 1", o.maxLockNodes)
+		return fmt.Errorf("WithMaxLockNodes(%d) allows no lock; give at least 1", o.maxLockNodes)
 	case o.logger == nil:
 		return errors.New("WithLogger(nil): give slog.New(slog.DiscardHandler) for silence")
 	}
@@ -275,7 +275,7 @@ func (o *lockOptions) check() error {
 		return o.wrong
 	}
 	if len(o.acl) == 0 {
-		return errors.New("WithACL: the ACL is empty, and nobody could use the lock")
+		return errors.New("WithACL: the ACL is empty, so no client could use the lock")
 	}
 	if o.delay > 0 && o.container {
 		return errors.New("WithLockDelay and WithContainer: the servers remove an empty container, and the delay with it: leave one of them out")

@@ -21,7 +21,7 @@ func NewOwner(name string) Owner { return Owner{uuid.New(), name} }
 // String returns the name and the beginning of the id.
 func (o Owner) String() string {
 	if o == (Owner{}) {
-		return "nobody"
+		return "none"
 	}
 	short := o.id.String()[:8]
 	if o.name == "" {

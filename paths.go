@@ -40,7 +40,7 @@ func splitServers(s string) (addrs []string, chroot string, err error) {
 	if i := strings.IndexByte(s, '/'); i >= 0 {
 		hosts, chroot = s[:i], strings.TrimSuffix(s[i:], "/")
 		if strings.HasSuffix(strings.TrimSpace(hosts), ",") { // for example, an unset variable
-			return nil, "", fmt.Errorf("connection string %q: a comma stands before the chroot: is a server missing? Give host:port,host:port/chroot", s)
+			return nil, "", fmt.Errorf("connection string %q: there is a comma before the chroot: is a server missing? Give host:port,host:port/chroot", s)
 		}
 		if serverInChroot.MatchString(chroot) {
 			// Clients that list the servers differently would have another chroot, and another lock.
@@ -87,9 +87,9 @@ func hostPort(h string) (string, error) {
 			port = rest[1:]
 		}
 	case strings.ContainsAny(h, "[]"):
-		return "", fmt.Errorf("server %q: a bracket stands alone: write an IPv6 address as [::1]:2181", h)
+		return "", fmt.Errorf("server %q: a bracket has no counterpart: write an IPv6 address as [::1]:2181", h)
 	case strings.Count(h, ":") > 1:
-		return "", fmt.Errorf("server %q: put an IPv6 address in brackets, as in [::1]:2181, so that the port is told from it", h)
+		return "", fmt.Errorf("server %q: put an IPv6 address in brackets, as in [::1]:2181, to separate it from the port", h)
 	default:
 		if before, after, ok := strings.Cut(h, ":"); ok {
 			host, port = before, after

@@ -99,7 +99,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	if err = forCaller(ctx, err); err == nil {
 		err = o.mode.mode.Check(z.Timeout())
 		if err != nil {
-			err = fmt.Errorf("the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the %v asked for: %w", o.timeout, err)
+			err = fmt.Errorf("the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the requested %v: %w", o.timeout, err)
 		}
 	}
 	if err == nil && chroot != "" {
