@@ -26,15 +26,15 @@ var (
 	// ErrNotConnected: no server replied in time, so a call that does not wait cannot determine
 	// whether the lock is free, or a hold still exists. Its node is deleted in the background.
 	ErrNotConnected = errors.New("no connection to the servers")
-	// ErrUpgrade: the owner of the read lock requests the write lock, and would wait for
-	// itself.
+	// ErrUpgrade: the owner of the read lock requests the write lock, and would wait for itself.
 	ErrUpgrade = errors.New("no upgrade from the read lock to the write lock: release the read lock first")
 	// ErrNotHeld: the handle was released; from CheckSequencer, the hold has ended.
 	ErrNotHeld = errors.New("lock not held")
-	// ErrLost: the hold ended without a release. Its work may have overlapped the next
+	// ErrLost: the hold ended without a release. Its work may have overlapped with the next
 	// holder's, unless the resource checks the fencing token.
 	ErrLost = errors.New("lock lost")
-	// ErrResigned: Resign ended a candidature or a leadership, and the leader's context.
+	// ErrResigned: Resign ended a candidature or a leadership. It is also the cause of the leader's
+	// context.
 	ErrResigned = errors.New("resigned")
 	// ErrNotConfirmed: no server confirmed a release in time. The lock was held until Release
 	// began, and is free when the deletion succeeds in the background, or the ZooKeeper session
@@ -58,9 +58,9 @@ var (
 	// final and closes it. Later the Session tries again, and the error is joined with
 	// ErrNotConnected, the end of a call's context, or ErrLost, and not final.
 	ErrAuthFailed = errAuthFailed
-	// ErrCertificate: each server that was tried rejected our TLS certificate, or we rejected
-	// its, for the given reason. Never final: joined like ErrAuthFailed, and the next dial uses
-	// a renewed certificate (WithTLSFiles).
+	// ErrCertificate: each server that was tried rejected our TLS certificate, or we rejected the
+	// server's. It is never final, because the next dial uses a renewed certificate (WithTLSFiles),
+	// and is joined like ErrAuthFailed.
 	ErrCertificate = errCertificate
 )
 
@@ -73,11 +73,11 @@ var (
 )
 
 // Error reports which operation failed, on which lock, and why. Err is never nil. errors.Is and
-// errors.As find the sentinels above, the cause of the caller's context, and the zk package's errors.
+// errors.As find the sentinels above, the cause of the caller's context, and errors of package zk.
 type Error struct {
 	// Op is connect, new mutex, new rwmutex, new semaphore, new multi, new election, do, acquire,
-	// try, release, hold (its end), participants, front, limit, set limit, revoke, campaign, resign,
-	// leader, observe, parse sequencer, check sequencer or close.
+	// try, release, hold (its end), participants, front, limit, set limit, revoke, campaign,
+	// resign, leader, observe, parse sequencer, check sequencer or close.
 	Op   string
 	Path string // the lock's path as given; of connect, the connection string
 	// Node is the absolute path of our node, if any. If the call waited for another of its owner,
@@ -85,14 +85,15 @@ type Error struct {
 	Node string
 	Err  error
 
-	// Position in the last list of the queue, from 1, and the node just ahead, if a wait or try ended
-	// behind other nodes; otherwise 0 and "". The first in a queue for permits waits for a lease, or ""
-	// if only the limit is too low, because holders have left the queue.
+	// Position (1 is the first) and Predecessor, the node just ahead, are from the last list of the
+	// queue, if a wait or try ended behind other nodes; otherwise 0 and "". Holders of permits have
+	// left their queue: the first one waits, and its Predecessor is a lease, or "" if there is
+	// none.
 	Position    int
 	Predecessor string
-	// Holder is the data of the holder's node (WithData), its session, and when it queued, for people;
-	// "" unless the call was next. Of permits, it is the first lease's holder, after half a second, and
-	// the number of further leases.
+	// Holder is the data of the holder's node (WithData), its session, and when it queued, for
+	// people; "" unless the call was next. Of permits, it is the first lease's holder, after half a
+	// second, and the number of further leases.
 	Holder     string
 	DelayUntil time.Time // end of the lock-delay in which the call ended (WithLockDelay), or zero
 }
@@ -136,8 +137,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // IsFinal reports whether the same call will fail until an administrator changes the program, its
 // configuration or the servers' permissions: after bad arguments, ErrUpgrade, ErrClosed,
 // ErrSessionTimeoutTooShort, ErrNoChroot, an ErrAuthFailed that closed the Session, rejections such
-// as zk.ErrNoAuth, and errors marked by Final. Retry after all others, with growing pauses. It is
-// false for nil, the end of the caller's context, and other errors of the caller's work.
+// as zk.ErrNoAuth, and errors marked by Final. Retry after all others, with growing pauses. IsFinal
+// is false for nil, the end of the caller's context, and other errors of the caller's work.
 func IsFinal(err error) bool {
 	if isMarked(err) {
 		return true
@@ -252,7 +253,7 @@ func ctxError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// ignoring returns err, or nil if errors.Is finds one of the others in it.
+// ignoring returns err, or nil if errors.Is matches it with one of those errors.
 func ignoring(err error, those ...error) error {
 	if slices.ContainsFunc(those, func(e error) bool { return errors.Is(err, e) }) {
 		return nil
@@ -263,7 +264,7 @@ func ignoring(err error, those ...error) error {
 // The results of LossReason.
 const (
 	LossNoServer   = "no_server"       // no server answered before the lease ended
-	LossNoQuorum   = "no_quorum"       // no quorum confirmed the session, or the heartbeat was rejected
+	LossNoQuorum   = "no_quorum"       // no quorum confirmed the session, or heartbeats failed
 	LossPaused     = "paused"          // this process was paused until the lease had ended
 	LossSession    = "session_ended"   // the servers ended the ZooKeeper session
 	LossNode       = "node_deleted"    // another client deleted the lock node
@@ -343,7 +344,7 @@ var outcomes = []word{
 //   - deadline: the context's deadline passed
 //   - not_connected: ErrNotConnected
 //   - closed: ErrClosed
-//   - error: any other, which an operator has to read
+//   - error: any other error; an operator has to read it
 func Outcome(err error) string {
 	if err == nil {
 		return "acquired"

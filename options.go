@@ -90,7 +90,7 @@ func (o *sessionOptions) check() error {
 // ErrSessionTimeoutTooShort; it also rejects less than 250 ms and more than a day.
 //
 // A Session that only waits uses a longer d, up to a sixth of the session timeout, but no shorter
-// one. Other limits given in heartbeats do not change.
+// one.
 func WithHeartbeat(d time.Duration) Option {
 	return func(o *sessionOptions) {
 		if o.heartbeat = d; d < lease.LeastHeartbeat || d > 24*time.Hour {
@@ -107,8 +107,8 @@ func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions)
 func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m } }
 
 // WithDigest adds a user of ZooKeeper's digest scheme to each connection; given twice, both.
-// ZooKeeper accepts any password: operations that need another fail with zk.ErrNoAuth. A rejection
-// is ErrAuthFailed, as with WithSASL. Credentials are never logged or printed.
+// ZooKeeper accepts any credentials: operations that need others fail with zk.ErrNoAuth. A
+// rejection is ErrAuthFailed, as with WithSASL. Credentials are never logged or printed.
 func WithDigest(user, password string) Option {
 	digest := secret.Of([]byte(user + ":" + password))
 	ok := user != "" && password != "" && !strings.Contains(user, ":")
@@ -120,7 +120,7 @@ func WithDigest(user, password string) Option {
 }
 
 // WithCreateChroot lets Connect create a missing chroot and its parents, with the given ACL or open
-// to all clients; by default it returns ErrNoChroot.
+// to all clients. Without it, Connect returns ErrNoChroot.
 //
 // If the servers lose the chroot later, the Session does not create it again, because they have
 // lost other holders, too, and tokens may be lower: holds are lost, and Acquire and Campaign return
@@ -208,7 +208,7 @@ type LockOption interface {
 	ElectionOption
 }
 
-// MutexOption configures NewMutex: a [LockOption], [WithLockDelay], [WithKeptRuns] or [WithMinHold].
+// MutexOption configures NewMutex: a [LockOption], [WithLockDelay], [WithKeptRuns], [WithMinHold].
 type MutexOption interface {
 	option
 	forMutex()
@@ -300,17 +300,17 @@ func defaultData() []byte {
 // and before ZooKeeper 3.5.3, they are persistent.
 //
 // Existing nodes do not change, so create a node that must remain beforehand, such as a folder with
-// its own ACL or another client's chroot. The first acquire after a removal takes more round trips;
-// tokens still grow. Up to ZooKeeper 3.9, a container that never had a child remains. A limit that
-// was set (WithSharedLimit) remains, with its parents; until then, each client uses its own number.
+// its own ACL. The first acquire after a removal takes more round trips; tokens still grow. Up to
+// ZooKeeper 3.9, a container that never had a child remains. A limit that was set (WithSharedLimit)
+// remains, with its parents; until then, each client uses its own number.
 func WithContainer() LockOption {
 	return lockOption(func(o *lockOptions) { o.container = true })
 }
 
 // WithACL sets the ACL of lock nodes, and of roots and parents that are created; the default is
 // world:anyone with all permissions. The process needs READ, and CREATE and DELETE on the lock
-// root, with which it can also break the lock. A hold without READ on its node is lost at the first
-// heartbeat.
+// root. A hold without READ on its node is lost at the first heartbeat. Every client with DELETE on
+// the lock root can break the lock.
 func WithACL(acl []zk.ACL) LockOption {
 	return lockOption(func(o *lockOptions) { o.acl = slices.Clone(acl) })
 }
@@ -343,12 +343,11 @@ func WithRevocation(f func(*Hold)) LockOption {
 // exceed the difference of the clocks, and be shorter than the interval between runs. Call TryDo.
 // For runs with names, such as days, see [Mutex.Once].
 //
-// Release returns when the servers have confirmed the node. From then on Held is false, and the
-// owner waits behind the node, but other clients, Hold.Check and CheckSequencer still find a
-// holder. Another client, Session.Close or the end of the ZooKeeper session, such as after the
-// lease of another hold, can delete the node before d, so the process must not exit earlier. The
-// release deletes it if the function of Do, Multi.Do or Once was not called, or a Multi did not get
-// another lock.
+// After Release, Held is false and the owner waits behind the node, but other clients, Hold.Check
+// and CheckSequencer still find a holder. Another client, Session.Close or the end of the ZooKeeper
+// session, such as after the lease of another hold, can delete the node before d, so the process
+// must not exit earlier. The release deletes it if the function of Do, Multi.Do or Once was not
+// called, or a Multi did not get another lock.
 func WithMinHold(d time.Duration) MutexOption {
 	return lockOption(func(o *lockOptions) {
 		if o.minHold = d; d <= 0 || d > 365*24*time.Hour {

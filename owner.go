@@ -32,8 +32,9 @@ func (o Owner) String() string {
 
 type ownerKey struct{}
 
-// WithOwner returns a context in which Acquire acts for o: it re-enters locks that o holds, except
-// permits, whatever holds the context carries. Goroutines with one owner do not exclude each other.
+// WithOwner returns a context in which Acquire acts for o, unless it is zero: it re-enters locks
+// that o holds, except permits, whatever holds the context carries. Goroutines with one owner do
+// not exclude each other.
 func WithOwner(ctx context.Context, o Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }

@@ -23,15 +23,15 @@ type Participant struct {
 	Node      string // absolute
 	Data      []byte
 	SessionID int64 // 0 if the node is not ephemeral
-	// Token is the node's czxid, the fencing token of its hold, now or later. Both nodes of a writer
-	// that reads belong to one hold, with the writer's token.
+	// Token is the node's czxid, the fencing token of its hold, now or later. Both nodes of a
+	// writer that reads belong to one hold, with the writer's token.
 	Token   int64
 	Shared  bool      // a reader: it holds together with adjacent readers
 	Created time.Time // by the servers' clock
 
-	// Holds reports whether the node is first, a reader without a writer or mutex ahead, the reader of
-	// the first writer, or a granted permit (Semaphore.Participants). Its client may not have observed
-	// that yet, and its lease may have ended.
+	// Holds reports whether the node is first, a reader without a writer or mutex ahead, the reader
+	// of the first writer, or a granted permit (Semaphore.Participants). Its client may not have
+	// observed that yet, and its lease may have ended.
 	Holds bool
 
 	// DelayUntil is the end of the first node's lock-delay, by its clock (WithLockDelay), or zero.
@@ -127,7 +127,8 @@ func participantOf(node string, data []byte, stat wire.Stat) Participant {
 
 // listenForRevocation watches a granted lock's node for the revocation message, and then calls
 // revoke with one of the hold's handles. It ends when the lock is lost or its last handle is
-// released.
+// released. Read locks under one write hold share a node: a request to one is not repeated to the
+// next.
 func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Hold)) {
 	d.table.mu.Lock()
 	ended := d.ended
@@ -181,7 +182,7 @@ func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Ho
 // if the node does not exist.
 //
 // It waits for a connection until ctx ends. If the reply is lost, the error reports that the
-// message may be written.
+// message may or may not have been written.
 func (s *Session) Revoke(ctx context.Context, node string) error {
 	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: s.forCaller(ctx, err, nil)} }
 	if ctx == nil {

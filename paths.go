@@ -43,7 +43,7 @@ func splitServers(s string) (addrs []string, chroot string, err error) {
 			return nil, "", fmt.Errorf("connection string %q: there is a comma before the chroot: is a server missing? Give host:port,host:port/chroot", s)
 		}
 		if serverInChroot.MatchString(chroot) {
-			// Clients that list the servers differently would have another chroot, and another lock.
+			// Clients with another list of servers would have another chroot, and another lock.
 			return nil, "", fmt.Errorf("connection string %q: put the chroot once, at the end: host:port,host:port/chroot", s)
 		}
 		if chroot != "" {

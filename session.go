@@ -157,7 +157,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 		if err != nil {
 			return last.AddTo(forCaller(ctx, err))
 		}
-		_, err = z.Check(ctx, s.chroot) // a quorum operation: it sees a chroot that was just created
+		_, err = z.Check(ctx, s.chroot) // a quorum operation: it finds a new chroot
 		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
 			root := lockRoot{path: s.chroot, acl: s.opts.chrootACL}
 			if _, err = root.ensure(ctx, z); !errors.Is(err, link.ErrSessionEnded) {
@@ -248,9 +248,9 @@ func (s *Session) key() sessionkey.Key {
 // Its paths are absolute. Do not Close it or call AddAuth (use WithDigest or WithSASL). Do not
 // print it: fmt shows the session's password, with which any client can end the session.
 //
-// Requests fail with zk.ErrConnectionClosed when the Session leaves an unresponsive server, or if
-// sending one takes more than a fifth of the session timeout. A response of more than 64 MiB is
-// dropped: the error is "unknown error: 1".
+// Requests fail with zk.ErrConnectionClosed when the Session leaves an unresponsive server. A
+// request may, too, if sending it takes more than a fifth of the session timeout. If a response
+// exceeds 64 MiB, the error is "unknown error: 1".
 //
 // The Session ends its ZooKeeper session when the lease of a hold ends, or when no server has
 // replied for longer than the session timeout. That deletes ephemeral nodes of Conn, too: to keep
@@ -262,7 +262,7 @@ func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 //
 // Close waits for all goroutines of the Session except calls of a Trace: at most 4 s, unless a
 // dialer or SASL mechanism takes longer. It may be called again. A dialer, a mechanism or a
-// function of WithTLS's configuration must not call it, because it would never return.
+// function of WithTLS's configuration must not call it, because the call would never return.
 func (s *Session) Close() error {
 	if !s.isConnected() {
 		return &Error{Op: "close", Err: errNoSession}
@@ -315,8 +315,8 @@ const defaultLeaderPing = 4 * time.Second
 
 // QuorumLease, the default, counts a reply only if the client sent a write at least leaderPing
 // later and it succeeded: a follower without its leader cannot renew the lease. leaderPing is the
-// longest time between the leader's pings to a follower: two ticks. Zero means 4 s, for ZooKeeper's
-// default tickTime.
+// longest time between the leader's pings to a follower. Zero means 4 s, two ticks of ZooKeeper's
+// default tickTime; for another tickTime, give two ticks.
 func QuorumLease(leaderPing time.Duration) LeaseMode {
 	if leaderPing == 0 {
 		leaderPing = defaultLeaderPing

@@ -19,7 +19,7 @@ import (
 //	                              ▲              │               │
 //	                              └──────────────┴───────────────┘ lost
 //
-//	every state ── Close, the *zk.Conn closed from outside, or the credentials rejected ──▶ Closed
+//	every state ── Close, the *zk.Conn closed from outside, or credentials rejected ──▶ Closed
 type State int
 
 const (

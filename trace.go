@@ -24,16 +24,15 @@ import (
 // bytes.
 //
 // A panic is logged, and the call continues; if AcquireStart panics, the other functions get an
-// empty context. After runtime.Goexit in AcquireEnd, as by testing.T.FailNow, the hold is released,
-// with its HoldEnd; other functions may miss the call.
+// empty context. After runtime.Goexit in AcquireEnd, as by testing.T.FailNow, the hold is released.
 type Trace struct {
 	// AcquireStart is called before an acquire sends a request. The hold, the work and the other
 	// functions get the values of the context that it returns, but not its end. nil means ctx.
 	AcquireStart func(ctx context.Context, a AcquireInfo) context.Context
 	// AcquireEnd is called when the call acquires the lock or gives up.
 	AcquireEnd func(ctx context.Context, a AcquireEndInfo)
-	// HoldLost is called once when a hold ends without a release, also by Close. Its context and Hold
-	// belong to the call that was granted the lock, even if it was released.
+	// HoldLost is called once when a hold ends without a release, also by Close. Its context and
+	// Hold belong to the call that was granted the lock, even if it was released.
 	HoldLost func(ctx context.Context, h HoldInfo)
 	// HoldEnd is called when a handle's release is confirmed, or Release stops waiting for that.
 	HoldEnd func(ctx context.Context, h HoldInfo)
@@ -76,11 +75,12 @@ type HoldInfo struct {
 	First *Hold         // as in AcquireEndInfo
 	Last  bool          // this is the hold's last HoldEnd: all its handles were released
 	Held  time.Duration // from the grant to the loss (HoldLost) or the release (HoldEnd)
-	// Err is Release's error; of HoldLost, that of Hold.Err, or of a Release that detected the loss.
+	// Err is the error of Release. For HoldLost it is Hold.Err, or of a Release that found the
+	// loss.
 	Err    error
 	Reason string // LossReason of a loss before the release, or ""
-	// Overrun is how long HoldEnd's handle was kept after the loss, or 0: from the end of the lease,
-	// even if a paused process detected that later.
+	// Overrun is how long HoldEnd's handle was kept after the loss, or 0: from the end of the
+	// lease, even if a paused process detected that later.
 	Overrun time.Duration
 }
 
@@ -90,7 +90,7 @@ type tracer struct {
 	log   *eventlog.Log
 	clock *clock.Clock
 
-	mu      sync.Mutex    // guards the fields below, and those of traced and tracedHold that cite it
+	mu      sync.Mutex    // guards the fields below, and fields of traced and tracedHold
 	losses  []*tracedHold // holds whose HoldLost is due, in order
 	telling bool          // a goroutine calls one
 }
@@ -245,9 +245,9 @@ func (h *tracedHold) queueLocked() {
 	t.goOnLocked()
 }
 
-// goOnLocked starts the calls for the next loss, unless those for another are running. Each loss
-// has a goroutine of its own, so that a function that ends it (runtime.Goexit) does not delay the
-// next one.
+// goOnLocked starts the calls for the next loss, unless the calls for another loss are running.
+// Each loss has a goroutine of its own, so that a function that ends it (runtime.Goexit) does not
+// delay the next one.
 func (t *tracer) goOnLocked() {
 	if t.telling || len(t.losses) == 0 {
 		return

@@ -95,7 +95,8 @@ func ExampleMechanism() {
 	// Output: 2 true true
 }
 
-// A mechanism can be tried without a server. This one gets no challenge, as from a server without a JAAS file.
+// A mechanism can be tried without a server. This one gets no challenge, as from a server without a
+// JAAS file.
 func ExampleExchange() {
 	var session sasl.Exchange
 	session, first, err := sasl.DigestMD5("locker", "secret").Authenticate(context.Background(), "zk1:2181")

@@ -39,14 +39,15 @@ type Exchange interface {
 	// Challenge returns the next token for the server's response to the last one. done reports
 	// that the exchange ends with the response to it, or now if next is nil. Challenge must not
 	// block. Errors are treated like Authenticate's: wrap zklock.ErrAuthFailed if the server
-	// does not prove its identity. Challenges are at most 64 KiB.
+	// does not prove its identity. A challenge over 64 KiB fails the connection.
 	Challenge(challenge []byte) (done bool, next []byte, err error)
 }
 
 // DigestMD5 authenticates with a user and a password in UTF-8, for ZooKeeper's DigestLoginModule
-// (RFC 2831, quality of protection "auth"). Connect rejects empty ones. The server must prove that
-// it has the password, too (zklock.ErrAuthFailed). Use TLS: requests are not protected, and a
-// recorded exchange allows password guessing. User and password are never logged or printed.
+// (RFC 2831, quality of protection "auth"). Connect rejects empty ones. The password is not sent,
+// and the server must prove that it has it, too (zklock.ErrAuthFailed). Use TLS: requests are not
+// protected, and a recorded exchange allows password guessing. User and password are never logged
+// or printed.
 func DigestMD5(user, password string) Mechanism {
 	begin, err := digestBegin(user, password)
 	return digestMD5{begin, err}
