@@ -75,10 +75,7 @@ var (
 // Error reports which operation failed, on which lock, and why. Err is never nil. errors.Is and
 // errors.As find the sentinels above, the cause of the caller's context, and errors of package zk.
 type Error struct {
-	// Op is connect, new mutex, new rwmutex, new semaphore, new multi, new election, do, acquire,
-	// try, release, hold (its end), participants, front, limit, set limit, revoke, campaign,
-	// resign, leader, observe, parse sequencer, check sequencer or close.
-	Op   string
+	Op   string // the operation, such as connect, acquire, try, release, or hold (its end)
 	Path string // the lock's path as given; of connect, the connection string
 	// Node is the absolute path of our node, if any. If the call waited for another of its owner,
 	// all fields below describe that one's node.

@@ -88,9 +88,6 @@ func (o *sessionOptions) check() error {
 // least a second, and a hold is notified that much later if another client deletes its node. A
 // shorter d costs requests: see docs/lease.md. Without margin, Connect returns
 // ErrSessionTimeoutTooShort; it also rejects less than 250 ms and more than a day.
-//
-// A Session that only waits uses a longer d, up to a sixth of the session timeout, but no shorter
-// one.
 func WithHeartbeat(d time.Duration) Option {
 	return func(o *sessionOptions) {
 		if o.heartbeat = d; d < lease.LeastHeartbeat || d > 24*time.Hour {
@@ -300,9 +297,9 @@ func defaultData() []byte {
 // and before ZooKeeper 3.5.3, they are persistent.
 //
 // Existing nodes do not change, so create a node that must remain beforehand, such as a folder with
-// its own ACL. The first acquire after a removal takes more round trips; tokens still grow. Up to
-// ZooKeeper 3.9, a container that never had a child remains. A limit that was set (WithSharedLimit)
-// remains, with its parents; until then, each client uses its own number.
+// its own ACL. Tokens grow across removals. Up to ZooKeeper 3.9, a container that never had a child
+// remains. A limit that was set (WithSharedLimit) remains, with its parents; until then, each
+// client uses its own number.
 func WithContainer() LockOption {
 	return lockOption(func(o *lockOptions) { o.container = true })
 }

@@ -155,7 +155,7 @@ func checkPath(p string) error {
 // first byte of ".", ".." and "zookeeper" is escaped, the empty name is "%", and more than 200
 // bytes are cut to 134, followed by "%~" and the name's SHA-256.
 //
-// NewMutex checks root; PathOf does not. All clients must agree on a lock's path.
+// NewMutex checks root. All clients must agree on a lock's path.
 func PathOf(root, name string) string { return strings.TrimSuffix(root, "/") + "/" + escaped(name) }
 
 const maxEscaped = 200

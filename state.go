@@ -8,7 +8,7 @@ import (
 	"github.com/zklock/zklock/internal/link"
 )
 
-// State is the state of a Session's connection, and of its ZooKeeper session.
+// The changes of a Session's state:
 //
 //	              attached                   detached
 //	Connecting ─────────────▶ Connected ───────────────▶ Suspended
@@ -20,6 +20,8 @@ import (
 //	                              └──────────────┴───────────────┘ lost
 //
 //	every state ── Close, the *zk.Conn closed from outside, or credentials rejected ──▶ Closed
+
+// State is the state of a Session's connection, and of its ZooKeeper session.
 type State int
 
 const (

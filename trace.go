@@ -20,8 +20,7 @@ import (
 //
 // AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and can
 // block it. HoldLost, and each HoldEnd that waits for it, run on a goroutine of the Session, one
-// loss after the other. No call waits for these, not even Close; a queued loss takes some 400
-// bytes.
+// loss after the other. No call waits for these, not even Close.
 //
 // A panic is logged, and the call continues; if AcquireStart panics, the other functions get an
 // empty context. After runtime.Goexit in AcquireEnd, as by testing.T.FailNow, the hold is released.
@@ -238,7 +237,7 @@ func (c *traced) lost(err error, at clock.Instant) {
 	}
 }
 
-// queueLocked appends the loss to the queue of losses.
+// queueLocked appends the loss to the queue of losses, where it takes some 400 bytes.
 func (h *tracedHold) queueLocked() {
 	t := h.first.t
 	t.losses = append(t.losses, h)
