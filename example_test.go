@@ -396,7 +396,7 @@ func ExampleError() {
 	}
 	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
 	// Output:
-	// try /locks/orders lock not acquired: somebody is ahead
+	// try /locks/orders lock not acquired: another client is ahead
 	// position 2 behind the holder: true
 	// true
 }

@@ -302,6 +302,23 @@ func (d *lockData) isHeldLocked() bool {
 	return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.HasEnded()
 }
 
+// count returns the numbers of Stats.
+func (t *lockTable) count() (waiting, held, lost int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, d := range t.byKey {
+		switch {
+		case d.acquiring != nil:
+			waiting++
+		case d.isHeldLocked():
+			held++
+		default:
+			lost++
+		}
+	}
+	return waiting, held, lost
+}
+
 func (d *lockData) errorf(op string, err error) error {
 	return &Error{Op: op, Path: d.root.given, Node: d.node, Err: err}
 }

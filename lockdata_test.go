@@ -99,7 +99,7 @@ func TestOwner(t *testing.T) {
 	require.NotEqual(t, a, NewOwner("x"), "a name makes no owner")
 	require.Regexp(t, `^x/[0-9a-f]{8}$`, a.String())
 	require.Regexp(t, `^[0-9a-f]{8}$`, NewOwner("").String())
-	require.Equal(t, "nobody", Owner{}.String())
+	require.Equal(t, "none", Owner{}.String())
 
 	require.Zero(t, ownerSet(t.Context()))
 	require.Zero(t, ownerSet(WithOwner(t.Context(), Owner{})), "the zero Owner sets none")

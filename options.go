@@ -31,7 +31,7 @@ type sessionOptions struct {
 	mode          LeaseMode
 	sasl          sasl.Start     // nil for none
 	digests       []secret.Bytes // "user:password"
-	chrootACL     []zk.ACL       // nil: the chroot is not made
+	chrootACL     []zk.ACL       // nil: the chroot is not created
 	dial          dial.Config
 	tlsFiles      certs.Names // zero: none
 	logger        *slog.Logger
@@ -39,7 +39,7 @@ type sessionOptions struct {
 	heartbeat     time.Duration // 0: the default
 	maxLockNodes  int
 	juteMaxBuffer int   // in bytes
-	wrong         error // what an option was given that it cannot take
+	wrong         error // an option's invalid argument
 }
 
 func newSessionOptions(opts []Option) sessionOptions {
@@ -70,7 +70,7 @@ func (o *sessionOptions) check() error {
 	case o.timeout > 24*24*time.Hour:
 		return fmt.Errorf("WithSessionTimeout: %v does not fit the protocol's 32 bits of milliseconds; give at most 576h", o.timeout)
 	case o.maxLockNodes < 1:
-		return fmt.Errorf("WithMaxLockNodes(%d) lets nobody acquire; give at least 1", o.maxLockNodes)
+		return fmt.Errorf("WithMaxLockNodes(%d) allows no lock; give at least 1", o.maxLockNodes)
 	case o.logger == nil:
 		return errors.New("WithLogger(nil): give slog.New(slog.DiscardHandler) for silence")
 	}
@@ -83,16 +83,11 @@ func (o *sessionOptions) check() error {
 	return o.mode.mode.Check(o.timeout)
 }
 
-// WithHeartbeat has the Session renew its lease every d while it holds something; the default is a
-// tenth of the session timeout, and at least 250 ms. A longer d asks less of the servers, and every
-// second that it adds is a second less room (LeaseMargin): an outage that ends a hold is shorter by
-// that. From a sixth of the session timeout on, a quorum lease loses three seconds for each. A hold
-// is also notified that much later when somebody deletes its node. A shorter d gives room, and asks
-// more. Connect refuses a d that leaves no room, with ErrSessionTimeoutTooShort, and one of less
-// than 250 ms or more than a day. docs/lease.md has the requests a second of a fleet.
-//
-// Waiting Sessions ask less often with a longer d as well, down to once in a sixth of the session timeout, but no more often with a shorter one.
-// What this documentation counts in heartbeats otherwise, such as when a try gives up or a silent server is left, stays as it is by default.
+// WithHeartbeat renews the lease every d while the Session has a hold; the default is a tenth of
+// the session timeout, and at least 250 ms. Each second more reduces the margin (LeaseMargin) by at
+// least a second, and a hold is notified that much later if another client deletes its node. A
+// shorter d costs requests: see docs/lease.md. Without margin, Connect returns
+// ErrSessionTimeoutTooShort; it also rejects less than 250 ms and more than a day.
 func WithHeartbeat(d time.Duration) Option {
 	return func(o *sessionOptions) {
 		if o.heartbeat = d; d < lease.LeastHeartbeat || d > 24*time.Hour {
@@ -101,18 +96,16 @@ func WithHeartbeat(d time.Duration) Option {
 	}
 }
 
-// WithSessionTimeout asks the servers for a session timeout; the default is 30 s. The servers clamp it, by
-// default to between 2 and 20 ticks. What they grant counts: Session.Timeout returns it.
+// WithSessionTimeout requests a session timeout; the default is 30 s. The servers limit it, by
+// default to 2 to 20 ticks (Session.Timeout).
 func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions) { o.timeout = d } }
 
-// WithLease chooses the lease mode; the default is QuorumLease(0).
+// WithLease sets the lease mode; the default is QuorumLease(0).
 func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m } }
 
-// WithDigest adds a user and a password of ZooKeeper's digest scheme, and sends them first on every
-// connection. Given twice, the Session is both users. ZooKeeper does not check them by themselves:
-// an operation that needs the right ones fails with zk.ErrNoAuth. A server that rejects them is
-// ErrAuthFailed, as with WithSASL. No error, no log line and no printed value of this package shows
-// them.
+// WithDigest adds a user of ZooKeeper's digest scheme to each connection; given twice, both.
+// ZooKeeper accepts any credentials: operations that need others fail with zk.ErrNoAuth. A
+// rejection is ErrAuthFailed, as with WithSASL. Credentials are never logged or printed.
 func WithDigest(user, password string) Option {
 	digest := secret.Of([]byte(user + ":" + password))
 	ok := user != "" && password != "" && !strings.Contains(user, ":")
@@ -123,12 +116,12 @@ func WithDigest(user, password string) Option {
 	}
 }
 
-// WithCreateChroot has Connect make the chroot of the connection string, and the nodes above it, if they are not there: with
-// the ACL that is given, or else open to everybody. Without it, Connect returns ErrNoChroot.
+// WithCreateChroot lets Connect create a missing chroot and its parents, with the given ACL or open
+// to all clients. Without it, Connect returns ErrNoChroot.
 //
-// The Session does not make the chroot a second time. If the servers lose it, because somebody deleted it or they were started empty,
-// holds below it are lost, and Acquire and Campaign return ErrNoChroot until it is there again: servers that have lost data have also
-// forgotten who holds, and their tokens may begin again lower. The next Connect with the option makes it.
+// If the servers lose the chroot later, the Session does not create it again, because they have
+// lost other holders, too, and tokens may be lower: holds are lost, and Acquire and Campaign return
+// ErrNoChroot until it exists.
 func WithCreateChroot(acl ...zk.ACL) Option {
 	if len(acl) == 0 {
 		acl = zk.WorldACL(zk.PermAll)
@@ -137,9 +130,8 @@ func WithCreateChroot(acl ...zk.ACL) Option {
 	return func(o *sessionOptions) { o.chrootACL = acl }
 }
 
-// WithTLS connects over TLS. It verifies the certificate against the host name of the connection string, also after the
-// name was resolved again; set ServerName to verify another name. The functions of c must not call
-// Session.Close (see WithDialer).
+// WithTLS connects over TLS, and verifies the certificate against the connection string's host
+// name, or ServerName. The functions of c must not call Session.Close.
 func WithTLS(c *tls.Config) Option {
 	return func(o *sessionOptions) {
 		if o.dial.TLS = c; c == nil {
@@ -148,13 +140,11 @@ func WithTLS(c *tls.Config) Option {
 	}
 }
 
-// WithTLSFiles connects over TLS with certificates that are renewed: the files, in PEM, are read at each dial if they have changed. ca has
-// the authorities to trust, "" for this machine's; cert and key are our own certificate, both "" for none. All else is as WithTLS says, if
-// that is given too: ServerName, say. Connect returns an error if a file cannot be read. Later a file that is missing or half
-// written is logged, and the last good ones go on. The files must not lie where reading can hang: a dial waits for it.
-//
-// A connection outlives the certificate that it was made with. A certificate that is refused is logged once, and the Session tries on: see
-// ErrCertificate.
+// WithTLSFiles connects over TLS with PEM files, which each dial reads again if they have changed.
+// ca has the trusted authorities, "" for the system's; cert and key are the client's certificate,
+// "" for none. WithTLS may add settings, such as ServerName. Connect returns an error if a file
+// cannot be read; later that is logged, and the last valid files remain in use. Reads must not
+// block, because dials wait for them. For rejected certificates see ErrCertificate.
 func WithTLSFiles(ca, cert, key string) Option {
 	names := certs.Names{CA: ca, Cert: cert, Key: key}
 	return func(o *sessionOptions) {
@@ -165,11 +155,9 @@ func WithTLSFiles(ca, cert, key string) Option {
 	}
 }
 
-// WithDialer replaces the look-up of names and net.Dialer. The dialer gets host names, not
-// addresses, and must return within the timeout it is given. It may be called from several
-// goroutines at a time, and once more by Close. With WithTLS, the TLS handshake runs over the
-// connection that it returns. Neither the dialer nor a method of its connections may call
-// Session.Close, because Close waits for them: call go s.Close().
+// WithDialer replaces name resolution and net.Dialer. d gets host names, must return within the
+// given timeout, and may be called concurrently, and by Close. TLS runs over its connections.
+// Neither d nor its connections may call Session.Close, which waits for them: call go s.Close().
 func WithDialer(d zk.Dialer) Option {
 	return func(o *sessionOptions) {
 		if o.dial.Dialer = d; d == nil {
@@ -178,14 +166,12 @@ func WithDialer(d zk.Dialer) Option {
 	}
 }
 
-// WithLogger sets where the Session logs; the default is slog.Default(). Losses are warnings,
-// connection changes and long waits are informational, and the ZooKeeper client's own lines have
-// debug level. docs/operating.md explains each line. The handler may block or panic: neither holds
-// up a lock. A record with which it panics is written to stderr, after the panic.
+// WithLogger sets the log; the default is slog.Default(). docs/operating.md explains each line. The
+// handler may block or panic without delaying a lock; its panic and the record go to stderr.
 func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logger = l } }
 
-// WithTrace has the Session call the functions of t, which must not change any more. Given more than once, each is called, in that order, and
-// the context that one AcquireStart returns is what the next one is given.
+// WithTrace adds a Trace, which must not change any more. Several are called in order, each
+// AcquireStart with the context that the previous one returned.
 func WithTrace(t *Trace) Option {
 	return func(o *sessionOptions) {
 		if o.traces = append(o.traces, t); t == nil {
@@ -194,15 +180,14 @@ func WithTrace(t *Trace) Option {
 	}
 }
 
-// WithMaxLockNodes caps how many lock nodes, waiting and held, one Session has at a time. Beyond the cap, Acquire returns
-// ErrTooManyWaiters. A writer that reads, too, has two nodes, from its first read on until it has released both. The default is 10,000:
-// closing a session with some 13,000 long-named ephemerals can bring an ensemble down (ZOOKEEPER-4306).
+// WithMaxLockNodes limits a Session's lock nodes, waiting and held. Beyond the limit, Acquire
+// returns ErrTooManyWaiters. The default is 10,000, because the end of a session with 13,000
+// ephemerals can bring an ensemble down (ZOOKEEPER-4306).
 func WithMaxLockNodes(n int) Option { return func(o *sessionOptions) { o.maxLockNodes = n } }
 
-// WithJuteMaxBuffer says up to how many bytes the servers read of a request, where their jute.maxbuffer is not the default, 1,048,575: give the
-// smallest among them. A longer request is refused before it is sent, with an error for which IsFinal is true; only many permits in one
-// hold, or long data, make such. Servers that read less than this close the connection, as Acquire says. The option changes nothing at
-// the servers.
+// WithJuteMaxBuffer declares the servers' smallest jute.maxbuffer, in bytes; the default is
+// 1,048,575. A longer request, for many permits or long data, is rejected with a final error before
+// it is sent. Servers that read less close the connection.
 func WithJuteMaxBuffer(bytes int) Option {
 	return func(o *sessionOptions) {
 		if o.juteMaxBuffer = bytes; bytes < 4<<10 || bytes > math.MaxInt32 {
@@ -211,9 +196,8 @@ func WithJuteMaxBuffer(bytes int) Option {
 	}
 }
 
-// LockOption configures a lock of any recipe: NewMutex, NewRWMutex, NewSemaphore and NewElection take
-// it. An option that not all of them take has a narrower type, such as [SemaphoreOption], and does not
-// compile elsewhere. A nil option is an error of the New function.
+// LockOption configures a lock of any recipe. An option for fewer recipes has a narrower type, such
+// as [SemaphoreOption]. The New functions reject nil.
 type LockOption interface {
 	MutexOption
 	RWMutexOption
@@ -221,7 +205,7 @@ type LockOption interface {
 	ElectionOption
 }
 
-// MutexOption configures NewMutex: a [LockOption], [WithLockDelay], [WithKeptRuns] or [WithMinHold].
+// MutexOption configures NewMutex: a [LockOption], [WithLockDelay], [WithKeptRuns], [WithMinHold].
 type MutexOption interface {
 	option
 	forMutex()
@@ -245,10 +229,10 @@ type ElectionOption interface {
 	forElection()
 }
 
-// option is the part that the options of all recipes have in common.
+// option is the common part of the options of all recipes.
 type option interface{ apply(*lockOptions) }
 
-// lockOption is behind each option. The type that a With function returns decides which New
+// lockOption implements each option. The type that a With function returns decides which New
 // functions take it.
 type lockOption func(*lockOptions)
 
@@ -264,11 +248,11 @@ type lockOptions struct {
 	acl       []zk.ACL
 	name      string // of the nodes
 	label     string
-	limit     string // the node that has a semaphore's limit
+	limit     string // the node with a semaphore's limit
 	delay     time.Duration
 	keptRuns  int // of Once's marks; 0: the default
 	noReentry bool
-	wrong     error // what an option was given that it cannot take
+	wrong     error // an option's invalid argument
 }
 
 func newLockOptions[O option](opts []O) lockOptions {
@@ -288,7 +272,7 @@ func (o *lockOptions) check() error {
 		return o.wrong
 	}
 	if len(o.acl) == 0 {
-		return errors.New("WithACL: the ACL is empty, and nobody could use the lock")
+		return errors.New("WithACL: the ACL is empty, so no client could use the lock")
 	}
 	if o.delay > 0 && o.container {
 		return errors.New("WithLockDelay and WithContainer: the servers remove an empty container, and the delay with it: leave one of them out")
@@ -299,7 +283,7 @@ func (o *lockOptions) check() error {
 	return nil
 }
 
-// defaultData is "host:pid", for `zklock ls` and the person who reads it.
+// defaultData is "host:pid", for `zklock ls` and its readers.
 func defaultData() []byte {
 	host, err := os.Hostname()
 	if err != nil {
@@ -308,29 +292,22 @@ func defaultData() []byte {
 	return []byte(host + ":" + strconv.Itoa(os.Getpid()))
 }
 
-// WithContainer creates the lock root and its missing parents as containers, so a lock for each
-// order leaves nothing behind: the servers remove a container that has had children and has none.
-// They look once a minute, so a parent is removed a minute after its last child. By default, and on
-// servers before 3.5.3, these nodes are persistent.
+// WithContainer creates the lock root and its missing parents as containers, which the servers
+// remove about a minute after the last child: so a lock for each order leaves no nodes. By default,
+// and before ZooKeeper 3.5.3, they are persistent.
 //
-// Nodes that exist already stay as they are. So create a node that has to stay beforehand: a folder
-// with an ACL of its own, or the chroot of another client. The first acquire after a removal takes
-// up to two more round trips, and up to four for a semaphore; tokens still grow. Up to ZooKeeper
-// 3.9, a container that never had a child stays. A crash between two requests can leave one, and so
-// can a call that gives up just as its connection is lost.
-//
-// With WithSharedLimit, acquires create no node for the limit: until a client sets one, each client
-// uses the number that it gave to NewSemaphore. The node of a limit that was set stays, with the
-// nodes above it, until it is deleted.
+// Existing nodes do not change, so create a node that must remain beforehand, such as a folder with
+// its own ACL. Tokens grow across removals. Up to ZooKeeper 3.9, a container that never had a child
+// remains. A limit that was set (WithSharedLimit) remains, with its parents; until then, each
+// client uses its own number.
 func WithContainer() LockOption {
 	return lockOption(func(o *lockOptions) { o.container = true })
 }
 
-// WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are created. The
-// default is world:anyone with all permissions. The ACL must give the process READ, and CREATE and
-// DELETE on the lock root. Without READ on its node, a hold cannot be confirmed: it ends with
-// ErrLost at its first heartbeat, while the Session's other holds continue. Every client that may
-// DELETE on the lock root can break the lock.
+// WithACL sets the ACL of lock nodes, and of roots and parents that are created; the default is
+// world:anyone with all permissions. The process needs READ, and CREATE and DELETE on the lock
+// root. A hold without READ on its node is lost at the first heartbeat. Every client with DELETE on
+// the lock root can break the lock.
 func WithACL(acl []zk.ACL) LockOption {
 	return lockOption(func(o *lockOptions) { o.acl = slices.Clone(acl) })
 }
@@ -340,18 +317,16 @@ func WithData(data []byte) LockOption {
 	return lockOption(func(o *lockOptions) { o.data = slices.Clone(data) })
 }
 
-// WithName names the lock in traces and metrics. The default is its path. If paths contain ids, as
-// /orders/4711 does, give locks of one kind one name, because metrics need few names.
+// WithName names the lock in traces and metrics; the default is its path. Give locks of one kind
+// one name.
 func WithName(name string) LockOption {
 	return lockOption(func(o *lockOptions) { o.label = name })
 }
 
-// WithRevocation calls f, at most once a hold, when a client asks for the lock with Session.Revoke or with
-// Curator's Revoker. f runs on a goroutine of its own. To give way, f ends the work and releases
-// the hold. If f panics, the panic is logged, and the hold lasts until it is released or lost. Read
-// locks under one write hold share a node, but a request to one of them is not repeated to the
-// next. The option costs two requests for each acquire that is not a re-entry, and for each permit
-// of a semaphore.
+// WithRevocation calls f, on its own goroutine and at most once a hold, when a client requests the
+// lock with Session.Revoke or Curator's Revoker. f should end the work and release the hold; if it
+// panics, the hold continues. The option costs two requests for each acquire without re-entry, and
+// for each permit.
 func WithRevocation(f func(*Hold)) LockOption {
 	return lockOption(func(o *lockOptions) {
 		if o.revoke = f; f == nil {
@@ -360,23 +335,16 @@ func WithRevocation(f func(*Hold)) LockOption {
 	})
 }
 
-// WithMinHold keeps the lock node for at least d after the grant, also if the lock is released
-// before. It is for jobs of milliseconds that several hosts start by their own clocks: without it,
-// a host whose clock is behind by more than the job takes runs the job once more. Give a d that is
-// longer than the clocks may differ and shorter than the time between two runs, and call TryDo. For
-// runs that have a name, such as a day, see [Mutex.Once].
+// WithMinHold keeps the lock node for at least d after the grant, even if the lock is released
+// earlier. So a short job that several hosts start by their own clocks is not repeated: d must
+// exceed the difference of the clocks, and be shorter than the interval between runs. Call TryDo.
+// For runs with names, such as days, see [Mutex.Once].
 //
-// Release returns as soon as the servers have confirmed that the node exists. From then on the
-// Session does not hold the lock: Held is false, and the same owner queues behind the node like
-// every other caller. For other clients the node still holds it: Participants shows it, and
-// Hold.Check and CheckSequencer find it. The node is not under the lease. But if the Session holds
-// something else in an outage, the end of that lease ends the ZooKeeper session, and this node with
-// it.
-//
-// The node is deleted after d, or earlier by another client, by Session.Close or by the end of its
-// ZooKeeper session: a process that has to keep other clients out must not end before. If the
-// function of Do, Multi.Do or Once was not called, or a Multi did not get another lock, the node is
-// deleted at the release.
+// After Release, Held is false and the owner waits behind the node, but other clients, Hold.Check
+// and CheckSequencer still find a holder. Another client, Session.Close or the end of the ZooKeeper
+// session, such as after the lease of another hold, can delete the node before d, so the process
+// must not exit earlier. The release deletes it if the function of Do, Multi.Do or Once was not
+// called, or a Multi did not get another lock.
 func WithMinHold(d time.Duration) MutexOption {
 	return lockOption(func(o *lockOptions) {
 		if o.minHold = d; d <= 0 || d > 365*24*time.Hour {
@@ -404,17 +372,14 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 	return o, nil
 }
 
-// WaitAtMost bounds how long Do waits for the lock, and not the work. 0 is a try, as TryAcquire
-// makes it. By default Do waits as long as its context lasts. When d is over, Do returns within
-// half a second: ErrNotAcquired if a client was ahead by the last report of a server, and
-// ErrNotConnected if no server can be reached, or none has reported a client ahead.
+// WaitAtMost limits how long Do waits for the lock, not the work; 0 is a try. The default is no
+// limit. Within half a second after d, Do returns ErrNotAcquired if the last report showed a client
+// ahead, otherwise ErrNotConnected.
 func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
 
-// WithoutReentry makes a call fail at once if its context carries a hold of this lock, or an owner
-// that holds it: with an error for which IsFinal is true, because the call would wait for itself.
-// By default the call re-enters that hold, so goroutines that share a context do not exclude each
-// other. A writer may still read, because its read lock is no re-entry. Permits and candidates
-// never re-enter.
+// WithoutReentry makes a call fail at once, with a final error, if its context has a hold of this
+// lock or an owner that holds it. By default the call re-enters, so goroutines that share a context
+// do not exclude each other. A writer may still read.
 func WithoutReentry() LockOption {
 	return lockOption(func(o *lockOptions) { o.noReentry = true })
 }

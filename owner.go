@@ -8,20 +8,20 @@ import (
 	"github.com/google/uuid"
 )
 
-// Owner identifies a caller that may re-enter a lock. Goroutines have no identity, so the context says who asks: it carries a hold of that
-// lock, or an owner set with WithOwner. Owners are comparable, and equal only if they come from the same call of NewOwner.
+// Owner identifies a caller that may re-enter a lock. A context carries it, with a hold of the lock
+// or by WithOwner. Owners are comparable.
 type Owner struct {
 	id   uuid.UUID
 	name string
 }
 
-// NewOwner returns a new owner, equal to no other. The name is for logs.
+// NewOwner returns a new owner, unequal to all others. The name is for logs.
 func NewOwner(name string) Owner { return Owner{uuid.New(), name} }
 
-// String returns the name, and a part of the id: it tells owners of one name apart.
+// String returns the name and the beginning of the id.
 func (o Owner) String() string {
 	if o == (Owner{}) {
-		return "nobody"
+		return "none"
 	}
 	short := o.id.String()[:8]
 	if o.name == "" {
@@ -32,9 +32,9 @@ func (o Owner) String() string {
 
 type ownerKey struct{}
 
-// WithOwner returns a context in which Acquire acts for the owner: it re-enters what the owner holds. That applies to every
-// lock except permits, which are not re-entered, and to any holds that the context carries. Goroutines that share an owner do not exclude each other. The zero Owner
-// sets none.
+// WithOwner returns a context in which Acquire acts for o, unless it is zero: it re-enters locks
+// that o holds, except permits, whatever holds the context carries. Goroutines with one owner do
+// not exclude each other.
 func WithOwner(ctx context.Context, o Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }
@@ -44,5 +44,5 @@ func ownerSet(ctx context.Context) Owner {
 	return o
 }
 
-// forever is the wait of a call that only its context bounds.
+// forever is the wait of a call that only its context limits.
 const forever = time.Duration(math.MaxInt64)

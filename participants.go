@@ -23,28 +23,32 @@ import (
 type Participant struct {
 	Node      string // absolute
 	Data      []byte
-	SessionID int64     // 0 if the node is not ephemeral
-	Token     int64     // its czxid: the fencing token that its owner has, or will have. The two nodes of a writer that reads stand for one hold, with the writer's
-	Shared    bool      // a reader: it holds beside the readers just ahead and behind
-	Created   time.Time // when the node was created, by the servers' clock
+	SessionID int64 // 0 if the node is not ephemeral
+	// Token is the node's czxid, the fencing token of its hold, now or later. Both nodes of a
+	// writer that reads belong to one hold, with the writer's token.
+	Token   int64
+	Shared  bool      // a reader: it holds together with adjacent readers
+	Created time.Time // by the servers' clock
 
-	// Holds says that the nodes show it to hold: it is in front, or a reader with no writer or mutex ahead, or the reader of a writer in front
-	// that reads, too, or has a permit that counts as granted (see Semaphore.Participants). A participant in front holds, or is about to: no
-	// node tells when its client has heard of it, nor whether that client's lease lasts. It is false while DelayUntil is set.
+	// Holds reports whether the node is first, a reader without a writer or mutex ahead, the reader
+	// of the first writer, or a granted permit (Semaphore.Participants). Its client may not have
+	// observed that yet, and its lease may have ended.
 	Holds bool
 
-	// Until when the lock-delay lasts for which it waits, by its clock. Of a Mutex or an Election WithLockDelay, and of the front only;
-	// otherwise zero. A client without a lock-delay does not wait, and nothing marks its node: it counts as waiting for some seconds.
+	// DelayUntil is the end of the first node's lock-delay, by its clock (WithLockDelay), or zero.
+	// Until then Holds is false, even for some seconds if that client has no lock-delay.
 	DelayUntil time.Time
 }
 
-// delayedUntil notes until when the participant in front waits for the lock-delay. Until then it does not hold.
+// delayedUntil records the end of the lock-delay that the first participant waits for. Until then
+// it does not hold.
 func (p *Participant) delayedUntil(until time.Time) {
 	p.DelayUntil = until
 	p.Holds = p.Holds && until.IsZero()
 }
 
-// participantsIn returns the nodes below a root, the first in line first. It returns an error if it was not told.
+// participantsIn returns the nodes below a root, in the order of the queue. If it cannot read one,
+// it returns an error.
 func participantsIn(ctx context.Context, e *zkSession, root *lockRoot) ([]Participant, error) {
 	l := e.lists.List(root.path)
 	err := l.Wait(ctx, e.ZKSession)
@@ -92,7 +96,7 @@ func participantsIn(ctx context.Context, e *zkSession, root *lockRoot) ([]Partic
 	return ps, nil
 }
 
-// frontIn returns the node in front, absolute; "" if nobody is in the queue.
+// frontIn returns the absolute path of the first node, or "" if the queue is empty.
 func frontIn(ctx context.Context, e *zkSession, root *lockRoot) (node string, err error) {
 	l := e.lists.List(root.path)
 	if err := l.Wait(ctx, e.ZKSession); err != nil {
@@ -104,7 +108,7 @@ func frontIn(ctx context.Context, e *zkSession, root *lockRoot) (node string, er
 	return node, nil
 }
 
-// holdsInFront says whether the node in front of a root's queue holds, or is about to.
+// holdsInFront reports whether the first node in a root's queue holds, or is about to hold.
 func (r *lockRoot) holdsInFront(node string) bool {
 	mem, isMember := queue.Parse(nameOf(node), r.rule.Markers)
 	return isMember && queue.HoldersOf([]queue.Member{mem})[0]
@@ -122,8 +126,10 @@ func participantOf(node string, data []byte, stat wire.Stat) Participant {
 	return Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Shared: queue.IsReader(nameOf(node)), Created: time.UnixMilli(stat.Ctime)}
 }
 
-// listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the
-// lock is lost or its last handle is released.
+// listenForRevocation watches a granted lock's node for the revocation message, and then calls
+// revoke with one of the hold's handles. It ends when the lock is lost or its last handle is
+// released. Read locks under one write hold share a node: a request to one is not repeated to the
+// next.
 func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Hold)) {
 	d.table.mu.Lock()
 	ended := d.ended
@@ -140,7 +146,7 @@ func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Ho
 			w, err := e.watches.watch(ctx, node)
 			var now wire.DataResponse
 			if err == nil {
-				// The message may have come before the watch.
+				// The message may have been written before the watch was set.
 				_, err = e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
 			}
 			switch {
@@ -153,7 +159,7 @@ func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Ho
 				continue
 			case bytes.Equal(now.Data, revokeMessage) && d.hears(now.Stat.Mzxid):
 				if h := d.anyHandle(); h != nil {
-					// The user's code: Close does not wait for it.
+					// Close does not wait for the user's code.
 					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) {
 						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.shownPath(), "node", node, "panic", p, "stack", stack)
 					})
@@ -171,14 +177,13 @@ func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Ho
 	})
 }
 
-// Revoke asks the holder of a lock node to release the lock, as Curator's Revoker does: it sets the
-// node's data to a message that a holder with WithRevocation listens for. node is absolute, as
-// Hold.Node and Participant.Node return it. Revoke rejects a name without the sequence number of a
-// lock node, because the message replaces the data. Revoke does not wait for the release. If the
-// node does not exist, Revoke returns nil.
+// Revoke asks the holder of a lock node to release it, as Curator's Revoker does: it writes a
+// message over the node's data, which WithRevocation observes. node is absolute, like Hold.Node; a
+// name without a sequence number is rejected. Revoke does not wait for the release, and returns nil
+// if the node does not exist.
 //
-// While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the
-// message is on its way, the servers may or may not have written it; the error reports that.
+// It waits for a connection until ctx ends. If the reply is lost, the error reports that the
+// message may or may not have been written.
 func (s *Session) Revoke(ctx context.Context, node string) error {
 	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: s.forCaller(ctx, err, nil)} }
 	if ctx == nil {
@@ -207,7 +212,8 @@ func (s *Session) Revoke(ctx context.Context, node string) error {
 	return fail(reply.Denied(err, "set", "WRITE", node))
 }
 
-// revokeMessage is what Curator's Revoker writes into a lock node to ask its holder to give way.
+// revokeMessage is the data that Curator's Revoker writes into a lock node, to ask its holder to
+// release.
 var revokeMessage = []byte("__REVOKE__")
 
 // hears reports whether a revocation with that zxid is for this hold.
@@ -217,7 +223,7 @@ func (d *lockData) hears(written int64) bool {
 	return d.state.isNewsLocked(d, written)
 }
 
-// anyHandle returns a handle that is not released, nil if there is none.
+// anyHandle returns a handle that is not released, or nil.
 func (d *lockData) anyHandle() *Hold {
 	d.table.mu.Lock()
 	defer d.table.mu.Unlock()

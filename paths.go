@@ -15,9 +15,9 @@ import (
 var errCredentialsInServers = errors.New("no credentials in the connection string (it has an @): give them with WithDigest, " +
 	"and the servers as host:port,host:port/chroot")
 
-// parseServers splits a connection string as Java clients write it, "host:port,host:port/chroot", into addresses and
-// an absolute chroot without a trailing slash ("" for none). A chroot may have an @ in it. A string that has an @ and is not
-// of that form is taken for a URL with a password.
+// parseServers splits a connection string as Java clients write it, "host:port,host:port/chroot",
+// into addresses and an absolute chroot without a trailing slash ("" for none). A chroot may
+// contain an @. Any other string with an @ is taken for a URL with a password.
 func parseServers(s string) (addrs []string, chroot string, err error) {
 	addrs, chroot, err = splitServers(s)
 	if hosts, _, _ := strings.Cut(s, "/"); strings.Contains(hosts, "@") || err != nil && strings.Contains(s, "@") {
@@ -39,11 +39,11 @@ func splitServers(s string) (addrs []string, chroot string, err error) {
 	}
 	if i := strings.IndexByte(s, '/'); i >= 0 {
 		hosts, chroot = s[:i], strings.TrimSuffix(s[i:], "/")
-		if strings.HasSuffix(strings.TrimSpace(hosts), ",") { // a variable that is not set, perhaps
-			return nil, "", fmt.Errorf("connection string %q: a comma stands before the chroot: is a server missing? Give host:port,host:port/chroot", s)
+		if strings.HasSuffix(strings.TrimSpace(hosts), ",") { // for example, an unset variable
+			return nil, "", fmt.Errorf("connection string %q: there is a comma before the chroot: is a server missing? Give host:port,host:port/chroot", s)
 		}
 		if serverInChroot.MatchString(chroot) {
-			// Clients with another list of the servers would have another chroot, and so another lock.
+			// Clients with another list of servers would have another chroot, and another lock.
 			return nil, "", fmt.Errorf("connection string %q: put the chroot once, at the end: host:port,host:port/chroot", s)
 		}
 		if chroot != "" {
@@ -69,8 +69,8 @@ func splitServers(s string) (addrs []string, chroot string, err error) {
 	return addrs, chroot, nil
 }
 
-// hostPort completes a host with the default port. An IPv6 address stands in brackets: without them, nobody can say whether its last
-// part is a port, and Java clients take it for one.
+// hostPort completes a host with the default port. An IPv6 address must be in brackets: without
+// them, its last part may be a port, and Java clients take it for one.
 func hostPort(h string) (string, error) {
 	host, port := h, strconv.Itoa(zk.DefaultPort)
 	switch {
@@ -87,9 +87,9 @@ func hostPort(h string) (string, error) {
 			port = rest[1:]
 		}
 	case strings.ContainsAny(h, "[]"):
-		return "", fmt.Errorf("server %q: a bracket stands alone: write an IPv6 address as [::1]:2181", h)
+		return "", fmt.Errorf("server %q: a bracket has no counterpart: write an IPv6 address as [::1]:2181", h)
 	case strings.Count(h, ":") > 1:
-		return "", fmt.Errorf("server %q: put an IPv6 address in brackets, as in [::1]:2181, so that the port is told from it", h)
+		return "", fmt.Errorf("server %q: put an IPv6 address in brackets, as in [::1]:2181, to separate it from the port", h)
 	default:
 		if before, after, ok := strings.Cut(h, ":"); ok {
 			host, port = before, after
@@ -110,12 +110,12 @@ func hostPort(h string) (string, error) {
 	return host + ":" + port, nil
 }
 
-// ValidatePath returns the error that NewMutex would give for a lock path, or nil if the path is good. It needs no Session:
-// a program can check its configuration before it connects.
+// ValidatePath returns the error that NewMutex would return for a lock path, or nil. It needs no
+// Session.
 func ValidatePath(path string) error { return checkPath(path) }
 
-// checkPath refuses what ZooKeeper would refuse, a trailing slash, and what is the servers' own, before anything is sent. The same
-// paths are good with a chroot and without one.
+// checkPath rejects paths that ZooKeeper would reject, paths with a trailing slash, and the
+// servers' own paths, before a request is sent. The same paths are valid with and without a chroot.
 func checkPath(p string) error {
 	bad := func(why string) error { return badArgument{fmt.Errorf("path %q %s", p, why)} }
 	switch {
@@ -146,16 +146,16 @@ func checkPath(p string) error {
 	return nil
 }
 
-// PathOf returns the path of the lock for a name that others choose, such as a job's or a customer's: one node below root, which must not
-// be the path of a lock itself. Every name will do, and two names have two paths. So a slash in a name makes no lock below another
-// lock, and no name leads out of root.
+// PathOf returns the lock path for an untrusted name, such as a customer's: one node below root,
+// which must not be a lock itself. Every name is valid, two names have two paths, and none leads
+// out of root.
 //
-// ASCII letters, digits, '-', '.', '_' and '~' stand for themselves, and every other byte is a % and two hexadecimal digits: as in Python's
-// quote(name, safe=""). url.PathUnescape of the path's last part gives the name back. There are three exceptions. The first byte of the
-// names ".", ".." and "zookeeper" is escaped too. The empty name becomes "%". What would be longer than 200 bytes is cut to 134, followed by
-// "%~" and the name's SHA-256, and cannot be read back: long names are a burden to the servers, which send them with each list.
+// ASCII letters, digits, '-', '.', '_' and '~' are unchanged; other bytes are % and two hexadecimal
+// digits, as in Python's quote(name, safe=""). url.PathUnescape reverses that. Exceptions: the
+// first byte of ".", ".." and "zookeeper" is escaped, the empty name is "%", and more than 200
+// bytes are cut to 134, followed by "%~" and the name's SHA-256.
 //
-// PathOf does not look at root: NewMutex does. All clients of a lock must agree on its path, those in other languages too.
+// NewMutex checks root. All clients must agree on a lock's path.
 func PathOf(root, name string) string { return strings.TrimSuffix(root, "/") + "/" + escaped(name) }
 
 const maxEscaped = 200
@@ -195,5 +195,5 @@ func namesOf(paths []string) (names []string) {
 	return names
 }
 
-// parentOf returns the path of the node above.
+// parentOf returns the path of the parent node.
 func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }

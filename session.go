@@ -20,9 +20,9 @@ import (
 	"github.com/zklock/zklock/sasl"
 )
 
-// Session is one ZooKeeper connection: its state, its lease, and the locks that are held and waited for over it. A Session
-// goes on when its ZooKeeper session expires: holds end with ErrLost, and waiters queue again in the next ZooKeeper
-// session. All its methods may be called from any goroutine.
+// Session is a process's connection to the ensemble. When its ZooKeeper session expires, holds end
+// with ErrLost, waiters queue again, and the Session remains usable. Its methods may be called
+// concurrently.
 type Session struct {
 	opts    sessionOptions
 	log     *eventlog.Log
@@ -35,27 +35,27 @@ type Session struct {
 	*sessionState
 }
 
-// sessionState is the part of a Session that changes. A pointer leads to it, because fmt's %#v prints the
-// fields of a Session without their locks, and follows no pointer.
+// sessionState is the part of a Session that changes. It is behind a pointer, because fmt's %#v
+// prints the fields of a Session without their locks, and does not follow pointers.
 type sessionState struct {
 	feed     changeFeed // of the state's steps
 	locks    lockTable
 	roots    roots
 	trace    tracer
-	attached atomic.Int64 // how often it was
+	attached atomic.Int64 // how often the Session was attached to a server
 
-	closing   atomic.Bool // not a sync.Once: while a goroutine waits for one, the virtual time of a synctest bubble stands still
+	closing   atomic.Bool // not a sync.Once: waiting for one stops the time of a synctest bubble
 	closeDone chan struct{}
 }
 
-// Connect opens a connection to the ensemble that the connection string names, as Java clients write it:
-// "host:port,host:port/chroot". The port is 2181 unless given; IPv6 addresses stand in brackets. Paths given to NewMutex
-// are below the chroot, which must be there: otherwise the error is ErrNoChroot, unless WithCreateChroot is given.
+// Connect opens a Session to the servers of a connection string, such as
+// "host:port,host:port/chroot". The default port is 2181; IPv6 addresses are in brackets. Lock
+// paths are relative to the chroot, which must exist (ErrNoChroot), unless WithCreateChroot is
+// given.
 //
-// Connect returns when it has a ZooKeeper session. If ctx ends before, Connect returns within half
-// a second, with an error that says what it tried; the rest of the try ends by itself. ctx bounds
-// the connecting only. If the lease has no room in the session timeout, the error is
-// ErrSessionTimeoutTooShort, and says what would do. The caller must Close the Session.
+// ctx bounds only the connecting: Connect returns within half a second after it ends. For a session
+// timeout without margin, ErrSessionTimeoutTooShort suggests another. The caller must Close the
+// Session.
 func Connect(ctx context.Context, servers string, opts ...Option) (*Session, error) {
 	fail := func(err error) (*Session, error) {
 		return nil, &Error{Op: "connect", Path: servers, Err: err}
@@ -100,7 +100,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	if err = forCaller(ctx, err); err == nil {
 		err = o.mode.mode.Check(z.Timeout())
 		if err != nil {
-			err = fmt.Errorf("the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the %v asked for: %w", o.timeout, err)
+			err = fmt.Errorf("the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the requested %v: %w", o.timeout, err)
 		}
 	}
 	if err == nil && chroot != "" {
@@ -117,8 +117,8 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	return fail(err)
 }
 
-// closeInVain closes a Session that nobody will have. The client's Close can take a second and more where no server answers, so
-// closeInVain returns before it if need be.
+// closeInVain closes a Session that Connect does not return. If no server responds, the client's
+// Close can take longer than a second; closeInVain does not wait for that.
 func (s *Session) closeInVain() {
 	closed := make(chan struct{})
 	go func() {
@@ -131,7 +131,7 @@ func (s *Session) closeInVain() {
 	}
 }
 
-// linkOptions returns what the link takes of the options, and how it reaches the locks.
+// linkOptions returns the options of the link, and the functions with which it reaches the locks.
 func (s *Session) linkOptions(addrs []string) link.Options {
 	return link.Options{
 		Addrs: addrs, Dial: s.opts.dial, Timeout: s.opts.timeout, HandshakeCap: min(s.opts.timeout/3, 10*time.Second),
@@ -150,7 +150,7 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 	}
 }
 
-// findChroot looks for the chroot, and makes it if it may.
+// findChroot checks that the chroot exists, and creates it if WithCreateChroot is given.
 func (s *Session) findChroot(ctx context.Context) error {
 	var last link.LastError
 	for backoff := (link.Backoff{}); ; {
@@ -158,7 +158,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 		if err != nil {
 			return last.AddTo(forCaller(ctx, err))
 		}
-		_, err = z.Check(ctx, s.chroot) // a quorum operation: it sees a chroot that was just made
+		_, err = z.Check(ctx, s.chroot) // a quorum operation: it finds a new chroot
 		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
 			root := lockRoot{path: s.chroot, acl: s.opts.chrootACL}
 			if _, err = root.ensure(ctx, z); !errors.Is(err, link.ErrSessionEnded) {
@@ -170,7 +170,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 			return errNoChroot(s.chroot)
 		case errors.Is(err, link.ErrHungUp):
 			return err
-		case err == nil, reply.IsRefusal(err): // it is there, if perhaps not for us
+		case err == nil, reply.IsRefusal(err): // it exists, although we may lack permissions
 			return nil
 		}
 		if !z.HasEnded() {
@@ -184,7 +184,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 	}
 }
 
-// String returns the servers, the state, the server that the Session is attached to, and the ZooKeeper session's id, in one line.
+// String returns the servers, the state, the connected server and the session id.
 func (s *Session) String() string {
 	state, server := s.connected().link.At()
 	if server != "" {
@@ -193,10 +193,10 @@ func (s *Session) String() string {
 	return fmt.Sprintf("Session(%s, %v%s, %#x)", s.servers, state, server, s.SessionID())
 }
 
-// isConnected says whether Connect has made the Session.
+// isConnected reports whether Connect has created the Session.
 func (s *Session) isConnected() bool { return s != nil && s.link != nil }
 
-// connected is for methods that return no error.
+// connected is for methods that return no error: it panics if Connect has not created s.
 func (s *Session) connected() *Session {
 	if !s.isConnected() {
 		panic(fmt.Errorf("zklock: %w", errNoSession))
@@ -204,19 +204,17 @@ func (s *Session) connected() *Session {
 	return s
 }
 
-// State returns the state as it is now.
-func (s *Session) State() State {
-	return State(s.connected().link.State())
-}
+// State returns the current state.
+func (s *Session) State() State { return State(s.connected().link.State()) }
 
-// Changes returns the steps of the state from now on, in order. When a step arrives, State already shows it. The channel
-// closes when ctx ends or the Session is closed. It holds 64 steps: a reader that is further behind misses the oldest.
+// Changes returns a channel of the state's further changes. It closes when ctx ends or the Session
+// is closed. A reader more than 64 changes behind misses the oldest.
 func (s *Session) Changes(ctx context.Context) <-chan Change {
 	return s.connected().feed.subscribe(ctx)
 }
 
-// Timeout returns the session timeout that the servers granted: the smallest one in this ZooKeeper session. It is zero if
-// there is no ZooKeeper session now.
+// Timeout returns the smallest session timeout granted in this ZooKeeper session, or zero without
+// one.
 func (s *Session) Timeout() time.Duration {
 	if z := s.connected().link.ZKSession(); z != nil {
 		return z.Timeout()
@@ -224,11 +222,11 @@ func (s *Session) Timeout() time.Duration {
 	return 0
 }
 
-// Chroot returns the chroot of the connection string, and "" if it has none. Where zklock gives absolute paths, as Hold.Node and
-// Sequencer do, they begin with it.
+// Chroot returns the chroot of the connection string, or "". Absolute paths, such as Hold.Node,
+// begin with it.
 func (s *Session) Chroot() string { return s.connected().chroot }
 
-// SessionID returns the id of the current ZooKeeper session, or zero if there is none now.
+// SessionID returns the id of the ZooKeeper session, or zero without one.
 func (s *Session) SessionID() int64 {
 	if z := s.connected().link.ZKSession(); z != nil {
 		return z.ID
@@ -236,39 +234,36 @@ func (s *Session) SessionID() int64 {
 	return 0
 }
 
-// key is for the command alone, whose guardian ends the session of a zklock that was killed. It returns the zero Key if there
-// is no ZooKeeper session now, or if it was given up: that one we end ourselves, or leave to expire.
+// key is only for the command, whose guardian ends the ZooKeeper session of a killed zklock. It
+// returns the zero Key without a ZooKeeper session, or if this process ends that or lets it expire.
 func (s *Session) key() sessionkey.Key {
 	z := s.link.ZKSession()
 	if z == nil || z.HasEnded() {
 		return sessionkey.Key{}
 	}
-	servers, _, _ := parseServers(s.servers) // Connect has taken them
+	servers, _, _ := parseServers(s.servers) // Connect has checked them
 	return sessionkey.Key{ID: z.ID, Password: slices.Clone(z.Password.Reveal()), Timeout: z.Timeout(), Servers: servers}
 }
 
-// Conn returns the ZooKeeper client's connection, for everything else over the same session. It has no chroot: its paths
-// are absolute. Do not Close it: close the Session. Do not call AddAuth: use WithDigest or WithSASL. Do not print it: with fmt it shows
-// the password of the ZooKeeper session, and anybody who has the password and reaches the servers can end the session.
+// Conn returns the ZooKeeper client's connection, for other requests in the same ZooKeeper session.
+// Its paths are absolute. Do not Close it or call AddAuth (use WithDigest or WithSASL). Do not
+// print it: fmt shows the session's password, with which any client can end the session.
 //
-// While something is held or waited for, the Session leaves a server that is silent, and, while something is held, one that responds
-// to two heartbeats with an error. Requests over Conn then fail with zk.ErrConnectionClosed. So may one that takes longer than two heartbeats, a fifth of the session timeout, to send: nothing is
-// answered meanwhile. An answer of more than 64 MiB is left out: the error is the client's "unknown error: 1".
+// Requests fail with zk.ErrConnectionClosed when the Session leaves an unresponsive server. A
+// request may, too, if sending it takes more than a fifth of the session timeout. If a response
+// exceeds 64 MiB, the error is "unknown error: 1".
 //
-// When the lease ends over a hold, or no server has answered for longer than the session timeout, the Session gives the ZooKeeper
-// session up and ends it at the servers; Changes tells of Lost. Ephemeral nodes that were made over Conn go with that session,
-// although nothing may have been wrong with them. For ephemerals that should not depend on a lock, use another Session.
+// The Session ends its ZooKeeper session when the lease of a hold ends, or when no server has
+// replied for longer than the session timeout. That deletes ephemeral nodes of Conn, too: to keep
+// them, create them through a second Session.
 func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 
-// Close ends every hold and every wait with ErrClosed. It ends the ZooKeeper session, and all its lock nodes go with it, even if
-// the servers hear us and we do not hear them. If no server can be reached, or the one that the Session is attached to is dark, the
-// nodes stay until the session timeout has passed there.
+// Close ends all holds and waits with ErrClosed, and then the ZooKeeper session, which deletes its
+// lock nodes. Without a responsive server, they remain until the session timeout has passed.
 //
-// Close returns when the last goroutine of the Session has ended, but for functions of a Trace.
-// That takes 4 s at most, even if no server answers, unless the dialer of WithDialer or the
-// mechanism of WithSASL takes longer to return. Close may be called more than once. The dialer, the
-// mechanism and the functions of WithTLS's configuration must not call it: it would wait for its
-// own caller, and never return.
+// Close waits for all goroutines of the Session except calls of a Trace: at most 4 s, unless a
+// dialer or SASL mechanism takes longer. It may be called again. A dialer, a mechanism or a
+// function of WithTLS's configuration must not call it, because the call would never return.
 func (s *Session) Close() error {
 	if !s.isConnected() {
 		return &Error{Op: "close", Err: errNoSession}
@@ -277,15 +272,15 @@ func (s *Session) Close() error {
 		<-s.closeDone
 		return nil
 	}
-	s.loseIfLate() // what was lost before was lost, and not closed
+	s.loseIfLate() // a hold that was lost before Close ends with ErrLost alone
 	s.link.End(ErrClosed)
 	s.log.Close()
 	close(s.closeDone)
 	return nil
 }
 
-// forCaller returns an error as the caller of a request is to see it. If the context has ended, the last response to the request is added,
-// and what came of each dial if no server can be reached.
+// forCaller returns the error for the caller of a request. If the context has ended, it adds the
+// last response to the request and, if no server can be reached, the result of each dial.
 func (s *Session) forCaller(ctx context.Context, err error, last *link.LastError) error {
 	if err == link.ErrCtxEnded {
 		return s.link.Unreached(last.AddTo(ctxError(ctx)))
@@ -293,8 +288,8 @@ func (s *Session) forCaller(ctx context.Context, err error, last *link.LastError
 	return err
 }
 
-// tryLimit returns how long a try waits for its answers: two heartbeats. While nothing can be sent, it returns the error that
-// the try gets at once.
+// tryLimit returns how long a try waits for responses: two heartbeats. If no request can be sent,
+// it returns the error with which the try fails at once.
 func (s *Session) tryLimit() (time.Duration, error) {
 	z, _, err := s.link.AttachedNow()
 	switch {
@@ -306,25 +301,23 @@ func (s *Session) tryLimit() (time.Duration, error) {
 	return 0, s.link.Unreached(ErrNotConnected)
 }
 
-// loseIfLate ends the current ZooKeeper session if a hold is past its lease.
+// loseIfLate ends the current ZooKeeper session if the lease of a hold has ended.
 func (s *Session) loseIfLate() {
 	if z := s.link.ZKSession(); z != nil {
 		z.LoseIfLate(s.clock.Now())
 	}
 }
 
-// LeaseMode says what a Session takes as proof that its ZooKeeper session is alive, and so how long a hold may be relied
-// on. docs/lease.md helps to choose.
+// LeaseMode selects the replies that renew the lease, and so how long a hold lasts: docs/lease.md.
 type LeaseMode struct{ mode lease.Mode }
 
 // defaultLeaderPing is two ticks of ZooKeeper's default tickTime. The leader pings every half tick.
 const defaultLeaderPing = 4 * time.Second
 
-// QuorumLease is the default mode. An exchange counts only if it was answered long enough before a
-// successful quorum operation. So no follower that is cut off from the leader, and no deposed
-// leader, can reassure a holder. The mode is sound if the leader pings each healthy follower at
-// least every leaderPing; zero means 4 s, two ticks of ZooKeeper's default tickTime. A client
-// cannot read the servers' tickTime: if it is not 2 s, give two ticks.
+// QuorumLease, the default, counts a reply only if the client sent a write at least leaderPing
+// later and it succeeded: a follower without its leader cannot renew the lease. leaderPing is the
+// longest time between the leader's pings to a follower. Zero means 4 s, two ticks of ZooKeeper's
+// default tickTime; for another tickTime, give two ticks.
 func QuorumLease(leaderPing time.Duration) LeaseMode {
 	if leaderPing == 0 {
 		leaderPing = defaultLeaderPing
@@ -332,36 +325,28 @@ func QuorumLease(leaderPing time.Duration) LeaseMode {
 	return LeaseMode{lease.Quorum(leaderPing)}
 }
 
-// SingleServerLease takes every answer as a proof. It is sound with one server. With an ensemble, a holder that is connected
-// to a server without quorum learns of the loss too late.
+// SingleServerLease counts every reply. It is safe only with one server: in an ensemble, it
+// notifies a partitioned holder too late.
 func SingleServerLease() LeaseMode { return LeaseMode{lease.SingleServer()} }
 
-// String spells the mode and its duration, for people.
-func (m LeaseMode) String() string {
-	return m.mode.String()
-}
+// String returns the mode and its duration.
+func (m LeaseMode) String() string { return m.mode.String() }
 
-// LeaseMargin returns the longest outage that is guaranteed to end no hold, with this lease mode and session timeout, unless
-// WithHeartbeat is given. If it is zero or less, Connect refuses the pair.
+// LeaseMargin returns the longest outage that is guaranteed to end no hold, unless WithHeartbeat is
+// given. Connect requires a positive margin.
 func LeaseMargin(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 	return mode.mode.Room(sessionTimeout)
 }
 
-// WithSASL has the Session prove its identity by SASL, on every connection, before anything else is
-// asked on it; by default it does not.
+// WithSASL authenticates each connection by SASL; by default a Session does not. Given twice, the
+// last mechanism counts. ACLs contain the user as sasl:USER, which zk.AuthACL includes.
 //
 // If the server rejects the credentials on the first connection, Connect returns ErrAuthFailed at
-// once, whatever other servers may say. After that a rejection is an ERROR in the log: the Session
-// tries the other servers, and asks the mechanism for credentials again at each connection. Holds
-// last as long as their lease, and are then lost with ErrAuthFailed among the reasons if all
-// servers reject. A server that does not answer in time, or has no SASL or not this mechanism, is
-// left for the next one, with growing pauses, up to 30 s, if none is better. Given twice, the last
-// mechanism counts.
-//
-// ZooKeeper's ACLs then know the Session as sasl:USER, and zk.AuthACL takes that along (WithACL). SASL adds its round trips to each connection,
-// two of sasl.DigestMD5, and so to the time from a lost connection to the first answer on the next. A Session that was given up, and hears
-// no answer, cannot end its ZooKeeper session at a server that wants SASL: that expires.
-// The mechanism must not call Session.Close (see sasl.Mechanism).
+// once. Later a rejection is an ERROR in the log, and the Session tries the other servers, with new
+// credentials for each connection. Holds last as long as their lease; if all servers reject, the
+// reasons for the loss include ErrAuthFailed. If a server does not respond in time or support the
+// mechanism, the Session tries the next one, after pauses of up to 30 s. The mechanism must not
+// call Session.Close.
 func WithSASL(mechanism sasl.Mechanism) Option {
 	return func(o *sessionOptions) {
 		if mechanism == nil {
@@ -375,8 +360,8 @@ func WithSASL(mechanism sasl.Mechanism) Option {
 	}
 }
 
-// startWith is the mechanism as the packages below take it. It is in a closure, where no printer
-// finds its secrets (R71).
+// startWith adapts the mechanism to internal/sasl. No printer finds the secrets in its closure
+// (R71).
 func startWith(m sasl.Mechanism) isasl.Start {
 	return func(ctx context.Context, addr string) (isasl.Exchange, error) {
 		var session sasl.Exchange
@@ -401,20 +386,7 @@ func startWith(m sasl.Mechanism) isasl.Start {
 	}
 }
 
-// Stats is a Session in numbers.
-type Stats struct {
-	State      State
-	Server     string        // that it is attached to, host:port; "" if to none
-	Reconnects int           // how often it has been attached again, in the same ZooKeeper session or in a new one
-	LeaseLeft  time.Duration // how long the holds may be relied on if no further answer comes; 0 if nothing is held
-
-	Waiting  int // acquires under way, without those that wait for another call of their owner
-	Held     int // holds that stand: one that is re-entered counts once, and all permits of a call as one
-	Lost     int // holds that were lost and have a handle that nobody has released: work may go on under them
-	Deleting int // deletions of lock nodes that no server has confirmed
-}
-
-// Stats returns the numbers as they are now. It sends nothing.
+// Stats returns the current numbers. It sends no request.
 func (s *Session) Stats() Stats {
 	s.connected().loseIfLate()
 	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1)}
@@ -426,20 +398,4 @@ func (s *Session) Stats() Stats {
 		}
 	}
 	return st
-}
-
-func (t *lockTable) count() (waiting, held, lost int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, d := range t.byKey {
-		switch {
-		case d.acquiring != nil:
-			waiting++
-		case d.isHeldLocked():
-			held++
-		default:
-			lost++
-		}
-	}
-	return waiting, held, lost
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/zklock/zklock/internal/link"
 )
 
-// State is the state of a Session's connection, and of its ZooKeeper session.
+// The changes of a Session's state:
 //
 //	              attached                   detached
 //	Connecting ─────────────▶ Connected ───────────────▶ Suspended
@@ -19,22 +19,24 @@ import (
 //	                              ▲              │               │
 //	                              └──────────────┴───────────────┘ lost
 //
-//	every state ── Close, the *zk.Conn closed from outside, or the credentials refused ──▶ Closed
+//	every state ── Close, the *zk.Conn closed from outside, or credentials rejected ──▶ Closed
+
+// State is the state of a Session's connection, and of its ZooKeeper session.
 type State int
 
 const (
 	// Connecting: there has been no ZooKeeper session yet.
 	Connecting State = iota
-	// Connected: attached to a server, in a ZooKeeper session that is new.
+	// Connected: attached to a server, in a new ZooKeeper session.
 	Connected
-	// Suspended: not attached to a server. Holds stand while the lease lasts.
+	// Suspended: not attached to a server. Holds last as long as the lease.
 	Suspended
 	// Reconnected: attached again, in the same ZooKeeper session.
 	Reconnected
-	// Lost: the ZooKeeper session is over. It expired, the lease ended while something was held, or no server has answered for longer
-	// than the session timeout. Lost is final for that ZooKeeper session: the next state is Connected, in a new one, or Closed.
+	// Lost: the ZooKeeper session has ended, because it expired, the lease of a hold ended, or no
+	// server replied for longer than the session timeout. Next is Connected or Closed.
 	Lost
-	// Closed: Close was called, or the *zk.Conn was closed from outside, or a server refused the credentials. Final.
+	// Closed, which is final: Close was called, the *zk.Conn closed, or the credentials rejected.
 	Closed
 )
 
@@ -43,35 +45,49 @@ func (s State) String() string {
 	return link.State(s).String()
 }
 
-// Attached says whether requests can be sent.
+// Attached reports whether requests can be sent.
 func (s State) Attached() bool { return link.State(s).Attached() }
 
-// Change is one step of a Session's state.
+// Change is a change of a Session's state.
 type Change struct {
 	State     State
-	SessionID int64     // the ZooKeeper session it is about
-	Server    string    // as given to Connect: where the Session is attached, or was last. "" if it never was
-	Time      time.Time // when it was noticed
-	Err       error     // why, for Suspended, Lost and Closed where it is known. For Suspended it says how the connection ended
+	SessionID int64     // of the ZooKeeper session
+	Server    string    // the current or last server, as given to Connect; "" before the first
+	Time      time.Time // of the detection
+	Err       error     // the reason for Suspended, Lost or Closed, if known
 }
 
-// changeFeed tells readers of the steps of a Session's state, in order. The zero value has no readers.
+// Stats describes a Session in numbers.
+type Stats struct {
+	State      State
+	Server     string        // host:port of the connected server, or ""
+	Reconnects int           // connections after the first
+	LeaseLeft  time.Duration // how long holds last without further replies; 0 without holds
+
+	Waiting  int // acquires in progress that do not wait for another call of their owner
+	Held     int // valid holds: a re-entered one, or a call's permits, count once
+	Lost     int // lost holds with an unreleased handle: work may still run
+	Deleting int // unconfirmed deletions of lock nodes
+}
+
+// changeFeed sends the changes of a Session's state to readers, in order. The zero value has no
+// readers.
 type changeFeed struct {
 	mu struct {
 		sync.Mutex
 		closed  bool
-		readers map[chan Change]func() bool // the function, if it is there yet, stops listening to the reader's context
+		readers map[chan Change]func() bool // the function, once set, stops the reader's AfterFunc
 	}
 }
 
-// tell never waits: a reader that is too far behind misses the oldest steps.
+// tell never waits: a reader that is too far behind misses the oldest changes.
 func (f *changeFeed) tell(c Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for ch := range f.mu.readers {
 		select {
 		case ch <- c:
-		default: // full: drop the oldest. Nobody else sends, so there is room then.
+		default: // full: drop the oldest. No other goroutine sends, so the next send cannot block.
 			select {
 			case <-ch:
 			default:
@@ -81,8 +97,8 @@ func (f *changeFeed) tell(c Change) {
 	}
 }
 
-// subscribe is Session.Changes. The context is the user's, and may ask the link: a hold's context does, when its lease has
-// ended. So none of its methods is called under the lock.
+// subscribe is Session.Changes. None of the context's methods is called under the lock, because
+// they are the user's and may call the link: the context of a hold does when its lease has ended.
 func (f *changeFeed) subscribe(ctx context.Context) <-chan Change {
 	ch := make(chan Change, 64)
 	if ctx == nil || ctx.Err() != nil || !f.add(ch) {
@@ -124,7 +140,7 @@ func (f *changeFeed) remove(ch chan Change) {
 	}
 }
 
-// close ends every reader's channel, and those of later readers at once.
+// close closes the channel of every reader. The channel of a later reader is closed from the start.
 func (f *changeFeed) close() {
 	f.mu.Lock()
 	readers := f.mu.readers

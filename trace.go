@@ -11,41 +11,29 @@ import (
 )
 
 // Trace has functions that a Session calls when locks are waited for, held, lost and released
-// (WithTrace). Each function is optional. Later versions may have more of them. None is called
-// under a lock of this package, so each may call it.
+// (WithTrace). Each is optional, and may call this package. Later versions may have more.
 //
-// Every AcquireStart is followed by one AcquireEnd. If that has a Hold, one HoldEnd follows when
-// this handle is released. If the hold is lost, one HoldLost comes before each HoldEnd that reports
-// the loss, whatever handles the hold has. Each lock of a Multi has its own calls, one lock after
-// the other, although the nodes may be made before and are under the lease by then. If a Multi
-// tries several locks in one round trip and one of them is taken, the first lock has the error, and
-// the Multi's error names the one that is taken. A call that is rejected before it begins is not
-// traced: bad arguments, and a Multi out of order.
+// Each AcquireStart is followed by one AcquireEnd and, if that has a Hold, by one HoldEnd when this
+// handle is released. A loss causes one HoldLost, before each HoldEnd that reports it. The locks of
+// a Multi have their own calls, in order; if a batch fails because one is taken, the first reports
+// it. Calls that are rejected at once, such as for bad arguments, are not traced.
 //
-// AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and one that
-// blocks holds up that call. HoldLost runs on a goroutine of the Session, one loss after the other,
-// and so does HoldEnd of a handle that is released before HoldLost has returned. Nothing waits for
-// these, and neither does Close. None is left out: while one blocks, the next ones wait, at some
-// 400 bytes for each lost hold.
+// AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and can
+// block it. HoldLost, and each HoldEnd that waits for it, run on a goroutine of the Session, one
+// loss after the other. No call waits for these, not even Close.
 //
-// A function that panics is logged, and the call continues as if it had returned. If AcquireStart
-// panics, the Trace's other functions get an empty context for this call. After runtime.Goexit in
-// AcquireEnd, which testing.T.FailNow calls, nothing is held: the hold is released, with its
-// HoldEnd. Other functions may then miss that call, or other calls of a Multi.
+// A panic is logged, and the call continues; if AcquireStart panics, the other functions get an
+// empty context. After runtime.Goexit in AcquireEnd, as by testing.T.FailNow, the hold is released.
 type Trace struct {
-	// AcquireStart is called before an acquire sends anything. The context that it returns gives
-	// its values to those with which the other functions of this Trace are called, to the hold's
-	// and to the work's. Its end changes nothing. nil stands for the context that it was given.
+	// AcquireStart is called before an acquire sends a request. The hold, the work and the other
+	// functions get the values of the context that it returns, but not its end. nil means ctx.
 	AcquireStart func(ctx context.Context, a AcquireInfo) context.Context
-	// AcquireEnd is called when the acquire has got the lock or gives up. Its context does not end,
-	// nor do those of HoldLost and HoldEnd.
+	// AcquireEnd is called when the call acquires the lock or gives up.
 	AcquireEnd func(ctx context.Context, a AcquireEndInfo)
-	// HoldLost is called once when a hold has ended without a release: also when the Session is
-	// closed. Its context and its Hold are those of the call to which the lock was granted,
-	// although that handle may have been released.
+	// HoldLost is called once when a hold ends without a release, also by Close. Its context and
+	// Hold belong to the call that was granted the lock, even if it was released.
 	HoldLost func(ctx context.Context, h HoldInfo)
-	// HoldEnd is called when a handle is released and the servers have confirmed that, or Release
-	// does not wait for it any longer.
+	// HoldEnd is called when a handle's release is confirmed, or Release stops waiting for that.
 	HoldEnd func(ctx context.Context, h HoldInfo)
 }
 
@@ -58,51 +46,40 @@ const (
 	KindElection  = "election"  // Election
 )
 
-// AcquireInfo identifies the call.
+// AcquireInfo identifies a call.
 type AcquireInfo struct {
 	Kind  string // one of the constants above
 	Path  string // as given to the New function
-	Name  string // what WithName gave, otherwise ""
-	Multi string // of a Multi's lock: what Multi.String returns; otherwise ""
+	Name  string // of WithName, or ""
+	Multi string // Multi.String of a Multi's lock, or ""
 	Try   bool   // the call does not wait: TryAcquire, TryDo, WaitAtMost(0)
 }
 
 // AcquireEndInfo describes the end of an acquire.
 type AcquireEndInfo struct {
 	AcquireInfo
-	Hold *Hold // nil if Err is not
-	// The handle to which the lock was granted: Hold, unless the call re-entered the lock. All
-	// handles of a hold have the same First.
-	First  *Hold
-	Err    error // what the call returns
-	Waited time.Duration
-	// In the queue, when the call was first found to wait: 2 behind one, 1 for a lock-delay. 0 if
-	// it never waited. Of permits, see Error.Position.
-	Position int
-	// How often the call had to queue again, because its session or its node was gone.
-	Requeued  int
-	Reentered bool // the owner held the lock already: Hold is another handle of that hold
+	Hold      *Hold // nil if Err is not
+	First     *Hold // the handle that was granted the lock, the same for all handles of a hold
+	Err       error
+	Waited    time.Duration
+	Position  int  // in the queue, when the wait began (Error.Position), or 0; 1 in a lock-delay
+	Requeued  int  // how often the call lost its session or node, and queued again
+	Reentered bool // Hold is another handle of the owner's hold
 }
 
 // HoldInfo describes the loss of a hold, or the end of one of its handles.
 type HoldInfo struct {
 	AcquireInfo
 	Hold  *Hold
-	First *Hold // as in AcquireEndInfo; of HoldLost, the same as Hold
-	// Of HoldEnd: all handles of the hold have been released, and this is the last HoldEnd of the
-	// hold. A hold has one such HoldEnd, after AcquireEnd of each of its handles.
-	Last bool
-	// How long the lock was held since the grant: of HoldLost to the loss, of HoldEnd to the
-	// release.
-	Held time.Duration
-	// Of HoldLost, what Hold.Err returns, or Release if that found the loss; of HoldEnd, what
-	// Release returns.
-	Err error
-	// Why the hold was lost, as LossReason returns it; "" if it was not lost before the release.
-	Reason string
-	// Of HoldEnd: how long the handle was kept after the loss; 0 if the hold was not lost. If the
-	// lease ended, it counts from that end, although a process that stood still may have seen it
-	// later.
+	First *Hold         // as in AcquireEndInfo
+	Last  bool          // this is the hold's last HoldEnd: all its handles were released
+	Held  time.Duration // from the grant to the loss (HoldLost) or the release (HoldEnd)
+	// Err is the error of Release. For HoldLost it is Hold.Err, or of a Release that found the
+	// loss.
+	Err    error
+	Reason string // LossReason of a loss before the release, or ""
+	// Overrun is how long HoldEnd's handle was kept after the loss, or 0: from the end of the
+	// lease, even if a paused process detected that later.
 	Overrun time.Duration
 }
 
@@ -112,34 +89,34 @@ type tracer struct {
 	log   *eventlog.Log
 	clock *clock.Clock
 
-	mu      sync.Mutex    // guards what follows, and what the traced and their holds have under it
-	losses  []*tracedHold // whose HoldLost is to be called, in order
-	telling bool          // a goroutine calls them
+	mu      sync.Mutex    // guards the fields below, and fields of traced and tracedHold
+	losses  []*tracedHold // holds whose HoldLost is due, in order
+	telling bool          // a goroutine calls one
 }
 
-// tracedHold is what the handles of a hold share. It lives until the last HoldEnd.
+// tracedHold is the state that the handles of a hold share. It lives until the last HoldEnd.
 type tracedHold struct {
 	first   *traced       // the call to which the lock was granted
-	granted clock.Instant // to it
+	granted clock.Instant // when it was
 
 	// Under tracer.mu.
-	handles int // whose HoldEnd has not been called
+	handles int // handles whose HoldEnd has not been called
 	loss    error
 	lostAt  clock.Instant
 	isTold  bool          // HoldLost has been called
-	waiting []*traced     // released handles, whose HoldEnd comes after HoldLost
-	until   clock.Instant // the last release so far
+	waiting []*traced     // released handles, whose HoldEnd follows HoldLost
+	until   clock.Instant // the latest release so far
 }
 
 // traced is an acquire, and then the handle that it got.
 type traced struct {
 	t     *tracer
 	info  AcquireInfo
-	ctxs  []context.Context  // with which each trace is called
-	ctx   [1]context.Context // for them, if they are no more
+	ctxs  []context.Context  // the context for each Trace
+	ctx   [1]context.Context // the array of ctxs, if there is one Trace
 	began clock.Instant
 
-	// From the grant or the re-entry on; written under lockTable.mu.
+	// Set by the grant or the re-entry; written under lockTable.mu.
 	hold *tracedHold
 	h    *Hold
 
@@ -151,11 +128,12 @@ type traced struct {
 // release is the end of a handle by Release.
 type release struct {
 	at     clock.Instant
-	err    error // that it returns
+	err    error // of Release
 	isLost bool  // the hold was lost before
 }
 
-// beginTrace calls each AcquireStart, with the context that the one before returned. It returns one with the last one's values, that does not end.
+// beginTrace calls each AcquireStart with the context that the previous one returned. It returns
+// the values of the last context, in a context that does not end.
 func (t *tracer) beginTrace(ctx context.Context, info AcquireInfo) (values context.Context, c *traced) {
 	c = &traced{t: t, info: info, began: t.clock.Now()}
 	c.ctxs = c.ctx[:0]
@@ -179,8 +157,8 @@ func (t *tracer) beginTrace(ctx context.Context, info AcquireInfo) (values conte
 	return values, c
 }
 
-// joins notes the handle that the call gets, under lockTable.mu. granted is that of the hold's
-// first handle: itself, unless it re-enters.
+// joins records the handle that the call gets, under lockTable.mu. granted belongs to the hold's
+// first handle: it is c, unless the call re-enters.
 func (c *traced) joins(h *Hold, granted handleTrace) {
 	c.h = h
 	if first := granted.(*traced); first != c {
@@ -207,7 +185,7 @@ func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 		if c.opens() {
 			c.tellEnd()
 		}
-		if !returned { // nobody gets it
+		if !returned { // no caller gets the hold
 			unused(h)
 			_ = h.Release(ctx)
 		}
@@ -220,8 +198,8 @@ func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 	returned = true
 }
 
-// opens notes that AcquireEnd has been called. It reports whether HoldEnd is due: a function that
-// AcquireEnd or WithRevocation has called may have released the handle already.
+// opens records that AcquireEnd has been called. It reports whether HoldEnd is due, because a
+// function that AcquireEnd or WithRevocation called may have released the handle already.
 func (c *traced) opens() (isDue bool) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
@@ -232,8 +210,8 @@ func (c *traced) opens() (isDue bool) {
 	return c.released != nil && c.isDueLocked()
 }
 
-// isDueLocked reports whether HoldEnd of a released handle may be called now. Otherwise what comes
-// before calls it.
+// isDueLocked reports whether HoldEnd of a released handle may be called now. Otherwise it is
+// called after AcquireEnd or HoldLost.
 func (c *traced) isDueLocked() bool {
 	if !c.isOpen {
 		return false
@@ -245,8 +223,8 @@ func (c *traced) isDueLocked() bool {
 	return true
 }
 
-// lost notes that the hold is lost, and has HoldLost called once AcquireEnd of the granted call has
-// been.
+// lost records the loss of the hold. HoldLost follows as soon as AcquireEnd of the granted call has
+// been called.
 func (c *traced) lost(err error, at clock.Instant) {
 	h := c.hold
 	c.t.mu.Lock()
@@ -259,15 +237,16 @@ func (c *traced) lost(err error, at clock.Instant) {
 	}
 }
 
-// queueLocked puts the loss at the end of those to be told.
+// queueLocked appends the loss to the queue of losses, where it takes some 400 bytes.
 func (h *tracedHold) queueLocked() {
 	t := h.first.t
 	t.losses = append(t.losses, h)
 	t.goOnLocked()
 }
 
-// goOnLocked has the next loss told, if none is. Each is told on a goroutine of its own, so that one that does not return by itself
-// (runtime.Goexit) keeps none back.
+// goOnLocked starts the calls for the next loss, unless the calls for another loss are running.
+// Each loss has a goroutine of its own, so that a function that ends it (runtime.Goexit) does not
+// delay the next one.
 func (t *tracer) goOnLocked() {
 	if t.telling || len(t.losses) == 0 {
 		return
@@ -307,8 +286,8 @@ func (h *tracedHold) tell() {
 	}
 }
 
-// ended calls each HoldEnd, or leaves that to what comes before: AcquireEnd, HoldLost. err is what
-// Release returns, and isLost that the hold was lost before.
+// ended calls each HoldEnd, unless AcquireEnd or HoldLost has to be called before. err is the
+// result of Release, and isLost reports that the hold was lost before.
 func (c *traced) ended(at clock.Instant, err error, isLost bool) {
 	c.t.mu.Lock()
 	c.released = &release{at, err, isLost}
@@ -329,7 +308,8 @@ func (c *traced) tellEnd() {
 	}
 }
 
-// holdInfo takes the handle from its hold, and describes its end. That of the last one is the hold's.
+// holdInfo removes the handle from its hold, and describes its end. The end of the last handle is
+// the end of the hold.
 func (c *traced) holdInfo() HoldInfo {
 	h, r := c.hold, c.released
 	c.t.mu.Lock()
@@ -347,11 +327,11 @@ func (c *traced) holdInfo() HoldInfo {
 	return info
 }
 
-// since returns how long it was from one instant to the other, in whole microseconds: a clock that
+// since returns the time between two instants, in whole microseconds and at least 0: a clock that
 // counts the machine's sleep reads two clocks, one after the other, and may step back a little.
 func since(from, to clock.Instant) time.Duration { return max(0, to.Sub(from)).Round(time.Microsecond) }
 
-// call calls a function of a trace.
+// call calls a function of a trace, and logs its panic.
 func (t *tracer) call(name string, f func()) {
 	eventlog.Contain(f, func(p, stack string) {
 		t.log.Error("zklock: a function of a Trace panicked", "function", name, "panic", p, "stack", stack)

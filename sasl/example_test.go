@@ -17,7 +17,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// saslServer starts a server that serves no client without SASL, for one user, as one with a JAAS file does.
+// saslServer starts a server that accepts only clients with SASL, and has one user, like a server
+// with a JAAS file.
 func saslServer() (servers string, stop func()) {
 	srv, err := zktest.NewServer(zktest.WithSASLUsers(map[string]string{"locker": "secret"}), zktest.WithConfig("sessionRequireClientSASLAuth=true"))
 	if err != nil {
@@ -58,7 +59,7 @@ func ExampleDigestMD5Func() {
 	// Output: Connected
 }
 
-// ticketed asks another server for the ticket that it shows to ZooKeeper, as Kerberos does.
+// ticketed requests a ticket from another server, and shows it to ZooKeeper, as Kerberos does.
 type ticketed struct {
 	sasl.Mechanism
 	ticket func(ctx context.Context, host string) error
@@ -66,18 +67,18 @@ type ticketed struct {
 
 var errUnknownPrincipal = errors.New("principal unknown")
 
-// Authenticate tells a refusal from an outage.
+// Authenticate distinguishes a rejection from an outage.
 func (m ticketed) Authenticate(ctx context.Context, host string) (sasl.Exchange, []byte, error) {
 	switch err := m.ticket(ctx, host); {
 	case errors.Is(err, errUnknownPrincipal):
 		return nil, nil, fmt.Errorf("%w: %w", zklock.ErrAuthFailed, err) // final for Connect
 	case err != nil:
-		return nil, nil, err // tried again, while the lease lasts and after
+		return nil, nil, err // the Session tries again
 	}
 	return m.Mechanism.Authenticate(ctx, host)
 }
 
-// A mechanism of another package reports by its errors what is a rejection.
+// A mechanism of another package marks a rejection by its error.
 func ExampleMechanism() {
 	servers, stop := saslServer()
 	defer stop()
@@ -94,7 +95,8 @@ func ExampleMechanism() {
 	// Output: 2 true true
 }
 
-// A mechanism can be tried without a server. This one gets no challenge, as from a server without a JAAS file.
+// A mechanism can be tried without a server. This one gets no challenge, as from a server without a
+// JAAS file.
 func ExampleExchange() {
 	var session sasl.Exchange
 	session, first, err := sasl.DigestMD5("locker", "secret").Authenticate(context.Background(), "zk1:2181")

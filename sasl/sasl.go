@@ -1,5 +1,5 @@
-// Package sasl provides the mechanisms by which a Session and the servers prove their identity to
-// each other. Pass one to zklock.WithSASL.
+// Package sasl provides the mechanisms by which a Session and the servers authenticate to each
+// other: see zklock.WithSASL.
 package sasl
 
 import (
@@ -11,58 +11,52 @@ import (
 	"github.com/zklock/zklock/internal/secret"
 )
 
-// Mechanism is a way to prove an identity to a server: DigestMD5, Kerberos of contrib/zklockkrb5,
-// or your own. Its methods are called on one goroutine at a time for each connection, and for
-// several connections at once. They must not call Session.Close, because Close waits for them: call
-// go s.Close().
+// Mechanism authenticates to a server: DigestMD5, Kerberos of contrib/zklockkrb5, or your own.
+// Several connections use it at once, each on one goroutine at a time. It must not call
+// Session.Close, which waits for it: call go s.Close().
 type Mechanism interface {
-	// Name returns the mechanism's name, such as "GSSAPI". Errors of a Session begin with it.
+	// Name returns the mechanism's name, such as "GSSAPI".
 	Name() string
 
-	// Authenticate begins an exchange with the server at host, which is as the connection string
-	// has it, with its port. It returns the first token, which may be empty. It is called for each
-	// connection, after the dial and before anything is sent. It must return when ctx ends: that is
-	// after a third of the session timeout, and after 10 s at the latest, or when the Session is
-	// closed.
+	// Authenticate begins an exchange on a new connection to host, which is as in the
+	// connection string, with its port. It returns the first token, which may be empty. It must
+	// return when ctx ends: after a third of the session timeout, at most 10 s, or when the
+	// Session is closed.
 	//
-	// An error that wraps zklock.ErrAuthFailed is a rejection, as when a KDC does not know the
-	// principal. Connect returns it at once. After Connect it is logged, and the Session tries the
-	// next server. Any other error, as when no KDC responds, fails this connection alone, also for
-	// Connect. No error may contain a secret, because it is logged.
+	// An error that wraps zklock.ErrAuthFailed is a rejection, such as of an unknown principal:
+	// Connect returns it; later the Session tries the next server. Any other error, such as of
+	// an unresponsive KDC, fails only this connection, also for Connect. Errors are logged:
+	// they must not contain a secret.
 	Authenticate(ctx context.Context, host string) (x Exchange, first []byte, err error)
 }
 
 // Exchange is one exchange of a Mechanism with one server.
 //
-// A mechanism that keeps tickets gives it one more method, Rejected() bool, which is called when
-// the server rejects a token. It discards the ticket that the server was shown, and reports whether
-// that was a kept one. Then the rejection fails this connection alone, also for Connect, and the
-// next connection shows a new ticket.
+// A mechanism that keeps tickets adds a method Rejected() bool, called when the server rejects a
+// token. It discards the ticket used, and reports whether that was a kept one: then only this
+// connection fails, and the next one uses a new ticket.
 type Exchange interface {
-	// Challenge takes the server's response to the last token, and returns the next token. done
-	// reports that the exchange ends with the response to that token, or ends now if next is nil.
-	// Challenge must not block. Its errors are like those of Authenticate: return one that wraps
-	// zklock.ErrAuthFailed if the server does not prove its identity. A challenge of more than 64
-	// KiB is not read: the Session tries the next server.
+	// Challenge returns the next token for the server's response to the last one. done reports
+	// that the exchange ends with the response to it, or now if next is nil. Challenge must not
+	// block. Errors are treated like Authenticate's: wrap zklock.ErrAuthFailed if the server
+	// does not prove its identity. A challenge over 64 KiB fails the connection.
 	Challenge(challenge []byte) (done bool, next []byte, err error)
 }
 
-// DigestMD5 returns the mechanism of ZooKeeper's DigestLoginModule: a user and a password (RFC
-// 2831, quality of protection "auth"). They may have any characters, in UTF-8. Connect rejects
-// empty ones. The password is not sent, and the server must prove that it has the password, too: if
-// it does not, the error is zklock.ErrAuthFailed. The requests that follow are neither signed nor
-// encrypted, and an eavesdropper can test passwords against a recorded exchange: use TLS, too. No
-// error, no log line and no printed value shows user or password.
+// DigestMD5 authenticates with a user and a password in UTF-8, for ZooKeeper's DigestLoginModule
+// (RFC 2831, quality of protection "auth"). Connect rejects empty ones. The password is not sent,
+// and the server must prove that it has it, too (zklock.ErrAuthFailed). Use TLS: requests are not
+// protected, and a recorded exchange allows password guessing. User and password are never logged
+// or printed.
 func DigestMD5(user, password string) Mechanism {
 	begin, err := digestBegin(user, password)
 	return digestMD5{begin, err}
 }
 
-// DigestMD5Func is DigestMD5 with a user and a password that the function returns. It is called for
-// each connection, so a Session takes a new password at its next connection. It must return when
-// ctx ends, as Authenticate must, and may be called for several connections at once. An error, or
-// an empty user or password, fails this connection alone, unless the error wraps
-// zklock.ErrAuthFailed. No error may contain a secret, because it is logged.
+// DigestMD5Func is DigestMD5 with a user and a password that the function returns for each
+// connection. It must return when ctx ends, and may be called concurrently. An error, or an empty
+// user or password, fails only this connection, unless it wraps zklock.ErrAuthFailed. Errors must
+// not contain a secret.
 func DigestMD5Func(credentials func(ctx context.Context) (user, password string, err error)) Mechanism {
 	if credentials == nil {
 		return digestMD5{wrong: errors.New("DigestMD5Func(nil): give a function that returns a user and a password, or call DigestMD5")}

@@ -37,7 +37,7 @@ func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) 
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, place, e.Position)
 			require.Regexp(t, holder, e.Holder)
-			require.Contains(t, err.Error(), fmt.Sprintf("; place %d in the queue when it was last listed, behind %s", place, e.Predecessor))
+			require.Contains(t, err.Error(), fmt.Sprintf("; position %d in the queue when it was last listed, behind %s", place, e.Predecessor))
 			require.NotContains(t, err.Error(), "waits")
 			return e
 		}

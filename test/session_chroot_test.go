@@ -109,7 +109,7 @@ func TestConnect_ChrootIsNotThere_IsRefused(t *testing.T) {
 	a, p := admin(t, srv), lockPath(t, srv)
 	_, err := zklock.Connect(within(t, soon), srv+p+"/team/app", quiet(t))
 	require.ErrorIs(t, err, zklock.ErrNoChroot)
-	require.ErrorContains(t, err, "make "+p+"/team/app, or give WithCreateChroot")
+	require.ErrorContains(t, err, "create "+p+"/team/app, or give WithCreateChroot")
 	require.True(t, zklock.IsFinal(err))
 	require.Empty(t, children(t, a, p))
 }
@@ -244,7 +244,7 @@ func TestVirtual_ServersWiped_SaysThatTheyHaveLostTheChroot(t *testing.T) {
 		_, limitless := semaphore.Acquire(within(t, soon), 1)
 		for _, err := range []error{c.err, limitless} {
 			require.ErrorIs(t, err, zklock.ErrNoChroot)
-			require.ErrorContains(t, err, "the chroot is not there any more: the servers have lost /team/app since this Session connected: make it again")
+			require.ErrorContains(t, err, "the chroot does not exist: the servers have lost /team/app since this Session connected: create it again")
 			require.NotContains(t, err.Error(), "or give WithCreateChroot")
 			require.True(t, zklock.IsFinal(err))
 		}

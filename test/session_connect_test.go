@@ -75,7 +75,7 @@ func TestConnect_NoRoom(t *testing.T) {
 	capped := startOwn(t, serverConfig{shortest: time.Second, longest: 5 * time.Second}).Addr()
 	_, err = zklock.Connect(within(t, soon), capped, zklock.WithSessionTimeout(time.Minute), quiet(t))
 	require.ErrorIs(t, err, zklock.ErrSessionTimeoutTooShort)
-	require.ErrorContains(t, err, "the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the 1m0s asked for: session timeout too short for the lease: 5s")
+	require.ErrorContains(t, err, "the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the requested 1m0s: session timeout too short for the lease: 5s")
 	require.ErrorContains(t, err, "SingleServerLease()")
 }
 

@@ -124,7 +124,7 @@ func TestConnect_Heartbeat_NoRoom(t *testing.T) {
 	capped := startOwn(t, serverConfig{shortest: time.Second, longest: 10 * time.Second}).Addr()
 	_, err = zklock.Connect(within(t, soon), capped, zklock.WithSessionTimeout(time.Minute), zklock.WithHeartbeat(6*time.Second), quiet(t))
 	require.ErrorIs(t, err, zklock.ErrSessionTimeoutTooShort)
-	require.ErrorContains(t, err, "did not grant the 1m0s asked for: session timeout too short for the lease: 10s")
+	require.ErrorContains(t, err, "did not grant the requested 1m0s: session timeout too short for the lease: 10s")
 }
 
 // R68: the servers read less of a request than a check of all holds needs. The heartbeat then has

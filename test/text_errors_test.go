@@ -75,7 +75,7 @@ func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
 			require.Equal(t, ahead, e.Predecessor)
 			require.Regexp(t, "^/job/_c_.*-lock-[0-9]{10}$", e.Node)
 			require.NotEqual(t, ahead, e.Node)
-			require.Contains(t, err.Error(), "; place 3 in the queue when it was last listed, behind "+ahead)
+			require.Contains(t, err.Error(), "; position 3 in the queue when it was last listed, behind "+ahead)
 		}
 
 		_, err := m.TryAcquire(within(t, soon))
@@ -100,7 +100,7 @@ func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
 		var e *zklock.Error
 		require.ErrorAs(t, err, &e)
 		require.Zero(t, e.Position, "it did not get so far")
-		require.NotContains(t, err.Error(), "place")
+		require.NotContains(t, err.Error(), "position")
 		second.stop()
 		release(t, h)
 	})

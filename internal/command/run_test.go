@@ -429,7 +429,7 @@ func TestRun_ServersLoseTheChroot_ExitsWith123(t *testing.T) {
 	require.NoError(t, srv.Delete("/app/job"))
 	require.NoError(t, srv.Delete("/app"))
 	require.Equal(t, exitRefused, p.wait(), p.stderr.String())
-	require.Contains(t, p.stderr.String(), "the servers have lost /app since this Session connected: make it again, or have another run with --create-chroot make it")
+	require.Contains(t, p.stderr.String(), "the servers have lost /app since this Session connected: create it again, or let another run with --create-chroot do so")
 	require.NotContains(t, p.stderr.String(), "WithCreateChroot")
 }
 
