@@ -123,8 +123,8 @@ func (a *attempt) carryOut() error {
 	}
 	a.leaveQueue()
 	if err != nil {
-		if a.opened != nil {
-			e.LetGo(a.opened, a.node)
+		if a.batchHolder != nil {
+			e.LetGo(a.batchHolder, a.node)
 		}
 		err = a.giveUp(err)
 		a.recipe.gaveUp(a)

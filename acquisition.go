@@ -34,10 +34,10 @@ func (n *hangUps) count(a mux.Reply) error {
 // position is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
 type position struct {
 	node        string    // ours, absolute
-	place       int       // in the queue, from 1
+	rank        int       // in the queue, from 1
 	predecessor string    // absolute
 	holds       bool      // who is who holds
-	who         string    // who made the predecessor, as whoIs says it, or holds; "" if nobody has read it
+	blockerText string    // who made the predecessor, as whoIs says it, or holds; "" if nobody has read it
 	until       time.Time // until when nobody is granted, if we wait for that; nobody is ahead
 	why         string    // what keeps it waiting beside those ahead, for people; "" if nothing does
 }
@@ -45,13 +45,13 @@ type position struct {
 // holder is who holds, if that is known.
 func (p position) holder() string {
 	if p.holds {
-		return p.who
+		return p.blockerText
 	}
 	return ""
 }
 
 // waits says whether it does not have the lock for a reason that a server has given.
-func (p position) waits() bool { return p.place > 0 }
+func (p position) waits() bool { return p.rank > 0 }
 
 // firstWaitLog is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
 const firstWaitLog = time.Minute
@@ -137,9 +137,9 @@ func (w multiWait) left() time.Duration {
 
 // positionOf returns the position of a node that is behind in the queue of a lock root, "" if it is not made yet.
 func positionOf(e *zkSession, root *lockRoot, node string, p queue.Position) position {
-	at := position{node: node, place: p.Ahead + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
+	at := position{node: node, rank: p.Ahead + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
 	if e.IsHeld(at.predecessor) {
-		at.who = ourselves
+		at.blockerText = ourselves
 	}
 	return at
 }

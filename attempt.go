@@ -69,8 +69,8 @@ type plain struct{}
 
 // mutexNotes are the notes of recipes whose tries end behind another node.
 type mutexNotes struct {
-	ahead bool // the last try found a node ahead
-	waits bool // the last call of a Multi had to wait for the lock
+	blocked bool // the last try found a node ahead
+	waits   bool // the last call of a Multi had to wait for the lock
 }
 
 func (plain) otherShare() string { return "" }
@@ -79,7 +79,7 @@ func (plain) besideLocked(*lockTable, *lockData) (*acquisition, error) { return 
 
 // beforeQueue returns ErrNotAcquired for a try that would be behind another node, if the last try was.
 func (plain) beforeQueue(a *acquisition) error {
-	if len(a.left) > 0 || !a.d.table.isTry(a) || !notesOn[mutexNotes](a.d.root).ahead {
+	if len(a.left) > 0 || !a.d.table.isTry(a) || !notesOn[mutexNotes](a.d.root).blocked {
 		return errRequeue
 	}
 	e, err := attachedSession(a.ctx, a.link)
@@ -103,7 +103,7 @@ func (plain) listed(*attempt) error { return nil }
 
 func (plain) whenBehind(a *attempt, at position) error {
 	if !a.d.table.noteBehind(a.acquisition, at) {
-		note(a.d.root, func(n *mutexNotes) { n.ahead = true })
+		note(a.d.root, func(n *mutexNotes) { n.blocked = true })
 		return ErrNotAcquired
 	}
 	return nil
@@ -118,7 +118,7 @@ func (plain) whenFirst(a *attempt) error { return a.grant() }
 // gaveUp deletes the lock root if it was made for a node that could not be made.
 func (plain) gaveUp(a *attempt) {
 	if a.node == "" {
-		a.d.root.takeBack(a.e.ZKSession, a.roots)
+		a.d.root.undoCreate(a.e.ZKSession, a.roots)
 	}
 }
 
@@ -128,13 +128,13 @@ func (plain) describe(context.Context, *zkSession, *lockRoot, []Participant) err
 type attempt struct {
 	*acquisition
 	grantBasis
-	recipe recipe
-	roots  *rootCreate // the creation of the lock root, if that was missing; otherwise nil
-	opened link.Holder // of an opening: holds the node since its list. Otherwise nil
+	recipe      recipe
+	roots       *rootCreate // the creation of the lock root, if that was missing; otherwise nil
+	batchHolder link.Holder // of an opening: holds the node since its list. Otherwise nil
 
 	machine  queue.Machine
 	list     *nodes.Listing
-	place    queue.Position // in the last list that came
+	pos      queue.Position // in the last list that came
 	onOwn    *watch
 	blockers []blocker     // the predecessor, and the others that are watched, too
 	handoff  *nodes.Waiter // if its predecessor is of the same session
@@ -190,8 +190,8 @@ func (a *attempt) grant() error {
 	for renewed := false; ; renewed = true {
 		var ok bool
 		var err error
-		if a.opened != nil && !renewed {
-			ok = e.Transfer(held[0], a.opened, d)
+		if a.batchHolder != nil && !renewed {
+			ok = e.Transfer(held[0], a.batchHolder, d)
 		} else {
 			ok, err = e.Hold(held[0], d, held[1:]...)
 		}
@@ -224,7 +224,7 @@ func (a *attempt) grant() error {
 		e.LetGo(d, held...)
 		return errRequeue
 	}
-	if !d.table.grant(a.acquisition, a.stays()) { // here the lock becomes ours
+	if !d.table.grant(a.acquisition, a.minHoldUntil()) { // here the lock becomes ours
 		e.LetGo(d, held...)
 		if a.ctx.Err() != nil {
 			return link.ErrCtxEnded
@@ -240,24 +240,12 @@ func (a *attempt) grant() error {
 	return nil
 }
 
-// stays returns until when the node of a hold that is granted now stays at least; 0 if for no longer than it is held.
-func (a *attempt) stays() clock.Instant {
+// minHoldUntil returns until when the node of a hold that is granted now minHoldUntil at least; 0 if for no longer than it is held.
+func (a *attempt) minHoldUntil() clock.Instant {
 	if a.opts.minHold == 0 {
 		return 0
 	}
 	return a.e.Clock.Now().Add(a.opts.minHold)
-}
-
-// prepare notes what the hold that is about to be granted rests on.
-func (t *lockTable) prepare(a *attempt, held []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	d := a.d
-	d.grantBasis = a.grantBasis
-	d.node, d.held = held[0], held
-	if d.lost != nil { // the loss of an earlier node, which was never granted
-		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
-	}
 }
 
 // waits counts the attempt among those that wait, once, and says so.
@@ -268,7 +256,7 @@ func (a *attempt) waits(at position) {
 	a.queued = true
 	a.e.watches.countWaiters(1)
 	a.e.Log.Debug("zklock: queued", func() []any {
-		return []any{"path", a.d.root.shownPath(), "node", at.node, "position", at.place, "predecessor", at.predecessor}
+		return []any{"path", a.d.root.shownPath(), "node", at.node, "position", at.rank, "predecessor", at.predecessor}
 	})
 	a.logNow = time.After(a.nextLog - time.Since(a.since))
 }
@@ -283,18 +271,18 @@ func (a *attempt) logIfLong() {
 	a.nextLog = 2 * waited.Truncate(firstWaitLog)
 	a.logNow = time.After(a.nextLog - waited)
 	at := a.d.table.position(a.acquisition)
-	if at.who == "" && a.e.IsHeld(at.predecessor) { // since the last list
-		at.who = ourselves
+	if at.blockerText == "" && a.e.IsHeld(at.predecessor) { // since the last list
+		at.blockerText = ourselves
 	}
 	i, _ := a.machine.Awaited()
-	if at.who == "" && (a.handoff != nil || i < len(a.blockers) && a.blockers[i].told != nil) {
+	if at.blockerText == "" && (a.handoff != nil || i < len(a.blockers) && a.blockers[i].waiter != nil) {
 		return
 	}
 	who := "behind"
 	if at.holds {
 		who = "holder"
 	}
-	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "position", at.place, who, at.who}
+	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "position", at.rank, who, at.blockerText}
 	if at.why != "" {
 		attrs = append(attrs, "why", at.why)
 	}
@@ -313,7 +301,7 @@ func (a *attempt) awaitLeft() error {
 
 // exhausted says that nobody is granted at the end of the counter, and what has to go first.
 func (a *attempt) exhausted() error {
-	way := a.place.Predecessor
+	way := a.pos.Predecessor
 	for _, child := range a.list.Names { // one that takes no part in the queue keeps the root from being made again, too
 		if way == "" && child != nameOf(a.node) {
 			way = strings.Clone(child)
@@ -339,7 +327,7 @@ func (a *acquisition) probe(e *zkSession) error {
 	}
 	p := queue.PositionOfNext(root.rule, now.Names)
 	if p.Kind != queue.Behind {
-		note(root, func(n *mutexNotes) { n.ahead = false })
+		note(root, func(n *mutexNotes) { n.blocked = false })
 		return errRequeue
 	}
 	a.d.table.noteBehind(a, positionOf(e, root, "", p))
@@ -348,15 +336,15 @@ func (a *acquisition) probe(e *zkSession) error {
 
 // blocker is a node whose end an attempt waits for. One of them is set, until what was told is taken.
 type blocker struct {
-	on   *watch
-	told *nodes.Waiter // if the node is of the same session, and no watch is needed
+	on     *watch
+	waiter *nodes.Waiter // if the node is of the same session, and no watch is needed
 }
 
 // path returns the node's path, "" if what was told is taken.
 func (m blocker) path() string {
 	switch {
-	case m.told != nil:
-		return m.told.Ahead
+	case m.waiter != nil:
+		return m.waiter.Ahead
 	case m.on != nil:
 		return m.on.path
 	}
@@ -374,8 +362,8 @@ func (m blocker) who() string {
 // hasEnded says whether it has told something, or never will.
 func (m blocker) hasEnded() bool {
 	switch {
-	case m.told != nil:
-		return len(m.told.Told) > 0
+	case m.waiter != nil:
+		return len(m.waiter.Told) > 0
 	case m.on != nil:
 		return m.on.hasFired() || m.on.hasFailed()
 	}
@@ -383,17 +371,17 @@ func (m blocker) hasEnded() bool {
 }
 
 // ends returns what tells of the node's end; one of them is nil.
-func (m blocker) ends() (fired <-chan struct{}, told <-chan queue.Handoff) {
-	if m.told != nil {
-		return nil, m.told.Told
+func (m blocker) ends() (fired <-chan struct{}, notified <-chan queue.Handoff) {
+	if m.waiter != nil {
+		return nil, m.waiter.Told
 	}
 	return m.on.fired, nil
 }
 
 // stopWatching ends the wait for the node's end.
 func (m blocker) stopWatching(e *zkSession) {
-	if m.told != nil {
-		e.nodes.Leave(m.told)
+	if m.waiter != nil {
+		e.nodes.Leave(m.waiter)
 	}
 	e.watches.leave(m.on)
 }

@@ -158,7 +158,7 @@ func (f *batch) makeRoots() bool {
 // takeBack has the containers deleted that were made for nodes that were not made.
 func (f *batch) takeBack() {
 	for _, n := range f.nodes {
-		n.root.takeBack(f.e.ZKSession, n.made)
+		n.root.undoCreate(f.e.ZKSession, n.made)
 	}
 }
 

@@ -145,7 +145,7 @@ const namedAfter = 500 * time.Millisecond
 // noCapacityYet notes where the leases stand under the limit, and what the call waits for: it is first in line. A try does not wait.
 func (a permitAttempt) noCapacityYet(by *leaseWait, p queue.Position, n int, names []string) error {
 	leases, first := &a.p.leases, ""
-	by.at = position{node: a.held[0], place: 1, holds: true, why: a.p.overLimit(n)}
+	by.at = position{node: a.held[0], rank: 1, holds: true, why: a.p.overLimit(n)}
 	if by.ahead, by.limit = p.Ahead, n; p.Ahead > 0 {
 		by.at.predecessor = leases.path + "/" + p.Predecessor
 		first = leases.path + "/" + queue.FrontOf(names, leases.rule.Markers)
@@ -165,8 +165,8 @@ func (a permitAttempt) noCapacityYet(by *leaseWait, p queue.Position, n int, nam
 
 // noteHolder notes the position with what is known of who holds, and says whether the call waits.
 func (a permitAttempt) noteHolder(by *leaseWait) (wait bool) {
-	if by.at.who = by.who; by.who != "" && by.ahead > 1 {
-		by.at.who += fmt.Sprintf(", and %d more", by.ahead-1)
+	if by.at.blockerText = by.who; by.who != "" && by.ahead > 1 {
+		by.at.blockerText += fmt.Sprintf(", and %d more", by.ahead-1)
 	}
 	return a.d.table.noteBehind(a.acquisition, by.at)
 }
@@ -196,7 +196,7 @@ func (a permitAttempt) awaitChange(by *leaseWait, on, onLimit *watch, seen uint6
 			return false, nil
 		case <-ask:
 			if a.warnOfMore(by); by.who == "" && by.asked == nil {
-				by.asked = a.e.askData(by.first)
+				by.asked = a.e.startRead(by.first)
 			}
 		case got := <-by.asked:
 			if by.asked = nil; got.err == nil {
@@ -265,7 +265,7 @@ func (e *zkSession) hintAll(root string, names []string) {
 		if w != nil {
 			w.Notify(queue.HandoffUnknown)
 		} else if !hears {
-			written, asked = append(written, node), append(asked, e.askData(node))
+			written, asked = append(written, node), append(asked, e.startRead(node))
 		}
 		hears = w == nil && !hears
 	}

@@ -58,7 +58,7 @@ func (p *permits) whenBehind(attempt *attempt, at position) error {
 	a := permitAttempt{attempt, stateOf[*permitState](attempt)}
 	at.holds = false // who is in front of the queue waits; who holds has left it
 	waits := a.d.table.noteBehind(a.acquisition, at)
-	if waits && !p.mayFit(at.place-1) {
+	if waits && !p.mayFit(at.rank-1) {
 		a.beside = leaseSnapshot{}
 		return nil
 	}

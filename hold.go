@@ -293,7 +293,7 @@ func (p *graceTime) left() time.Duration {
 func (r releasing) confirm(p *graceTime) error {
 	notConfirmed := func(why error) error {
 		what := "the node is still being deleted in the background"
-		if r.h.d.stays > r.began {
+		if r.h.d.minHoldUntil > r.began {
 			what = "if the node is there, it stays for its minimum hold"
 		}
 		return fmt.Errorf("%w: %w; %s", ErrNotConfirmed, why, what)
@@ -365,16 +365,16 @@ func actsFor(ctx context.Context, h *Hold) bool {
 // Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
 // goroutines. All except Release answer from memory.
 type Hold struct {
-	try     bool       // a call of TryAcquire
-	shared  bool       // of the handle that was granted: reentered has logged for the hold
-	outer   *Hold      // the handle under which reentered saw this one; guarded by the lockTable
-	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
-	ctx     *holdContext
-	d       *lockData       // from the grant on
-	end     error           // after the release: what Err says from then on; guarded by the lockTable, as is the next
-	stays   clock.Instant   // of the handle that was granted: until when the node stays at least (WithMinHold); otherwise 0
-	trace   handleTrace     // nil if nobody traces; and
-	values  context.Context // of the context that its AcquireStart returned
+	try          bool       // a call of TryAcquire
+	shared       bool       // of the handle that was granted: reentered has logged for the hold
+	outer        *Hold      // the handle under which reentered saw this one; guarded by the lockTable
+	outcome      chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
+	ctx          *holdContext
+	d            *lockData       // from the grant on
+	end          error           // after the release: what Err says from then on; guarded by the lockTable, as is the next
+	minHoldUntil clock.Instant   // of the handle that was granted: until when the node stays at least (WithMinHold); otherwise 0
+	trace        handleTrace     // nil if nobody traces; and
+	values       context.Context // of the context that its AcquireStart returned
 }
 
 // handleTrace is notified of what becomes of a handle and of its hold, if the Session has traces.

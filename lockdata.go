@@ -32,18 +32,18 @@ type lockTable struct {
 //	acquiring (acquisition) ──▶ held (handles) ──▶ released: taken from the map, then the node is deleted
 //	                              └──▶ lost: stays in the map until the last handle is released
 type lockData struct {
-	table      *lockTable
-	key        lockKey
-	root       *lockRoot
-	acquiring  *acquisition       // nil from the grant on
-	grantBasis                    // set when the grant is prepared; a recipe may set the state at other times, too
-	handles    map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
-	trace      handleTrace        // of the handle to which the lock was granted; otherwise nil
-	lost       error
-	lostAt     clock.Instant // when that was seen, or the end of the lease if that came first
-	stays      clock.Instant // of the handle that was granted, once that is released
-	lostCh     chan struct{} // closed with lost
-	ended      chan struct{} // closed when lost, or with the last handle's release
+	table        *lockTable
+	key          lockKey
+	root         *lockRoot
+	acquiring    *acquisition       // nil from the grant on
+	grantBasis                      // set when the grant is prepared; a recipe may set the state at other times, too
+	handles      map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
+	trace        handleTrace        // of the handle to which the lock was granted; otherwise nil
+	lost         error
+	lostAt       clock.Instant // when that was seen, or the end of the lease if that came first
+	minHoldUntil clock.Instant // of the handle that was granted, once that is released
+	lostCh       chan struct{} // closed with lost
+	ended        chan struct{} // closed when lost, or with the last handle's release
 }
 
 // grantBasis is what a hold rests on. It is the attempt's, until that is granted.
@@ -162,7 +162,7 @@ func (t *lockTable) noteBehind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.at = at
-	a.first.CompareAndSwap(0, int32(at.place))
+	a.first.CompareAndSwap(0, int32(at.rank))
 	return a.call != nil && !a.call.try
 }
 
@@ -174,11 +174,11 @@ func (t *lockTable) isTry(a *acquisition) bool {
 }
 
 // noteBlocker notes who made the predecessor.
-func (t *lockTable) noteBlocker(a *acquisition, predecessor, who string) {
+func (t *lockTable) noteBlocker(a *acquisition, predecessor, maker string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.at.predecessor == predecessor {
-		a.at.who = who
+		a.at.blockerText = maker
 	}
 }
 
@@ -189,9 +189,21 @@ func (t *lockTable) position(a *acquisition) position {
 	return a.at
 }
 
+// prepare notes what the hold that is about to be granted rests on.
+func (t *lockTable) prepare(a *attempt, held []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := a.d
+	d.grantBasis = a.grantBasis
+	d.node, d.held = held[0], held
+	if d.lost != nil { // the loss of an earlier node, which was never granted
+		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
+	}
+}
+
 // grant makes the call of the acquisition a handle. It returns false if nobody waits any more, or if the hold was
 // lost before anybody had it. Then the caller gives the node up.
-func (t *lockTable) grant(a *acquisition, stays clock.Instant) bool {
+func (t *lockTable) grant(a *acquisition, minHoldUntil clock.Instant) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
@@ -200,7 +212,7 @@ func (t *lockTable) grant(a *acquisition, stays clock.Instant) bool {
 	}
 	d.acquiring = nil
 	d.e.Log.Debug("zklock: granted", func() []any { return append(d.attrs(), "waited", time.Since(a.since)) }) // before anybody can release it
-	a.call.stays = stays
+	a.call.minHoldUntil = minHoldUntil
 	d.addLocked(a.call)
 	a.endLocked(nil)
 	return true
@@ -258,8 +270,8 @@ func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 	if d.lost == nil {
 		h.end = d.errorf("hold", errReleased)
 	}
-	if h.stays != 0 {
-		d.stays = h.stays
+	if h.minHoldUntil != 0 {
+		d.minHoldUntil = h.minHoldUntil
 	}
 	delete(d.handles, h)
 	last = len(d.handles) == 0

@@ -152,7 +152,7 @@ func TestLockTable_OneCallAtATime(t *testing.T) {
 		_, busy, err := tt.enter(o, true)
 		require.ErrorIs(t, err, errBusy, "nobody has said that somebody is ahead")
 		require.Same(t, a, busy)
-		require.Equal(t, !first, tt.table.noteBehind(a, position{place: 2}), "a try does not wait")
+		require.Equal(t, !first, tt.table.noteBehind(a, position{rank: 2}), "a try does not wait")
 		_, busy, err = tt.enter(o, true)
 		require.ErrorIs(t, err, ErrNotAcquired)
 		require.Same(t, a, busy)

@@ -51,8 +51,8 @@ type noteKey struct {
 
 // rootNotes are the notes that the engine makes.
 type rootNotes struct {
-	warned bool
-	stays  string // why it could not be removed, as logged
+	warned     bool
+	notRemoved string // why it could not be removed, as logged
 }
 
 // maxNotes bounds the notes of a Session, also if each order has a lock path of its own (I7).
@@ -73,7 +73,7 @@ func note[N comparable](root *lockRoot, change func(*N)) (before N) {
 	case *now == *new(N):
 		delete(r.notes, key)
 	case !isThere:
-		r.makeRoomLocked()
+		r.evictLocked()
 		r.notes[key] = now
 	}
 	return before
@@ -89,9 +89,9 @@ func notesOn[N comparable](root *lockRoot) (now N) {
 	return now
 }
 
-// makeRoomLocked deletes the notes if there are too many, because most of them only save round trips
+// evictLocked deletes the notes if there are too many, because most of them only save round trips
 // and warnings. It keeps those with a method isLasting, unless they fill half of the table.
-func (r *roots) makeRoomLocked() {
+func (r *roots) evictLocked() {
 	if r.notes != nil && len(r.notes) < maxNotes {
 		return
 	}
@@ -106,14 +106,14 @@ func (r *roots) makeRoomLocked() {
 
 // rootCreate is the creation of a lock root, and perhaps of all its parents below the chroot, in one flight.
 type rootCreate struct {
-	paths   []string       // the lock root is the last
-	all     bool           // the parents are among them
-	plain   bool           // there are no containers: the servers know none
-	answers []<-chan error // nil once they are here
-	made    bool           // the lock root was there after it
-	isOurs  bool           // the last one was made by it
-	refused error
-	retry   link.Backoff
+	paths     []string       // the lock root is the last
+	all       bool           // the parents are among them
+	plain     bool           // there are no containers: the servers know none
+	responses []<-chan error // nil once they are here
+	made      bool           // the lock root was there after it
+	isOurs    bool           // the last one was made by it
+	rejection error
+	retry     link.Backoff
 }
 
 // make sends the creation of the lock root. What is sent next reaches the servers after it. If that found no root, make is called again with
@@ -145,13 +145,13 @@ func (r *lockRoot) make(ctx context.Context, z *link.ZKSession, before *rootCrea
 		return nil, err
 	}
 	for _, path := range m.paths {
-		m.answers = append(m.answers, r.askFor(z, path, r.container && !m.plain, last))
+		m.responses = append(m.responses, r.sendCreate(z, path, r.container && !m.plain, last))
 	}
 	return m, nil
 }
 
-// askFor asks for the creation of the lock root or of a parent.
-func (r *lockRoot) askFor(z *link.ZKSession, path string, container bool, last *link.LastError) <-chan error {
+// sendCreate asks for the creation of the lock root or of a parent.
+func (r *lockRoot) sendCreate(z *link.ZKSession, path string, container bool, last *link.LastError) <-chan error {
 	op, create := wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent}
 	if container {
 		op, create.Flags = wire.OpCreateContainer, wire.FlagContainer
@@ -163,9 +163,9 @@ func (r *lockRoot) askFor(z *link.ZKSession, path string, container bool, last *
 // lost, or a parent is missing. A refusal is told only if the node is known to be missing: what may not be made may be there.
 func (r *lockRoot) outcome(ctx context.Context, z *link.ZKSession, m *rootCreate) (made bool, err error) {
 	container := r.container && !m.plain
-	for i, answered := range m.answers {
+	for i, response := range m.responses {
 		path := m.paths[i]
-		err, ended := link.Await(ctx, z, answered)
+		err, ended := link.Await(ctx, z, response)
 		if ended != nil {
 			return false, ended
 		}
@@ -176,20 +176,20 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.ZKSession, m *rootCreate
 			return false, errChrootLost(r.chroot)
 		case noNode: // what was refused above it is missing
 		case container && reply.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
-			m.refused, m.plain = nil, true
+			m.rejection, m.plain = nil, true
 		case errors.Is(err, link.ErrHungUp):
-			m.refused = fmt.Errorf("making %s: %w", path, err)
+			m.rejection = fmt.Errorf("making %s: %w", path, err)
 		case reply.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
-			m.refused = fmt.Errorf("making %s: %w", path, reply.Denied(err, "create", "CREATE", parentOf(path)))
+			m.rejection = fmt.Errorf("making %s: %w", path, reply.Denied(err, "create", "CREATE", parentOf(path)))
 		default: // the same, or nobody knows
-			m.refused, m.made = nil, path == r.path && (err == nil || errors.Is(err, zk.ErrNodeExists))
+			m.rejection, m.made = nil, path == r.path && (err == nil || errors.Is(err, zk.ErrNodeExists))
 			m.isOurs = m.made && err == nil
 		}
 	}
-	if m.answers = nil; m.made {
+	if m.responses = nil; m.made {
 		return true, nil
 	}
-	return false, m.refused
+	return false, m.rejection
 }
 
 // ensure makes the lock root and the parents it lacks, below the chroot. It does not matter if
@@ -207,21 +207,21 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.ZKSession) (m *rootCreate
 	}
 }
 
-// takeBack has a container deleted that this making made, and that no node of ours came to use: the servers remove only those that have had a
+// undoCreate has a container deleted that this making made, and that no node of ours came to use: the servers remove only those that have had a
 // child. Nothing rests on it: it fails if somebody uses the container, and whoever is about to makes it again.
-func (r *lockRoot) takeBack(z *link.ZKSession, m *rootCreate) {
+func (r *lockRoot) undoCreate(z *link.ZKSession, m *rootCreate) {
 	if m == nil || !r.container || m.plain {
 		return
 	}
-	if n := len(m.answers); m.isOurs || n > 0 && isMade(m.answers[n-1]) {
+	if n := len(m.responses); m.isOurs || n > 0 && isMade(m.responses[n-1]) {
 		ask(z, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpDelete, Path: r.path, Version: 0}}}, nil)
 	}
 }
 
 // isMade reports whether the response to a create is here, and is a success. It takes the response.
-func isMade(answered <-chan error) bool {
+func isMade(response <-chan error) bool {
 	select {
-	case err := <-answered:
+	case err := <-response:
 		return err == nil
 	default:
 		return false
@@ -289,7 +289,7 @@ func (r *lockRoot) restarting(e *zkSession, node string, x *nodes.Deletion) <-ch
 		case <-x.Done:
 			err := r.startAgain(e)
 			if err != nil {
-				r.warnThatItStays(e, err)
+				r.warnNotRemoved(e, err)
 			}
 			restarted <- err
 		case <-e.Ended():
@@ -298,10 +298,10 @@ func (r *lockRoot) restarting(e *zkSession, node string, x *nodes.Deletion) <-ch
 	return restarted
 }
 
-// warnThatItStays logs why the empty lock root could not be removed: again only if the reason is another, as each release tries again.
-func (r *lockRoot) warnThatItStays(e *zkSession, err error) {
-	before := note(r, func(n *rootNotes) { n.stays = err.Error() })
-	if before.stays != err.Error() {
+// warnNotRemoved logs why the empty lock root could not be removed: again only if the reason is another, as each release tries again.
+func (r *lockRoot) warnNotRemoved(e *zkSession, err error) {
+	before := note(r, func(n *rootNotes) { n.notRemoved = err.Error() })
+	if before.notRemoved != err.Error() {
 		e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path, "err", err)
 	}
 }
@@ -344,7 +344,7 @@ func (r *lockRoot) startAgain(e *zkSession) error {
 		err = reply.Denied(err, "create", "CREATE", parentOf(r.path))
 	}
 	if err == nil {
-		note(r, func(n *rootNotes) { n.stays = "" })
+		note(r, func(n *rootNotes) { n.notRemoved = "" })
 		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path)
 	}
 	return ignoring(reply.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)

@@ -28,10 +28,10 @@ type nodeCreate struct {
 	data        []byte
 	last        *link.LastError // of the call; nil if it has none
 
-	id     string                // of the try under way: one node an id, and names do not grow (R32)
-	sent   bool                  // its request is on its way
-	answer chan mux.Reply        // to it
-	made   wire.PathStatResponse // the node that it made, if the answer says so; set before the answer is passed on
+	id    string                // of the try under way: one node an id, and names do not grow (R32)
+	sent  bool                  // its request is on its way
+	reply chan mux.Reply        // to it
+	made  wire.PathStatResponse // the node that it made, if the answer says so; set before the answer is passed on
 
 	node  string // absolute
 	token int64  // czxid
@@ -57,7 +57,7 @@ func (e *zkSession) newNodeCreate(wanted context.Context, root *lockRoot, data [
 	if err != nil {
 		return nil, err
 	}
-	return &nodeCreate{wanted: wanted, e: e, reservation: reservation, root: root, data: data, answer: make(chan mux.Reply, 1)}, nil
+	return &nodeCreate{wanted: wanted, e: e, reservation: reservation, root: root, data: data, reply: make(chan mux.Reply, 1)}, nil
 }
 
 // request returns what asks for the node, under another id than the request before.
@@ -83,7 +83,7 @@ func (c *nodeCreate) noteReply(a mux.Reply) {
 		c.note(made)
 	}
 	a.Body = nil
-	c.answer <- a
+	c.reply <- a
 }
 
 // note notes the node that an answer names, if it is ours.
@@ -123,7 +123,7 @@ func (c *nodeCreate) finish() error {
 				return err
 			}
 		}
-		a, err := link.Await(context.Background(), e.ZKSession, c.answer)
+		a, err := link.Await(context.Background(), e.ZKSession, c.reply)
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 func (d *lockData) letGo() [2]*nodes.Deletion {
 	m := minHold{d, make(chan error, 1)}
 	check := &nodes.Deletion{Done: make(chan struct{})}
-	if d.stays != 0 && m.left() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
+	if d.minHoldUntil != 0 && m.left() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
 		return [2]*nodes.Deletion{check}
 	}
 	return d.giveBackNow()
@@ -28,17 +28,17 @@ func (d *lockData) letGo() [2]*nodes.Deletion {
 // so it is not under the lease: an outage does not end the session for its sake. The heartbeat
 // checks the node, so that its deletion is logged and reaches the waiters of this Session.
 type minHold struct {
-	d    *lockData
-	gone chan error // holds one: why the node is gone, or is not checked any more
+	d     *lockData
+	ended chan error // holds one: why the node is gone, or is not checked any more
 }
 
 // Lose is for link.Holder.
-func (m minHold) Lose(_ string, cause error, _ clock.Instant) (told bool) {
-	m.gone <- cause
+func (m minHold) Lose(_ string, cause error, _ clock.Instant) (hadHandles bool) {
+	m.ended <- cause
 	return false
 }
 
-func (m minHold) left() time.Duration { return m.d.stays.Sub(m.d.e.Clock.Now()) }
+func (m minHold) left() time.Duration { return m.d.minHoldUntil.Sub(m.d.e.Clock.Now()) }
 
 // awaitEnd checks that the node is there, waits for the end of the minimum, and deletes the node. The
 // check takes the place of a deletion that leaves the node. It takes back the record that a
@@ -58,32 +58,32 @@ func (m minHold) awaitEnd(check *nodes.Deletion) {
 // lasts waits for the end of the minimum. It returns false, and logs that, if the node is gone
 // before. Close is no loss for readers of the log.
 func (m minHold) lasts() bool {
-	e, gone := m.d.e, error(nil)
-	for gone == nil && m.left() > 0 {
+	e, endedEarly := m.d.e, error(nil)
+	for endedEarly == nil && m.left() > 0 {
 		t := time.NewTimer(m.left())
 		select {
 		case <-t.C:
-		case why := <-m.gone:
+		case why := <-m.ended:
 			// Otherwise the node exists, and READ was taken from it.
 			if errors.Is(why, link.ErrNodeGone) || e.HasEnded() {
-				gone = why
+				endedEarly = why
 			}
 		case <-e.Ended():
-			gone = e.Cause()
+			endedEarly = e.Cause()
 		}
 		t.Stop()
 	}
-	if gone != nil && !errors.Is(gone, ErrClosed) {
-		e.Log.Warn("zklock: minimum hold ended early", append(m.d.attrs(), "reason", gone, "until", e.Clock.Wall(m.d.stays))...)
+	if endedEarly != nil && !errors.Is(endedEarly, ErrClosed) {
+		e.Log.Warn("zklock: minimum hold ended early", append(m.d.attrs(), "reason", endedEarly, "until", e.Clock.Wall(m.d.minHoldUntil))...)
 	}
-	return gone == nil
+	return endedEarly == nil
 }
 
 // unused has the nodes deleted at once when the holds are released: nothing ran under them.
 func unused(holds ...*Hold) {
 	for _, h := range holds {
 		h.d.table.mu.Lock()
-		h.stays = 0
+		h.minHoldUntil = 0
 		h.d.table.mu.Unlock()
 	}
 }
@@ -112,10 +112,10 @@ func (noState) isNewsLocked(*lockData, int64) bool { return true }
 
 // Lose ends the hold on the node, once. A late call for a node that the acquisition has left ends nothing. Of a hold that rests on several
 // nodes none is kept when one is lost.
-func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool) {
-	told = d.loseNode(node, cause, end)
-	if !told || d.e.HasEnded() {
-		return told
+func (d *lockData) Lose(node string, cause error, end clock.Instant) (hadHandles bool) {
+	hadHandles = d.loseNode(node, cause, end)
+	if !hadHandles || d.e.HasEnded() {
+		return hadHandles
 	}
 	if len(d.held) > 1 {
 		others := slices.DeleteFunc(slices.Clone(d.held), func(n string) bool { return n == node })
@@ -141,16 +141,16 @@ func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {
 	if len(d.handles) > 0 {
 		d.state.lossLocked(d)
 	}
-	lost, tell := d.lost, []chan struct{}{d.lostCh, d.ended}
+	lost, closing := d.lost, []chan struct{}{d.lostCh, d.ended}
 	if isClosed(d.ended) { // released before
-		tell = tell[:1]
+		closing = closing[:1]
 	}
 	handles := slices.Collect(maps.Keys(d.handles))
 	d.table.mu.Unlock()
 	for _, h := range handles {
 		h.ctx.cancel(lost)
 	}
-	for _, ch := range tell { // last: a goroutine that wakes here finds that Context and Err have ended
+	for _, ch := range closing { // last: a goroutine that wakes here finds that Context and Err have ended
 		close(ch)
 	}
 	if len(handles) > 0 {

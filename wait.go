@@ -73,7 +73,7 @@ func (a *attempt) listQueue() error {
 			return err
 		}
 	}
-	a.place, *w = p, w.Listed(p, a.list.Conn)
+	a.pos, *w = p, w.Listed(p, a.list.Conn)
 	a.rootCzxid = a.list.Root // a root that is made again has lost our node
 	return nil
 }
@@ -90,7 +90,7 @@ func (a *attempt) waitBehind() error {
 		*w = w.ListAgain()
 		return nil
 	}
-	at := positionOf(e, root, a.node, a.place)
+	at := positionOf(e, root, a.node, a.pos)
 	if err := a.recipe.whenBehind(a, at); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (a *attempt) watchOwn() error {
 	a.onOwn = a.e.watches.startWatch(a.node)
 	before := a.blockers
 	a.blockers = nil
-	for _, name := range append([]string{a.place.Predecessor}, a.place.Further...) {
+	for _, name := range append([]string{a.pos.Predecessor}, a.pos.Further...) {
 		a.blockers = append(a.blockers, a.watchBlocker(before, a.d.root.path+"/"+name))
 	}
 	for _, m := range before {
@@ -131,8 +131,8 @@ func (a *attempt) watchBlocker(before []blocker, path string) blocker {
 	if i := slices.IndexFunc(before, func(m blocker) bool { return m.path() == path }); i >= 0 {
 		return before[i]
 	}
-	if told := a.e.nodes.WaitForEnd(path, a.node); told != nil {
-		return blocker{told: told}
+	if waiter := a.e.nodes.WaitForEnd(path, a.node); waiter != nil {
+		return blocker{waiter: waiter}
 	}
 	return blocker{on: a.e.watches.startWatch(path)}
 }
@@ -142,7 +142,7 @@ func (a *attempt) watchBlockers() error {
 	i := a.machine.At
 	m := a.blockers[i]
 	switch {
-	case m.told != nil:
+	case m.waiter != nil:
 		a.machine = a.machine.WillBeNotified()
 		return nil
 	case i > 0:
@@ -219,11 +219,11 @@ func (a *attempt) await() error {
 	a.retry = link.Backoff{}
 	e, w := a.e, &a.machine
 	i, also := w.Awaited()
-	fired, told := a.blockers[i].ends()
+	fired, notified := a.blockers[i].ends()
 	var alsoFired <-chan struct{}
-	var alsoTold <-chan queue.Handoff
+	var alsoNotified <-chan queue.Handoff
 	if also >= 0 {
-		alsoFired, alsoTold = a.blockers[also].ends()
+		alsoFired, alsoNotified = a.blockers[also].ends()
 	}
 	for {
 		conn, changed, err := e.AttachedConn()
@@ -236,12 +236,12 @@ func (a *attempt) await() error {
 		select {
 		case <-fired:
 			return a.rule(i, a.blockers[i].on.event == zk.EventNodeDeleted)
-		case t := <-told:
+		case t := <-notified:
 			a.blockers[i] = blocker{}
 			return a.rule(i, t == queue.AheadIsGone)
 		case <-alsoFired:
 			return a.rule(also, a.blockers[also].on.event == zk.EventNodeDeleted)
-		case t := <-alsoTold:
+		case t := <-alsoNotified:
 			a.blockers[also] = blocker{}
 			return a.rule(also, t == queue.AheadIsGone)
 		case <-a.onOwn.fired:
@@ -276,10 +276,10 @@ func (a *attempt) moveUp() {
 	i, _ := a.machine.Awaited()
 	m := a.blockers[i]
 	at := a.d.table.position(a.acquisition)
-	at.place, at.predecessor, at.who = a.machine.Left()+1, m.path(), m.who()
-	at.holds = at.place == 2 && a.place.LastHolds
+	at.rank, at.predecessor, at.blockerText = a.machine.Left()+1, m.path(), m.who()
+	at.holds = at.rank == 2 && a.pos.LastHolds
 	if a.e.IsHeld(at.predecessor) {
-		at.who = ourselves
+		at.blockerText = ourselves
 	}
 	a.d.table.noteBehind(a.acquisition, at)
 }

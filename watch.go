@@ -52,8 +52,8 @@ func (w *watch) waitArmed(ctx context.Context, z *link.ZKSession) error {
 	return w.err
 }
 
-// stands reports whether the watch is that one, and will fire.
-func (w *watch) stands(key watchKey) bool {
+// isActive reports whether the watch is that one, and will fire.
+func (w *watch) isActive(key watchKey) bool {
 	return w != nil && w.watchKey == key && !w.hasFired() && !w.hasFailed()
 }
 

@@ -22,12 +22,12 @@ type watcher struct {
 
 	mu struct {
 		sync.Mutex
-		watches map[watchKey]*watch // not fired
-		queued  int                 // attempts that have a node and wait
-		users   int                 // of observed watches
-		looking bool                // lookAfterWatches runs
-		since   int64               // restore the watches as of this zxid: of the last connection on which all of them stood
-		missing int                 // unanswered requests that restore watches on the present connection
+		watches  map[watchKey]*watch // not fired
+		queued   int                 // attempts that have a node and wait
+		users    int                 // of observed watches
+		checking bool                // lookAfterWatches runs
+		since    int64               // restore the watches as of this zxid: of the last connection on which all of them stood
+		missing  int                 // unanswered requests that restore watches on the present connection
 	}
 }
 
@@ -62,11 +62,11 @@ func (w *watcher) start(key watchKey) *watch {
 	on := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{})}
 	w.mu.watches[key] = on
 	w.useLocked(on, 1)
-	neglected := !w.mu.looking
-	w.mu.looking = true
+	mustStart := !w.mu.checking
+	w.mu.checking = true
 	w.mu.Unlock()
-	if neglected {
-		w.z.Carrier.Spawn(w.lookAfterWatches)
+	if mustStart {
+		w.z.Carrier.Spawn(w.checkWatches)
 	}
 	r := mux.NewRequest(key.op, wire.PathWatchRequest{Path: key.path, Watch: true}, func(a mux.Reply) { w.armed(on, a) })
 	if !w.z.Carrier.Send(w.z, r) {
@@ -85,7 +85,7 @@ func (w *watcher) useLocked(on *watch, n int) {
 // keep returns the watch of a user that needs that one from now on: the one that it has, if that is
 // it and will fire. Otherwise keep starts it, and leaves the one that the user has.
 func (w *watcher) keep(has *watch, key watchKey) *watch {
-	if has.stands(key) {
+	if has.isActive(key) {
 		return has
 	}
 	next := w.start(key)
@@ -128,7 +128,7 @@ func (w *watcher) leave(on *watch) {
 		since := w.sameLocked(on.watchKey) // that may have been taken back with it
 		w.mu.Unlock()
 		for _, other := range since {
-			w.unheard(other)
+			w.wakeUsers(other)
 		}
 	}))
 }
@@ -180,26 +180,26 @@ func (w *watcher) restore(before int64) (rs []*mux.Request) {
 	if w.mu.missing == 0 { // or nobody has heard yet what happened since
 		w.mu.since = before
 	}
-	var stood []*watch
+	var active []*watch
 	for _, on := range w.mu.watches {
 		if on.isArmed() {
-			stood = append(stood, on)
+			active = append(active, on)
 		}
 	}
-	for len(stood) > 0 {
+	for len(active) > 0 {
 		ask, n := wire.SetWatchesRequest{RelativeZxid: w.mu.since}, 0
-		for size := 0; n < len(stood) && (n == 0 || size+len(stood[n].path)+each <= most); n++ {
+		for size := 0; n < len(active) && (n == 0 || size+len(active[n].path)+each <= most); n++ {
 			paths := &ask.Data
-			switch on := stood[n]; {
+			switch on := active[n]; {
 			case on.isOfChildren():
 				paths = &ask.Child
 			case on.none:
 				paths = &ask.Exist
 			}
-			*paths, size = append(*paths, stood[n].path), size+len(stood[n].path)+each
+			*paths, size = append(*paths, active[n].path), size+len(active[n].path)+each
 		}
-		batch := stood[:n]
-		stood = stood[n:]
+		batch := active[:n]
+		active = active[n:]
 		rs = append(rs, mux.NewRequest(wire.OpSetWatches, ask, func(a mux.Reply) { w.restored(batch, a) }))
 	}
 	w.mu.missing = len(rs)
@@ -216,7 +216,7 @@ func (w *watcher) restored(them []*watch, a mux.Reply) {
 	w.mu.Unlock()
 	if a.Code != wire.OK {
 		for _, on := range them {
-			w.unheard(on)
+			w.wakeUsers(on)
 		}
 	}
 }
@@ -227,14 +227,14 @@ func (w *watcher) countWaiters(n int) {
 	w.mu.Lock()
 	w.mu.queued += n
 	first := n > 0 && w.mu.queued == n
-	neglected := n > 0 && !w.mu.looking
-	w.mu.looking = w.mu.looking || neglected
+	mustStart := n > 0 && !w.mu.checking
+	w.mu.checking = w.mu.checking || mustStart
 	w.mu.Unlock()
 	if first {
 		w.z.Carrier.Nudge()
 	}
-	if neglected {
-		w.z.Carrier.Spawn(w.lookAfterWatches)
+	if mustStart {
+		w.z.Carrier.Spawn(w.checkWatches)
 	}
 }
 
@@ -244,9 +244,9 @@ func (w *watcher) queued() int {
 	return w.mu.queued
 }
 
-// unheard wakes those who wait for a watch whose event may be lost. They list, and set another watch. What is known of this
+// wakeUsers wakes those who wait for a watch whose event may be lost. They list, and set another watch. What is known of this
 // node says nothing about their own nodes: those events may be lost too.
-func (w *watcher) unheard(on *watch) {
+func (w *watcher) wakeUsers(on *watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.watches[on.watchKey] == on {
@@ -278,7 +278,7 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 	}
 }
 
-// lookAfterWatches asks about each watched node once every session timeout while anybody waits or
+// checkWatches asks about each watched node once every session timeout while anybody waits or
 // observes, and every tenth of them while there are only watches on the nodes of our holds: an
 // event can get lost at a server (F30). It reads a few bytes, for a queue of any length and any
 // number of waiters. It also asks about the nodes of waiters that watch nothing and wait for their
@@ -286,17 +286,17 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 //
 // If the node is there, that says as much as a list would. A waiter's place changes only when its own node or one of those ahead
 // goes that it watches. Nobody can get in between, because numbers grow.
-func (w *watcher) lookAfterWatches() {
+func (w *watcher) checkWatches() {
 	const (
 		atATime = 16
 		seldom  = 10
 	)
-	few := make(chan struct{}, atATime)
+	slots := make(chan struct{}, atATime)
 	for unawaited := 1; w.z.Pause(w.z.Timeout()); unawaited++ {
 		conn, _, _ := w.z.AttachedConn()
 		w.mu.Lock()
 		if w.mu.queued == 0 && len(w.mu.watches) == 0 {
-			w.mu.looking = false // the next watch or waiter begins again
+			w.mu.checking = false // the next watch or waiter begins again
 			w.mu.Unlock()
 			return
 		}
@@ -307,33 +307,33 @@ func (w *watcher) lookAfterWatches() {
 			w.mu.Unlock()
 			continue
 		}
-		type look struct {
+		type check struct {
 			node string
-			told func(now *wire.Stat, err error)
+			done func(now *wire.Stat, err error)
 		}
-		var looks []look
+		var checks []check
 		for _, on := range w.mu.watches {
 			if on.isArmed() {
-				looks = append(looks, look{on.path, func(now *wire.Stat, err error) {
+				checks = append(checks, check{on.path, func(now *wire.Stat, err error) {
 					if on.hasMissed(now, err) { // an event would have come before an answer that shows its change
-						w.unheard(on)
+						w.wakeUsers(on)
 					}
 				}})
 			}
 		}
 		w.mu.Unlock()
 		for _, on := range w.nodes.Waiting() {
-			looks = append(looks, look{on.Node, func(_ *wire.Stat, err error) {
+			checks = append(checks, check{on.Node, func(_ *wire.Stat, err error) {
 				if errors.Is(err, zk.ErrNoNode) {
 					on.Notify(queue.NodeIsGone)
 				}
 			}})
 		}
-		for _, l := range looks {
-			few <- struct{}{}
+		for _, l := range checks {
+			slots <- struct{}{}
 			if !w.z.Carrier.Spawn(func() {
-				defer func() { <-few }()
-				l.told(w.z.Stat(l.node))
+				defer func() { <-slots }()
+				l.done(w.z.Stat(l.node))
 			}) {
 				return
 			}

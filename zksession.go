@@ -66,8 +66,8 @@ type dataRead struct {
 	err  error
 }
 
-// askData asks for a node's data.
-func (e *zkSession) askData(path string) <-chan dataRead {
+// startRead asks for a node's data.
+func (e *zkSession) startRead(path string) <-chan dataRead {
 	ch := make(chan dataRead, 1)
 	r := mux.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path}, func(got mux.Reply) {
 		var node wire.DataResponse

@@ -276,7 +276,7 @@ func (z *ZKSession) Hold(node string, by Holder, more ...string) (ok bool, err e
 	// While we only waited, nothing renewed the lease, and a cheap read may have been sent just
 	// now. The next heartbeat would follow a whole interval after that read: too late for a lease
 	// that is near its end.
-	if first && z.mu.lease.NeedsABeat(now) {
+	if first && z.mu.lease.NeedsHeartbeat(now) {
 		z.mu.soon = true
 	}
 	z.mu.Unlock()

@@ -36,7 +36,7 @@ var library = []mutant{
 	{"rule: the watch on our own node may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
 		"inFrontNow", "|| k.ownConn != k.conn ||", "||"}}},
 	{"rule: the watch on a node ahead may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
-		"inFrontNow", "|| k.aheadConn != k.conn {", "{"}}},
+		"inFrontNow", "|| k.blockerConn != k.conn {", "{"}}},
 	{"rule: an event of our own node does not matter", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"inFrontNow", "if k.ownFired {", "if false {"}}},
 
@@ -44,7 +44,7 @@ var library = []mutant{
 	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"Machine.Listed", "if early { // the list", "if early && false { // the list"}}},
 	{"whoever is gone when it is to be watched was the front", "I1, R55", "internal/queue", "TestVirtual_PredecessorGoneWhenAsked|TestWalk", []Swap{{
-		"Machine.Watched", "\t\tif w.aheadConn != conn {\n", "\t\tif r == Absent {\n\t\t\tw.Blockers = 1\n\t\t}\n\t\tif w.aheadConn != conn {\n"}}},
+		"Machine.Watched", "\t\tif w.blockerConn != conn {\n", "\t\tif r == Absent {\n\t\t\tw.Blockers = 1\n\t\t}\n\t\tif w.blockerConn != conn {\n"}}},
 	{"a waiter sleeps through a reconnect", "F22, F30", "internal/queue", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"Machine.Reconnected", "if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
 	{"grant: our own node may go at the last moment", "I3", ".", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
@@ -126,7 +126,7 @@ var library = []mutant{
 	{"a lost create is looked for again once only", "I4, R74, F2", "internal/nodes", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
 		"Reaper.searchForOrphans", "listed[o.Root] = err == nil || errors.Is(err, zk.ErrNoNode)", "_, listed[o.Root] = err, true"}}},
 	{"a create under way is forgotten when nobody waits", "I4", ".", "TestVirtual_Call_Leaves", []Swap{{
-		"nodeCreate.finish", "link.Await(context.Background(), e.ZKSession, c.answer)", "link.Await(c.wanted, e.ZKSession, c.answer)"}}},
+		"nodeCreate.finish", "link.Await(context.Background(), e.ZKSession, c.reply)", "link.Await(c.wanted, e.ZKSession, c.reply)"}}},
 	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
 		"nodeCreate.finish", "c.node, c.token = c.made.Path, c.made.Stat.Czxid", "c.node = c.made.Path; c.token = int64(c.node[len(c.node)-1])"}}},
 
@@ -205,7 +205,7 @@ var library = []mutant{
 	// What is visible of a loss.
 	{"only who ends the session logs the losses", "R91", ".", "TestLockTable_SeenBeforeItIsTold_IsLoggedOnce", []Swap{
 		{"lockData.loseNode", "d.logLost(cause, end)", ""},
-		{"lockData.Lose", "if !told || d.e.HasEnded() {", "if told {\n\t\td.logLost(cause, end)\n\t}\n\tif !told || d.e.HasEnded() {"}}},
+		{"lockData.Lose", "if !hadHandles || d.e.HasEnded() {", "if hadHandles {\n\t\td.logLost(cause, end)\n\t}\n\tif !hadHandles || d.e.HasEnded() {"}}},
 	{"a release that finds its node gone tells its caller alone", "R91", ".", "TestVirtual_ReleaseFindsTheNodeGone_IsLoggedAndTraced", []Swap{
 		{"releasing.wait", "d.logLost(link.ErrNodeGone, d.e.LeaseEnd())", ""}, {"releasing.wait", "d.traceLoss(err, r.began)", ""}}},
 	{"a loss is told before the acquire's end", "Trace", ".", "TestVirtual_LostDuringAcquireEnd_IsToldAfterIt", []Swap{{

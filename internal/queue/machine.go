@@ -35,13 +35,13 @@ type Machine struct {
 	proof    uint64 // the connection that proved that no node blocks ours, 0 if not known
 	session  int64  // the ZooKeeper session of the node
 	watched  int    // how many blockers are watched
-	gone     uint16 // one bit for each watched blocker that has had its deletion event
+	deleted  uint16 // one bit for each watched blocker that has had its deletion event
 	replaced bool   // another node may replace one of them after its deletion
 	ours     bool   // one of them belongs to our own session
 
 	// The connections over which the responses to the list, to the watch on our node and to all
 	// watches on blockers arrived; 0 if not sure.
-	listConn, ownConn, aheadConn uint64
+	listConn, ownConn, blockerConn uint64
 }
 
 // Begin returns the state machine of a node of a ZooKeeper session. early means that its first list
@@ -90,7 +90,7 @@ func (w Machine) Listed(p Position, conn uint64) Machine {
 	case Front:
 		return w.first(conn)
 	case Behind:
-		w.Next, w.listConn, w.aheadConn = ToWaitBehind, conn, conn
+		w.Next, w.listConn, w.blockerConn = ToWaitBehind, conn, conn
 		w.Blockers, w.NoHandoff, w.watched, w.replaced = p.Ahead, p.NoHandoff, 1+len(p.Further), p.Replaced
 	case Twin:
 		return w.restart(ToQueueAgain)
@@ -163,8 +163,8 @@ func (w Machine) Watched(r Finding, owner int64, conn uint64) Machine {
 		return w.restart(ToList)
 	default: // a missing node counts as a deletion event: inFrontNow decides what that proves
 		w.ours = w.ours || r == Exists && owner == w.session
-		if w.aheadConn != conn {
-			w.aheadConn = 0
+		if w.blockerConn != conn {
+			w.blockerConn = 0
 		}
 		return w.nextBlocker()
 	}
@@ -190,11 +190,11 @@ func (w Machine) WatchesAll() bool { return w.watched == w.Blockers && !w.replac
 // that remain, so the last one that remains is always included.
 func (w Machine) Awaited() (next, also int) {
 	if w.WatchesAll() {
-		for w.gone&(1<<next) != 0 {
+		for w.deleted&(1<<next) != 0 {
 			next++
 		}
 		also = w.watched - 1
-		for also > next && w.gone&(1<<also) != 0 {
+		for also > next && w.deleted&(1<<also) != 0 {
 			also--
 		}
 		if also <= next {
@@ -239,7 +239,7 @@ func (w Machine) BlockerEvent(i int, isDeletion bool, conn uint64, ownFired bool
 // observed notes an event of the i-th blocker. It returns false if other deletions must arrive first.
 func (w Machine) observed(i int, isDeletion bool) (_ Machine, isLast bool) {
 	if isDeletion {
-		w.gone |= 1 << i
+		w.deleted |= 1 << i
 	}
 	return w, !isDeletion || !w.WatchesAll() || w.Left() == 0
 }
@@ -247,7 +247,7 @@ func (w Machine) observed(i int, isDeletion bool) (_ Machine, isLast bool) {
 // Left returns how many blockers have had no deletion event.
 func (w Machine) Left() int {
 	n := w.Blockers
-	for gone := w.gone; gone != 0; gone &= gone - 1 {
+	for gone := w.deleted; gone != 0; gone &= gone - 1 {
 		n--
 	}
 	return n
@@ -256,7 +256,7 @@ func (w Machine) Left() int {
 func (w Machine) evidence(conn uint64, ownFired bool) evidence {
 	return evidence{
 		left: w.Left(), replaced: w.replaced, ours: w.ours,
-		conn: conn, listConn: w.listConn, ownConn: w.ownConn, aheadConn: w.aheadConn, ownFired: ownFired,
+		conn: conn, listConn: w.listConn, ownConn: w.ownConn, blockerConn: w.blockerConn, ownFired: ownFired,
 	}
 }
 

@@ -257,7 +257,7 @@ type evidence struct {
 	conn uint64 // the present connection, 0 if there is none
 	// The connections of the list, of the watch on our node, and of the watches on the blockers; 0
 	// if not sure.
-	listConn, ownConn, aheadConn uint64
+	listConn, ownConn, blockerConn uint64
 
 	ownFired bool // an event of our own node has arrived
 }
@@ -282,7 +282,7 @@ func inFrontNow(k evidence) bool {
 	// All observations must come from one connection, the present one. After a reconnect the server
 	// replays the watches in the order of the client's requests: the deletion of a blocker can
 	// arrive before ours.
-	if k.conn == 0 || k.listConn != k.conn || k.ownConn != k.conn || k.aheadConn != k.conn {
+	if k.conn == 0 || k.listConn != k.conn || k.ownConn != k.conn || k.blockerConn != k.conn {
 		return false
 	}
 	// If one transaction deletes the last blocker and then our node, our event may not be read yet.

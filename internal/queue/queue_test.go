@@ -386,16 +386,16 @@ func TestInFrontNow(t *testing.T) {
 		{"one of them was our session's", func(k *evidence) { k.ours = true }, false},
 
 		{"there is no connection now", func(k *evidence) { k.conn = 0 }, false},
-		{"nor ever was a sure one", func(k *evidence) { k.conn, k.listConn, k.ownConn, k.aheadConn = 0, 0, 0, 0 }, false},
+		{"nor ever was a sure one", func(k *evidence) { k.conn, k.listConn, k.ownConn, k.blockerConn = 0, 0, 0, 0 }, false},
 		{"the list is of an earlier connection", func(k *evidence) { k.listConn-- }, false},
 		{"the watch on our own node is restored", func(k *evidence) { k.ownConn-- }, false},
-		{"the watch on one ahead is restored", func(k *evidence) { k.aheadConn-- }, false},
-		{"both are", func(k *evidence) { k.ownConn--; k.aheadConn-- }, false},
+		{"the watch on one ahead is restored", func(k *evidence) { k.blockerConn-- }, false},
+		{"both are", func(k *evidence) { k.ownConn--; k.blockerConn-- }, false},
 		{"all is of an earlier connection", func(k *evidence) { k.conn++ }, false},
 
 		{"an event of our own node has come", func(k *evidence) { k.ownFired = true }, false},
 	} {
-		k := evidence{conn: 3, listConn: 3, ownConn: 3, aheadConn: 3}
+		k := evidence{conn: 3, listConn: 3, ownConn: 3, blockerConn: 3}
 		tt.change(&k)
 		require.Equal(t, tt.want, inFrontNow(k), tt.name)
 	}
