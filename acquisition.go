@@ -149,7 +149,7 @@ func (w multiWait) left() time.Duration {
 // positionOf returns the position of a node that is behind another in the queue of a lock root.
 // node is "" if ours does not exist yet.
 func positionOf(e *zkSession, root *lockRoot, node string, p queue.Position) position {
-	at := position{node: node, rank: p.Ahead + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
+	at := position{node: node, rank: p.Blockers + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
 	if e.IsHeld(at.predecessor) {
 		at.blockerText = ourselves
 	}

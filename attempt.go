@@ -116,7 +116,7 @@ func (plain) whenBehind(a *attempt, at position) error {
 }
 
 func (plain) step(a *attempt) error {
-	panic(fmt.Sprintf("zklock: nobody does what the walk says: %v", a.machine.Next))
+	panic(fmt.Sprintf("zklock: no recipe carries out the step %v", a.machine.Next))
 }
 
 func (plain) whenFirst(a *attempt) error { return a.grant() }
@@ -194,7 +194,7 @@ func (a *attempt) grant() error {
 	if len(a.held) > 0 {
 		held = a.held
 	}
-	d.table.prepare(a, held)
+	d.table.prepare(d, a.grantBasis, held)
 	for renewed := false; ; renewed = true {
 		var ok bool
 		var err error
@@ -356,7 +356,7 @@ type blocker struct {
 func (m blocker) path() string {
 	switch {
 	case m.waiter != nil:
-		return m.waiter.Ahead
+		return m.waiter.Blocker
 	case m.on != nil:
 		return m.on.path
 	}
@@ -375,7 +375,7 @@ func (m blocker) who() string {
 func (m blocker) hasEnded() bool {
 	switch {
 	case m.waiter != nil:
-		return len(m.waiter.Told) > 0
+		return len(m.waiter.Notified) > 0
 	case m.on != nil:
 		return m.on.hasFired() || m.on.hasFailed()
 	}
@@ -385,7 +385,7 @@ func (m blocker) hasEnded() bool {
 // ends returns the two channels that can report the node's deletion. One of them is nil.
 func (m blocker) ends() (fired <-chan struct{}, notified <-chan queue.Handoff) {
 	if m.waiter != nil {
-		return nil, m.waiter.Told
+		return nil, m.waiter.Notified
 	}
 	return m.on.fired, nil
 }

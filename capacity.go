@@ -79,7 +79,7 @@ func (a permitAttempt) awaitCapacity(early leaseSnapshot) (limit int, err error)
 			return 0, err
 		}
 		// The event of one lease frees one permit. If that is all we lack, the next look grants, and needs no watch.
-		watching = !moved && at.Ahead+p.k-1 > n // n may be the largest int
+		watching = !moved && at.Blockers+p.k-1 > n // n may be the largest int
 	}
 }
 
@@ -146,7 +146,7 @@ const namedAfter = 500 * time.Millisecond
 func (a permitAttempt) noCapacityYet(by *leaseWait, p queue.Position, n int, names []string) error {
 	leases, first := &a.p.leases, ""
 	by.at = position{node: a.held[0], rank: 1, holds: true, why: a.p.overLimit(n)}
-	if by.ahead, by.limit = p.Ahead, n; p.Ahead > 0 {
+	if by.ahead, by.limit = p.Blockers, n; p.Blockers > 0 {
 		by.at.predecessor = leases.path + "/" + p.Predecessor
 		first = leases.path + "/" + queue.FrontOf(names, leases.rule.Markers)
 	}

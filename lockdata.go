@@ -33,8 +33,8 @@ type lockTable struct {
 
 // lockData is one owner's share in one lock:
 //
-//	acquiring (acquisition) ──▶ held (handles) ──▶ released: removed from the map, then the node is deleted
-//	                              └──▶ lost: stays in the map until the last handle is released
+//	acquiring (acquisition) ─▶ held (handles) ─▶ released: leaves the map, then its node is deleted
+//	                            └─▶ lost: stays in the map until the last handle is released
 type lockData struct {
 	table        *lockTable
 	key          lockKey
@@ -202,11 +202,10 @@ func (t *lockTable) position(a *acquisition) position {
 }
 
 // prepare stores the nodes and the session that a hold rests on, before the hold is granted.
-func (t *lockTable) prepare(a *attempt, held []string) {
+func (t *lockTable) prepare(d *lockData, basis grantBasis, held []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	d := a.d
-	d.grantBasis = a.grantBasis
+	d.grantBasis = basis
 	d.node, d.held = held[0], held
 	if d.lost != nil { // an earlier node was lost, and was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})

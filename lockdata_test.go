@@ -82,13 +82,13 @@ func eraOver(c link.Carrier, conn uint64) *zkSession {
 	return e
 }
 
-// anEra is one that nothing happens in.
-func anEra() *zkSession { return eraOver(&onlyConn{}, 0) }
+// aZKSession is one that nothing happens in.
+func aZKSession() *zkSession { return eraOver(&onlyConn{}, 0) }
 
 // grant has the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 	t.Helper()
-	t.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
+	t.table.prepare(a.d, grantBasis{e: aZKSession(), token: 7, state: noState{}}, []string{"/locks/a/n"})
 	require.True(t, t.table.grant(a, 0))
 	require.NoError(t, <-h.outcome)
 	return h
@@ -171,7 +171,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt := newTableTest(t)
 		o := NewOwner("")
 		a, h := tt.begin(o, false)
-		tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
+		tt.table.prepare(a.d, grantBasis{e: aZKSession(), token: 7, state: noState{}}, []string{"/locks/a/n"})
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a, 0) }()
 		left := tt.table.leave(a)
@@ -193,7 +193,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
+	tt.table.prepare(a.d, grantBasis{e: aZKSession(), token: 7, state: noState{}}, []string{"/locks/a/n"})
 	require.True(t, tt.table.grant(a, 0))
 	require.False(t, tt.table.leave(a))
 	require.NoError(t, <-h.outcome)
@@ -268,7 +268,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n1"})
+	tt.table.prepare(a.d, grantBasis{e: aZKSession(), token: 7, state: noState{}}, []string{"/locks/a/n1"})
 	require.False(t, a.d.loseNode("/locks/a/n1", link.ErrExpired, 0), "there was nobody to tell")
 	require.False(t, tt.table.grant(a, 0))
 

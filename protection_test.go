@@ -13,7 +13,7 @@ import (
 // R31, R32, I3: the node that a server answers must be the one asked for, with a number, and of the session that asked.
 func TestCreation_IsOurs(t *testing.T) {
 	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
-	c := nodeCreate{e: anEra(), root: &lockRoot{path: "/locks/a"}, id: id}
+	c := nodeCreate{e: aZKSession(), root: &lockRoot{path: "/locks/a"}, id: id}
 	isOurs := func(node string, owner int64) bool {
 		return c.isOurs(wire.PathStatResponse{Path: node, Stat: wire.Stat{EphemeralOwner: owner}})
 	}

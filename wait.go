@@ -215,7 +215,7 @@ func (a *attempt) armedFurther(on *watch) error {
 func (a *attempt) awaitHandoff() error {
 	a.retry = link.Backoff{}
 	select {
-	case t := <-a.handoff.Told:
+	case t := <-a.handoff.Notified:
 		a.machine = a.machine.HandedOff(t)
 		return nil
 	case <-a.logNow:
@@ -252,12 +252,12 @@ func (a *attempt) await() error {
 			return a.rule(i, a.blockers[i].on.event == zk.EventNodeDeleted)
 		case t := <-notified:
 			a.blockers[i] = blocker{}
-			return a.rule(i, t == queue.AheadIsGone)
+			return a.rule(i, t == queue.BlockerDeleted)
 		case <-alsoFired:
 			return a.rule(also, a.blockers[also].on.event == zk.EventNodeDeleted)
 		case t := <-alsoNotified:
 			a.blockers[also] = blocker{}
-			return a.rule(also, t == queue.AheadIsGone)
+			return a.rule(also, t == queue.BlockerDeleted)
 		case <-a.onOwn.fired:
 			*w = w.OwnEvent(a.onOwn.event == zk.EventNodeDeleted)
 			return nil

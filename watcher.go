@@ -336,7 +336,7 @@ func (w *watcher) checkWatches() {
 		for _, on := range w.nodes.Waiting() {
 			checks = append(checks, check{on.Node, func(_ *wire.Stat, err error) {
 				if errors.Is(err, zk.ErrNoNode) {
-					on.Notify(queue.NodeIsGone)
+					on.Notify(queue.NodeDeleted)
 				}
 			}})
 		}

@@ -26,7 +26,7 @@ func standing(e *zkSession, path string, armed bool) *watch {
 
 // F30: watches that stood on the connection before are set on the next in batches, once each.
 func TestWatcher_Restore_InBatches(t *testing.T) {
-	e, bytes := anEra(), 0
+	e, bytes := aZKSession(), 0
 	for i := range 3000 {
 		w := standing(e, fmt.Sprintf("/locks/%080d", i), i > 0) // the first was not answered
 		if i > 0 {
@@ -46,7 +46,7 @@ func TestWatcher_Restore_InBatches(t *testing.T) {
 // No batch is longer than what the servers read (WithJuteMaxBuffer): they would close each connection at it.
 func TestWatcher_Restore_ShortBatches(t *testing.T) {
 	for length := range 120 {
-		e := anEra()
+		e := aZKSession()
 		e.Longest = 4 << 10
 		for i := range 100 {
 			standing(e, fmt.Sprintf("/locks/%0*d", 10+length, i), true)
@@ -61,7 +61,7 @@ func TestWatcher_Restore_ShortBatches(t *testing.T) {
 
 // F31: watches are restored as of the last connection on which all of them were: what happened since may not have been heard.
 func TestWatcher_RestoredAsOfTheLastWhole(t *testing.T) {
-	e := anEra()
+	e := aZKSession()
 	standing(e, "/locks/a/n", true)
 	asOf := func(before int64) (zxid int64, answer func(mux.Reply)) {
 		rs := e.Restore(before)
@@ -80,7 +80,7 @@ func TestWatcher_RestoredAsOfTheLastWhole(t *testing.T) {
 
 // R47: events come for nodes that nobody waits for, of types nobody knows, or twice. None stops the next from reaching its waiter.
 func TestWatcher_EventsForNobody(t *testing.T) {
-	e := anEra()
+	e := aZKSession()
 	for range 2 {
 		for _, ev := range []wire.WatcherEvent{{}, {Type: wire.EventDeleted}, {Type: wire.EventDeleted, Path: "/locks/a/gone"}, {Type: -2, Path: "/locks/a/m"}, {Type: 99, Path: "/"}} {
 			e.Event(ev)

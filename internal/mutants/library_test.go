@@ -18,11 +18,11 @@ var library = []mutant{
 	{"everybody watches the first in the queue", "I8, F40", "internal/queue", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"nearest", "ms[i-1].Seq < m.Seq", "ms[i-1].Seq > m.Seq"}}},
 
-	// The rule by which an event grants (inFrontNow).
+	// The rule by which an event grants (isFirstNow).
 	{"rule: others may be ahead still", "I1", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"inFrontNow", "if k.left != 0 ||", "if"}}},
+		"isFirstNow", "if k.left != 0 ||", "if"}}},
 	{"rule: nothing can come in the predecessor's place", "I1, R73", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
-		"inFrontNow", "|| k.replaced {", "{"}}},
+		"isFirstNow", "|| k.replaced {", "{"}}},
 	{"any event of a node ahead grants", "I1, F31, R22", "internal/queue", "TestWalk|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents|TestVirtual_Few_NodeIsWrittenTo_WriterWaits", []Swap{{
 		"Machine.BlockerEvent", "w, isLast := w.observed(i, isDeletion)", "w, isLast := w.observed(i, true)"}}},
 	{"those ahead that are not watched do not count", "I1, I8", "internal/queue", "TestWalk|TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits", []Swap{{
@@ -30,15 +30,15 @@ var library = []mutant{
 	{"another node may take the place of the farther ones", "I1, R73", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_Few_WriterAmongThem_LeavesAReader", []Swap{{
 		"PositionOf", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
 	{"whatever is told of a node of our own session is its deletion", "I1, F27", ".", "TestVirtual_Few_ReleaseRefused_WriterWaits", []Swap{{
-		"attempt.await", "return a.rule(i, t == queue.AheadIsGone)", "return a.rule(i, t != queue.NoHandoff)"}}},
+		"attempt.await", "return a.rule(i, t == queue.BlockerDeleted)", "return a.rule(i, t != queue.NoHandoff)"}}},
 	{"rule: a node of our own session is like any other", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
-		"inFrontNow", "if k.ours {", "if false {"}}},
+		"isFirstNow", "if k.ours {", "if false {"}}},
 	{"rule: the watch on our own node may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
-		"inFrontNow", "|| k.ownConn != k.conn ||", "||"}}},
+		"isFirstNow", "|| k.ownConn != k.conn ||", "||"}}},
 	{"rule: the watch on a node ahead may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
-		"inFrontNow", "|| k.blockerConn != k.conn {", "{"}}},
+		"isFirstNow", "|| k.blockerConn != k.conn {", "{"}}},
 	{"rule: an event of our own node does not matter", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
-		"inFrontNow", "if k.ownFired {", "if false {"}}},
+		"isFirstNow", "if k.ownFired {", "if false {"}}},
 
 	// The wait's state machine, and the grant.
 	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
@@ -64,15 +64,15 @@ var library = []mutant{
 	{"turn: it is passed before the answer", "I1, I3", "internal/nodes", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
 		"Reaper.beginRecorded", "w := next()", "w := next(); if w != nil { w.Notify(queue.HandoffIsOurs) }"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"Machine.HandedOff", "case HandoffIsOurs:", "case HandoffIsOurs, HandoffUnknown, AheadIsGone:"}}},
+		"Machine.HandedOff", "case HandoffIsOurs:", "case HandoffIsOurs, HandoffUnknown, BlockerDeleted:"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{
 		"Machine.WaitsBehind", "ok && !w.NoHandoff {", "ok {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/nodes", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
-		"Deletion.refuse", "x.r.nodes.stays(n)", "_ = n"}}},
+		"Deletion.refuse", "x.r.nodes.noteRejected(n)", "_ = n"}}},
 
 	// Readers and writers.
 	{"readers wait for writers only", "I1", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_WhoHoldsBesideWhom", []Swap{{
-		"Rule.Blocks", "!IsReader(ahead.Name) }", "is(ahead.Name, WriteName) }"}}},
+		"Rule.Blocks", "!IsReader(other.Name) }", "is(other.Name, WriteName) }"}}},
 	{"nobody comes in a writer's place", "I1, R73", "internal/queue", "TestPlaceOf|TestPlaceOf_ReadersAndWriters|TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
 		"Rule.staysAlone", "\"__lock__\", ReadName) ||", "\"__lock__\", ReadName, WriteName) ||"}}},
 	{"a reader passes the turn", "I1", "internal/queue", "TestRule_PassesTurn", []Swap{{
@@ -80,7 +80,7 @@ var library = []mutant{
 	{"a writer that has read passes the turn", "I1, R73", "internal/queue", "TestRule_PassesTurn|TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
 		"Rule.HandsOff", "return !r.IsShared() && !downgraded }", "return !r.IsShared() }"}}},
 	{"readers watch all who are ahead", "I8", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_RequestBudget_ReadersBehindWriters", []Swap{{
-		"Rule.watches", "ahead <= fewWriters && ", ""}}},
+		"Rule.watches", "blockers <= fewWriters && ", ""}}},
 	{"downgrade: the writer's node is not checked", "I1", ".", "TestVirtual_Downgrade_WritersNodeGone_IsTold", []Swap{{
 		"makeDowngraded", "{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: w.root.path, Version: -1}"}}},
 	{"downgrade: a node that an earlier try made is an error", "F3", ".", "TestVirtual_Downgrade_AnswerLost|TestVirtual_Downgrade_ReadsAgain|TestVirtual_Downgrade_GivenUp", []Swap{{
@@ -137,7 +137,7 @@ var library = []mutant{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
 		"Deletion.tried", "noNode && !x.unanswered", "noNode"}}},
-	{"NoNode is success always", "I5, F24", "internal/nodes", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{
+	{"NoNode is success always", "I5, F24", "internal/nodes", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost|TestDeleteAll_OneIsMissing_TheOthersGo", []Swap{{
 		"Deletion.tried", "x.missing = x.missing || noNode && !x.unanswered", ""}}},
 	{"the node of a hold that ended without its session is left", "I4, F43", "internal/link", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
 		"ZKSession.LoseNode", "gone || told {", "gone || told && false {"}}},

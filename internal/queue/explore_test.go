@@ -33,7 +33,7 @@ func (x *explorer) explore() found {
 		x.place = PositionOf
 	}
 	if x.rule == nil {
-		x.rule = inFrontNow
+		x.rule = isFirstNow
 	}
 	if x.fate == nil {
 		x.fate = reply.FateOf
@@ -326,7 +326,7 @@ var exploreAll = flag.Bool("explore.all", false, "explore the large bounds too, 
 func without(touchUp func(k *evidence)) func(evidence) bool {
 	return func(k evidence) bool {
 		touchUp(&k)
-		return inFrontNow(k)
+		return isFirstNow(k)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestExplore_WithoutAClause(t *testing.T) {
 			explorer{sessions: []uint8{0, 1, 2, 3}, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, giveUps: 1}, "I1: two hold, on live nodes"},
 		{"nothing comes in the predecessor's place", without(func(k *evidence) { k.replaced = false }),
 			explorer{sessions: two, acquire: 1, lagging: 2, faults: 2, kinds: writers}, "I1: granted beside a writer that reads"},
-		{"only deletions count", inFrontNow, explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites, wrong: anyEvent}, overtook},
+		{"only deletions count", isFirstNow, explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites, wrong: anyEvent}, overtook},
 
 		{"none of them is of our own session", without(func(k *evidence) { k.ours = false }), shared, believes},
 		// No connection is known for certain, and none exists now: the two must not count as the
@@ -359,7 +359,7 @@ func TestExplore_WithoutAClause(t *testing.T) {
 			if k.conn == 0 && k.listConn == 0 && k.ownConn == 0 && k.blockerConn == 0 {
 				k.conn, k.listConn, k.ownConn, k.blockerConn = 1, 1, 1, 1
 			}
-			return inFrontNow(k)
+			return isFirstNow(k)
 		}, explorer{sessions: two, queued: true, upTo: ToList, acquire: 1, lagging: 1, faults: 5, kinds: disconnects | adminDeletes}, believes},
 		{"the watch on our own node is of this connection", without(func(k *evidence) { k.ownConn = k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 4, kinds: reset}, believes},
@@ -455,7 +455,7 @@ func TestExplore_WithoutTheEnd(t *testing.T) {
 		mine, _ := Parse(self, r.Markers)
 		for _, m := range Members(children, r.Markers) {
 			if m.Seq < mine.Seq {
-				return Position{Kind: Behind, Predecessor: m.Name, Ahead: 1}
+				return Position{Kind: Behind, Predecessor: m.Name, Blockers: 1}
 			}
 		}
 		return Position{Kind: Front}

@@ -10,8 +10,8 @@ package queue
 //
 // A predecessor of our own session hands off to us when it is released (HandoffAfter), unless that
 // would prove too little (NoHandoff). Any other predecessor is watched, and with it a few of the
-// blockers ahead of it (Rule.watches). If these are all blockers, the deletion of the last one
-// grants without another request. If not, the first event leads to a list.
+// blockers before it (Rule.watches). If these are all blockers, the deletion of the last one grants
+// without another request. If not, the first event leads to a list.
 //
 // All other stages lead back to ToList if the facts are not enough, and to ToQueueAgain if our own
 // node is deleted. ToEnd is for the end of the counter.
@@ -91,7 +91,7 @@ func (w Machine) Listed(p Position, conn uint64) Machine {
 		return w.first(conn)
 	case Behind:
 		w.Next, w.listConn, w.blockerConn = ToWaitBehind, conn, conn
-		w.Blockers, w.NoHandoff, w.watched, w.replaced = p.Ahead, p.NoHandoff, 1+len(p.Further), p.Replaced
+		w.Blockers, w.NoHandoff, w.watched, w.replaced = p.Blockers, p.NoHandoff, 1+len(p.Further), p.Replaced
 	case Twin:
 		return w.restart(ToQueueAgain)
 	case Exhausted:
@@ -143,7 +143,7 @@ func (w Machine) HandedOff(t Handoff) Machine {
 	switch t {
 	case HandoffIsOurs:
 		return w.first(0)
-	case NodeIsGone:
+	case NodeDeleted:
 		return w.restart(ToQueueAgain)
 	}
 	return w.restart(ToList)
@@ -157,11 +157,11 @@ func (w Machine) Watched(r Finding, owner int64, conn uint64) Machine {
 		w.Next, w.ownConn = ToWatchBlocker, conn
 	case r == Absent && w.Next == ToWatchOwn:
 		return w.restart(ToQueueAgain)
-	case r == Unknown && w.Next == ToWatchBlocker && w.At > 0: // we wait without it, and without the blockers ahead of it
+	case r == Unknown && w.Next == ToWatchBlocker && w.At > 0: // we wait without it, and without the blockers before it
 		w.watched, w.Next = w.At, ToAwait
 	case r == Unknown: // we keep our node (R55)
 		return w.restart(ToList)
-	default: // a missing node counts as a deletion event: inFrontNow decides what that proves
+	default: // a missing node counts as a deletion event: isFirstNow decides what that proves
 		w.ours = w.ours || r == Exists && owner == w.session
 		if w.blockerConn != conn {
 			w.blockerConn = 0
@@ -171,8 +171,8 @@ func (w Machine) Watched(r Finding, owner int64, conn uint64) Machine {
 	return w
 }
 
-// WillBeNotified notes that the blocker at At belongs to our own session: it needs no watch, because we
-// are notified of its deletion (AheadIsGone).
+// WillBeNotified notes that the blocker at At belongs to our own session: it needs no watch,
+// because we are notified of its deletion (BlockerDeleted).
 func (w Machine) WillBeNotified() Machine { return w.nextBlocker() }
 
 func (w Machine) nextBlocker() Machine {
@@ -226,17 +226,18 @@ func (w Machine) OwnEvent(isDeletion bool) Machine {
 }
 
 // BlockerEvent handles the event of the i-th blocker. conn is the present connection, and ownFired
-// reports that an event of our own node has arrived. After the last event, inFrontNow decides
+// reports that an event of our own node has arrived. After the last event, isFirstNow decides
 // whether the evidence suffices for a grant.
 func (w Machine) BlockerEvent(i int, isDeletion bool, conn uint64, ownFired bool) Machine {
 	w, isLast := w.observed(i, isDeletion)
 	if !isLast {
 		return w
 	}
-	return w.ruled(inFrontNow(w.evidence(conn, ownFired)), conn)
+	return w.ruled(isFirstNow(w.evidence(conn, ownFired)), conn)
 }
 
-// observed notes an event of the i-th blocker. It returns false if other deletions must arrive first.
+// observed notes an event of the i-th blocker. It returns false if other deletions must arrive
+// first.
 func (w Machine) observed(i int, isDeletion bool) (_ Machine, isLast bool) {
 	if isDeletion {
 		w.deleted |= 1 << i
@@ -260,7 +261,7 @@ func (w Machine) evidence(conn uint64, ownFired bool) evidence {
 	}
 }
 
-// ruled handles the verdict of inFrontNow. The last piece of evidence arrived over conn.
+// ruled handles the verdict of isFirstNow. The last piece of evidence arrived over conn.
 func (w Machine) ruled(inFront bool, conn uint64) Machine {
 	if inFront {
 		return w.first(conn)

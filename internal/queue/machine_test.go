@@ -1,6 +1,6 @@
 package queue
 
-// This test attacks walk.go: the inputs are a node's position and the result of a request, the
+// This test attacks machine.go: the inputs are a node's position and the result of a request, the
 // output is the next step.
 
 import (
@@ -14,17 +14,17 @@ import (
 func TestWalk(t *testing.T) {
 	const us, them = 7, 8
 	begun := Machine{session: us}
-	behindOne := Position{Kind: Behind, Predecessor: "n", Ahead: 1}
+	behindOne := Position{Kind: Behind, Predecessor: "n", Blockers: 1}
 	listed := begun.Listed(behindOne, 3)
 	alone := listed.WaitsBehind(false)
 	watchesOwn := alone.Watched(Exists, us, 3)
 	waits := watchesOwn.Watched(Exists, them, 3)
 	early := Machine{session: us, Early: true}
-	tied := Position{Kind: Behind, Predecessor: "n", Ahead: 2, NoHandoff: true}
+	tied := Position{Kind: Behind, Predecessor: "n", Blockers: 2, NoHandoff: true}
 
 	// With two ahead: both are watched; with three, two of them are.
-	two := begun.Listed(Position{Kind: Behind, Predecessor: "n", Further: []string{"m"}, Ahead: 2}, 3).WaitsBehind(false).Watched(Exists, us, 3)
-	three := begun.Listed(Position{Kind: Behind, Predecessor: "n", Further: []string{"m"}, Ahead: 3}, 3).WaitsBehind(false).Watched(Exists, us, 3)
+	two := begun.Listed(Position{Kind: Behind, Predecessor: "n", Further: []string{"m"}, Blockers: 2}, 3).WaitsBehind(false).Watched(Exists, us, 3)
+	three := begun.Listed(Position{Kind: Behind, Predecessor: "n", Further: []string{"m"}, Blockers: 3}, 3).WaitsBehind(false).Watched(Exists, us, 3)
 	ofTwo := func(w Machine) Machine { // a walk that has found two blockers, and has watched both
 		w.session, w.Blockers, w.watched, w.listConn, w.ownConn = us, 2, 2, 3, 3
 		return w
@@ -49,13 +49,13 @@ func TestWalk(t *testing.T) {
 		{"the predecessor is ours", listed.WaitsBehind(true), Machine{Next: ToAwaitHandoff, session: us, Blockers: 1, watched: 1, listConn: 3, blockerConn: 3}},
 		{"it passes the turn", listed.WaitsBehind(true).HandedOff(HandoffIsOurs), at(ToGrant)},
 		{"it goes, and has none to pass", listed.WaitsBehind(true).HandedOff(HandoffUnknown), at(ToList)},
-		{"nor does it prove anything to one that does not watch its own node", listed.WaitsBehind(true).HandedOff(AheadIsGone), at(ToList)},
-		{"it finds our node gone", listed.WaitsBehind(true).HandedOff(NodeIsGone), at(ToQueueAgain)},
+		{"nor does it prove anything to one that does not watch its own node", listed.WaitsBehind(true).HandedOff(BlockerDeleted), at(ToList)},
+		{"it finds our node gone", listed.WaitsBehind(true).HandedOff(NodeDeleted), at(ToQueueAgain)},
 		{"our node is not in the list", begun.Listed(Position{Kind: Missing}, 3), at(ToQueueAgain)},
 		{"nor in one that was sent before it was made", early.Listed(Position{Kind: Missing}, 3), at(ToList)},
 		{"another has our number", begun.Listed(Position{Kind: Twin}, 3), at(ToQueueAgain)},
 		{"the counter is at its end", begun.Listed(Position{Kind: Exhausted}, 3), at(ToEnd)},
-		{"another may take the predecessor's place", begun.Listed(Position{Kind: Behind, Ahead: 1, Replaced: true}, 3), Machine{Next: ToWaitBehind, session: us, Blockers: 1, watched: 1, replaced: true, listConn: 3, blockerConn: 3}},
+		{"another may take the predecessor's place", begun.Listed(Position{Kind: Behind, Blockers: 1, Replaced: true}, 3), Machine{Next: ToWaitBehind, session: us, Blockers: 1, watched: 1, replaced: true, listConn: 3, blockerConn: 3}},
 		{"the lock root is gone", begun.NotListed(Absent), at(ToQueueAgain)},
 		{"there was none before our node was made", early.NotListed(Absent), at(ToList)},
 		{"there was no list", early.NotListed(Unknown), at(ToList)},
