@@ -220,7 +220,7 @@ func (a *attempt) giveUp(why error) error {
 		select {
 		case err := <-restarted:
 			if err != nil {
-				return fmt.Errorf("%w; the lock root cannot be made anew: %w", why, err)
+				return fmt.Errorf("%w; the lock root cannot be created again: %w", why, err)
 			}
 		case <-e.Ended():
 		case <-late:

@@ -321,7 +321,7 @@ func (a *attempt) exhausted() error {
 	if way == "" {
 		return fmt.Errorf("%w: %s is past the last number that zklock uses; try again after a pause", ErrSequenceExhausted, nameOf(a.node))
 	}
-	return fmt.Errorf("%w: try again when %s and all other children are gone", ErrSequenceExhausted, shown(way))
+	return fmt.Errorf("%w: try again when %s and all other children are deleted", ErrSequenceExhausted, shown(way))
 }
 
 // probe lists the queue before the node is created, so that tries which fail again and again cost

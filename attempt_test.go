@@ -42,7 +42,7 @@ const waitersConn = 3 // the connection that the waiter knows all from
 func newEventTest(t *testing.T) *eventTest {
 	tt := newTableTest(t)
 	c := &onlyConn{conn: waitersConn}
-	e := eraOver(c, waitersConn)
+	e := zkSessionOver(c, waitersConn)
 	t.Cleanup(func() {
 		e.Lose(ErrClosed)
 		c.work.Wait()

@@ -73,8 +73,8 @@ func (c *onlyConn) Nudge()                      {}
 func (c *onlyConn) Because(err error) error     { return err }
 func (*onlyConn) Executed(wire.Op)              {}
 
-// eraOver is an zkSession that is attached over the carrier.
-func eraOver(c link.Carrier, conn uint64) *zkSession {
+// zkSessionOver is a zkSession that is attached over the carrier.
+func zkSessionOver(c link.Carrier, conn uint64) *zkSession {
 	r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
 	z := link.NewZKSession(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 	e := newZKSession(z, 10)
@@ -83,7 +83,7 @@ func eraOver(c link.Carrier, conn uint64) *zkSession {
 }
 
 // aZKSession is one that nothing happens in.
-func aZKSession() *zkSession { return eraOver(&onlyConn{}, 0) }
+func aZKSession() *zkSession { return zkSessionOver(&onlyConn{}, 0) }
 
 // grant has the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {

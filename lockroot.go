@@ -188,9 +188,9 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.ZKSession, m *rootCreate
 		case container && reply.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
 			m.rejection, m.plain = nil, true
 		case errors.Is(err, link.ErrHungUp):
-			m.rejection = fmt.Errorf("making %s: %w", path, err)
+			m.rejection = fmt.Errorf("creating %s: %w", path, err)
 		case reply.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // the parent, whose create was rejected, exists
-			m.rejection = fmt.Errorf("making %s: %w", path, reply.Denied(err, "create", "CREATE", parentOf(path)))
+			m.rejection = fmt.Errorf("creating %s: %w", path, reply.Denied(err, "create", "CREATE", parentOf(path)))
 		default: // the parent exists too, or the result is unknown
 			m.rejection, m.made = nil, path == r.path && (err == nil || errors.Is(err, zk.ErrNodeExists))
 			m.isOurs = m.made && err == nil
@@ -269,7 +269,7 @@ func (r *lockRoot) warnOfTheEnd(e *zkSession, node string) {
 	}
 	before := note(r, func(n *rootNotes) { n.warned = true })
 	if !before.warned {
-		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
+		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock restarts it when the queue is empty",
 			"path", r.shownPath(), "node", node)
 	}
 }
@@ -341,7 +341,7 @@ func (r *lockRoot) startAgain(e *zkSession) error {
 	case created < queue.CounterNearEnd, root.Stat.NumChildren > 0:
 		return nil
 	case !isOurs:
-		return fmt.Errorf("%s has data of somebody else", r.path)
+		return fmt.Errorf("%s has data that zklock did not write", r.path)
 	}
 	var acl wire.ACLResponse
 	if _, err := e.Read(ctx, wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl); err != nil {
@@ -351,7 +351,7 @@ func (r *lockRoot) startAgain(e *zkSession) error {
 		return is.Perms == ours.Perms && (is.ID == ours.ID || ours.ID.Scheme == "auth")
 	}
 	if !slices.EqualFunc(acl.ACL, wireACL(r.acl), same) {
-		return fmt.Errorf("%s has another ACL than the Mutex gives it (WithACL)", r.path)
+		return fmt.Errorf("%s has an ACL other than the one that the Mutex sets (WithACL)", r.path)
 	}
 	ops := []wire.MultiOp{{Op: wire.OpCheck, Path: r.path, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: r.path, Version: -1}}
 	if record != "" {

@@ -210,7 +210,7 @@ func (c *nodeCreate) resolve() error {
 func (e *zkSession) findMade(root *lockRoot, id string) (found []string, err error) {
 	if found, err = e.reaper.Find(root.path, id); reply.IsRefusal(err) {
 		e.reaper.NoteOrphan(root.path, id)
-		e.Log.Error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", root.shownPath(), "err", err)
+		e.Log.Error("zklock: cannot determine whether a lock node was created; if it was, it blocks the lock until READ is granted again or this ZooKeeper session ends", "path", root.shownPath(), "err", err)
 	}
 	return found, err
 }

@@ -32,7 +32,7 @@ var ErrTooMany = errors.New("too many lock nodes in one session")
 //	  the waiter's node is missing              NodeDeleted       queues again
 //	  not clear which is missing, or no
 //	  permission to check the node (skip)       nothing           waits for one of the next rows
-//	was deleted alone, by our own delete        BlockerDeleted    lists; WaitForEnd counts an event
+//	was deleted alone, by our own delete        BlockerDeleted    lists; WaitForEnd: an event
 //	no longer exists, for any other reason      HandoffUnknown    lists
 //	stays: the servers reject its deletion      HandoffUnknown    lists, then watches the node
 //
