@@ -13,11 +13,12 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// An acquisition runs on a goroutine of its own, and its call waits for the outcome. No request, pause or wait of it is given the caller's
-// context: a.ctx ends when the call has left (lockTable.leave).
+// How an acquisition runs. It has a goroutine of its own, and its call waits for the outcome. No
+// request, pause or wait of the acquisition gets the caller's context: a.ctx ends when the call has
+// left (lockTable.leave).
 
-// callerIn looks up the caller in its context. Most contexts carry no hold of the path: one look-up,
-// which allocates nothing, shows that.
+// callerIn looks up the caller in its context. Most contexts carry no hold of the path: one
+// look-up, which allocates nothing, shows that.
 func callerIn(ctx context.Context, t *lockTable, root *lockRoot, other string) caller {
 	by := caller{owner: ownerSet(ctx), wait: waitIn(ctx, root.path)}
 	if by.inner, _ = ctx.Value(root).(*Hold); by.inner == nil || root.isFresh {
@@ -37,7 +38,8 @@ func callerIn(ctx context.Context, t *lockTable, root *lockRoot, other string) c
 	return by
 }
 
-// run queues in one ZooKeeper session after the other, until the lock is granted, the acquisition fails, or nobody waits.
+// run queues in one ZooKeeper session after another until the lock is granted, the acquisition
+// fails, or no call waits any more.
 func (a *acquisition) run(by recipe) {
 	defer a.finished()
 	for a.ctx.Err() == nil {
@@ -52,26 +54,28 @@ func (a *acquisition) run(by recipe) {
 			}
 			err = hungUp // the next session would end at the same request
 		}
-		a.d.table.fail(a, err) // nobody hears of it if nobody waits
+		a.d.table.fail(a, err) // without effect if no call waits
 		return
 	}
 }
 
-// finished wakes the call that has left, and the owner's other calls: nothing is left to do.
+// finished wakes the call that has left, and the owner's other calls, because the acquisition has
+// nothing left to do.
 func (a *acquisition) finished() {
 	t := a.d.table
 	t.mu.Lock()
 	t.left = slices.DeleteFunc(t.left, func(other *acquisition) bool { return other == a })
 	t.mu.Unlock()
-	a.left = nil // nothing is to hang on those that were left before those
+	a.left = nil // do not keep the earlier acquisitions reachable
 	close(a.done)
 	a.cancel()
 }
 
-// acquire queues in a ZooKeeper session until the lock is granted. It queues again each time our node is gone through no
-// fault of ours, or has no place of its own. The end of the session is an error, even if the loss of the node is seen first.
+// acquire queues in a ZooKeeper session until the lock is granted. It queues again each time our
+// node is deleted without our doing, or has no position of its own. The end of the session is an
+// error, even if the loss of the node is detected first.
 //
-// A recipe may know a shorter way.
+// A recipe may have a shorter way.
 func (a *acquisition) acquire(by recipe) error {
 	if err := by.beforeQueue(a); err != errRequeue {
 		return err
@@ -85,7 +89,7 @@ func (a *acquisition) acquire(by recipe) error {
 	var backoff link.Backoff
 	for {
 		start := time.Now()
-		if a.made.Load() > 0 { // what was ahead of an earlier node is not known to be any more
+		if a.made.Load() > 0 { // the predecessor of an earlier node may not block the new one
 			a.d.table.noteBehind(a, position{})
 		}
 		if err := a.queue(e, by); !errors.Is(err, errRequeue) {
@@ -94,7 +98,8 @@ func (a *acquisition) acquire(by recipe) error {
 		if time.Since(start) > 5*time.Second {
 			backoff = link.Backoff{}
 		}
-		// Somebody may be deleting our nodes, or making others with our numbers. Do not race with them.
+		// Another client may be deleting our nodes, or creating nodes with our numbers. Do not race
+		// with it.
 		if err := e.PauseUnder(a.ctx, backoff.Next()); err != nil {
 			return err
 		}
@@ -104,8 +109,9 @@ func (a *acquisition) acquire(by recipe) error {
 	}
 }
 
-// queue makes a node and follows it to the front. It returns nil when the lock was granted. After an error the node is
-// deleted, or the reaper has it, or it died with its session.
+// queue creates a node and waits until it is first in the queue. It returns nil when the lock was
+// granted. After an error the node is deleted, or the reaper is deleting it, or it was deleted with
+// its session.
 func (a *acquisition) queue(e *zkSession, by recipe) error {
 	at, err := a.makeNode(e, by)
 	if err != nil {
@@ -114,7 +120,8 @@ func (a *acquisition) queue(e *zkSession, by recipe) error {
 	return at.carryOut()
 }
 
-// carryOut follows the node to the front, as queue does.
+// carryOut waits until the node is first in the queue. Its error has the same meaning as the error
+// of queue.
 func (a *attempt) carryOut() error {
 	e := a.e
 	err := a.wait()
@@ -123,8 +130,8 @@ func (a *attempt) carryOut() error {
 	}
 	a.leaveQueue()
 	if err != nil {
-		if a.opened != nil {
-			e.LetGo(a.opened, a.node)
+		if a.batchHolder != nil {
+			e.LetGo(a.batchHolder, a.node)
 		}
 		err = a.giveUp(err)
 		a.recipe.gaveUp(a)
@@ -132,10 +139,11 @@ func (a *attempt) carryOut() error {
 	return err
 }
 
-// makeNode makes the node, and the lock root with it if there is none.
+// makeNode creates the node, and the lock root if it is missing.
 //
-// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip. So is one more flight if the lock root
-// is not there, which then goes ahead of both, and one more if its parents are not there either.
+// The list is sent in the same batch as the create, after it, so an uncontended acquire takes one
+// round trip. A missing lock root costs one more batch, which sends the root's create before both.
+// Missing parents of the root cost another batch.
 func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) {
 	root, at := a.d.root, a.attemptIn(e, by, false)
 	defer func() {
@@ -155,7 +163,7 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 			at.list = e.lists.List(root.path)
 			by.listing(at)
 		}
-		err = c.finish() // at the latest with the session
+		err = c.finish() // the session's end is the latest end of this wait
 		if err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return nil, err
 		}
@@ -177,8 +185,8 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 	}
 }
 
-// attemptIn returns an attempt that has no node yet. early reports that its list is sent before the
-// node is known to be made.
+// attemptIn returns an attempt that has no node yet. early reports that the list of the attempt is
+// sent before the node is known to exist.
 func (a *acquisition) attemptIn(e *zkSession, by recipe, early bool) *attempt {
 	at := &attempt{acquisition: a, grantBasis: grantBasis{e: e}, recipe: by, machine: queue.Begin(e.ID, early, false)}
 	at.state = by.newState(at, a.before)
@@ -186,7 +194,7 @@ func (a *acquisition) attemptIn(e *zkSession, by recipe, early bool) *attempt {
 	return at
 }
 
-// adopt begins it: the node is made.
+// adopt begins the attempt: the node exists.
 func (a *attempt) adopt(c *nodeCreate) *attempt {
 	a.d.root.warnOfTheEnd(a.e, c.node)
 	a.made.Add(1)
@@ -194,13 +202,14 @@ func (a *attempt) adopt(c *nodeCreate) *attempt {
 	return a
 }
 
-// giveUp deletes the attempt's nodes and waits a little for that, so that they no longer exist when
-// the caller gets the error (I4). At the end of the counter the lock root no longer exists either, so
-// that another try succeeds, or the error has the reason why it stays.
+// giveUp deletes the attempt's nodes and waits a short time for their deletion, so that they no
+// longer exist when the caller gets the error (I4). At the end of the counter giveUp also waits
+// until the lock root is deleted, so that another try succeeds; otherwise the error has the reason
+// why the root remains.
 func (a *attempt) giveUp(why error) error {
 	e := a.e
 	if errors.Is(why, ErrClosed) || e.HasEnded() {
-		return why // they are deleted with their session
+		return why // the nodes are deleted with their session
 	}
 	x, restarted := a.state.deleteNodes(a.d.root, &a.grantBasis)
 	late := make(chan struct{})
@@ -211,7 +220,7 @@ func (a *attempt) giveUp(why error) error {
 		select {
 		case err := <-restarted:
 			if err != nil {
-				return fmt.Errorf("%w; the lock root cannot be made anew: %w", why, err)
+				return fmt.Errorf("%w; the lock root cannot be created again: %w", why, err)
 			}
 		case <-e.Ended():
 		case <-late:
@@ -233,7 +242,7 @@ func awaitGone(e *zkSession, x *nodes.Deletion, late <-chan struct{}) {
 // reentered logs, once a hold, that two handles which re-entered with the same handle's context are
 // held at the same time. A goroutine that re-enters in nested calls has the innermost handle's
 // context, so these are two goroutines that do not exclude each other. If an owner is set, or the
-// handles are readers', that is on purpose.
+// handles belong to readers, that is intended.
 func reentered(ctx context.Context, t *lockTable, root *lockRoot, by caller, h *Hold) {
 	if by.owner != (Owner{}) || by.under[0] != h.d || root.rule.IsShared() {
 		return

@@ -13,11 +13,17 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// hangUps counts in a row how often servers have ended the connection in place of an answer to a long request.
+// The data of one acquisition: its call, its wait and its position in the queue. acquire.go carries
+// it out.
+
+// hangUps counts how many times in a row servers have ended the connection instead of responding to
+// a long request.
 type hangUps int
 
-// count takes the fate of one more such request. It returns an error when there have been three in a row: servers do that to requests above
-// their jute.maxbuffer, without a word. Others may take it. The link counts requests of a kind that servers do not know.
+// count adds the fate of one more long request. After three disconnections in a row it returns an
+// error: a server closes the connection, without a reply, on requests above its jute.maxbuffer,
+// although other servers may accept them. The link counts requests of a kind that servers do not
+// support.
 func (n *hangUps) count(a mux.Reply) error {
 	if a.Why != nil {
 		return a.Why
@@ -31,65 +37,68 @@ func (n *hangUps) count(a mux.Reply) error {
 	return fmt.Errorf("%w: %d times in a row, over a request of %d bytes, which is perhaps longer than the servers' jute.maxbuffer: give less data, or raise that", zk.ErrConnectionClosed, int(*n), a.HungUpOn)
 }
 
-// position is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
+// position is an acquisition's position behind other nodes in the queue, as last listed. The zero
+// value means that the acquisition has not been behind a node yet.
 type position struct {
-	node        string    // ours, absolute
-	place       int       // in the queue, from 1
+	node        string    // our node, absolute
+	rank        int       // in the queue, counted from 1
 	predecessor string    // absolute
-	holds       bool      // who is who holds
-	who         string    // who made the predecessor, as whoIs says it, or holds; "" if nobody has read it
-	until       time.Time // until when nobody is granted, if we wait for that; nobody is ahead
-	why         string    // what keeps it waiting beside those ahead, for people; "" if nothing does
+	holds       bool      // the predecessor's client holds the lock
+	blockerText string    // describes the client that created the predecessor (whoIs), or the holder; "" if that node was not read
+	until       time.Time // no client is granted before, and no node blocks ours; zero if that is not the reason for the wait
+	why         string    // for people: what delays the grant apart from the blockers; "" for nothing
 }
 
-// holder is who holds, if that is known.
+// holder describes the client that holds the lock; "" if that is not known.
 func (p position) holder() string {
 	if p.holds {
-		return p.who
+		return p.blockerText
 	}
 	return ""
 }
 
-// waits says whether it does not have the lock for a reason that a server has given.
-func (p position) waits() bool { return p.place > 0 }
+// waits reports whether the acquisition waits for a reason that a server has reported.
+func (p position) waits() bool { return p.rank > 0 }
 
-// firstWaitLog is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
+// firstWaitLog is the duration after which a wait is logged. The wait is logged again each time its
+// duration has doubled.
 const firstWaitLog = time.Minute
 
-// grace is how long a call whose context has ended waits for its clean-up to be confirmed. I6 promises half a second: a busy machine needs
-// the rest to run the call's timer and its goroutine.
+// grace is how long a call whose context has ended waits for the confirmation of its clean-up. I6
+// promises half a second: a busy machine needs the rest to run the call's timer and its goroutine.
 const grace = 400 * time.Millisecond
 
-// acquisition is a call's way to a lock. An owner has one at a time for a lock, its other share included (recipe.otherShare): its other
-// calls wait until that one's call has its outcome or has left, and look again.
+// acquisition is the part of a call that gets the lock. An owner has one acquisition at a time for
+// a lock, the other share included (recipe.otherShare). The owner's other calls wait until the call
+// of that acquisition has its outcome or has left, and then try again.
 type acquisition struct {
 	link   *link.Link
 	opts   *nodeOptions
 	d      *lockData
-	ctx    context.Context // ends when the call has left, at the latest with done
+	ctx    context.Context // ends when the call has left, and no later than done
 	cancel context.CancelFunc
-	done   chan struct{}  // closed when nothing is left to do, except for the reaper
-	call   *Hold          // nil when it has its outcome, or has left
-	left   []*acquisition // of the same lock, that were left before this one began and had not ended
+	done   chan struct{}  // closed when the acquisition has nothing left to do; the reaper may still be deleting nodes
+	call   *Hold          // nil once the call has its outcome, or has left
+	left   []*acquisition // acquisitions of the same lock whose calls had left, and that had not ended, when this one began
 	at     position
-	first  atomic.Int32 // the place when it first stood behind somebody
-	made   atomic.Int32 // how many nodes it has made in the queue
-	before recipeState  // of its last attempt, nil for none; for the goroutine that carries it out
+	first  atomic.Int32 // the position when it was first behind another node
+	made   atomic.Int32 // how many nodes it has created in the queue
+	before recipeState  // the state of its last attempt, nil for none; owned by the goroutine that runs the acquisition
 	last   link.LastError
 
 	since   time.Time
-	nextLog time.Duration    // how long the wait has lasted when it is logged next; as logNow, for the goroutine that carries it out
-	logNow  <-chan time.Time // fires then
+	nextLog time.Duration    // the wait is logged when it has lasted this long; owned by the goroutine that runs the acquisition, like logNow
+	logNow  <-chan time.Time // fires at that time
 }
 
-// nodeOptions are those of a Mutex's options that an acquisition goes by.
+// nodeOptions are the options of a Mutex that an acquisition uses.
 type nodeOptions struct {
 	data    []byte
 	minHold time.Duration
 	revoke  func(*Hold)
 }
 
-// caller identifies the caller of an acquire by its context. Each call looks it up once.
+// caller identifies the caller of an acquire by its context. Each call looks up its caller once.
 type caller struct {
 	owner Owner        // set with WithOwner; zero if none is set
 	under [2]*lockData // the holds of this lock and its other share, through this Session; nil for none
@@ -97,29 +106,31 @@ type caller struct {
 	wait  multiWait    // the wait of the Multi that makes the call
 }
 
-// isKnown reports whether the context identifies the owner, who may have the lock already.
+// isKnown reports whether the context identifies the owner, which may already have the lock.
 func (c caller) isKnown() bool { return c.owner != (Owner{}) || c.under != [2]*lockData{} }
 
 // endLocked gives the call its outcome, unless it has left.
 func (a *acquisition) endLocked(err error) {
 	if a.call != nil {
-		a.call.outcome <- err // has room
+		a.call.outcome <- err // does not block: buffered
 		a.call = nil
 	}
 }
 
-// waitKey finds in a context what a Multi tells the locks that it calls (multiWait). Acquire takes a context alone, and the end of that would
-// say something else. No context of a hold has it.
+// waitKey is the context key of the wait that a Multi passes to the locks that it calls
+// (multiWait). Acquire takes only a context, and an end of that context would have another meaning.
+// No context of a hold carries this key.
 type waitKey struct{}
 
 // multiWait is a Multi's wait for one of its locks.
 type multiWait struct {
-	path  string    // of the lock, absolute: a wrapper's method may take others with that context
-	until time.Time // until when it may wait, zero for ever
-	multi string    // what the Multi is called in traces
+	path  string    // of the lock, absolute: a wrapper's method may acquire other locks with this context
+	until time.Time // the end of the wait; zero for no limit
+	multi string    // the Multi's name in traces
 }
 
-// waitIn returns the Multi's wait that the context carries for the lock; the zero one if it carries none.
+// waitIn returns the Multi's wait that the context carries for the lock; the zero value if the
+// context carries none.
 func waitIn(ctx context.Context, path string) multiWait {
 	if w, _ := ctx.Value(waitKey{}).(multiWait); w.path == path {
 		return w
@@ -132,22 +143,24 @@ func (w multiWait) left() time.Duration {
 	if w.until.IsZero() {
 		return forever
 	}
-	return max(time.Until(w.until), 1) // 0 would be a try
+	return max(time.Until(w.until), 1) // 0 would mean a try
 }
 
-// positionOf returns the position of a node that is behind in the queue of a lock root, "" if it is not made yet.
+// positionOf returns the position of a node that is behind another in the queue of a lock root.
+// node is "" if ours does not exist yet.
 func positionOf(e *zkSession, root *lockRoot, node string, p queue.Position) position {
-	at := position{node: node, place: p.Ahead + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
+	at := position{node: node, rank: p.Blockers + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
 	if e.IsHeld(at.predecessor) {
-		at.who = ourselves
+		at.blockerText = ourselves
 	}
 	return at
 }
 
-// ourselves is who holds if a hold of this Session does.
+// ourselves describes the holder if a hold of this Session has the lock.
 const ourselves = "another owner in this Session"
 
-// whoIs says who made a node: by its data, mostly host and pid, by its session, and by since when it is queued.
+// whoIs describes the client that created a node: by the node's data, which is usually host and
+// pid, by its session, and by the time since which the node is queued.
 func whoIs(node string, data []byte, stat wire.Stat) string {
 	who := string(data[:min(len(data), maxShown)])
 	if who == "" {

@@ -17,17 +17,22 @@ import (
 	"github.com/zklock/zklock/internal/reply"
 )
 
-// recipe is what one kind of lock adds to the engine, which makes a node, follows it to the front of
-// the queue and grants. The engine calls the recipe and names none. A recipe embeds plain, or
-// another recipe that it wraps, and has the methods that differ. One recipe serves all calls of a
-// lock, so it does not change: the data that it needs for one node is in a recipeState (stateOf).
+// One attempt: the recipe that it calls, the results of its requests, the grant, and its blockers.
+// wait.go runs its state machine.
+
+// recipe is the part that one kind of lock adds to the engine. The engine creates a node, waits
+// until it is first in the queue and grants the lock. The engine calls the recipe and names none. A
+// recipe embeds plain, or another recipe that it wraps, and has the methods that differ. One recipe
+// serves all calls of a lock, so it does not change: the data that it needs for one node is in a
+// recipeState (stateOf).
 type recipe interface {
 	// otherShare returns the name of the second share that an owner may have; "" for none.
 	otherShare() string
-	// besideLocked is a besideFunc. A recipe that gives the new share a state makes its node in
-	// before, or takes the state back there.
+	// besideLocked is a besideFunc. A recipe that gives the new share a state creates its node in
+	// beforeQueue, or takes the state back there.
 	besideLocked(t *lockTable, d *lockData) (busy *acquisition, err error)
-	// beforeQueue is called first. It returns nil if it granted the lock, and errRequeue if a has to queue.
+	// beforeQueue is called first. It returns nil if it granted the lock, and errRequeue if a has
+	// to queue.
 	beforeQueue(a *acquisition) error
 	// newState returns the state of an attempt that begins. before is the state of the previous
 	// attempt of the call, nil if this is the first.
@@ -35,18 +40,19 @@ type recipe interface {
 	// creating is called before the create of the node is sent. If a.roots is set, the creation of
 	// the lock root was sent just before.
 	creating(a *attempt)
-	// created is called after the create, also if the lock root is missing. Its error ends the call.
+	// created is called after the create, even without a lock root. Its error ends the call.
 	created(a *attempt) error
-	// listing is called after a list of the queue was requested. Its requests join that flight.
+	// listing is called after a list of the queue was requested. Its requests join the same batch.
 	listing(a *attempt)
-	// listed is called with each list that has our node. Its error ends the call.
+	// listed is called with each list that contains our node. Its error ends the call.
 	listed(a *attempt) error
-	// whenBehind is called when another node is ahead in the queue. It returns ErrNotAcquired if the
-	// call does not wait, and errGranted if it granted the lock all the same.
+	// whenBehind is called when another node blocks ours. It returns ErrNotAcquired if the call
+	// does not wait, and errGranted if it granted the lock anyway.
 	whenBehind(a *attempt, at position) error
-	// step carries out the walk's steps on the record, if grants are recorded.
+	// step carries out the state machine's steps on the record, if grants are recorded.
 	step(a *attempt) error
-	// whenFirst is called when no node is ahead. It grants, perhaps after it has made other nodes.
+	// whenFirst is called when no node blocks ours. It grants the lock, perhaps after it has
+	// created other nodes.
 	whenFirst(a *attempt) error
 	// gaveUp is called when the attempt has failed, and its node is deleted or is being deleted.
 	gaveUp(a *attempt)
@@ -54,8 +60,8 @@ type recipe interface {
 	describe(ctx context.Context, e *zkSession, root *lockRoot, ps []Participant) error
 }
 
-// stateOf returns the recipe's state of the attempt. The state of a recipe that wraps another one
-// contains the state of the other recipe.
+// stateOf returns the recipe's state of the attempt. The state of a recipe that wraps another
+// recipe contains the state of that other recipe.
 func stateOf[S recipeState](a *attempt) S {
 	for s := a.state; ; s = s.(interface{ inner() recipeState }).inner() {
 		if own, ok := s.(S); ok {
@@ -69,17 +75,17 @@ type plain struct{}
 
 // mutexNotes are the notes of recipes whose tries end behind another node.
 type mutexNotes struct {
-	ahead bool // the last try found a node ahead
-	waits bool // the last call of a Multi had to wait for the lock
+	blocked bool // the last try found a node that blocked it
+	waits   bool // the last call of a Multi had to wait for the lock
 }
 
 func (plain) otherShare() string { return "" }
 
 func (plain) besideLocked(*lockTable, *lockData) (*acquisition, error) { return nil, nil }
 
-// beforeQueue returns ErrNotAcquired for a try that would be behind another node, if the last try was.
+// beforeQueue returns ErrNotAcquired for a try that is still blocked, if the last try was blocked.
 func (plain) beforeQueue(a *acquisition) error {
-	if len(a.left) > 0 || !a.d.table.isTry(a) || !notesOn[mutexNotes](a.d.root).ahead {
+	if len(a.left) > 0 || !a.d.table.isTry(a) || !notesOn[mutexNotes](a.d.root).blocked {
 		return errRequeue
 	}
 	e, err := attachedSession(a.ctx, a.link)
@@ -103,47 +109,48 @@ func (plain) listed(*attempt) error { return nil }
 
 func (plain) whenBehind(a *attempt, at position) error {
 	if !a.d.table.noteBehind(a.acquisition, at) {
-		note(a.d.root, func(n *mutexNotes) { n.ahead = true })
+		note(a.d.root, func(n *mutexNotes) { n.blocked = true })
 		return ErrNotAcquired
 	}
 	return nil
 }
 
 func (plain) step(a *attempt) error {
-	panic(fmt.Sprintf("zklock: nobody does what the walk says: %v", a.machine.Next))
+	panic(fmt.Sprintf("zklock: no recipe carries out the step %v", a.machine.Next))
 }
 
 func (plain) whenFirst(a *attempt) error { return a.grant() }
 
-// gaveUp deletes the lock root if it was made for a node that could not be made.
+// gaveUp deletes the lock root if it was created for a node that could not be created.
 func (plain) gaveUp(a *attempt) {
 	if a.node == "" {
-		a.d.root.takeBack(a.e.ZKSession, a.roots)
+		a.d.root.undoCreate(a.e.ZKSession, a.roots)
 	}
 }
 
 func (plain) describe(context.Context, *zkSession, *lockRoot, []Participant) error { return nil }
 
-// attempt is one node's way to the front of its queue. It does what the walk says (queue.Machine).
+// attempt is the wait of one node until it is first in its queue. Each of its steps is chosen by
+// the state machine (queue.Machine).
 type attempt struct {
 	*acquisition
 	grantBasis
-	recipe recipe
-	roots  *rootCreate // the creation of the lock root, if that was missing; otherwise nil
-	opened link.Holder // of an opening: holds the node since its list. Otherwise nil
+	recipe      recipe
+	roots       *rootCreate // the creation of the lock root, if that was missing; otherwise nil
+	batchHolder link.Holder // for a node of a batchAcquire: holds the node since its list; otherwise nil
 
 	machine  queue.Machine
 	list     *nodes.Listing
-	place    queue.Position // in the last list that came
+	pos      queue.Position // in the last list that arrived
 	onOwn    *watch
-	blockers []blocker     // the predecessor, and the others that are watched, too
-	handoff  *nodes.Waiter // if its predecessor is of the same session
-	queued   bool          // it counts among those that wait
+	blockers []blocker     // the predecessor, and the other nodes that are watched
+	handoff  *nodes.Waiter // set if the predecessor belongs to the same session
+	queued   bool          // counted among the attempts that wait
 
-	retry link.Backoff // between requests whose errors say nothing
+	retry link.Backoff // between requests whose errors leave the result unknown
 }
 
-// leaveQueue has no turn passed to the attempt any more, and has nobody tell it anything.
+// leaveQueue unregisters the attempt as a waiter: it gets no further handoff and no notification.
 func (a *attempt) leaveQueue() {
 	if a.handoff != nil {
 		a.e.nodes.Leave(a.handoff)
@@ -154,8 +161,8 @@ func (a *attempt) leaveQueue() {
 	a.blockers = nil
 }
 
-// findingOf says what came of a request. It returns an error if the attempt cannot go on. If the request says nothing, it
-// pauses and returns queue.Unknown.
+// findingOf returns the finding that a request's error implies, or an error if the attempt cannot
+// continue. If the request leaves the result unknown, findingOf pauses and returns queue.Unknown.
 func (a *attempt) findingOf(err error) (queue.Finding, error) {
 	switch {
 	case err == nil:
@@ -174,24 +181,25 @@ func (a *attempt) findingOf(err error) (queue.Finding, error) {
 	return queue.Unknown, a.e.PauseUnder(a.ctx, a.retry.Next())
 }
 
-// grant gives the lock to the call, if the ZooKeeper session that made the node is the current one
-// (I3) and its lease has room. If the lease went stale during the wait, grant renews it first.
+// grant gives the lock to the call, if the ZooKeeper session that created the node is the current
+// one (I3) and its lease has enough margin. If the lease became stale during the wait, grant renews
+// it first.
 //
 // From the moment the lock is under the lease, the deletion of its node is a loss. The watch on our
-// own node, if there is one, says whether the node was deleted before that moment. A node of an
-// opening is under the lease since its list: if it is not, the list is too old to rest on.
+// own node, if there is one, shows whether the node was deleted before that moment. A node of a
+// batchAcquire is under the lease since its list: if it is not, the list is too old to rest on.
 func (a *attempt) grant() error {
 	e, d := a.e, a.d
 	held := []string{a.node}
 	if len(a.held) > 0 {
 		held = a.held
 	}
-	d.table.prepare(a, held)
+	d.table.prepare(d, a.grantBasis, held)
 	for renewed := false; ; renewed = true {
 		var ok bool
 		var err error
-		if a.opened != nil && !renewed {
-			ok = e.Transfer(held[0], a.opened, d)
+		if a.batchHolder != nil && !renewed {
+			ok = e.Transfer(held[0], a.batchHolder, d)
 		} else {
 			ok, err = e.Hold(held[0], d, held[1:]...)
 		}
@@ -224,43 +232,31 @@ func (a *attempt) grant() error {
 		e.LetGo(d, held...)
 		return errRequeue
 	}
-	if !d.table.grant(a.acquisition, a.stays()) { // here the lock becomes ours
+	if !d.table.grant(a.acquisition, a.minHoldUntil()) { // the grant: from here on the lock is ours
 		e.LetGo(d, held...)
 		if a.ctx.Err() != nil {
 			return link.ErrCtxEnded
 		}
-		return errRequeue // it was lost between the two, and nobody had it
+		return errRequeue // lost between the two, before any call had it
 	}
 	if a.opts.revoke != nil {
 		var once sync.Once
-		for _, node := range held { // any of them stands for the hold
+		for _, node := range held { // each of them represents the hold
 			listenForRevocation(d, e, node, func(h *Hold) { once.Do(func() { a.opts.revoke(h) }) })
 		}
 	}
 	return nil
 }
 
-// stays returns until when the node of a hold that is granted now stays at least; 0 if for no longer than it is held.
-func (a *attempt) stays() clock.Instant {
+// minHoldUntil returns the earliest time to delete a node that is granted now; 0 for no minimum.
+func (a *attempt) minHoldUntil() clock.Instant {
 	if a.opts.minHold == 0 {
 		return 0
 	}
 	return a.e.Clock.Now().Add(a.opts.minHold)
 }
 
-// prepare notes what the hold that is about to be granted rests on.
-func (t *lockTable) prepare(a *attempt, held []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	d := a.d
-	d.grantBasis = a.grantBasis
-	d.node, d.held = held[0], held
-	if d.lost != nil { // the loss of an earlier node, which was never granted
-		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
-	}
-}
-
-// waits counts the attempt among those that wait, once, and says so.
+// waits counts the attempt among the attempts that wait, once, and logs its position.
 func (a *attempt) waits(at position) {
 	if a.queued {
 		return
@@ -268,13 +264,15 @@ func (a *attempt) waits(at position) {
 	a.queued = true
 	a.e.watches.countWaiters(1)
 	a.e.Log.Debug("zklock: queued", func() []any {
-		return []any{"path", a.d.root.shownPath(), "node", at.node, "position", at.place, "predecessor", at.predecessor}
+		return []any{"path", a.d.root.shownPath(), "node", at.node, "position", at.rank, "predecessor", at.predecessor}
 	})
 	a.logNow = time.After(a.nextLog - time.Since(a.since))
 }
 
-// logIfLong logs a wait that is long: our place, who is directly ahead, which is the holder if we are second, and why we wait if it is
-// not for them alone. That takes no request. A waiter behind one of its own session leaves it to that one, unless that one holds.
+// logIfLong logs a long wait: our position, the client that created the predecessor (which is the
+// holder if we are second), and a reason for the wait other than the blockers. The log takes no
+// request. A waiter whose predecessor is a waiter of its own session does not log, because the
+// predecessor does, unless the predecessor holds the lock.
 func (a *attempt) logIfLong() {
 	waited := time.Since(a.since)
 	if !a.queued || waited < a.nextLog {
@@ -283,25 +281,25 @@ func (a *attempt) logIfLong() {
 	a.nextLog = 2 * waited.Truncate(firstWaitLog)
 	a.logNow = time.After(a.nextLog - waited)
 	at := a.d.table.position(a.acquisition)
-	if at.who == "" && a.e.IsHeld(at.predecessor) { // since the last list
-		at.who = ourselves
+	if at.blockerText == "" && a.e.IsHeld(at.predecessor) { // granted since the last list
+		at.blockerText = ourselves
 	}
 	i, _ := a.machine.Awaited()
-	if at.who == "" && (a.handoff != nil || i < len(a.blockers) && a.blockers[i].told != nil) {
+	if at.blockerText == "" && (a.handoff != nil || i < len(a.blockers) && a.blockers[i].waiter != nil) {
 		return
 	}
 	who := "behind"
 	if at.holds {
 		who = "holder"
 	}
-	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "position", at.place, who, at.who}
+	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "position", at.rank, who, at.blockerText}
 	if at.why != "" {
 		attrs = append(attrs, "why", at.why)
 	}
 	a.e.Log.Info("zklock: still waiting for the lock", attrs...)
 }
 
-// awaitLeft waits until the acquisitions that had been left before ours began have ended.
+// awaitLeft waits for the end of the acquisitions whose calls had left before this one began.
 func (a *attempt) awaitLeft() error {
 	for ; len(a.left) > 0; a.left = a.left[1:] {
 		if _, err := link.Await(a.ctx, a.e.ZKSession, a.left[0].done); err != nil {
@@ -311,10 +309,11 @@ func (a *attempt) awaitLeft() error {
 	return nil
 }
 
-// exhausted says that nobody is granted at the end of the counter, and what has to go first.
+// exhausted returns the error at the end of the counter, where no node is granted. It names the
+// node that must be deleted first.
 func (a *attempt) exhausted() error {
-	way := a.place.Predecessor
-	for _, child := range a.list.Names { // one that takes no part in the queue keeps the root from being made again, too
+	way := a.pos.Predecessor
+	for _, child := range a.list.Names { // a child that takes no part in the queue also prevents a new lock root
 		if way == "" && child != nameOf(a.node) {
 			way = strings.Clone(child)
 		}
@@ -322,12 +321,12 @@ func (a *attempt) exhausted() error {
 	if way == "" {
 		return fmt.Errorf("%w: %s is past the last number that zklock uses; try again after a pause", ErrSequenceExhausted, nameOf(a.node))
 	}
-	return fmt.Errorf("%w: try again when %s and all other children are gone", ErrSequenceExhausted, shown(way))
+	return fmt.Errorf("%w: try again when %s and all other children are deleted", ErrSequenceExhausted, shown(way))
 }
 
-// probe lists the queue before the node is made, so tries that fail again and again cost one
-// read each, and write nothing. The list is synced, because no create precedes it: a server that
-// lags behind could show a holder that has released.
+// probe lists the queue before the node is created, so that tries which fail again and again cost
+// one read each, and write nothing. The list is synced, because no create precedes it: a server
+// that lags behind could show a holder that has released.
 func (a *acquisition) probe(e *zkSession) error {
 	root := a.d.root
 	now := e.lists.ListSynced(root.path)
@@ -335,35 +334,36 @@ func (a *acquisition) probe(e *zkSession) error {
 	case a.ctx.Err() != nil:
 		return link.ErrCtxEnded
 	case err != nil:
-		return errRequeue // the create finds the reason
+		return errRequeue // the create returns the cause
 	}
 	p := queue.PositionOfNext(root.rule, now.Names)
 	if p.Kind != queue.Behind {
-		note(root, func(n *mutexNotes) { n.ahead = false })
+		note(root, func(n *mutexNotes) { n.blocked = false })
 		return errRequeue
 	}
 	a.d.table.noteBehind(a, positionOf(e, root, "", p))
 	return ErrNotAcquired
 }
 
-// blocker is a node whose end an attempt waits for. One of them is set, until what was told is taken.
+// blocker is a node whose deletion an attempt waits for. Exactly one of its fields is set, until
+// the notification has been received.
 type blocker struct {
-	on   *watch
-	told *nodes.Waiter // if the node is of the same session, and no watch is needed
+	on     *watch
+	waiter *nodes.Waiter // set if the node belongs to the same session, so that it needs no watch
 }
 
-// path returns the node's path, "" if what was told is taken.
+// path returns the node's path; "" if the notification has been received.
 func (m blocker) path() string {
 	switch {
-	case m.told != nil:
-		return m.told.Ahead
+	case m.waiter != nil:
+		return m.waiter.Blocker
 	case m.on != nil:
 		return m.on.path
 	}
 	return ""
 }
 
-// who says who made the node, "" if nobody has read it.
+// who describes the client that created the node; "" if the node was not read.
 func (m blocker) who() string {
 	if m.on == nil || !m.on.isArmed() || m.on.err != nil {
 		return ""
@@ -371,29 +371,29 @@ func (m blocker) who() string {
 	return whoIs(m.on.path, m.on.data, m.on.stat)
 }
 
-// hasEnded says whether it has told something, or never will.
+// hasEnded reports whether the notification has arrived, or never will.
 func (m blocker) hasEnded() bool {
 	switch {
-	case m.told != nil:
-		return len(m.told.Told) > 0
+	case m.waiter != nil:
+		return len(m.waiter.Notified) > 0
 	case m.on != nil:
 		return m.on.hasFired() || m.on.hasFailed()
 	}
 	return true
 }
 
-// ends returns what tells of the node's end; one of them is nil.
-func (m blocker) ends() (fired <-chan struct{}, told <-chan queue.Handoff) {
-	if m.told != nil {
-		return nil, m.told.Told
+// ends returns the two channels that can report the node's deletion. One of them is nil.
+func (m blocker) ends() (fired <-chan struct{}, notified <-chan queue.Handoff) {
+	if m.waiter != nil {
+		return nil, m.waiter.Notified
 	}
 	return m.on.fired, nil
 }
 
-// stopWatching ends the wait for the node's end.
+// stopWatching ends the wait for the node's deletion.
 func (m blocker) stopWatching(e *zkSession) {
-	if m.told != nil {
-		e.nodes.Leave(m.told)
+	if m.waiter != nil {
+		e.nodes.Leave(m.waiter)
 	}
 	e.watches.leave(m.on)
 }

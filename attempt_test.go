@@ -43,7 +43,7 @@ const waitersConn = 3 // the connection that the waiter knows all from
 func newEventTest(t *testing.T) *eventTest {
 	tt := newTableTest(t)
 	c := &onlyConn{conn: waitersConn}
-	e := eraOver(c, waitersConn)
+	e := zkSessionOver(c, waitersConn)
 	t.Cleanup(func() {
 		e.Lose(ErrClosed)
 		c.work.Wait()
@@ -55,7 +55,7 @@ func newEventTest(t *testing.T) *eventTest {
 		onOwn:    &watch{watchKey: watchKey{path: "/locks/a/own"}, fired: make(chan struct{})},
 		blockers: []blocker{{on: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted}}},
 	}
-	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Position{Kind: queue.Behind, Ahead: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.blockers[0].on}
+	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Position{Kind: queue.Behind, Blockers: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.blockers[0].on}
 }
 
 func closedCh() chan struct{} {
@@ -81,7 +81,7 @@ func TestInFrontNow_EachClause(t *testing.T) {
 		want bool
 	}{
 		{"all is well", func(*eventTest) {}, true},
-		{"others were ahead of the predecessor", func(w *eventTest) { w.knows.place.Ahead = 2 }, false},
+		{"others were ahead of the predecessor", func(w *eventTest) { w.knows.place.Blockers = 2 }, false},
 		{"R73: another node may have taken its place", func(w *eventTest) { w.knows.place.Replaced = true }, false},
 		{"the event is no deletion", func(w *eventTest) { w.ahead.event = zk.EventNodeDataChanged }, false},
 		{"the client gave the watch up", func(w *eventTest) { w.ahead.event = zk.EventNotWatching }, false},

@@ -162,7 +162,7 @@ func (f *batch) makeRoots() bool {
 // takeBack deletes containers that were created for nodes that do not exist.
 func (f *batch) takeBack() {
 	for _, n := range f.nodes {
-		n.root.takeBack(f.e.ZKSession, n.made)
+		n.root.undoCreate(f.e.ZKSession, n.made)
 	}
 }
 

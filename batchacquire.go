@@ -127,7 +127,7 @@ func (o *batchAcquire) run() {
 		kept = 0
 	case o.try && behind != nil:
 		kept, o.behind = 0, behind
-		note(behind.root, func(n *mutexNotes) { n.ahead = true })
+		note(behind.root, func(n *mutexNotes) { n.blocked = true })
 	}
 	o.kept, o.mu.looked = kept, true
 	off := takeOff(o.parts[kept:])
@@ -223,7 +223,7 @@ func (o *batchAcquire) erase(off []*batchItem) {
 		case <-x.Done:
 		case <-x.Refused: // the next call does not create them in vain
 			for _, p := range off {
-				note(p.root, func(n *mutexNotes) { n.ahead, n.waits = true, true })
+				note(p.root, func(n *mutexNotes) { n.blocked, n.waits = true, true })
 			}
 		case <-o.e.Ended():
 		}
@@ -310,7 +310,7 @@ func (r opened) take(a *acquisition) (*attempt, error) {
 		p.left.finished()
 		at := a.attemptIn(o.e, r, true)
 		if p.inFront {
-			at.opened = p
+			at.batchHolder = p
 		}
 		at.list = p.list
 		return at.adopt(p.c), nil

@@ -81,7 +81,7 @@ func (a permitAttempt) awaitCapacity(early leaseSnapshot) (limit int, err error)
 		}
 		// The event of one lease frees one permit. If we lack only one, the next snapshot grants
 		// and needs no watch.
-		watching = !moved && at.Ahead+p.k-1 > n // not n+1 on the right: n may be the largest int
+		watching = !moved && at.Blockers+p.k-1 > n // not n+1 on the right: n may be the largest int
 	}
 }
 
@@ -153,8 +153,8 @@ const namedAfter = 500 * time.Millisecond
 // waits for. It returns ErrNotAcquired if the call is a try.
 func (a permitAttempt) noCapacityYet(by *leaseWait, p queue.Position, n int, names []string) error {
 	leases, first := &a.p.leases, ""
-	by.at = position{node: a.held[0], place: 1, holds: true, why: a.p.overLimit(n)}
-	if by.ahead, by.limit = p.Ahead, n; p.Ahead > 0 {
+	by.at = position{node: a.held[0], rank: 1, holds: true, why: a.p.overLimit(n)}
+	if by.ahead, by.limit = p.Blockers, n; p.Blockers > 0 {
 		by.at.predecessor = leases.path + "/" + p.Predecessor
 		first = leases.path + "/" + queue.FrontOf(names, leases.rule.Markers)
 	}
@@ -173,8 +173,8 @@ func (a permitAttempt) noCapacityYet(by *leaseWait, p queue.Position, n int, nam
 
 // noteHolder records the position with the known holder, and reports whether the call waits.
 func (a permitAttempt) noteHolder(by *leaseWait) (wait bool) {
-	if by.at.who = by.who; by.who != "" && by.ahead > 1 {
-		by.at.who += fmt.Sprintf(", and %d more", by.ahead-1)
+	if by.at.blockerText = by.who; by.who != "" && by.ahead > 1 {
+		by.at.blockerText += fmt.Sprintf(", and %d more", by.ahead-1)
 	}
 	return a.d.table.noteBehind(a.acquisition, by.at)
 }
@@ -205,7 +205,7 @@ func (a permitAttempt) awaitChange(by *leaseWait, on, onLimit *watch, seen uint6
 			return false, nil
 		case <-ask:
 			if a.warnOfMore(by); by.who == "" && by.asked == nil {
-				by.asked = a.e.askData(by.first)
+				by.asked = a.e.startRead(by.first)
 			}
 		case got := <-by.asked:
 			if by.asked = nil; got.err == nil {
@@ -277,7 +277,7 @@ func (e *zkSession) hintAll(root string, names []string) {
 		if w != nil {
 			w.Notify(queue.HandoffUnknown)
 		} else if !hears {
-			written, asked = append(written, node), append(asked, e.askData(node))
+			written, asked = append(written, node), append(asked, e.startRead(node))
 		}
 		hears = w == nil && !hears
 	}

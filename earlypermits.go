@@ -69,7 +69,7 @@ func (p *permits) whenBehind(attempt *attempt, at position) error {
 	a := permitAttempt{attempt, stateOf[*permitState](attempt)}
 	at.holds = false // the first in the queue waits; a holder has left the queue
 	waits := a.d.table.noteBehind(a.acquisition, at)
-	if waits && !p.mayFit(at.place-1) {
+	if waits && !p.mayFit(at.rank-1) {
 		a.beside = leaseSnapshot{}
 		return nil
 	}

@@ -287,7 +287,7 @@ func (p *graceTime) left() time.Duration {
 func (r releasing) confirm(p *graceTime) error {
 	notConfirmed := func(why error) error {
 		what := "the node is still being deleted in the background"
-		if r.h.d.stays > r.began {
+		if r.h.d.minHoldUntil > r.began {
 			what = "if the node is there, it stays for its minimum hold"
 		}
 		return fmt.Errorf("%w: %w; %s", ErrNotConfirmed, why, what)
@@ -360,16 +360,16 @@ func actsFor(ctx context.Context, h *Hold) bool {
 
 // Hold is one successful acquire. It is safe for concurrent use, and only Release sends requests.
 type Hold struct {
-	try     bool       // a call of TryAcquire
-	shared  bool       // in the handle that was granted: reentered has logged for the hold
-	outer   *Hold      // the handle under which reentered saw this one; guarded by the lockTable
-	outcome chan error // holds one: nil with the grant. The call gets it when it is removed from the acquisition, unless it leaves
-	ctx     *holdContext
-	d       *lockData       // from the grant on
-	end     error           // after the release, the error that Err returns; guarded by the lockTable, as is the next
-	stays   clock.Instant   // in the handle that was granted: the node remains until then (WithMinHold); otherwise 0
-	trace   handleTrace     // nil without a trace
-	values  context.Context // of the context that AcquireStart returned
+	try          bool       // a call of TryAcquire
+	shared       bool       // in the handle that was granted: reentered has logged for the hold
+	outer        *Hold      // the handle under which reentered saw this one; guarded by the lockTable
+	outcome      chan error // holds one: nil with the grant. The call gets it when it is removed from the acquisition, unless it leaves
+	ctx          *holdContext
+	d            *lockData       // from the grant on
+	end          error           // after the release, the error that Err returns; guarded by the lockTable, as is the next
+	minHoldUntil clock.Instant   // in the handle that was granted: the node remains until then (WithMinHold); otherwise 0
+	trace        handleTrace     // nil without a trace
+	values       context.Context // of the context that AcquireStart returned
 }
 
 // handleTrace is notified of the events of a handle and of its hold, if the Session has traces.

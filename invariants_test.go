@@ -59,10 +59,10 @@ func TestWatcher_Check(t *testing.T) {
 		"a watch is not kept without a caller":   func(_ *watcher, on *watch) { on.users-- },
 		"a watch is kept until it fires":         func(_ *watcher, on *watch) { on.err = errors.New("rejected") },
 		"each caller that waits or observes":     func(w *watcher, _ *watch) { w.mu.queued-- },
-		"missed events are looked for while any": func(w *watcher, _ *watch) { w.mu.looking = false },
+		"missed events are looked for while any": func(w *watcher, _ *watch) { w.mu.checking = false },
 	} {
 		t.Run(invariant, func(t *testing.T) {
-			w := anEra().watches
+			w := aZKSession().watches
 			on := standing(&zkSession{watches: w}, "/locks/a", true)
 			w.check()
 			breaks(w, on)

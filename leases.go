@@ -25,7 +25,7 @@ import (
 func (p *permits) creating(a *attempt) {
 	s, z, root := stateOf[*permitState](a), a.e.ZKSession, a.d.root
 	if a.roots != nil {
-		s.further = p.leases.askFor(z, p.leases.path, p.leases.container && !a.roots.plain, &a.last)
+		s.further = p.leases.sendCreate(z, p.leases.path, p.leases.container && !a.roots.plain, &a.last)
 		if p.limit != "" && !p.leases.container {
 			ask(z, wire.OpCreate, p.limitNode(p.n), nil)
 		}
@@ -133,7 +133,7 @@ func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
 	var root *rootCreate // of the leases' root, if it was missing
 	defer func() {
 		if err != nil {
-			a.p.leases.takeBack(e.ZKSession, root)
+			a.p.leases.undoCreate(e.ZKSession, root)
 		}
 	}()
 	for {

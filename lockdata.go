@@ -11,62 +11,69 @@ import (
 	"github.com/zklock/zklock/internal/nodes"
 )
 
-// lockKey names an owner's share in a lock. A Session has at most one node for each (I2): two Mutexes on one path are one
-// lock.
+// The lock table: which owners of this Session hold, or try to get, which locks. rwmutex.go has the
+// rules for an owner with two shares, and session.go counts the holds.
+
+// lockKey identifies an owner's share in a lock. A Session has at most one node for each key (I2):
+// two Mutexes on one path are one lock.
 type lockKey struct {
 	path  string // absolute
-	share string // its name: lockRoot.share
+	share string // the share's name: lockRoot.share
 	owner Owner
-	call  *Hold // of a share that each call takes afresh (lockRoot.isFresh); otherwise nil
+	call  *Hold // set if each call takes a new share (lockRoot.isFresh); otherwise nil
 }
 
-// lockTable is the per-owner map: who holds, or tries to get, which lock, how often.
+// lockTable is the per-owner map. It records each owner that holds or tries to get a lock, and the
+// number of its handles.
 type lockTable struct {
-	mu    invariants.Mutex // guards all below, and every lockData, acquisition and handle in it; never held across a channel that blocks, a user's callback or a ZooKeeper call
+	mu    invariants.Mutex // guards all fields below, and every lockData, acquisition and handle in the table; never held across a channel that blocks, a user's callback or a ZooKeeper call
 	byKey map[lockKey]*lockData
-	left  []*acquisition // that their calls have left, and that still have something to do
+	left  []*acquisition // acquisitions whose calls have left, and that have not ended
 }
 
 // lockData is one owner's share in one lock:
 //
-//	acquiring (acquisition) ──▶ held (handles) ──▶ released: taken from the map, then the node is deleted
-//	                              └──▶ lost: stays in the map until the last handle is released
+//	acquiring (acquisition) ─▶ held (handles) ─▶ released: leaves the map, then its node is deleted
+//	                            └─▶ lost: stays in the map until the last handle is released
 type lockData struct {
-	table      *lockTable
-	key        lockKey
-	root       *lockRoot
-	acquiring  *acquisition       // nil from the grant on
-	grantBasis                    // set when the grant is prepared; a recipe may set the state at other times, too
-	handles    map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
-	trace      handleTrace        // of the handle to which the lock was granted; otherwise nil
-	lost       error
-	lostAt     clock.Instant // when that was seen, or the end of the lease if that came first
-	stays      clock.Instant // of the handle that was granted, once that is released
-	lostCh     chan struct{} // closed with lost
-	ended      chan struct{} // closed when lost, or with the last handle's release
+	table        *lockTable
+	key          lockKey
+	root         *lockRoot
+	acquiring    *acquisition       // nil once the lock is granted
+	grantBasis                      // set when the grant is prepared; a recipe may also set the state at other times
+	handles      map[*Hold]struct{} // I2: their number is the hold count; re-entry adds a handle and sends nothing
+	trace        handleTrace        // the trace of the handle to which the lock was granted; nil for none
+	lost         error
+	lostAt       clock.Instant // when the loss was detected, or the end of the lease if that was earlier
+	minHoldUntil clock.Instant // set when the handle to which the lock was granted is released
+	lostCh       chan struct{} // closed with lost
+	ended        chan struct{} // closed when the hold is lost, or when the last handle is released
 }
 
-// grantBasis is what a hold rests on. It is the attempt's, until that is granted.
+// grantBasis is the data that a hold rests on. It belongs to the attempt until the lock is granted.
 type grantBasis struct {
 	e         *zkSession
-	node      string   // absolute; an attempt's is the one in the queue, a hold's the first of held
-	held      []string // all the nodes that the hold rests on; none before the grant is prepared if that is the one in the queue
+	node      string   // absolute; for an attempt its node in the queue, for a hold the first of held
+	held      []string // all nodes that the hold rests on; empty before the grant is prepared if that is only the node in the queue
 	token     int64    // the czxid of the node: see Hold.Token
-	rootCzxid int64    // of the node above, as last listed: no grant without a list that shows ours
+	rootCzxid int64    // of the lock root, as last listed: without a list that shows our node, nothing is granted
 	state     recipeState
 }
 
-// recipeState is the data that a recipe keeps for a node: during the attempt, and then with the
-// hold. The engine stores it and does not read it. It calls the methods when the nodes have to be
-// deleted, and when the hold is lost. A recipe without data has noState.
+// recipeState is the data that a recipe keeps for a node: first during the attempt, then with the
+// hold. The engine stores the data and does not read it. It calls the methods when the nodes have
+// to be deleted, and when the hold is lost. A recipe without data has noState.
 type recipeState interface {
-	// record returns the record of the grant, which is taken back with the node; nil for none.
+	// record returns the record of the grant, which is taken back when the node is deleted; nil for
+	// none.
 	record() *nodes.GrantRecord
-	// deleteNodes begins the deletion of the nodes of an attempt that gave up, as lockRoot.deleteNode.
+	// deleteNodes begins the deletion of the nodes of an attempt that gave up, like
+	// lockRoot.deleteNode.
 	deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Deletion, restarted <-chan error)
 	// giveBack begins the deletions that the hold's release waits for; the second may be nil.
 	giveBack(d *lockData) [2]*nodes.Deletion
-	// lossLocked is called when the hold is marked as lost, and then afterLoss if the session continues.
+	// lossLocked is called when the hold is marked as lost. If the session continues, afterLoss is
+	// called next.
 	lossLocked(d *lockData)
 	afterLoss(d *lockData, cause error)
 	// isNewsLocked reports whether a revocation with that zxid is for this hold.
@@ -75,9 +82,10 @@ type recipeState interface {
 
 // keyLocked returns the key under which the caller may already have the lock.
 //
-// A hold of another lock gives no permission: goroutines that work under it exclude each other in this lock (R67). A hold of
-// this lock gives none either when its last handle was released: contexts that still carry it would share the next hold. A share
-// and the other that an owner may have beside it are one lock here.
+// A hold of another lock gives no permission: goroutines that work under that hold exclude each
+// other in this lock (R67). A hold of this lock gives none either if its last handle was released:
+// otherwise, contexts that still carry that hold would share the next one. A share and the other
+// share that its owner may have are one lock here.
 func (t *lockTable) keyLocked(root *lockRoot, by caller) (key lockKey, ok bool) {
 	key = lockKey{path: root.path, share: root.share, owner: by.owner}
 	if by.owner != (Owner{}) {
@@ -92,9 +100,10 @@ func (t *lockTable) keyLocked(root *lockRoot, by caller) (key lockKey, ok bool) 
 	return lockKey{}, false
 }
 
-// enter re-enters a lock that the caller holds: then a is nil. Otherwise it begins an acquisition, which Mutex.take starts. If
-// offline is not nil, enter returns it rather than that. With errBusy a is the owner's acquisition that has to end first, and with
-// ErrNotAcquired one that a try does not wait for. beside is the recipe's.
+// enter re-enters a lock that the caller holds, and then a is nil. Otherwise it begins an
+// acquisition, which Mutex.take starts; if offline is not nil, enter returns offline instead. With
+// errBusy, a is the owner's acquisition that has to end first; with ErrNotAcquired, a is an
+// acquisition that a try does not wait for. beside belongs to the recipe.
 func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, beside besideFunc) (a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +118,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 	switch {
 	case offline != nil && (d == nil || d.acquiring != nil):
 		return nil, offline
-	case d != nil && d.acquiring != nil: // a loss before the grant is the acquisition's own affair
+	case d != nil && d.acquiring != nil: // if the loss precedes the grant, the acquisition deals with it
 		return d.acquiring, h.busyLocked(d.acquiring)
 	case d == nil:
 		d = &lockData{table: t, key: key, root: root}
@@ -132,7 +141,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 		return d.acquiring, nil
 	case d.lost != nil:
 		return nil, d.lost
-	case d.e.HasEnded(): // its holds are just hearing of it, one by one
+	case d.e.HasEnded(): // its holds are being marked as lost, one by one
 		return nil, lostBecause(d.e.Cause())
 	case root.noReentry:
 		return nil, errReentry
@@ -141,8 +150,9 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 	return nil, nil
 }
 
-// besideFunc is called under the table's lock for an owner's new share, and may give it a state. It
-// returns the acquisition that has to end first, or the reason why the owner cannot have both shares.
+// besideFunc is called under the table's lock for an owner's new share, and may give the share a
+// state. It returns the acquisition that has to end first, or the reason why the owner cannot have
+// both shares.
 type besideFunc func(t *lockTable, d *lockData) (busy *acquisition, err error)
 
 func (d *lockData) addLocked(h *Hold) {
@@ -156,42 +166,55 @@ func (d *lockData) addLocked(h *Hold) {
 	}
 }
 
-// noteBehind notes who is ahead, if anybody is known to be, and says whether the call waits. A try does not. Its acquisition fails when its node is
-// deleted, unless the recipe goes on.
+// noteBehind stores the position and its blockers, if any are known. It reports whether the call
+// waits; a try does not. The acquisition of a try fails when its node is deleted, unless the recipe
+// continues.
 func (t *lockTable) noteBehind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.at = at
-	a.first.CompareAndSwap(0, int32(at.place))
+	a.first.CompareAndSwap(0, int32(at.rank))
 	return a.call != nil && !a.call.try
 }
 
-// isTry says whether the call does not wait.
+// isTry reports whether the call is a try, which does not wait.
 func (t *lockTable) isTry(a *acquisition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return a.call != nil && a.call.try
 }
 
-// noteBlocker notes who made the predecessor.
-func (t *lockTable) noteBlocker(a *acquisition, predecessor, who string) {
+// noteBlocker stores the description of the client that created the predecessor.
+func (t *lockTable) noteBlocker(a *acquisition, predecessor, maker string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.at.predecessor == predecessor {
-		a.at.who = who
+		a.at.blockerText = maker
 	}
 }
 
-// position returns where the acquisition stands, or stood when it ended.
+// position returns the acquisition's position in the queue, or its last one if the acquisition has
+// ended.
 func (t *lockTable) position(a *acquisition) position {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return a.at
 }
 
-// grant makes the call of the acquisition a handle. It returns false if nobody waits any more, or if the hold was
-// lost before anybody had it. Then the caller gives the node up.
-func (t *lockTable) grant(a *acquisition, stays clock.Instant) bool {
+// prepare stores the nodes and the session that a hold rests on, before the hold is granted.
+func (t *lockTable) prepare(d *lockData, basis grantBasis, held []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d.grantBasis = basis
+	d.node, d.held = held[0], held
+	if d.lost != nil { // an earlier node was lost, and was never granted
+		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
+	}
+}
+
+// grant turns the acquisition's call into a handle. It returns false if no call waits any more, or
+// if the hold was lost before any call had it. The caller must then give the node up.
+func (t *lockTable) grant(a *acquisition, minHoldUntil clock.Instant) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
@@ -199,15 +222,15 @@ func (t *lockTable) grant(a *acquisition, stays clock.Instant) bool {
 		return false
 	}
 	d.acquiring = nil
-	d.e.Log.Debug("zklock: granted", func() []any { return append(d.attrs(), "waited", time.Since(a.since)) }) // before anybody can release it
-	a.call.stays = stays
+	d.e.Log.Debug("zklock: granted", func() []any { return append(d.attrs(), "waited", time.Since(a.since)) }) // before a release is possible
+	a.call.minHoldUntil = minHoldUntil
 	d.addLocked(a.call)
 	a.endLocked(nil)
 	return true
 }
 
-// leave ends an acquisition whose call's context has ended. It returns false if the call already has an outcome: then the outcome
-// counts. Never both, never neither (F33).
+// leave ends an acquisition whose call's context has ended. It returns false if the call already
+// has an outcome, and then the outcome counts. A call never gets both, and never neither (F33).
 func (t *lockTable) leave(a *acquisition) (left bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -221,7 +244,8 @@ func (t *lockTable) leave(a *acquisition) (left bool) {
 	return true
 }
 
-// leftover notes that a node of no acquisition may be in a queue, until its finished is called: as if a call had left it there.
+// leftover registers a node that belongs to no acquisition and may be in a queue, as if a call had
+// left it there. The entry remains until its finished is called.
 func (t *lockTable) leftover(root *lockRoot) *acquisition {
 	a := &acquisition{d: &lockData{table: t, key: lockKey{path: root.path}}, done: make(chan struct{}), cancel: func() {}}
 	t.mu.Lock()
@@ -230,7 +254,7 @@ func (t *lockTable) leftover(root *lockRoot) *acquisition {
 	return a
 }
 
-// hasLeft says whether a call has left, and may have left a node in the queue.
+// hasLeft reports whether a call has left, and may have left a node in the queue.
 func (t *lockTable) hasLeft(root *lockRoot) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,8 +269,8 @@ func (t *lockTable) fail(a *acquisition, err error) {
 	a.endLocked(err)
 }
 
-// release takes one handle away. Local ownership ends here, before the node is deleted: the next call starts afresh (R17).
-// first is false if the handle was released before.
+// release removes one handle. Local ownership ends here, before the node is deleted: the owner's
+// next call starts a new acquisition (R17). first is false if the handle was released before.
 func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -258,8 +282,8 @@ func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 	if d.lost == nil {
 		h.end = d.errorf("hold", errReleased)
 	}
-	if h.stays != 0 {
-		d.stays = h.stays
+	if h.minHoldUntil != 0 {
+		d.minHoldUntil = h.minHoldUntil
 	}
 	delete(d.handles, h)
 	last = len(d.handles) == 0
@@ -278,7 +302,7 @@ func (t *lockTable) forgetLocked(d *lockData) {
 	}
 }
 
-// held says whether any owner holds the lock.
+// held reports whether any owner holds the lock.
 func (t *lockTable) held(root *lockRoot) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -323,7 +347,7 @@ func (d *lockData) errorf(op string, err error) error {
 	return &Error{Op: op, Path: d.root.given, Node: d.node, Err: err}
 }
 
-// attrs are what log lines say of a hold.
+// attrs returns the attributes of a log line about a hold.
 func (d *lockData) attrs() []any {
 	return []any{"path", d.root.shownPath(), "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
 }

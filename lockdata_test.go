@@ -73,8 +73,8 @@ func (c *onlyConn) Nudge()                      {}
 func (c *onlyConn) Because(err error) error     { return err }
 func (*onlyConn) Executed(wire.Op)              {}
 
-// eraOver returns a zkSession that is attached over the carrier.
-func eraOver(c link.Carrier, conn uint64) *zkSession {
+// zkSessionOver returns a zkSession that is attached over the carrier.
+func zkSessionOver(c link.Carrier, conn uint64) *zkSession {
 	r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
 	z := link.NewZKSession(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 	e := newZKSession(z, 10)
@@ -82,13 +82,13 @@ func eraOver(c link.Carrier, conn uint64) *zkSession {
 	return e
 }
 
-// anEra returns a zkSession without any events.
-func anEra() *zkSession { return eraOver(&onlyConn{}, 0) }
+// aZKSession returns a zkSession without any events.
+func aZKSession() *zkSession { return zkSessionOver(&onlyConn{}, 0) }
 
 // grant makes the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 	t.Helper()
-	t.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
+	t.table.prepare(a.d, grantBasis{e: aZKSession(), token: 7, state: noState{}}, []string{"/locks/a/n"})
 	require.True(t, t.table.grant(a, 0))
 	require.NoError(t, <-h.outcome)
 	return h
@@ -154,7 +154,7 @@ func TestLockTable_OneCallAtATime(t *testing.T) {
 		_, busy, err := tt.enter(o, true)
 		require.ErrorIs(t, err, errBusy, "nobody has said that somebody is ahead")
 		require.Same(t, a, busy)
-		require.Equal(t, !first, tt.table.noteBehind(a, position{place: 2}), "a try does not wait")
+		require.Equal(t, !first, tt.table.noteBehind(a, position{rank: 2}), "a try does not wait")
 		_, busy, err = tt.enter(o, true)
 		require.ErrorIs(t, err, ErrNotAcquired)
 		require.Same(t, a, busy)
@@ -173,7 +173,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt := newTableTest(t)
 		o := NewOwner("")
 		a, h := tt.begin(o, false)
-		tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
+		tt.table.prepare(a.d, grantBasis{e: aZKSession(), token: 7, state: noState{}}, []string{"/locks/a/n"})
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a, 0) }()
 		left := tt.table.leave(a)
@@ -195,7 +195,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n"})
+	tt.table.prepare(a.d, grantBasis{e: aZKSession(), token: 7, state: noState{}}, []string{"/locks/a/n"})
 	require.True(t, tt.table.grant(a, 0))
 	require.False(t, tt.table.leave(a))
 	require.NoError(t, <-h.outcome)
@@ -274,7 +274,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(&attempt{acquisition: a, grantBasis: grantBasis{e: anEra(), token: 7, state: noState{}}}, []string{"/locks/a/n1"})
+	tt.table.prepare(a.d, grantBasis{e: aZKSession(), token: 7, state: noState{}}, []string{"/locks/a/n1"})
 	require.False(t, a.d.loseNode("/locks/a/n1", link.ErrExpired, 0), "there was nobody to tell")
 	require.False(t, tt.table.grant(a, 0))
 

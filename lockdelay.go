@@ -97,7 +97,7 @@ func (o *lockOptions) withDelay(r recipe) recipe {
 // listing requests the record together with the first list. A later read may need a sync.
 func (l delayed) listing(a *attempt) {
 	if s := stateOf[*delayState](a); a.machine.Early {
-		s.early, s.with = a.e.askData(a.d.root.path), a.list
+		s.early, s.with = a.e.startRead(a.d.root.path), a.list
 	}
 	l.recipe.listing(a)
 }
@@ -177,7 +177,7 @@ func (l delayed) readRecord(a *attempt, s *delayState) error {
 			}
 			synced = got.Conn
 		}
-		asked = e.askData(root.path)
+		asked = e.startRead(root.path)
 	}
 	got, err := link.Await(a.ctx, a.e.ZKSession, asked)
 	if err != nil {
@@ -216,7 +216,7 @@ func (l delayed) beginDelay(a *attempt, s *delayState, held string) error {
 	if !isKnown {
 		e.Log.Info("zklock: the holder disappeared; no client is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
 	}
-	at := position{node: a.node, place: 1, who: held + ", which disappeared", until: until}
+	at := position{node: a.node, rank: 1, blockerText: held + ", which disappeared", until: until}
 	if !a.d.table.noteBehind(a.acquisition, at) {
 		return ErrNotAcquired
 	}

@@ -17,27 +17,31 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// lockRoot is the node above a queue. It knows how to make it, and how to start its sequence counter again.
+// The lock root: its creation, the Session's notes about it, the deletion of its lock nodes, and
+// the restart of its sequence counter.
+
+// lockRoot is the parent node of a queue. It creates that node, and restarts its sequence counter.
 type lockRoot struct {
 	path      string // absolute
-	chroot    string // "" for none; it is not made
+	chroot    string // "" for none; it is never created
 	given     string // as given to NewMutex
 	acl       []zk.ACL
-	container bool // so are the parents that are made with it
+	container bool // the lock root is a container, and so are the parents that are created with it
 	rule      queue.Rule
-	noReentry bool // a call of an owner that holds it is an error
+	noReentry bool // an owner that holds the lock gets an error from its next call
 	roots     *roots
 
-	// What a recipe says of it.
-	share   string // the name of what an owner has here: shares with other names have owners of their own
-	isFresh bool   // each call takes a share of its own, and re-enters none
+	// Set by a recipe.
+	share   string // the name of an owner's share: each share has owners of its own
+	isFresh bool   // each call takes a new share, and never re-enters one
 }
 
-// shownPath is what logs call the lock: the path as given, below its chroot. The nodes of a recipe may be further down.
+// shownPath is the name of the lock in logs: the path as given, below its chroot. The nodes of a
+// recipe may be in paths below it.
 func (r *lockRoot) shownPath() string { return r.chroot + r.given }
 
-// roots has a Session's notes on lock roots. A recipe's notes have a type of their own, and the
-// engine does not read them.
+// roots contains a Session's notes on lock roots. A recipe's notes have a type of their own, and
+// the engine does not read them.
 type roots struct {
 	mu    sync.Mutex
 	notes map[noteKey]any // pointers to notes that are not zero
@@ -49,16 +53,17 @@ type noteKey struct {
 	kind any // a nil pointer to the type
 }
 
-// rootNotes are the notes that the engine makes.
+// rootNotes are the engine's own notes.
 type rootNotes struct {
-	warned bool
-	stays  string // why it could not be removed, as logged
+	warned     bool
+	notRemoved string // why the root could not be removed, as logged
 }
 
-// maxNotes bounds the notes of a Session, also if each order has a lock path of its own (I7).
+// maxNotes limits the notes of a Session, even if each order has a lock path of its own (I7).
 const maxNotes = 4096
 
-// note changes the Session's notes of type N on a lock root, and returns the notes before that.
+// note changes the Session's notes of type N on a lock root, and returns the notes from before the
+// change.
 func note[N comparable](root *lockRoot, change func(*N)) (before N) {
 	r, key := root.roots, noteKey{root.path, (*N)(nil)}
 	r.mu.Lock()
@@ -73,7 +78,7 @@ func note[N comparable](root *lockRoot, change func(*N)) (before N) {
 	case *now == *new(N):
 		delete(r.notes, key)
 	case !isThere:
-		r.makeRoomLocked()
+		r.evictLocked()
 		r.notes[key] = now
 	}
 	return before
@@ -89,9 +94,10 @@ func notesOn[N comparable](root *lockRoot) (now N) {
 	return now
 }
 
-// makeRoomLocked deletes the notes if there are too many, because most of them only save round trips
-// and warnings. It keeps those with a method isLasting, unless they fill half of the table.
-func (r *roots) makeRoomLocked() {
+// evictLocked deletes the notes if there are too many, because most of them only save round trips
+// and warnings. It keeps the notes that have a method isLasting, unless they fill half of the
+// table.
+func (r *roots) evictLocked() {
 	if r.notes != nil && len(r.notes) < maxNotes {
 		return
 	}
@@ -104,24 +110,26 @@ func (r *roots) makeRoomLocked() {
 	}
 }
 
-// rootCreate is the creation of a lock root, and perhaps of all its parents below the chroot, in one flight.
+// rootCreate is the creation of a lock root, and perhaps of all its parents below the chroot, in
+// one batch.
 type rootCreate struct {
-	paths   []string       // the lock root is the last
-	all     bool           // the parents are among them
-	plain   bool           // there are no containers: the servers know none
-	answers []<-chan error // nil once they are here
-	made    bool           // the lock root was there after it
-	isOurs  bool           // the last one was made by it
-	refused error
-	retry   link.Backoff
+	paths     []string       // the last is the lock root
+	all       bool           // the parents are included
+	plain     bool           // not as containers, which the servers do not support
+	responses []<-chan error // nil once they have arrived
+	made      bool           // the lock root existed afterwards
+	isOurs    bool           // this creation created the lock root
+	rejection error
+	retry     link.Backoff
 }
 
-// make sends the creation of the lock root. What is sent next reaches the servers after it. If that found no root, make is called again with
-// what went ahead: then the parents go with it, from the top, whether they are there or not. The
-// first time, only highest and the parents below it are created with it: they are the recipe's own.
-// An error says that the root cannot be made. last gets the errors of the requests; it may be nil.
+// make sends the creates for the lock root. Requests that are sent next reach the servers after
+// them. If such a request found no root, the caller calls make again with the previous rootCreate:
+// then make also creates the parents, from the top, whether they exist or not. The first time, only
+// highest and the parents below it are created with the root: they belong to the recipe. An error
+// means that the root cannot be created. last gets the errors of the requests; it may be nil.
 func (r *lockRoot) make(ctx context.Context, z *link.ZKSession, before *rootCreate, highest string, last *link.LastError) (*rootCreate, error) {
-	if ctx.Err() != nil { // nobody waits any more
+	if ctx.Err() != nil { // no call waits any more
 		return nil, link.ErrCtxEnded
 	}
 	m := &rootCreate{all: before != nil}
@@ -131,7 +139,7 @@ func (r *lockRoot) make(ctx context.Context, z *link.ZKSession, before *rootCrea
 			return nil, err
 		}
 		m.retry, m.plain = before.retry, before.plain
-		if made || before.all { // somebody deletes it, or the connection was lost
+		if made || before.all { // another client deletes the root, or the connection was lost
 			if err := z.PauseUnder(ctx, m.retry.Next()); err != nil {
 				return nil, err
 			}
@@ -145,13 +153,13 @@ func (r *lockRoot) make(ctx context.Context, z *link.ZKSession, before *rootCrea
 		return nil, err
 	}
 	for _, path := range m.paths {
-		m.answers = append(m.answers, r.askFor(z, path, r.container && !m.plain, last))
+		m.responses = append(m.responses, r.sendCreate(z, path, r.container && !m.plain, last))
 	}
 	return m, nil
 }
 
-// askFor asks for the creation of the lock root or of a parent.
-func (r *lockRoot) askFor(z *link.ZKSession, path string, container bool, last *link.LastError) <-chan error {
+// sendCreate sends the create of the lock root or of a parent.
+func (r *lockRoot) sendCreate(z *link.ZKSession, path string, container bool, last *link.LastError) <-chan error {
 	op, create := wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent}
 	if container {
 		op, create.Flags = wire.OpCreateContainer, wire.FlagContainer
@@ -159,13 +167,15 @@ func (r *lockRoot) askFor(z *link.ZKSession, path string, container bool, last *
 	return ask(z, op, create, last)
 }
 
-// outcome waits for the answers, and says whether the lock root was there after them. It may say no, and nothing else: the answer was
-// lost, or a parent is missing. A refusal is told only if the node is known to be missing: what may not be made may be there.
+// outcome waits for the responses, and reports whether the lock root existed after them. It may
+// return false without an error: a response was lost, or a parent is missing. A rejection is
+// returned only if the node is known to be missing, because a node that we may not create may
+// exist.
 func (r *lockRoot) outcome(ctx context.Context, z *link.ZKSession, m *rootCreate) (made bool, err error) {
 	container := r.container && !m.plain
-	for i, answered := range m.answers {
+	for i, response := range m.responses {
 		path := m.paths[i]
-		err, ended := link.Await(ctx, z, answered)
+		err, ended := link.Await(ctx, z, response)
 		if ended != nil {
 			return false, ended
 		}
@@ -174,26 +184,26 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.ZKSession, m *rootCreate
 			return false, err
 		case noNode && parentOf(path) == r.chroot:
 			return false, errChrootLost(r.chroot)
-		case noNode: // what was refused above it is missing
+		case noNode: // the parent, whose create was rejected, is missing
 		case container && reply.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
-			m.refused, m.plain = nil, true
+			m.rejection, m.plain = nil, true
 		case errors.Is(err, link.ErrHungUp):
-			m.refused = fmt.Errorf("making %s: %w", path, err)
-		case reply.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
-			m.refused = fmt.Errorf("making %s: %w", path, reply.Denied(err, "create", "CREATE", parentOf(path)))
-		default: // the same, or nobody knows
-			m.refused, m.made = nil, path == r.path && (err == nil || errors.Is(err, zk.ErrNodeExists))
+			m.rejection = fmt.Errorf("creating %s: %w", path, err)
+		case reply.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // the parent, whose create was rejected, exists
+			m.rejection = fmt.Errorf("creating %s: %w", path, reply.Denied(err, "create", "CREATE", parentOf(path)))
+		default: // the parent exists too, or the result is unknown
+			m.rejection, m.made = nil, path == r.path && (err == nil || errors.Is(err, zk.ErrNodeExists))
 			m.isOurs = m.made && err == nil
 		}
 	}
-	if m.answers = nil; m.made {
+	if m.responses = nil; m.made {
 		return true, nil
 	}
-	return false, m.refused
+	return false, m.rejection
 }
 
-// ensure makes the lock root and the parents it lacks, below the chroot. It does not matter if
-// another client makes one first, or deletes one in between. m is nil if nothing was sent.
+// ensure creates the lock root and the missing parents below the chroot. It does not matter if
+// another client creates one first, or deletes one in between. m is nil if nothing was sent.
 func (r *lockRoot) ensure(ctx context.Context, z *link.ZKSession) (m *rootCreate, err error) {
 	for {
 		next, err := r.make(ctx, z, m, r.path, nil)
@@ -207,28 +217,31 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.ZKSession) (m *rootCreate
 	}
 }
 
-// takeBack has a container deleted that this making made, and that no node of ours came to use: the servers remove only those that have had a
-// child. Nothing rests on it: it fails if somebody uses the container, and whoever is about to makes it again.
-func (r *lockRoot) takeBack(z *link.ZKSession, m *rootCreate) {
+// undoCreate deletes a container that this rootCreate created and that no node of ours came to use,
+// because the servers remove only containers that have had a child. No promise depends on it: the
+// deletion fails if another client uses the container, and a client that is about to use it creates
+// it again.
+func (r *lockRoot) undoCreate(z *link.ZKSession, m *rootCreate) {
 	if m == nil || !r.container || m.plain {
 		return
 	}
-	if n := len(m.answers); m.isOurs || n > 0 && isMade(m.answers[n-1]) {
+	if n := len(m.responses); m.isOurs || n > 0 && isMade(m.responses[n-1]) {
 		ask(z, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpDelete, Path: r.path, Version: 0}}}, nil)
 	}
 }
 
-// isMade reports whether the response to a create is here, and is a success. It takes the response.
-func isMade(answered <-chan error) bool {
+// isMade reports whether the response to a create has arrived, and is a success. It takes the
+// response.
+func isMade(response <-chan error) bool {
 	select {
-	case err := <-answered:
+	case err := <-response:
 		return err == nil
 	default:
 		return false
 	}
 }
 
-// ask sends a request, and returns its error once.
+// ask sends a request. The channel gets the request's error, once.
 func ask(z *link.ZKSession, op wire.Op, body wire.Record, last *link.LastError) <-chan error {
 	ch := make(chan error, 1)
 	if !z.Carrier.Send(z, mux.NewRequest(op, body, func(a mux.Reply) {
@@ -241,27 +254,29 @@ func ask(z *link.ZKSession, op wire.Op, body wire.Record, last *link.LastError) 
 	return ch
 }
 
-// nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again
-// when the queue is empty, by making the root again.
+// nearTheEnd reports whether a node's suffix is near the end of the lock root's counter. zklock
+// then restarts the counter when the queue is empty, by creating the root again.
 func (r *lockRoot) nearTheEnd(node string) bool {
 	mem, ok := queue.Parse(node[len(r.path)+1:], r.rule.Markers)
 	return ok && (mem.PastTheEnd() || mem.Seq >= queue.CounterNearEnd)
 }
 
-// warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock path and Session.
+// warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock
+// path and Session.
 func (r *lockRoot) warnOfTheEnd(e *zkSession, node string) {
 	if !r.nearTheEnd(node) {
 		return
 	}
 	before := note(r, func(n *rootNotes) { n.warned = true })
 	if !before.warned {
-		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
+		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock restarts it when the queue is empty",
 			"path", r.shownPath(), "node", node)
 	}
 }
 
-// deleteNode has a lock node deleted, and those that belong to it. If the node was near the end of the counter, it then starts the counter
-// again: restarted has what came of that (startAgain), otherwise it is nil. A record is taken back with the node.
+// deleteNode deletes a lock node and the further nodes that belong to it. If the node was near the
+// end of the counter, deleteNode then restarts the counter: restarted gets the result (startAgain);
+// otherwise it is nil. A record is taken back with the node.
 func (r *lockRoot) deleteNode(e *zkSession, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
 	if record != nil {
 		x = e.reaper.DeleteRecorded(node, record)
@@ -271,8 +286,9 @@ func (r *lockRoot) deleteNode(e *zkSession, record *nodes.GrantRecord, node stri
 	return x, r.restarting(e, node, x)
 }
 
-// handOff is erase for the node of a hold. It also passes the turn to the next in line, if that is
-// a node of this ZooKeeper session. paired reports that another node of the owner depends on it.
+// handOff is deleteNode for the node of a hold. It also hands the lock to the next waiter, if that
+// waiter's node belongs to this ZooKeeper session. paired reports that another node of the owner
+// depends on it.
 func (r *lockRoot) handOff(e *zkSession, node string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
 	x := e.reaper.HandOff(node, r.rule, paired, record)
 	r.restarting(e, node, x)
@@ -289,7 +305,7 @@ func (r *lockRoot) restarting(e *zkSession, node string, x *nodes.Deletion) <-ch
 		case <-x.Done:
 			err := r.startAgain(e)
 			if err != nil {
-				r.warnThatItStays(e, err)
+				r.warnNotRemoved(e, err)
 			}
 			restarted <- err
 		case <-e.Ended():
@@ -298,19 +314,21 @@ func (r *lockRoot) restarting(e *zkSession, node string, x *nodes.Deletion) <-ch
 	return restarted
 }
 
-// warnThatItStays logs why the empty lock root could not be removed: again only if the reason is another, as each release tries again.
-func (r *lockRoot) warnThatItStays(e *zkSession, err error) {
-	before := note(r, func(n *rootNotes) { n.stays = err.Error() })
-	if before.stays != err.Error() {
+// warnNotRemoved logs why the empty lock root could not be removed. Each release tries again, so
+// the same reason is not logged twice in a row.
+func (r *lockRoot) warnNotRemoved(e *zkSession, err error) {
+	before := note(r, func(n *rootNotes) { n.notRemoved = err.Error() })
+	if before.notRemoved != err.Error() {
 		e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path, "err", err)
 	}
 }
 
-// startAgain removes the lock root if it is empty, and if we would make it again just as it is. (A Stat does not tell a
-// container from a persistent node.) A root with a record of ours is made again with it in one transaction: it may say that a holder
-// disappeared. The deletion fails if somebody has queued meanwhile. The error says why the
-// empty root stays. If somebody else makes the root again between the look and the deletion, it is that root that
-// goes, as empty as it is.
+// startAgain removes the lock root if it is empty, and if we would create it again with the same
+// data and ACL. (A Stat does not distinguish a container from a persistent node.) A root with a
+// record of ours is created again with that record in one transaction, because the record may show
+// that a holder disappeared. The deletion fails if a client has queued meanwhile. The error is the
+// reason why the empty root remains. If another client creates the root again between our read and
+// the deletion, the new root is deleted, because it is just as empty.
 func (r *lockRoot) startAgain(e *zkSession) error {
 	ctx := context.Background()
 	var root wire.DataResponse
@@ -318,22 +336,22 @@ func (r *lockRoot) startAgain(e *zkSession) error {
 		return ignoring(reply.Denied(err, "get", "READ", r.path), zk.ErrNoNode)
 	}
 	record, isOurs := queue.ParseRecord(root.Data)
-	created := (uint32(root.Stat.Cversion) + uint32(root.Stat.NumChildren)) / 2 // children ever: Cversion counts deletions too
+	created := (uint32(root.Stat.Cversion) + uint32(root.Stat.NumChildren)) / 2 // children ever created: Cversion counts deletions too
 	switch {
 	case created < queue.CounterNearEnd, root.Stat.NumChildren > 0:
 		return nil
 	case !isOurs:
-		return fmt.Errorf("%s has data of another program", r.path)
+		return fmt.Errorf("%s has data that zklock did not write", r.path)
 	}
 	var acl wire.ACLResponse
 	if _, err := e.Read(ctx, wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl); err != nil {
 		return ignoring(reply.Denied(err, "getACL", "READ", r.path), zk.ErrNoNode)
 	}
-	same := func(is, ours wire.ACL) bool { // servers put the user in the place of the scheme auth
+	same := func(is, ours wire.ACL) bool { // servers replace the scheme auth by the user
 		return is.Perms == ours.Perms && (is.ID == ours.ID || ours.ID.Scheme == "auth")
 	}
 	if !slices.EqualFunc(acl.ACL, wireACL(r.acl), same) {
-		return fmt.Errorf("%s has another ACL than the Mutex gives it (WithACL)", r.path)
+		return fmt.Errorf("%s has an ACL other than the one that the Mutex sets (WithACL)", r.path)
 	}
 	ops := []wire.MultiOp{{Op: wire.OpCheck, Path: r.path, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: r.path, Version: -1}}
 	if record != "" {
@@ -344,7 +362,7 @@ func (r *lockRoot) startAgain(e *zkSession) error {
 		err = reply.Denied(err, "create", "CREATE", parentOf(r.path))
 	}
 	if err == nil {
-		note(r, func(n *rootNotes) { n.stays = "" })
+		note(r, func(n *rootNotes) { n.notRemoved = "" })
 		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path)
 	}
 	return ignoring(reply.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)

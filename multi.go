@@ -263,7 +263,7 @@ func (m *Multi) open(ctx context.Context, from int, try bool) (o *batchAcquire, 
 	var locks []*Mutex
 	for _, l := range m.locks[from:] {
 		notes := notesOn[mutexNotes](&l.in.root)
-		if !l.canOpen(l.in.caller(ctx)) || len(locks) > 0 && l.in.s != locks[0].s || !try && notes.waits || try && (notes.ahead || l.in.s.locks.hasLeft(&l.in.root)) {
+		if !l.canOpen(l.in.caller(ctx)) || len(locks) > 0 && l.in.s != locks[0].s || !try && notes.waits || try && (notes.blocked || l.in.s.locks.hasLeft(&l.in.root)) {
 			break
 		}
 		locks = append(locks, l.in)

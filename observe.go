@@ -161,7 +161,7 @@ func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) 
 		if there {
 			op = wire.OpGetChildren2
 		}
-		if o.on.stands(watchKey{root, op, true}) { // it was set before this list
+		if o.on.isActive(watchKey{root, op, true}) { // it was set before this list
 			return nil
 		}
 		if _, err := o.watch(ctx, &o.on, root, op); err != nil && !errors.Is(err, zk.ErrNoNode) {

@@ -104,7 +104,7 @@ func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
 		return nil, &Error{Op: "runs", Err: errNoMutex}
 	}
 	err = m.reading(ctx, "runs", func(e *zkSession) error {
-		got, err := link.Await(ctx, e.ZKSession, e.askData(m.markPath()))
+		got, err := link.Await(ctx, e.ZKSession, e.startRead(m.markPath()))
 		if err == nil {
 			runs, err = runsIn(got, m.markPath())
 		}
@@ -125,7 +125,7 @@ func (m *Mutex) isDone(ctx context.Context, key string) (bool, error) {
 	t := time.NewTimer(lease.Heartbeat(z.Timeout()))
 	defer t.Stop()
 	select {
-	case got := <-z.Inside.(*zkSession).askData(m.markPath()):
+	case got := <-z.Inside.(*zkSession).startRead(m.markPath()):
 		switch runs, err := runsIn(got, m.markPath()); {
 		case err == nil:
 			return has(runs, key), nil
@@ -255,7 +255,7 @@ func (o *marking) lost() error {
 // read reads the mark.
 func (o *marking) read(ctx context.Context) (queue.Finding, error) {
 	e := o.h.d.e
-	got, err := link.Await(ctx, e.ZKSession, e.askData(o.mark))
+	got, err := link.Await(ctx, e.ZKSession, e.startRead(o.mark))
 	if err != nil {
 		return queue.Unknown, err
 	}

@@ -105,7 +105,7 @@ func (p *permits) askLimit(e *zkSession) <-chan dataRead {
 	if p.limit == "" {
 		return nil
 	}
-	return e.askData(p.limit)
+	return e.startRead(p.limit)
 }
 
 // limitWatch returns the operation that sets a watch on the node of the limit. With WithContainer

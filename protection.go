@@ -17,8 +17,12 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// nodeCreate makes one protected ephemeral sequential node although answers get lost. It goes on until the outcome is known,
-// even if nobody waits any more: only then can an unwanted node be deleted (I4).
+// The creation of a lock node whose reply may be lost: the node has a protection id, and is found
+// by it.
+
+// nodeCreate creates one protected ephemeral sequential node although replies may be lost. It
+// continues until the outcome is known, even if no call waits any more: only then can an unwanted
+// node be deleted (I4).
 type nodeCreate struct {
 	wanted context.Context // once it has ended, no further create is sent
 
@@ -26,19 +30,20 @@ type nodeCreate struct {
 	reservation *nodes.Reservation
 	root        *lockRoot
 	data        []byte
-	last        *link.LastError // of the call; nil if it has none
+	last        *link.LastError // the call's last error; nil if nothing records it
 
-	id     string                // of the try under way: one node an id, and names do not grow (R32)
-	sent   bool                  // its request is on its way
-	answer chan mux.Reply        // to it
-	made   wire.PathStatResponse // the node that it made, if the answer says so; set before the answer is passed on
+	id    string                // of the current try: each id belongs to one node, and names do not grow (R32)
+	sent  bool                  // the request of the current try was sent
+	reply chan mux.Reply        // the reply to it
+	made  wire.PathStatResponse // the node that it created, if the reply names it; set before the reply is passed on
 
 	node  string // absolute
 	token int64  // czxid
 }
 
-// create begins the creation of a node for a rule under root, and sends its first request if that is possible now. Requests sent later reach the
-// servers after it. The caller must call finish. An error says that nothing was sent.
+// create begins the creation of a node for a rule under root, and sends its first request if that
+// is possible now. Requests that are sent later reach the servers after it. The caller must call
+// finish. An error means that nothing was sent.
 func (e *zkSession) create(wanted context.Context, root *lockRoot, data []byte) (*nodeCreate, error) {
 	c, err := e.newNodeCreate(wanted, root, data)
 	if err != nil {
@@ -51,22 +56,23 @@ func (e *zkSession) create(wanted context.Context, root *lockRoot, data []byte) 
 	return c, nil
 }
 
-// newNodeCreate returns the creation of a node that counts from here on, and for which nothing was sent.
+// newNodeCreate returns the creation of a node that is reserved from now on, and for which nothing
+// was sent.
 func (e *zkSession) newNodeCreate(wanted context.Context, root *lockRoot, data []byte) (*nodeCreate, error) {
 	reservation, err := e.nodes.Reserve(1, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &nodeCreate{wanted: wanted, e: e, reservation: reservation, root: root, data: data, answer: make(chan mux.Reply, 1)}, nil
+	return &nodeCreate{wanted: wanted, e: e, reservation: reservation, root: root, data: data, reply: make(chan mux.Reply, 1)}, nil
 }
 
-// request returns what asks for the node, under another id than the request before.
+// request returns the request for the node, with another id than the previous request.
 func (c *nodeCreate) request() wire.CreateRequest {
 	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
 	return wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: wireACL(c.root.acl), Flags: wire.FlagEphemeralSequential}
 }
 
-// send sends a create if the session is attached. An error says that it is too long.
+// send sends a create if the session is attached. It returns an error if the request is too long.
 func (c *nodeCreate) send() error {
 	req := mux.NewRequest(wire.OpCreate2, c.request(), c.noteReply)
 	if err := link.TooLong(req, c.e.Longest); err != nil {
@@ -76,17 +82,18 @@ func (c *nodeCreate) send() error {
 	return nil
 }
 
-// noteReply notes the node before any later answer is read: a list may show the node as somebody's predecessor.
+// noteReply stores the node before any later reply is read, because a list may show the node as
+// another node's predecessor.
 func (c *nodeCreate) noteReply(a mux.Reply) {
 	var made wire.PathStatResponse
 	if reply.ErrOf(a) == nil && a.Decode(&made) == nil {
 		c.note(made)
 	}
 	a.Body = nil
-	c.answer <- a
+	c.reply <- a
 }
 
-// note notes the node that an answer names, if it is ours.
+// note stores the node that a reply names, if it is ours, and reports whether it is.
 func (c *nodeCreate) note(made wire.PathStatResponse) (isOurs bool) {
 	if isOurs = c.isOurs(made); isOurs {
 		c.made = made
@@ -95,35 +102,37 @@ func (c *nodeCreate) note(made wire.PathStatResponse) (isOurs bool) {
 	return isOurs
 }
 
-// isOurs says whether an answer is about the node that we asked for, and about one of this session.
+// isOurs reports whether a reply names the node that we requested, and that node belongs to this
+// session.
 func (c *nodeCreate) isOurs(made wire.PathStatResponse) bool {
 	name, ok := strings.CutPrefix(made.Path, c.root.path+"/")
 	id, protected := queue.ProtectionID(name)
 	return ok && protected && id == c.id && made.Stat.EphemeralOwner == c.e.ID
 }
 
-// finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an error no node remains,
-// except those that the reaper is still deleting. finish ends with the session at the latest.
+// finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an
+// error no node remains, except nodes that the reaper is still deleting. finish returns no later
+// than the session ends.
 func (c *nodeCreate) finish() error {
 	defer c.reservation.Free()
 	e, backoff := c.e, link.Backoff{}
 	var hungUp hangUps
 	for try := 0; ; try++ {
-		if try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
+		if try > 0 && c.wanted.Err() != nil { // the last try left no node, and no call waits
 			return link.ErrCtxEnded
 		}
 		if try > 1 && !e.Pause(backoff.Next()) {
 			return e.EndErr()
 		}
 		for !c.sent {
-			if _, err := e.WaitAttached(c.wanted); err != nil { // nothing is on its way
+			if _, err := e.WaitAttached(c.wanted); err != nil { // no request is under way
 				return err
 			}
 			if err := c.send(); err != nil {
 				return err
 			}
 		}
-		a, err := link.Await(context.Background(), e.ZKSession, c.answer)
+		a, err := link.Await(context.Background(), e.ZKSession, c.reply)
 		if err != nil {
 			return err
 		}
@@ -132,7 +141,7 @@ func (c *nodeCreate) finish() error {
 		switch reply.FateOf(a.Fate, reply.OutcomeOf(reply.ErrOf(a)), e.HasEnded()) {
 		case reply.NodeMade:
 			if c.made.Path == "" {
-				break // the answer says something else, or is not readable: look for the node
+				break // the reply names another node, or cannot be decoded: look for the node
 			}
 			c.node, c.token = c.made.Path, c.made.Stat.Czxid
 			return nil
@@ -152,7 +161,8 @@ func (c *nodeCreate) finish() error {
 		case reply.NodeUnclear:
 		}
 
-		// From here on the node may or may not exist. Creating again would queue us behind ourselves (I2).
+		// From here on the node may or may not exist. A second create would queue us behind
+		// ourselves (I2).
 		if err := c.resolve(); c.node != "" || err != nil {
 			return err
 		}
@@ -162,12 +172,13 @@ func (c *nodeCreate) finish() error {
 	}
 }
 
-// resolve finds out what became of a create whose answer was lost. It sets node, or returns an error. It does neither if
-// there is no node and there will be none.
+// resolve determines the outcome of a create whose reply was lost. It sets node, or returns an
+// error. It does neither if the node does not exist and never will.
 //
-// Sync first: the server we are on now may lag behind the one that took the create (F4). After it, a create that
-// reached the leader before we moved is visible, and one that the old server has read and holds up will be refused,
-// because the session has moved (F2). One that it has not read yet may still come (NoteOrphan).
+// Sync first: the server to which we are connected now may lag behind the server that took the
+// create (F4). After the sync, a create that reached the leader before we moved is visible. A
+// create that the old server has read and holds up will be rejected, because the session has moved
+// (F2). A create that the old server has not read yet may still arrive (NoteOrphan).
 func (c *nodeCreate) resolve() error {
 	e := c.e
 	found, err := e.findMade(c.root, c.id)
@@ -187,24 +198,26 @@ func (c *nodeCreate) resolve() error {
 		c.reservation.Taken(c.node)
 	case errors.Is(err, zk.ErrNoNode):
 		return nil
-	case err == nil, reply.IsRefusal(err): // it is of a session that is dying: never grant on it (R30). Or it gives no READ
+	case err == nil, reply.IsRefusal(err): // it belongs to a session that is ending: never grant on it (R30). Or READ is denied
 		e.reaper.Delete(found[0])
 	}
 	return err
 }
 
-// findMade returns what creates with that id have made under root. If it gets no READ, it logs that, and has a later list searched: nobody can
-// acquire here, and the node, if there is one, is in everybody's way (R74).
+// findMade returns the nodes that creates with that id have created under root. If READ is denied,
+// findMade logs that, and registers the id so that a later list is searched for it: no client can
+// acquire here, and the node, if it exists, blocks every client (R74).
 func (e *zkSession) findMade(root *lockRoot, id string) (found []string, err error) {
 	if found, err = e.reaper.Find(root.path, id); reply.IsRefusal(err) {
 		e.reaper.NoteOrphan(root.path, id)
-		e.Log.Error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", root.shownPath(), "err", err)
+		e.Log.Error("zklock: cannot determine whether a lock node was created; if it was, it blocks the lock until READ is granted again or this ZooKeeper session ends", "path", root.shownPath(), "err", err)
 	}
 	return found, err
 }
 
-// statOf says who made a node that a list has shown, unless the session ends before it is told. No server that lags behind that list takes the
-// session. From 3.9.3 on they want READ.
+// statOf returns the Stat of a node that a list has shown, which identifies the session that
+// created the node. It tries until the session ends. The session never moves to a server that lags
+// behind that list. Servers from 3.9.3 on require READ.
 func (e *zkSession) statOf(node string) (*wire.Stat, error) {
 	for backoff := (link.Backoff{}); ; {
 		stat, err := e.Stat(node)

@@ -14,7 +14,7 @@ import (
 // must belong to the session that requested it.
 func TestCreation_IsOurs(t *testing.T) {
 	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
-	c := nodeCreate{e: anEra(), root: &lockRoot{path: "/locks/a"}, id: id}
+	c := nodeCreate{e: aZKSession(), root: &lockRoot{path: "/locks/a"}, id: id}
 	isOurs := func(node string, owner int64) bool {
 		return c.isOurs(wire.PathStatResponse{Path: node, Stat: wire.Stat{EphemeralOwner: owner}})
 	}

@@ -11,38 +11,40 @@ import (
 	"github.com/zklock/zklock/internal/nodes"
 )
 
-// What the release of a hold has deleted, and when. hold.go waits for it.
+// The end of a hold: the nodes that its release deletes and when, and its loss. hold.go waits for
+// the deletions.
 
-// letGo begins the deletions of a released hold, or has its node stay as long as its minimum
-// lasts. Then the release waits for a check that the node is there.
+// letGo begins the deletions of a released hold. If a minimum hold time remains, letGo keeps the
+// node until its end, and the release waits for a check that the node exists.
 func (d *lockData) letGo() [2]*nodes.Deletion {
 	m := minHold{d, make(chan error, 1)}
 	check := &nodes.Deletion{Done: make(chan struct{})}
-	if d.stays != 0 && m.left() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
+	if d.minHoldUntil != 0 && m.left() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
 		return [2]*nodes.Deletion{check}
 	}
 	return d.giveBackNow()
 }
 
-// minHold is a released hold whose node stays for the rest of its minimum. No caller relies on it,
-// so it is not under the lease: an outage does not end the session for its sake. The heartbeat
-// checks the node, so that its deletion is logged and reaches the waiters of this Session.
+// minHold is a released hold whose node remains until the end of its minimum hold time. No caller
+// relies on the hold, so it is not under the lease: an outage does not end the session because of
+// it. The heartbeat checks the node, so that its deletion is logged and the waiters of this Session
+// are notified.
 type minHold struct {
-	d    *lockData
-	gone chan error // holds one: why the node is gone, or is not checked any more
+	d     *lockData
+	ended chan error // buffered: holds the reason why the node was deleted or is no longer checked
 }
 
-// Lose is for link.Holder.
-func (m minHold) Lose(_ string, cause error, _ clock.Instant) (told bool) {
-	m.gone <- cause
+// Lose implements link.Holder.
+func (m minHold) Lose(_ string, cause error, _ clock.Instant) (hadHandles bool) {
+	m.ended <- cause
 	return false
 }
 
-func (m minHold) left() time.Duration { return m.d.stays.Sub(m.d.e.Clock.Now()) }
+func (m minHold) left() time.Duration { return m.d.minHoldUntil.Sub(m.d.e.Clock.Now()) }
 
-// awaitEnd checks that the node is there, waits for the end of the minimum, and deletes the node. The
-// check takes the place of a deletion that leaves the node. It takes back the record that a
-// lock-delay needs, too.
+// awaitEnd checks that the node exists, waits for the end of the minimum, and deletes the node. The
+// release waits for the check instead of a deletion. The check also takes back the record that a
+// lock-delay needs.
 func (m minHold) awaitEnd(check *nodes.Deletion) {
 	e, node := m.d.e, m.d.node
 	e.Keep(node, m)
@@ -55,42 +57,43 @@ func (m minHold) awaitEnd(check *nodes.Deletion) {
 	}
 }
 
-// lasts waits for the end of the minimum. It returns false, and logs that, if the node is gone
-// before. Close is no loss for readers of the log.
+// lasts waits for the end of the minimum. If the node is deleted earlier, lasts logs that and
+// returns false. Close is not logged, because readers of the log do not count it as a loss.
 func (m minHold) lasts() bool {
-	e, gone := m.d.e, error(nil)
-	for gone == nil && m.left() > 0 {
+	e, endedEarly := m.d.e, error(nil)
+	for endedEarly == nil && m.left() > 0 {
 		t := time.NewTimer(m.left())
 		select {
 		case <-t.C:
-		case why := <-m.gone:
-			// Otherwise the node exists, and READ was taken from it.
+		case why := <-m.ended:
+			// With any other reason the node exists, and its READ permission was removed.
 			if errors.Is(why, link.ErrNodeGone) || e.HasEnded() {
-				gone = why
+				endedEarly = why
 			}
 		case <-e.Ended():
-			gone = e.Cause()
+			endedEarly = e.Cause()
 		}
 		t.Stop()
 	}
-	if gone != nil && !errors.Is(gone, ErrClosed) {
-		e.Log.Warn("zklock: minimum hold ended early", append(m.d.attrs(), "reason", gone, "until", e.Clock.Wall(m.d.stays))...)
+	if endedEarly != nil && !errors.Is(endedEarly, ErrClosed) {
+		e.Log.Warn("zklock: minimum hold ended early", append(m.d.attrs(), "reason", endedEarly, "until", e.Clock.Wall(m.d.minHoldUntil))...)
 	}
-	return gone == nil
+	return endedEarly == nil
 }
 
-// unused has the nodes deleted at once when the holds are released: nothing ran under them.
+// unused cancels the minimum hold time of holds under which nothing ran, so that their nodes are
+// deleted immediately on release.
 func unused(holds ...*Hold) {
 	for _, h := range holds {
 		h.d.table.mu.Lock()
-		h.stays = 0
+		h.minHoldUntil = 0
 		h.d.table.mu.Unlock()
 	}
 }
 
 // giveBackNow begins the deletions of a released hold.
 func (d *lockData) giveBackNow() [2]*nodes.Deletion {
-	d.e.LetGo(d, d.held...) // no heartbeat may miss a node
+	d.e.LetGo(d, d.held...) // first, so that no heartbeat misses a node
 	return d.state.giveBack(d)
 }
 
@@ -110,12 +113,12 @@ func (noState) afterLoss(*lockData, error) {}
 
 func (noState) isNewsLocked(*lockData, int64) bool { return true }
 
-// Lose ends the hold on the node, once. A late call for a node that the acquisition has left ends nothing. Of a hold that rests on several
-// nodes none is kept when one is lost.
-func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool) {
-	told = d.loseNode(node, cause, end)
-	if !told || d.e.HasEnded() {
-		return told
+// Lose ends the hold on the node, once. A late call for a node that the acquisition no longer uses
+// has no effect. If a hold rests on several nodes and one is lost, the remaining ones are deleted.
+func (d *lockData) Lose(node string, cause error, end clock.Instant) (hadHandles bool) {
+	hadHandles = d.loseNode(node, cause, end)
+	if !hadHandles || d.e.HasEnded() {
+		return hadHandles
 	}
 	if len(d.held) > 1 {
 		others := slices.DeleteFunc(slices.Clone(d.held), func(n string) bool { return n == node })
@@ -129,11 +132,13 @@ func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool)
 	return true
 }
 
-// loseNode marks the hold on the node as lost, once: it ends the contexts of its handles, and logs and traces which hold was lost, when and why
-// (holder). A release that finds the node gone says so itself (releasing.wait). It returns whether it did and the hold had handles. end is when the lease ends or has ended.
+// loseNode marks the hold on the node as lost, once: it ends the contexts of its handles, and logs
+// and traces which hold was lost, when and why (holder). A release that finds the node deleted
+// reports that itself (releasing.wait). loseNode reports whether it ended a hold that had handles.
+// end is when the lease ends or has ended.
 func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {
 	d.table.mu.Lock()
-	if !slices.Contains(d.held, node) || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // of another node, told before, or released
+	if !slices.Contains(d.held, node) || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // the node is another hold's, the loss was reported before, or the hold was released
 		d.table.mu.Unlock()
 		return false
 	}
@@ -141,16 +146,16 @@ func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {
 	if len(d.handles) > 0 {
 		d.state.lossLocked(d)
 	}
-	lost, tell := d.lost, []chan struct{}{d.lostCh, d.ended}
-	if isClosed(d.ended) { // released before
-		tell = tell[:1]
+	lost, closing := d.lost, []chan struct{}{d.lostCh, d.ended}
+	if isClosed(d.ended) { // the hold was released before
+		closing = closing[:1]
 	}
 	handles := slices.Collect(maps.Keys(d.handles))
 	d.table.mu.Unlock()
 	for _, h := range handles {
 		h.ctx.cancel(lost)
 	}
-	for _, ch := range tell { // last: a goroutine that wakes here finds that Context and Err have ended
+	for _, ch := range closing { // last: a goroutine that wakes here finds that Context and Err have ended
 		close(ch)
 	}
 	if len(handles) > 0 {
@@ -160,7 +165,8 @@ func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {
 	return len(handles) > 0
 }
 
-// logLost logs a loss, once for all its handles. Close is none for those who read the log.
+// logLost logs a loss, once for all handles of the hold. Close is not logged, because readers of
+// the log do not count it as a loss.
 func (d *lockData) logLost(cause error, end clock.Instant) {
 	if !errors.Is(cause, ErrClosed) {
 		d.e.Log.Warn("zklock: hold lost", append(d.attrs(), "reason", cause, "leaseEnd", d.e.Clock.Wall(end))...)
@@ -174,8 +180,8 @@ func (d *lockData) traceLoss(lost error, at clock.Instant) {
 	}
 }
 
-// loseIfLate ends the hold if the lease has ended. If ZKSession.Lose is just ending the holds one by one, loseIfLate does not wait
-// until that comes to this one.
+// loseIfLate ends the hold if the lease has ended. If ZKSession.Lose is ending the holds one by
+// one, loseIfLate does not wait until that reaches this hold.
 func (d *lockData) loseIfLate() {
 	d.e.LoseIfLate(d.e.Clock.Now())
 	if d.e.HasEnded() {

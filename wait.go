@@ -10,13 +10,17 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// wait does what the walk says, until the lock is granted.
+// The wait of an attempt: it carries out the steps of queue.Machine, from the first list to the
+// grant.
+
+// wait carries out the steps that the state machine chooses, until the lock is granted.
 func (a *attempt) wait() error {
 	for {
 		a.logIfLong()
 		var err error
 		if next := a.machine.Next; a.queued && (next == queue.ToReadRecord || next == queue.ToWriteRecord || next == queue.ToGrant) {
-			// No client is ahead any more, and no server may respond to what comes before the grant.
+			// No node blocks ours any more. Note that now, because the requests before the grant
+			// may get no response.
 			a.d.table.noteBehind(a.acquisition, position{node: a.node})
 		}
 		switch a.machine.Next {
@@ -50,7 +54,7 @@ func (a *attempt) wait() error {
 	}
 }
 
-// listQueue lists the queue, unless a list is on its way already.
+// listQueue lists the queue, unless a list has already been sent.
 func (a *attempt) listQueue() error {
 	w := &a.machine
 	a.blockers = slices.DeleteFunc(a.blockers, blocker.hasEnded)
@@ -73,29 +77,31 @@ func (a *attempt) listQueue() error {
 			return err
 		}
 	}
-	a.place, *w = p, w.Listed(p, a.list.Conn)
-	a.rootCzxid = a.list.Root // a root that is made again has lost our node
+	a.pos, *w = p, w.Listed(p, a.list.Conn)
+	a.rootCzxid = a.list.Root // a root that was deleted and created again has lost our node
 	return nil
 }
 
-// waitBehind notes where the node stands, and has the predecessor tell us if it is a node of our own session. Tries end here.
+// waitBehind stores the node's position. If the predecessor belongs to our own session, waitBehind
+// registers for its handoff. Tries end here.
 func (a *attempt) waitBehind() error {
 	e, root, w := a.e, a.d.root, &a.machine
 	if len(a.left) > 0 {
-		// Calls that have left were making nodes, mostly because no server answered. We may stand behind one of those, which
-		// is being deleted: a try must not take it for somebody.
+		// Calls that have left were creating nodes, usually because no server responded. One of
+		// those nodes may block ours although it is being deleted, and a try must not take it for
+		// another client's node.
 		if err := a.awaitLeft(); err != nil {
 			return err
 		}
 		*w = w.ListAgain()
 		return nil
 	}
-	at := positionOf(e, root, a.node, a.place)
+	at := positionOf(e, root, a.node, a.pos)
 	if err := a.recipe.whenBehind(a, at); err != nil {
 		return err
 	}
 	a.list = nil
-	if a.handoff != nil { // it may have been told to list while the predecessor stands
+	if a.handoff != nil { // it may have been notified to list while the predecessor exists
 		e.nodes.Leave(a.handoff)
 		a.handoff = nil
 	}
@@ -107,15 +113,17 @@ func (a *attempt) waitBehind() error {
 	return nil
 }
 
-// watchOwn watches our own node first, in one flight with the others. If both nodes are deleted, we must hear about ours.
+// watchOwn sets the watch on our own node first, in one batch with the watches on the blockers. If
+// both nodes are deleted, we must be notified about ours.
 //
-// A watch that is set on a node ahead already is used, although its event may have come since we asked for the list. If list
-// and event came over one connection, a list that shows the node is older than its deletion; and the rule grants only if they did.
+// A watch that is already set on a blocker is used, although its event may have arrived since we
+// requested the list. If list and event arrived over one connection, a list that shows the node is
+// older than the node's deletion; and the rule grants only if they did.
 func (a *attempt) watchOwn() error {
 	a.onOwn = a.e.watches.startWatch(a.node)
 	before := a.blockers
 	a.blockers = nil
-	for _, name := range append([]string{a.place.Predecessor}, a.place.Further...) {
+	for _, name := range append([]string{a.pos.Predecessor}, a.pos.Further...) {
 		a.blockers = append(a.blockers, a.watchBlocker(before, a.d.root.path+"/"+name))
 	}
 	for _, m := range before {
@@ -126,23 +134,25 @@ func (a *attempt) watchOwn() error {
 	return a.armed(a.onOwn)
 }
 
-// watchBlocker has us hear of the end of a node ahead.
+// watchBlocker registers for the deletion of a blocker: with the node if it belongs to our session,
+// otherwise with a watch.
 func (a *attempt) watchBlocker(before []blocker, path string) blocker {
 	if i := slices.IndexFunc(before, func(m blocker) bool { return m.path() == path }); i >= 0 {
 		return before[i]
 	}
-	if told := a.e.nodes.WaitForEnd(path, a.node); told != nil {
-		return blocker{told: told}
+	if waiter := a.e.nodes.WaitForEnd(path, a.node); waiter != nil {
+		return blocker{waiter: waiter}
 	}
 	return blocker{on: a.e.watches.startWatch(path)}
 }
 
-// watchBlockers waits until the watch on the next of those ahead is set. If it is the predecessor, watchBlockers notes who made that node.
+// watchBlockers waits until the watch on the next blocker is set. If that blocker is the
+// predecessor, watchBlockers stores the description of its client.
 func (a *attempt) watchBlockers() error {
 	i := a.machine.At
 	m := a.blockers[i]
 	switch {
-	case m.told != nil:
+	case m.waiter != nil:
 		a.machine = a.machine.WillBeNotified()
 		return nil
 	case i > 0:
@@ -155,7 +165,8 @@ func (a *attempt) watchBlockers() error {
 	return err
 }
 
-// armed waits until a watch is set. A watch on a node that is gone counts as fired (watcher.go).
+// armed waits until a watch is set. A watch on a node that does not exist counts as fired
+// (watcher.go).
 func (a *attempt) armed(on *watch) error {
 	w := &a.machine
 	err := on.waitArmed(a.ctx, a.e.ZKSession)
@@ -164,7 +175,7 @@ func (a *attempt) armed(on *watch) error {
 		return nil
 	}
 	r := queue.Unknown
-	if a.ctx.Err() == nil && errors.Is(err, zk.ErrNoAuth) { // an ACL forbids reading: poll
+	if a.ctx.Err() == nil && errors.Is(err, zk.ErrNoAuth) { // an ACL forbids reading, so poll
 		a.retry = link.Backoff{}
 		err = a.e.PauseUnder(a.ctx, lease.Heartbeat(a.e.Timeout()))
 	} else {
@@ -176,7 +187,8 @@ func (a *attempt) armed(on *watch) error {
 	return err
 }
 
-// armedFurther is armed for a watch on a node ahead of the predecessor. We can do without that watch.
+// armedFurther is armed for a watch on a blocker other than the predecessor. The attempt can
+// continue without that watch.
 func (a *attempt) armedFurther(on *watch) error {
 	err := on.waitArmed(a.ctx, a.e.ZKSession)
 	switch {
@@ -198,11 +210,12 @@ func (a *attempt) armedFurther(on *watch) error {
 	return nil
 }
 
-// awaitHandoff waits for word from the predecessor, whose node is of the same session. That takes no connection.
+// awaitHandoff waits for a handoff from the predecessor, whose node belongs to the same session.
+// This wait needs no connection.
 func (a *attempt) awaitHandoff() error {
 	a.retry = link.Backoff{}
 	select {
-	case t := <-a.handoff.Told:
+	case t := <-a.handoff.Notified:
 		a.machine = a.machine.HandedOff(t)
 		return nil
 	case <-a.logNow:
@@ -214,16 +227,17 @@ func (a *attempt) awaitHandoff() error {
 	}
 }
 
-// await waits for an event, or for another connection. Events are hints; queue.Machine says when they are enough.
+// await waits for an event, or for another connection. Events are hints: queue.Machine decides
+// whether they suffice.
 func (a *attempt) await() error {
 	a.retry = link.Backoff{}
 	e, w := a.e, &a.machine
 	i, also := w.Awaited()
-	fired, told := a.blockers[i].ends()
+	fired, notified := a.blockers[i].ends()
 	var alsoFired <-chan struct{}
-	var alsoTold <-chan queue.Handoff
+	var alsoNotified <-chan queue.Handoff
 	if also >= 0 {
-		alsoFired, alsoTold = a.blockers[also].ends()
+		alsoFired, alsoNotified = a.blockers[also].ends()
 	}
 	for {
 		conn, changed, err := e.AttachedConn()
@@ -236,14 +250,14 @@ func (a *attempt) await() error {
 		select {
 		case <-fired:
 			return a.rule(i, a.blockers[i].on.event == zk.EventNodeDeleted)
-		case t := <-told:
+		case t := <-notified:
 			a.blockers[i] = blocker{}
-			return a.rule(i, t == queue.AheadIsGone)
+			return a.rule(i, t == queue.BlockerDeleted)
 		case <-alsoFired:
 			return a.rule(also, a.blockers[also].on.event == zk.EventNodeDeleted)
-		case t := <-alsoTold:
+		case t := <-alsoNotified:
 			a.blockers[also] = blocker{}
-			return a.rule(also, t == queue.AheadIsGone)
+			return a.rule(also, t == queue.BlockerDeleted)
 		case <-a.onOwn.fired:
 			*w = w.OwnEvent(a.onOwn.event == zk.EventNodeDeleted)
 			return nil
@@ -258,8 +272,9 @@ func (a *attempt) await() error {
 	}
 }
 
-// rule asks whether the event of one of those ahead grants. It looks for our own node's event last. If that event comes later,
-// grant sees it, or it finds the lock under the lease and ends the hold.
+// rule decides whether a blocker's event grants the lock. It checks for our own node's event last.
+// If that event arrives later, grant detects it, or the event finds the lock under the lease and
+// ends the hold.
 func (a *attempt) rule(i int, isDeletion bool) error {
 	conn, _, err := a.e.AttachedConn()
 	if err != nil {
@@ -271,15 +286,16 @@ func (a *attempt) rule(i int, isDeletion bool) error {
 	return nil
 }
 
-// moveUp notes where the node stands when one of those ahead has gone, and the others are waited for without a list.
+// moveUp stores the new position when one of the blockers was deleted and the attempt waits for the
+// remaining ones without a list.
 func (a *attempt) moveUp() {
 	i, _ := a.machine.Awaited()
 	m := a.blockers[i]
 	at := a.d.table.position(a.acquisition)
-	at.place, at.predecessor, at.who = a.machine.Left()+1, m.path(), m.who()
-	at.holds = at.place == 2 && a.place.LastHolds
+	at.rank, at.predecessor, at.blockerText = a.machine.Left()+1, m.path(), m.who()
+	at.holds = at.rank == 2 && a.pos.LastHolds
 	if a.e.IsHeld(at.predecessor) {
-		at.who = ourselves
+		at.blockerText = ourselves
 	}
 	a.d.table.noteBehind(a.acquisition, at)
 }

@@ -11,40 +11,43 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// watch is one watch on one node, shared by all who wait for it. The last of its users to leave takes
-// it back (leave), so that nothing is watched unless a caller waits for it (I7).
+// One watch, its states, and the events that it can miss. watcher.go has the watches of a session.
+
+// watch is one watch on one node, shared by all its users. The last user that leaves removes it
+// (leave), so that nothing is watched unless a caller waits for it (I7).
 //
 //	arming ──▶ armed ──▶ fired
-//	   └─────▶ failed ─▶ fired, if there is no node
+//	   └─────▶ failed ─▶ fired, if the node does not exist
 type watch struct {
 	watchKey
-	armed chan struct{} // closed when the request that sets it was answered; then the fields below are set
-	err   error         // why it could not be set
-	none  bool          // there was no node, and the watch waits for one
+	armed chan struct{} // closed when the response to the request that sets the watch has arrived; the fields below are then set
+	err   error         // why the watch could not be set
+	none  bool          // the node did not exist, and the watch waits for its creation
 	stat  wire.Stat     // of the node
-	data  []byte        // of the node, the beginning; the whole if it is observed
-	conn  uint64        // the connection over which that was answered. On a later connection the watch is restored, and only wakes.
+	data  []byte        // the beginning of the node's data; all of the data if the node is observed
+	conn  uint64        // the connection over which the response arrived. On a later connection the watch is restored, and is only a hint.
 
-	fired chan struct{} // closed when its event came; then the field below is set
+	fired chan struct{} // closed when the event has arrived; the field below is then set
 	event zk.EventType
 
-	users int // callers that have started it and not left; guarded by the watcher
+	users int // callers that have started the watch and have not left; guarded by the watcher
 }
 
-// watchKey says what is watched. The operation that sets a watch says which events it has: getData, the node's deletion and
-// changes of its data; exists, its creation too; getChildren2, its deletion and changes of its children.
+// watchKey identifies a watch. The operation that sets the watch determines its events: getData,
+// the node's deletion and changes of its data; exists, its creation too; getChildren2, its deletion
+// and changes of its children.
 type watchKey struct {
 	path     string
 	op       wire.Op
-	observed bool // by those who only look on: they get the whole data
+	observed bool // by users that only observe; they get all of the data
 }
 
 func (k watchKey) isOfChildren() bool { return k.op == wire.OpGetChildren2 }
 
-// maxShown is how many bytes of a node's data are shown to people, at most.
+// maxShown limits the bytes of a node's data that logs and errors show.
 const maxShown = 64
 
-// waitArmed waits until the watch is set, or cannot be.
+// waitArmed waits until the watch is set or has failed.
 func (w *watch) waitArmed(ctx context.Context, z *link.ZKSession) error {
 	if _, err := link.Await(ctx, z, w.armed); err != nil {
 		return err
@@ -52,12 +55,13 @@ func (w *watch) waitArmed(ctx context.Context, z *link.ZKSession) error {
 	return w.err
 }
 
-// stands reports whether the watch is that one, and will fire.
-func (w *watch) stands(key watchKey) bool {
+// isActive reports whether the watch has that key and will fire.
+func (w *watch) isActive(key watchKey) bool {
 	return w != nil && w.watchKey == key && !w.hasFired() && !w.hasFailed()
 }
 
-// decode reads the answer to the operation that sets the watch. Only exists sets one where there is no node.
+// decode decodes the response to the operation that sets the watch. Only exists sets a watch on a
+// node that does not exist.
 func (k watchKey) decode(a mux.Reply) (data wire.DataResponse, none bool, err error) {
 	if err = reply.ErrOf(a); err != nil {
 		if k.op == wire.OpExists && errors.Is(err, zk.ErrNoNode) {
@@ -78,16 +82,17 @@ func (k watchKey) decode(a mux.Reply) (data wire.DataResponse, none bool, err er
 	return data, false, err
 }
 
-// isArmed says whether the watch was asked for and answered.
+// isArmed reports whether the response to the watch's request has arrived.
 func (w *watch) isArmed() bool { return isClosed(w.armed) }
 
-// hasFailed says whether the watch was asked for and could not be set.
+// hasFailed reports whether the watch was requested and could not be set.
 func (w *watch) hasFailed() bool { return w.isArmed() && w.err != nil }
 
-// hasFired says whether the watch's event has come.
+// hasFired reports whether the watch's event has arrived.
 func (w *watch) hasFired() bool { return isClosed(w.fired) }
 
-// hasMissed says whether the node as it is now, or zk.ErrNoNode, shows that the watch should have fired.
+// hasMissed reports whether the node's present Stat, or zk.ErrNoNode, shows that the watch should
+// have fired.
 func (w *watch) hasMissed(now *wire.Stat, err error) bool {
 	switch {
 	case errors.Is(err, zk.ErrNoNode):

@@ -15,19 +15,22 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// watcher keeps the watches of one ZooKeeper session: at most one of a kind on a path (I7).
+// The watches of one ZooKeeper session: set, shared, removed, restored after a reconnect, and
+// checked for lost events.
+
+// watcher manages the watches of one ZooKeeper session: at most one of each kind on a path (I7).
 type watcher struct {
 	z     *link.ZKSession
 	nodes *nodes.Own
 
 	mu struct {
 		invariants.Mutex
-		watches map[watchKey]*watch // not fired
-		queued  int                 // attempts that have a node and wait
-		users   int                 // of observed watches
-		looking bool                // lookAfterWatches runs
-		since   int64               // restore the watches as of this zxid: of the last connection on which all of them stood
-		missing int                 // unanswered requests that restore watches on the present connection
+		watches  map[watchKey]*watch // watches that have not fired
+		queued   int                 // attempts that have a node and wait
+		users    int                 // users of observed watches
+		checking bool                // checkWatches is running
+		since    int64               // restore the watches as of this zxid, the last one of the last connection on which all of them were set
+		missing  int                 // requests without a response that restore watches on the present connection
 	}
 }
 
@@ -54,12 +57,13 @@ func (w *watcher) check() {
 	}
 	invariants.Check(w.mu.users >= observers && w.mu.queued >= 0, "each caller that waits or observes is counted once",
 		"%d callers observe, %d are counted; %d wait", observers, w.mu.users, w.mu.queued)
-	invariants.Check(w.mu.looking || w.mu.queued == 0 && len(w.mu.watches) == 0, "missed events are looked for while anything is watched or waits (F30)",
+	invariants.Check(w.mu.checking || w.mu.queued == 0 && len(w.mu.watches) == 0, "missed events are looked for while anything is watched or waits (F30)",
 		"%d watches, %d callers wait", len(w.mu.watches), w.mu.queued)
 }
 
-// watch joins the watch on path, or sets one. It waits for the server's answer under ctx; the watch itself outlives the
-// caller. The error is that of the read that sets the watch: zk.ErrNoNode if there is no node.
+// watch joins the watch on path, or sets one. It waits for the server's response under ctx; the
+// watch itself outlives the caller. The error is the error of the read that sets the watch:
+// zk.ErrNoNode if the node does not exist.
 func (w *watcher) watch(ctx context.Context, path string) (*watch, error) {
 	on := w.startWatch(path)
 	return on, on.waitArmed(ctx, w.z)
@@ -70,8 +74,8 @@ func (w *watcher) startWatch(path string) *watch {
 	return w.start(watchKey{path: path, op: wire.OpGetData})
 }
 
-// start is startWatch for any watch. Its user leaves it, unless it is on a node of our own: that
-// watch ends with the node, and until then tells the hold of a loss.
+// start is startWatch for any watch. The user must leave the watch, unless the node is our own:
+// that watch ends when its node is deleted, and until then it notifies the hold of a loss.
 func (w *watcher) start(key watchKey) *watch {
 	w.mu.Lock()
 	if on := w.mu.watches[key]; on != nil {
@@ -79,15 +83,16 @@ func (w *watcher) start(key watchKey) *watch {
 		w.mu.Unlock()
 		return on
 	}
-	// Registered before the request is sent: the event can come before the answer is seen here.
+	// Registered before the request is sent, because the event can arrive before the response is
+	// read here.
 	on := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{})}
 	w.mu.watches[key] = on
 	w.useLocked(on, 1)
-	neglected := !w.mu.looking
-	w.mu.looking = true
+	mustStart := !w.mu.checking
+	w.mu.checking = true
 	w.mu.Unlock()
-	if neglected {
-		w.z.Carrier.Spawn(w.lookAfterWatches)
+	if mustStart {
+		w.z.Carrier.Spawn(w.checkWatches)
 	}
 	r := mux.NewRequest(key.op, wire.PathWatchRequest{Path: key.path, Watch: true}, func(a mux.Reply) { w.armed(on, a) })
 	if !w.z.Carrier.Send(w.z, r) {
@@ -103,10 +108,10 @@ func (w *watcher) useLocked(on *watch, n int) {
 	}
 }
 
-// keep returns the watch of a user that needs that one from now on: the one that it has, if that is
-// it and will fire. Otherwise keep starts it, and leaves the one that the user has.
+// keep returns the watch that a user needs from now on. If the user already has that watch and it
+// will fire, keep returns it. Otherwise keep starts that watch, and leaves the user's previous one.
 func (w *watcher) keep(has *watch, key watchKey) *watch {
-	if has.stands(key) {
+	if has.isActive(key) {
 		return has
 	}
 	next := w.start(key)
@@ -114,14 +119,14 @@ func (w *watcher) keep(has *watch, key watchKey) *watch {
 	return next
 }
 
-// leave is for a user of the watch, once for each start; nil is no watch. The last to leave takes
-// the watch back, unless it has fired. If another watch of ours needs the event, or the user may
-// have set one over Session.Conn (the tap knows), the server's stays, until it fires or the
-// connection ends: servers keep one for all.
+// leave ends one use of the watch: each start needs one leave. A nil watch is allowed. The last
+// user that leaves removes the watch, unless it has fired. The server's watch remains until it
+// fires or the connection ends if another watch of ours needs the event, or if the user may have
+// set one over Session.Conn (the mux tracks that), because servers keep one watch for all.
 //
-// The event may come before the removal reaches the server: then it finds no watch, and the
-// server's answer says so. Or another caller starts the watch while the removal is under way: then
-// it may be removed with ours, so that caller looks again.
+// The event may arrive before the removal reaches the server. The server then finds no watch, and
+// its response reports that. Or another caller starts the watch while the removal is under way. Its
+// watch may then be removed with ours, so that caller is woken to check again.
 func (w *watcher) leave(on *watch) {
 	if on == nil {
 		return
@@ -146,15 +151,15 @@ func (w *watcher) leave(on *watch) {
 			return
 		}
 		w.mu.Lock()
-		since := w.sameLocked(on.watchKey) // that may have been taken back with it
+		since := w.sameLocked(on.watchKey) // these may have been removed with it
 		w.mu.Unlock()
 		for _, other := range since {
-			w.unheard(other)
+			w.wakeUsers(other)
 		}
 	}))
 }
 
-// sameLocked returns our watches that are one with that at the server.
+// sameLocked returns our watches that share one watch on the server with that key.
 func (w *watcher) sameLocked(key watchKey) (same []*watch) {
 	for _, op := range []wire.Op{wire.OpGetData, wire.OpExists, wire.OpGetChildren2} {
 		for _, observed := range []bool{false, true} {
@@ -167,16 +172,17 @@ func (w *watcher) sameLocked(key watchKey) (same []*watch) {
 	return same
 }
 
-// armed takes the answer to the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
+// armed handles the response to the read that sets a watch. It runs on the client's reading
+// goroutine, in the order of the frames.
 func (w *watcher) armed(on *watch, a mux.Reply) {
 	data, none, err := on.decode(a)
 	w.mu.Lock()
 	on.conn, on.none = a.Conn, none
 	if err != nil {
 		on.err = err
-		if w.mu.watches[on.watchKey] == on { // a read that fails sets no watch; without an answer, the next comer sets it again
+		if w.mu.watches[on.watchKey] == on { // a read that fails sets no watch; without a response, the next caller sets it again
 			delete(w.mu.watches, on.watchKey)
-			if errors.Is(err, zk.ErrNoNode) { // there is nothing more to come
+			if errors.Is(err, zk.ErrNoNode) { // no further event will arrive
 				on.event = zk.EventNodeDeleted
 				close(on.fired)
 			}
@@ -191,43 +197,45 @@ func (w *watcher) armed(on *watch, a mux.Reply) {
 	close(on.armed)
 }
 
-// restore returns requests that set the watches of the last connection again, on a new one. before is the last zxid seen on
-// the last connection: the server sends the events of nodes that have changed since.
+// restore returns requests that set the watches of the last connection again on a new one. before
+// is the last zxid seen on the last connection: the server sends the events of nodes that have
+// changed since.
 func (w *watcher) restore(before int64) (rs []*mux.Request) {
-	const overhead, each = 28, 4                 // bytes of the request, and of a path beside itself
-	most := min(128<<10, w.z.Longest) - overhead // 128 KiB as the Java client
+	const overhead, each = 28, 4                 // bytes of the request, and of each path in addition to its text
+	most := min(128<<10, w.z.Longest) - overhead // 128 KiB, like the Java client
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mu.missing == 0 { // or nobody has heard yet what happened since
+	if w.mu.missing == 0 { // otherwise, events since the earlier zxid may not have arrived yet
 		w.mu.since = before
 	}
-	var stood []*watch
+	var active []*watch
 	for _, on := range w.mu.watches {
 		if on.isArmed() {
-			stood = append(stood, on)
+			active = append(active, on)
 		}
 	}
-	for len(stood) > 0 {
+	for len(active) > 0 {
 		ask, n := wire.SetWatchesRequest{RelativeZxid: w.mu.since}, 0
-		for size := 0; n < len(stood) && (n == 0 || size+len(stood[n].path)+each <= most); n++ {
+		for size := 0; n < len(active) && (n == 0 || size+len(active[n].path)+each <= most); n++ {
 			paths := &ask.Data
-			switch on := stood[n]; {
+			switch on := active[n]; {
 			case on.isOfChildren():
 				paths = &ask.Child
 			case on.none:
 				paths = &ask.Exist
 			}
-			*paths, size = append(*paths, stood[n].path), size+len(stood[n].path)+each
+			*paths, size = append(*paths, active[n].path), size+len(active[n].path)+each
 		}
-		batch := stood[:n]
-		stood = stood[n:]
+		batch := active[:n]
+		active = active[n:]
 		rs = append(rs, mux.NewRequest(wire.OpSetWatches, ask, func(a mux.Reply) { w.restored(batch, a) }))
 	}
 	w.mu.missing = len(rs)
 	return rs
 }
 
-// restored takes the answer to a request of restore. If the server refused it, the watches will never fire.
+// restored handles the response to a request of restore. If the server rejected the request, the
+// watches will never fire.
 func (w *watcher) restored(them []*watch, a mux.Reply) {
 	if a.Fate != mux.WasAnswered {
 		return
@@ -237,25 +245,25 @@ func (w *watcher) restored(them []*watch, a mux.Reply) {
 	w.mu.Unlock()
 	if a.Code != wire.OK {
 		for _, on := range them {
-			w.unheard(on)
+			w.wakeUsers(on)
 		}
 	}
 }
 
-// countWaiters counts attempts that wait. While there are any, the Session asks often enough that a grant can renew the lease
-// at once.
+// countWaiters counts attempts that wait. While there are any, the Session sends requests often
+// enough that a grant can renew the lease immediately.
 func (w *watcher) countWaiters(n int) {
 	w.mu.Lock()
 	w.mu.queued += n
 	first := n > 0 && w.mu.queued == n
-	neglected := n > 0 && !w.mu.looking
-	w.mu.looking = w.mu.looking || neglected
+	mustStart := n > 0 && !w.mu.checking
+	w.mu.checking = w.mu.checking || mustStart
 	w.mu.Unlock()
 	if first {
 		w.z.Carrier.Nudge()
 	}
-	if neglected {
-		w.z.Carrier.Spawn(w.lookAfterWatches)
+	if mustStart {
+		w.z.Carrier.Spawn(w.checkWatches)
 	}
 }
 
@@ -265,9 +273,10 @@ func (w *watcher) queued() int {
 	return w.mu.queued
 }
 
-// unheard wakes those who wait for a watch whose event may be lost. They list, and set another watch. What is known of this
-// node says nothing about their own nodes: those events may be lost too.
-func (w *watcher) unheard(on *watch) {
+// wakeUsers wakes the users of a watch whose event may be lost. They list, and set another watch.
+// The state of this node proves nothing about their own nodes, because the events of those may be
+// lost too.
+func (w *watcher) wakeUsers(on *watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.watches[on.watchKey] == on {
@@ -277,8 +286,9 @@ func (w *watcher) unheard(on *watch) {
 	}
 }
 
-// fire hands an event to its watches. It runs on the client's goroutine, in the order in which the server sent the events.
-// Events are hints: the walk decides what they mean (queue.Machine).
+// fire passes an event to its watches. It runs on the client's goroutine, in the order in which the
+// server sent the events. Events are hints: queue.Machine decides
+// whether they prove anything.
 func (w *watcher) fire(ev wire.WatcherEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -299,25 +309,26 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 	}
 }
 
-// lookAfterWatches asks about each watched node once every session timeout while anybody waits or
-// observes, and every tenth of them while there are only watches on the nodes of our holds: an
-// event can get lost at a server (F30). It reads a few bytes, for a queue of any length and any
-// number of waiters. It also asks about the nodes of waiters that watch nothing and wait for their
-// turn.
+// checkWatches reads the Stat of each watched node once every session timeout while a client waits
+// or observes, and once every tenth session timeout while there are only watches on the nodes of
+// our holds, because a server can lose an event (F30). It reads a few bytes, for a queue of any
+// length and any number of waiters. It also checks the nodes of waiters that watch nothing and wait
+// for a handoff.
 //
-// If the node is there, that says as much as a list would. A waiter's place changes only when its own node or one of those ahead
-// goes that it watches. Nobody can get in between, because numbers grow.
-func (w *watcher) lookAfterWatches() {
+// If the node exists, that proves as much as a list would. A waiter's position changes only when
+// its own node or one of the blockers that it watches is deleted. No node can enter the queue
+// between them, because numbers grow.
+func (w *watcher) checkWatches() {
 	const (
 		atATime = 16
 		seldom  = 10
 	)
-	few := make(chan struct{}, atATime)
+	slots := make(chan struct{}, atATime)
 	for unawaited := 1; w.z.Pause(w.z.Timeout()); unawaited++ {
 		conn, _, _ := w.z.AttachedConn()
 		w.mu.Lock()
 		if w.mu.queued == 0 && len(w.mu.watches) == 0 {
-			w.mu.looking = false // the next watch or waiter begins again
+			w.mu.checking = false // the next watch or waiter starts it again
 			w.mu.Unlock()
 			return
 		}
@@ -328,33 +339,33 @@ func (w *watcher) lookAfterWatches() {
 			w.mu.Unlock()
 			continue
 		}
-		type look struct {
+		type check struct {
 			node string
-			told func(now *wire.Stat, err error)
+			done func(now *wire.Stat, err error)
 		}
-		var looks []look
+		var checks []check
 		for _, on := range w.mu.watches {
 			if on.isArmed() {
-				looks = append(looks, look{on.path, func(now *wire.Stat, err error) {
-					if on.hasMissed(now, err) { // an event would have come before an answer that shows its change
-						w.unheard(on)
+				checks = append(checks, check{on.path, func(now *wire.Stat, err error) {
+					if on.hasMissed(now, err) { // an event would have arrived before a response that shows its change
+						w.wakeUsers(on)
 					}
 				}})
 			}
 		}
 		w.mu.Unlock()
 		for _, on := range w.nodes.Waiting() {
-			looks = append(looks, look{on.Node, func(_ *wire.Stat, err error) {
+			checks = append(checks, check{on.Node, func(_ *wire.Stat, err error) {
 				if errors.Is(err, zk.ErrNoNode) {
-					on.Notify(queue.NodeIsGone)
+					on.Notify(queue.NodeDeleted)
 				}
 			}})
 		}
-		for _, l := range looks {
-			few <- struct{}{}
+		for _, l := range checks {
+			slots <- struct{}{}
 			if !w.z.Carrier.Spawn(func() {
-				defer func() { <-few }()
-				l.told(w.z.Stat(l.node))
+				defer func() { <-slots }()
+				l.done(w.z.Stat(l.node))
 			}) {
 				return
 			}

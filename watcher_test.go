@@ -18,7 +18,7 @@ import (
 func standing(e *zkSession, path string, armed bool) *watch {
 	key := watchKey{path: path, op: wire.OpGetData}
 	w := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{}), users: 1}
-	e.watches.mu.watches[key], e.watches.mu.looking = w, true
+	e.watches.mu.watches[key], e.watches.mu.checking = w, true
 	if armed {
 		close(w.armed)
 	}
@@ -27,7 +27,7 @@ func standing(e *zkSession, path string, armed bool) *watch {
 
 // F30: watches of the previous connection are set on the next one in batches, once each.
 func TestWatcher_Restore_InBatches(t *testing.T) {
-	e, bytes := anEra(), 0
+	e, bytes := aZKSession(), 0
 	for i := range 3000 {
 		w := standing(e, fmt.Sprintf("/locks/%080d", i), i > 0) // the first was not answered
 		if i > 0 {
@@ -48,7 +48,7 @@ func TestWatcher_Restore_InBatches(t *testing.T) {
 // it.
 func TestWatcher_Restore_ShortBatches(t *testing.T) {
 	for length := range 120 {
-		e := anEra()
+		e := aZKSession()
 		e.Longest = 4 << 10
 		for i := range 100 {
 			standing(e, fmt.Sprintf("/locks/%0*d", 10+length, i), true)
@@ -64,7 +64,7 @@ func TestWatcher_Restore_ShortBatches(t *testing.T) {
 // F31: watches are restored as of the last connection that had all of them, because events after
 // that may not have arrived.
 func TestWatcher_RestoredAsOfTheLastWhole(t *testing.T) {
-	e := anEra()
+	e := aZKSession()
 	standing(e, "/locks/a/n", true)
 	asOf := func(before int64) (zxid int64, answer func(mux.Reply)) {
 		rs := e.Restore(before)
@@ -84,7 +84,7 @@ func TestWatcher_RestoredAsOfTheLastWhole(t *testing.T) {
 // R47: events arrive for nodes without a waiter, of unknown types, or twice. None prevents the next
 // from reaching its waiter.
 func TestWatcher_EventsForNobody(t *testing.T) {
-	e := anEra()
+	e := aZKSession()
 	for range 2 {
 		for _, ev := range []wire.WatcherEvent{{}, {Type: wire.EventDeleted}, {Type: wire.EventDeleted, Path: "/locks/a/gone"}, {Type: -2, Path: "/locks/a/m"}, {Type: 99, Path: "/"}} {
 			e.Event(ev)

@@ -14,14 +14,15 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// zkSession is one ZooKeeper session with all that locks have in it. What it embeds, the link made; the rest is the locks' own.
+// zkSession is one ZooKeeper session with everything that the locks have in it. The link created
+// the embedded part; the remaining fields belong to the locks.
 type zkSession struct {
 	*link.ZKSession
 	lists    *nodes.Lists
 	nodes    *nodes.Own
 	reaper   *nodes.Reaper
 	watches  *watcher
-	attempts atomic.Int32 // under way in this session
+	attempts atomic.Int32 // attempts that are under way in this session
 }
 
 func newZKSession(z *link.ZKSession, maxLockNodes int) *zkSession {
@@ -31,21 +32,23 @@ func newZKSession(z *link.ZKSession, maxLockNodes int) *zkSession {
 	return e
 }
 
-// attachedSession waits until requests can be sent, and returns the ZooKeeper session they will go out in.
+// attachedSession waits until requests can be sent, and returns the ZooKeeper session in which they
+// will be sent.
 func attachedSession(ctx context.Context, l *link.Link) (*zkSession, error) {
 	z, err := l.Attached(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return z.Inside.(*zkSession), nil // which linkOptions opens
+	return z.Inside.(*zkSession), nil // created by linkOptions
 }
 
-// Event is for link.Inside, as are the methods below.
+// Event implements link.Inside, like the methods below.
 func (e *zkSession) Event(ev wire.WatcherEvent) { e.watches.fire(ev) }
 
 func (e *zkSession) Restore(before int64) []*mux.Request { return e.watches.restore(before) }
 
-// Waiting counts attempts, which may wait for an answer before they have a node, and nodes that are being deleted.
+// Waiting returns the number of queued attempts. busy reports that an attempt is under way, which
+// may wait for a reply before it has a node, or that a node is being deleted.
 func (e *zkSession) Waiting() (queued int, busy bool) {
 	return e.watches.queued(), e.attempts.Load() > 0 || e.reaper.Deleting() > 0
 }
@@ -58,7 +61,7 @@ func (e *zkSession) NodeEnded(node string, gone bool) {
 	}
 }
 
-// dataRead is the answer to a read of a node's data.
+// dataRead is the result of a read of a node's data.
 type dataRead struct {
 	data []byte
 	stat wire.Stat
@@ -66,8 +69,8 @@ type dataRead struct {
 	err  error
 }
 
-// askData asks for a node's data.
-func (e *zkSession) askData(path string) <-chan dataRead {
+// startRead sends a read of a node's data. The channel gets the result.
+func (e *zkSession) startRead(path string) <-chan dataRead {
 	ch := make(chan dataRead, 1)
 	r := mux.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path}, func(got mux.Reply) {
 		var node wire.DataResponse

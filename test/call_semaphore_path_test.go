@@ -192,9 +192,9 @@ func TestVirtual_Semaphore_ErrorsAndLogsHaveTheUsersPath(t *testing.T) {
 		}
 		for _, text := range []string{
 			"queued", "still waiting for the lock", "granted", "released",
-			"the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
+			"the lock root's sequence counter is near its end; zklock restarts it when the queue is empty",
 			"removed the empty lock root to start its sequence counter again",
-			"cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends",
+			"cannot determine whether a lock node was created; if it was, it blocks the lock until READ is granted again or this ZooKeeper session ends",
 		} {
 			require.True(t, seen[text], text)
 		}

@@ -134,9 +134,9 @@ func TestPermissions_ErrorNamesRequestPermissionAndNode(t *testing.T) {
 	_, err := newMutex(t, stranger, full).Acquire(within(t, soon))
 	denied(err, "create: no CREATE permission on "+full)
 	_, err = newMutex(t, stranger, full+"/x/y").Acquire(within(t, soon))
-	denied(err, "making "+full+"/x: create: no CREATE permission on "+full)
+	denied(err, "creating "+full+"/x: create: no CREATE permission on "+full)
 	_, err = newMutex(t, stranger, full+"/x", zklock.WithContainer()).TryAcquire(within(t, soon))
-	denied(err, "making "+full+"/x: create: no CREATE permission on "+full)
+	denied(err, "creating "+full+"/x: create: no CREATE permission on "+full)
 
 	hidden := root("hidden", zk.PermAll&^zk.PermRead)
 	_, err = newMutex(t, stranger, hidden).Acquire(within(t, soon))
@@ -185,7 +185,7 @@ func TestVirtual_ParentThatMayNotBeMade_IsThere(t *testing.T) {
 			require.NoError(t, err)
 			_, err = newMutex(t, v.connect(), open+"/z/y").Acquire(within(t, soon))
 			require.ErrorIs(t, err, zk.ErrNoAuth)
-			require.ErrorContains(t, err, "making "+open+"/z: create: no CREATE permission on "+open+":")
+			require.ErrorContains(t, err, "creating "+open+"/z: create: no CREATE permission on "+open+":")
 		})
 	}
 }

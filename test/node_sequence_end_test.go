@@ -61,15 +61,15 @@ func TestVirtual_SequenceEnd_RootStays_ErrorSaysWhy(t *testing.T) {
 		spoil func(v *virtual, c *zk.Conn) error
 		says  string // "" if it is recreated
 	}{
-		{"its data is somebody else's", zk.WorldACL(zk.PermAll), func(v *virtual, _ *zk.Conn) error { return v.srv.SetData("/spoilt", []byte("mine")) }, "has data of another program"},
+		{"its data is somebody else's", zk.WorldACL(zk.PermAll), func(v *virtual, _ *zk.Conn) error { return v.srv.SetData("/spoilt", []byte("mine")) }, "has data that zklock did not write"},
 		{"its ACL is another", zk.WorldACL(zk.PermAll), func(_ *virtual, c *zk.Conn) error {
 			_, err := c.SetACL("/spoilt", zk.WorldACL(zk.PermAll^zk.PermAdmin), -1)
 			return err
-		}, "has another ACL"},
+		}, "has an ACL other than"},
 		{"it has a child that takes no part", zk.WorldACL(zk.PermAll), func(v *virtual, _ *zk.Conn) error {
 			_, err := v.srv.Create("/spoilt/config", nil, 0)
 			return err
-		}, "when config and all other children are gone"},
+		}, "when config and all other children are deleted"},
 		{"nothing", zk.AuthACL(zk.PermAll), func(*virtual, *zk.Conn) error { return nil }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -61,7 +61,7 @@ func TestVirtual_LogOnce_DeletionRefused(t *testing.T) {
 // Each node whose creation remains unknown is logged once, also by calls that look for nodes
 // together, and also for permits.
 func TestVirtual_LogOnce_CannotFindOut(t *testing.T) {
-	const line = "zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends"
+	const line = "zklock: cannot determine whether a lock node was created; if it was, it blocks the lock until READ is granted again or this ZooKeeper session ends"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 3)))
 		var log warnings
@@ -118,7 +118,7 @@ func TestVirtual_LogOnce_RecordStays(t *testing.T) {
 // The end of a counter is logged once for each counter, and the obstacle to recreating an empty
 // root once for each reason, however many calls meet it. The root is recreated once.
 func TestVirtual_LogOnce_CounterNearItsEnd(t *testing.T) {
-	const near, stays, removed = "zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
+	const near, stays, removed = "zklock: the lock root's sequence counter is near its end; zklock restarts it when the queue is empty",
 		"zklock: could not remove the empty lock root to start its sequence counter again", "zklock: removed the empty lock root to start its sequence counter again"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings

@@ -178,9 +178,9 @@ func (l *Lease) Grants(now clock.Instant) bool {
 	return l.end.Sub(now) >= min(l.Heartbeat(), l.Room())
 }
 
-// NeedsABeat reports whether the lease is too near its end to wait a whole interval for the next
+// NeedsHeartbeat reports whether the lease is too near its end to wait a whole interval for the next
 // heartbeat.
-func (l *Lease) NeedsABeat(now clock.Instant) bool {
+func (l *Lease) NeedsHeartbeat(now clock.Instant) bool {
 	return l.end.Sub(now) < l.Heartbeat()+2*roundTrip
 }
 

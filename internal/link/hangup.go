@@ -36,6 +36,17 @@ func (r report) Disconnected(h mux.HangUp) (why error) {
 	return why
 }
 
+// detached reports to the state machine that the connection has ended.
+func (r report) detached() {
+	l := r.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.conn == r.connection {
+		r.shaken, r.authed = false, false
+		l.stepLocked(stateEvent{kind: detached, err: whyDetached(r.mux.Why())})
+	}
+}
+
 // unknownLocked counts the connections that servers have ended at a request of that kind, since one
 // responded to such a request or is known to have executed it. From the third on it returns an
 // error. Only requests that ZooKeeper has since 3.5 count: all servers support older ones, so a
@@ -56,11 +67,4 @@ func (r report) unknownLocked(at wire.Op) error {
 	}
 	return fmt.Errorf("%w: %w: %v, %d times in a row, the last was %s: use ZooKeeper 3.5 or later, and look at what is between it and this process",
 		zk.ErrConnectionClosed, ErrHungUp, at, n, r.server())
-}
-
-// Executed notes that a server has executed a request of that kind, although the response was lost.
-func (l *Link) Executed(op wire.Op) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.mu.unknown, op)
 }

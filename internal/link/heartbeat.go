@@ -18,9 +18,9 @@ func (z *ZKSession) heartbeatNow(conn uint64) bool {
 	return conn != 0 && z.mu.soon && z.mu.beating != conn
 }
 
-// sendHeartbeat sends the heartbeat if something is held, otherwise a cheap read, and reports whether it
-// sent one. It clears the request for a heartbeat before it collects the held nodes, so it checks
-// every hold that has requested one.
+// sendHeartbeat sends the heartbeat if something is held, otherwise a cheap read, and reports
+// whether it sent one. It clears the request for a heartbeat before it collects the held nodes, so
+// it checks every hold that has requested one.
 //
 // At most one heartbeat is in flight on a connection, and responses arrive in order. So if the
 // quorum is lost, the unanswered heartbeat delays all later responses, and none falsely renews the
@@ -95,8 +95,8 @@ type failing struct {
 	times int    // how many have failed over that connection
 }
 
-// noteHeartbeat notes the outcome of a heartbeat that was sent over conn, and logs the first failure of
-// a run. No response changes nothing.
+// noteHeartbeat notes the outcome of a heartbeat that was sent over conn, and logs the first
+// failure of a run. No response changes nothing.
 func (z *ZKSession) noteHeartbeat(conn uint64, err error) {
 	rejected := reply.IsRefusal(err)
 	if z.HasEnded() || err != nil && !rejected && reply.IsAny(err, zk.ErrConnectionClosed, ErrClosed) {

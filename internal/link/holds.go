@@ -223,8 +223,8 @@ func (z *ZKSession) Lose(cause error) {
 }
 
 // LoseNode ends the hold on the node, if there is one, while the ZooKeeper session continues. If
-// the node still exists, it must be deleted: by Inside.NodeEnded, or by the release or the attempt if
-// the hold is being released or is not granted yet, so that no caller could be notified.
+// the node still exists, it must be deleted: by Inside.NodeEnded, or by the release or the attempt
+// if the hold is being released or is not granted yet, so that no caller could be notified.
 func (z *ZKSession) LoseNode(node string, cause error) {
 	z.mu.Lock()
 	h, end := z.mu.held[node], z.mu.lease.End()
@@ -276,7 +276,7 @@ func (z *ZKSession) Hold(node string, by Holder, more ...string) (ok bool, err e
 	// While we only waited, nothing renewed the lease, and a cheap read may have been sent just
 	// now. The next heartbeat would follow a whole interval after that read: too late for a lease
 	// that is near its end.
-	if first && z.mu.lease.NeedsABeat(now) {
+	if first && z.mu.lease.NeedsHeartbeat(now) {
 		z.mu.soon = true
 	}
 	z.mu.Unlock()

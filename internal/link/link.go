@@ -6,8 +6,8 @@
 // It must not depend on what a lock is. Inside is its interface to the locks of a ZooKeeper
 // session.
 //
-// Read zkSession.go first, then link.go, state.go, report.go and hangup.go; holds.go, beat.go and loop.go
-// apply the lease.
+// Read zksession.go first, then link.go, state.go, report.go and hangup.go; holds.go, heartbeat.go
+// and loop.go apply the lease.
 package link
 
 import (
@@ -61,7 +61,7 @@ type Link struct {
 	xids  mux.Xids      // of our requests, never reused
 
 	client   *zk.Conn
-	served   atomic.Bool    // a server has answered a request: no rejection is final
+	served   atomic.Bool    // a server has responded to a request: no rejection is final
 	wake     chan struct{}  // makes the loop check again; holds one
 	work     sync.WaitGroup // all goroutines of the link and of its callers; none starts after the link is closed
 	loopDone chan struct{}
@@ -97,7 +97,7 @@ type connection struct {
 	sasl   sasl.Exchange
 	shaken bool // the client has finished its handshake; guarded by link.mu
 	authed bool // the server accepted the credentials; guarded by link.mu
-	served bool // it has answered a request; owned by the goroutine that reads
+	served bool // it has responded to a request; owned by the goroutine that reads
 }
 
 // New returns a link that has not started.
@@ -312,14 +312,6 @@ func (l *Link) spawnLocked(f func()) bool {
 		f()
 	}()
 	return true
-}
-
-// Nudge implements Carrier.
-func (l *Link) Nudge() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
 }
 
 // close makes the link unusable, once, and notifies all waiting callers.

@@ -38,10 +38,10 @@ type wakeups struct {
 	out      lease.Outage
 }
 
-// checkState does all that is due. It returns when to check again (again), and when the session ends for
-// us (end): because the lease of a hold ends, or because no server responds. Whatever changes these
-// times wakes the loop earlier. While something is held, end is at most ClockCheck: a holder that
-// only waits for its context must be notified soon after a suspend.
+// checkState does all that is due. It returns when to check again (again), and when the session
+// ends for us (end): because the lease of a hold ends, or because no server responds. Whatever
+// changes these times wakes the loop earlier. While something is held, end is at most ClockCheck: a
+// holder that only waits for its context must be notified soon after a suspend.
 func (l *Link) checkState(seen *wakeups) (again, end time.Duration) {
 	const never = time.Hour
 	z, t, conn, _ := l.now()
@@ -97,4 +97,12 @@ func (l *Link) checkState(seen *wakeups) (again, end time.Duration) {
 		due = min(due, look)
 	}
 	return min(due.Sub(now), tenth), end
+}
+
+// Nudge wakes the loop. It implements Carrier.
+func (l *Link) Nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
 }

@@ -18,8 +18,8 @@ import (
 )
 
 // report is the sink of the mux: it passes the reports of one connection to the link. Responses and
-// events go to the ZooKeeper session while the connection is the current one (zkSession), and are dropped
-// afterwards.
+// events go to the ZooKeeper session while the connection is the current one (zkSession), and are
+// dropped afterwards.
 type report struct {
 	*connection
 	link *Link
@@ -133,9 +133,9 @@ func (r report) zkSession() *ZKSession {
 //
 // A server that rejects the close has extended the session. So we try until a server has responded,
 // even with a rejection, or until a few tries got no response. The session is then left to expire:
-// it ends T and a tick later (R65), and until then its nodes are ahead of the nodes of the next
-// session (I2). When a server has responded in that next session, the servers are asked again: if
-// they were unreachable, no try has reached them, and they begin to count T from the start.
+// it ends T and a tick later (R65), and until then its nodes block the nodes of the next session
+// (I2). When a server has responded in that next session, the servers are asked again: if they were
+// unreachable, no try has reached them, and they begin to count T from the start.
 func (r report) Connecting(session int64) mux.Approach {
 	z := r.zkSession()
 	switch {
@@ -328,16 +328,6 @@ func (l *Link) Because(err error) error {
 	return l.Unreached(err)
 }
 
-func (r report) detached() {
-	l := r.link
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.conn == r.connection {
-		r.shaken, r.authed = false, false
-		l.stepLocked(stateEvent{kind: detached, err: whyDetached(r.mux.Why())})
-	}
-}
-
 func (r report) Answered(sent, answered clock.Instant) {
 	if !r.served {
 		r.served = true
@@ -379,6 +369,13 @@ func (r report) Refused(op wire.Op, code wire.Code) {
 		z.Lose(err)
 	}
 	r.mux.Cut()
+}
+
+// Executed notes that a server has executed a request of that kind, although the response was lost.
+func (l *Link) Executed(op wire.Op) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.mu.unknown, op)
 }
 
 // Event is called by the mux when a watch has fired, in the order in which the server sent the

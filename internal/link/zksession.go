@@ -18,8 +18,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// ZKSession is one ZooKeeper session, from its connect response until its end: its requests, its lease,
-// and its holds. A Session has one after the other. Leases, grants and watches belong to one
+// ZKSession is one ZooKeeper session, from its connect response until its end: its requests, its
+// lease, and its holds. A Session has one after the other. Leases, grants and watches belong to one
 // session id and are never used under the next (I3).
 //
 // Requests wait until the session is attached, and end with it or with their caller. They are never
@@ -40,8 +40,8 @@ type ZKSession struct {
 		cause      error // why the session ended
 		lease      lease.Lease
 		heard      clock.Instant     // when its server last responded
-		served     clock.Instant     // when it last answered a request, or a server first re-attached the session after that
-		unserved   bool              // no request has been answered since a server re-attached the session
+		served     clock.Instant     // when it last responded to a request, or a server first re-attached the session after that
+		unserved   bool              // no request got a response since a server re-attached the session
 		server     string            // that server
 		unanswered int               // once it has ended: how many tries to end it on a server got no response
 		overAt     clock.Instant     // once it has ended: when
@@ -65,8 +65,8 @@ type Inside interface {
 	// Waiting returns how many nodes are queued, and whether any caller may be waiting for a
 	// response.
 	Waiting() (queued int, busy bool)
-	// NodeEnded is called when the hold on a node has ended while the session continues. If the node is
-	// not gone, it must be deleted.
+	// NodeEnded is called when the hold on a node has ended while the session continues. If the
+	// node still exists, it must be deleted.
 	NodeEnded(node string, gone bool)
 }
 

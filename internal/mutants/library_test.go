@@ -18,11 +18,11 @@ var library = []mutant{
 	{"everybody watches the first in the queue", "I8, F40", "internal/queue", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"nearest", "ms[i-1].Seq < m.Seq", "ms[i-1].Seq > m.Seq"}}},
 
-	// The rule by which an event grants (inFrontNow).
+	// The rule by which an event grants (isFirstNow).
 	{"rule: others may be ahead still", "I1", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"inFrontNow", "if k.left != 0 ||", "if"}}},
+		"isFirstNow", "if k.left != 0 ||", "if"}}},
 	{"rule: nothing can come in the predecessor's place", "I1, R73", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
-		"inFrontNow", "|| k.replaced {", "{"}}},
+		"isFirstNow", "|| k.replaced {", "{"}}},
 	{"any event of a node ahead grants", "I1, F31, R22", "internal/queue", "TestWalk|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents|TestVirtual_Few_NodeIsWrittenTo_WriterWaits", []Swap{{
 		"Machine.BlockerEvent", "w, isLast := w.observed(i, isDeletion)", "w, isLast := w.observed(i, true)"}}},
 	{"those ahead that are not watched do not count", "I1, I8", "internal/queue", "TestWalk|TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits", []Swap{{
@@ -30,17 +30,17 @@ var library = []mutant{
 	{"another node may take the place of the farther ones", "I1, R73", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_Few_WriterAmongThem_LeavesAReader", []Swap{{
 		"PositionOf", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
 	{"whatever is told of a node of our own session is its deletion", "I1, F27", ".", "TestVirtual_Few_ReleaseRefused_WriterWaits", []Swap{{
-		"attempt.await", "return a.rule(i, t == queue.AheadIsGone)", "return a.rule(i, t != queue.NoHandoff)"}}},
+		"attempt.await", "return a.rule(i, t == queue.BlockerDeleted)", "return a.rule(i, t != queue.NoHandoff)"}}},
 	{"rule: the watch on our own node may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
-		"inFrontNow", "|| k.ownConn != k.conn ||", "||"}}},
+		"isFirstNow", "|| k.ownConn != k.conn ||", "||"}}},
 	{"rule: the watch on a node ahead may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
-		"inFrontNow", "|| k.aheadConn != k.conn {", "{"}}},
+		"isFirstNow", "|| k.blockerConn != k.conn {", "{"}}},
 
 	// The wait's state machine, and the grant.
 	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"Machine.Listed", "if early { // the list", "if early && false { // the list"}}},
 	{"whoever is gone when it is to be watched was the front", "I1, R55", "internal/queue", "TestVirtual_PredecessorGoneWhenAsked|TestWalk", []Swap{{
-		"Machine.Watched", "\t\tif w.aheadConn != conn {\n", "\t\tif r == Absent {\n\t\t\tw.Blockers = 1\n\t\t}\n\t\tif w.aheadConn != conn {\n"}}},
+		"Machine.Watched", "\t\tif w.blockerConn != conn {\n", "\t\tif r == Absent {\n\t\t\tw.Blockers = 1\n\t\t}\n\t\tif w.blockerConn != conn {\n"}}},
 	{"a waiter sleeps through a reconnect", "F22, F30", "internal/queue", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"Machine.Reconnected", "if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
 	{"grant: our own node may go at the last moment", "I3", ".", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
@@ -58,21 +58,21 @@ var library = []mutant{
 	{"turn: a waiter that gives up passes it", "I1", "internal/nodes", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"Reaper.DeleteAll", "return r.startDeletion(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)", "return r.startDeletion(nodes[0], nil, func() *Waiter { return r.nodes.next(nodes[0]) }, nodes[1:]...)"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"Machine.HandedOff", "case HandoffIsOurs:", "case HandoffIsOurs, HandoffUnknown, AheadIsGone:"}}},
+		"Machine.HandedOff", "case HandoffIsOurs:", "case HandoffIsOurs, HandoffUnknown, BlockerDeleted:"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{
 		"Machine.WaitsBehind", "ok && !w.NoHandoff {", "ok {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/nodes", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
-		"Deletion.refuse", "x.r.nodes.stays(n)", "_ = n"}}},
+		"Deletion.refuse", "x.r.nodes.noteRejected(n)", "_ = n"}}},
 
 	// Readers and writers.
 	{"readers wait for writers only", "I1", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_WhoHoldsBesideWhom", []Swap{{
-		"Rule.Blocks", "!IsReader(ahead.Name) }", "is(ahead.Name, WriteName) }"}}},
+		"Rule.Blocks", "!IsReader(other.Name) }", "is(other.Name, WriteName) }"}}},
 	{"nobody comes in a writer's place", "I1, R73", "internal/queue", "TestPlaceOf|TestPlaceOf_ReadersAndWriters|TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
 		"Rule.staysAlone", "\"__lock__\", ReadName) ||", "\"__lock__\", ReadName, WriteName) ||"}}},
 	{"a writer that has read passes the turn", "I1, R73", "internal/queue", "TestRule_PassesTurn|TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
 		"Rule.HandsOff", "return !r.IsShared() && !downgraded }", "return !r.IsShared() }"}}},
 	{"readers watch all who are ahead", "I8", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_RequestBudget_ReadersBehindWriters", []Swap{{
-		"Rule.watches", "ahead <= fewWriters && ", ""}}},
+		"Rule.watches", "blockers <= fewWriters && ", ""}}},
 	{"downgrade: the writer's node is not checked", "I1", ".", "TestVirtual_Downgrade_WritersNodeGone_IsTold", []Swap{{
 		"makeDowngraded", "{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: w.root.path, Version: -1}"}}},
 	{"downgrade: a node that an earlier try made is an error", "F3", ".", "TestVirtual_Downgrade_AnswerLost|TestVirtual_Downgrade_ReadsAgain|TestVirtual_Downgrade_GivenUp", []Swap{{
@@ -116,7 +116,7 @@ var library = []mutant{
 	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", ".", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
 		"zkSession.findMade", "e.reaper.NoteOrphan(root.path, id)", ""}}},
 	{"a create under way is forgotten when nobody waits", "I4", ".", "TestVirtual_Call_Leaves", []Swap{{
-		"nodeCreate.finish", "link.Await(context.Background(), e.ZKSession, c.answer)", "link.Await(c.wanted, e.ZKSession, c.answer)"}}},
+		"nodeCreate.finish", "link.Await(context.Background(), e.ZKSession, c.reply)", "link.Await(c.wanted, e.ZKSession, c.reply)"}}},
 	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
 		"nodeCreate.finish", "c.node, c.token = c.made.Path, c.made.Stat.Czxid", "c.node = c.made.Path; c.token = int64(c.node[len(c.node)-1])"}}},
 
@@ -127,7 +127,7 @@ var library = []mutant{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
 		"Deletion.tried", "noNode && !x.unanswered", "noNode"}}},
-	{"NoNode is success always", "I5, F24", "internal/nodes", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{
+	{"NoNode is success always", "I5, F24", "internal/nodes", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost|TestDeleteAll_OneIsMissing_TheOthersGo", []Swap{{
 		"Deletion.tried", "x.missing = x.missing || noNode && !x.unanswered", ""}}},
 	{"the node of a hold that ended without its session is left", "I4, F43", "internal/link", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
 		"ZKSession.LoseNode", "gone || told {", "gone || told && false {"}}},
@@ -195,7 +195,7 @@ var library = []mutant{
 	// What is visible of a loss.
 	{"only who ends the session logs the losses", "R91", ".", "TestLockTable_SeenBeforeItIsTold_IsLoggedOnce", []Swap{
 		{"lockData.loseNode", "d.logLost(cause, end)", ""},
-		{"lockData.Lose", "if !told || d.e.HasEnded() {", "if told {\n\t\td.logLost(cause, end)\n\t}\n\tif !told || d.e.HasEnded() {"}}},
+		{"lockData.Lose", "if !hadHandles || d.e.HasEnded() {", "if hadHandles {\n\t\td.logLost(cause, end)\n\t}\n\tif !hadHandles || d.e.HasEnded() {"}}},
 	{"a release that finds its node gone tells its caller alone", "R91", ".", "TestVirtual_ReleaseFindsTheNodeGone_IsLoggedAndTraced", []Swap{
 		{"releasing.wait", "d.logLost(link.ErrNodeGone, d.e.LeaseEnd())", ""}, {"releasing.wait", "d.traceLoss(err, r.began)", ""}}},
 	{"a loss is told before the acquire's end", "Trace", ".", "TestVirtual_LostDuringAcquireEnd_IsToldAfterIt", []Swap{{

@@ -5,7 +5,7 @@ var semaphore = []mutant{
 	{"permits: by the number of leases", "I6", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides", []Swap{{
 		"PositionOfLeases", "if m.Seq < last.Seq {", "if true {"}}},
 	{"permits: one more than there are", "I1", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_AsManyHoldAsThereArePermits|TestExplorePermits", []Swap{{
-		"PositionOfLeases", "case p.Ahead+len(mine) > limit:", "case p.Ahead+len(mine) > limit+1:"}}},
+		"PositionOfLeases", "case p.Blockers+len(mine) > limit:", "case p.Blockers+len(mine) > limit+1:"}}},
 	{"permits: a part of the leases will do", "I3", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain", []Swap{{
 		"PositionOfLeases", "if found < len(mine) {", "if found == 0 {"}}},
 	{"permits: past the end of the counter", "I1, F34", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_SequenceEnd", []Swap{{
@@ -20,7 +20,7 @@ var semaphore = []mutant{
 		"noState.deleteNodes", "of.node, of.held...", "of.node"}}},
 	{"permits: the heartbeat checks the first lease", "I5, F24", "internal/link", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
 		"ZKSession.Hold", "for _, n := range more {", "for _, n := range more[:0] {"}}},
-	{"permits: where one lease is missing, the others stay", "I4", "internal/nodes", "TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{
+	{"permits: where one lease is missing, the others stay", "I4", "internal/nodes", "TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain|TestDeleteAll_OneIsMissing_TheOthersGo", []Swap{{
 		"Deletion.tried", "case noNode && n > 1:", "case noNode && n > 1 && x.OK:"}}},
 	{"permits: nobody looks at who uses the path", "I1", ".", "TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession", []Swap{{
 		"permits.creating", "if !notesOn[semaphoreNotes](root).fits {", "if false {"}}},

@@ -1,4 +1,4 @@
-// Package tap is the mux: the connection that the ZooKeeper client uses, over which zklock also
+// Package mux provides the connection that the ZooKeeper client uses, and over which zklock also
 // sends frames of its own.
 package mux
 
@@ -46,14 +46,14 @@ type Sink interface {
 	// Flush calls WriteOut, on a goroutine that may wait.
 	Flush()
 	// Disconnected reports, once, that nothing more arrives on this connection. It returns the
-	// Answer.Why of the requests of the kind HangUp.At.
+	// Reply.Why of the requests of the kind HangUp.At.
 	Disconnected(h HangUp) (why error)
 }
 
 // HangUp describes our unanswered requests when a server ended the connection. It is zero if there
 // are none, or if the server did not end it.
 type HangUp struct {
-	Longest int // the longest Answer.HungUpOn
+	Longest int // the longest Reply.HungUpOn
 	// The oldest request, if the server has not replied to one of that kind on this connection;
 	// otherwise 0.
 	At wire.Op
@@ -61,10 +61,9 @@ type HangUp struct {
 
 // Mux is the connection that the ZooKeeper client uses. It forwards the client's frames, and sends
 // our requests between them; the client never sees the replies to ours. It notes the times of
-// requests and replies, and the session and its timeout. It adds the credentials after the
-// handshake. It limits the duration of the handshake, for which the client has no useful limit. It
-// tracks the last zxid for the client. And it responds to the connect request of a session that was
-// given up.
+// requests and replies, and the session and its timeout. It limits the duration of the handshake,
+// for which the client has no useful limit, and adds the credentials after it. It tracks the last
+// zxid for the client, and responds to the connect request of a session that was given up.
 //
 // The client writes a whole frame at a time on one goroutine, and reads on another. The first
 // goroutine that has something to write writes for all, until nothing is left: the client's, or one
@@ -88,9 +87,8 @@ type Mux struct {
 // handshake the limit is wire.MaxHandshake.
 const MaxReply = 64 << 20
 
-// New returns the mux of a new connection; raw is the same connection without TLS. The sink is
-// notified of all events. seq is the number of the connection in its Session. The handshake must
-// end by handshakeDeadline.
+// New returns the mux of a new connection, the seq-th of its Session; raw is the same connection
+// without TLS. The handshake must end by handshakeDeadline. The sink is notified of all events.
 func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xids *Xids, seq uint64, handshakeDeadline time.Time) *Mux {
 	t := &Mux{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, Seq: seq, traffic: traffic{xids: xids}}
 	t.mu.pending = make(map[int32]outstanding)

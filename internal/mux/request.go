@@ -10,10 +10,10 @@ import (
 // Request is a request of ours: a frame that the mux sends between the client's frames. The client
 // does not see the reply.
 //
-//	          ┌─▶ NeverSent                                  the connection ended before
+//	          ┌─▶ NeverSent                             the connection ended before
 //	request ──┤
-//	          └─▶ handed to the network ──▶ WasAnswered      on this connection, with this zxid and code
-//	                                   └──▶ NoAnswer         the connection ended: only a later read can tell
+//	          └─▶ handed to the network ─▶ WasAnswered  on this connection, with this zxid and code
+//	                                   └─▶ NoAnswer     the connection ended: a later read decides
 type Request struct {
 	op      wire.Op
 	frame   []byte       // complete; the mux writes the xid into it

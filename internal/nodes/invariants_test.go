@@ -15,7 +15,7 @@ func TestOwn_Check(t *testing.T) {
 		t.Skip("this build checks no invariants: it needs -tags invariants")
 	}
 	for invariant, breaks := range map[string]func(o *Own){
-		"no client waits unnotified behind a node that stays": func(o *Own) { o.mu.nodes["/l/a"].stays = true },
+		"no client waits unnotified behind a node whose deletion the servers reject": func(o *Own) { o.mu.nodes["/l/a"].rejected = true },
 		"a waiter is behind the node ahead of it": func(o *Own) {
 			o.mu.nodes["/l/b"].behind = o.mu.nodes["/l/a"].behind
 		},

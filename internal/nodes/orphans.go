@@ -45,7 +45,7 @@ func (r *Reaper) Find(root, id string) (found []string, err error) {
 //	                                 ├─▶ no node ──────────┐
 //	                                 └─▶ list rejected ────┴─▶ NoteOrphan
 //
-//	noted ─┬─▶ any list of the root shows a node with the id: deleteOrphans, Erase
+//	noted ─┬─▶ any list of the root shows a node with the id: deleteOrphans, Delete
 //	       └─▶ a list that begins T/3 or more later shows none: forgotten
 //
 // Why a list that shows no node is not the end: the create is sent to server A, the connection

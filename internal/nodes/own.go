@@ -5,7 +5,7 @@
 //
 // It has no access to owners or holds, and internal/queue decides which node is granted.
 //
-// Read turn.go first, then reaper.go and orphans.go; list.go shows how all of them see a queue.
+// Read own.go first, then reaper.go and orphans.go; list.go shows how all of them see a queue.
 package nodes
 
 import (
@@ -24,23 +24,23 @@ var ErrTooMany = errors.New("too many lock nodes in one session")
 // of them. Such a waiter sets no watch, because the end of the session deletes both nodes, and the
 // predecessor's event could arrive first and look like a grant. It is notified in another way:
 //
-//	the node ahead                              the waiter gets   and then
+//	the blocker                                 the waiter gets   and then
 //	─────────────────────────────────────────── ───────────────── ────────────────────────────────
 //	is released: one transaction checks the
-//	waiter's node and deletes the node ahead
-//	  success                                   HandoffIsOurs       is granted without a request
-//	  the waiter's node is missing              NodeIsGone        queues again
+//	waiter's node and deletes the blocker
+//	  success                                   HandoffIsOurs     is granted without a request
+//	  the waiter's node is missing              NodeDeleted       queues again
 //	  not clear which is missing, or no
 //	  permission to check the node (skip)       nothing           waits for one of the next rows
-//	was deleted alone, by our own delete        AheadIsGone       lists (WaitForEnd: counts an event)
-//	no longer exists, for any other reason      HandoffUnknown       lists
-//	stays: the servers reject its deletion      HandoffUnknown       lists, then watches the node
+//	was deleted alone, by our own delete        BlockerDeleted    lists; WaitForEnd: an event
+//	no longer exists, for any other reason      HandoffUnknown    lists
+//	stays: the servers reject its deletion      HandoffUnknown    lists, then watches the node
 //
-// Why check and delete are one transaction (queue.HandoffAfter): suppose that the holder deletes its
-// node and then grants the waiter. If another client deletes the waiter's node in between, a third
-// client is first in the queue and takes the lock, and then two clients hold (I1).
+// Why check and delete are one transaction (queue.HandoffAfter): suppose that the holder deletes
+// its node and then grants the waiter. If another client deletes the waiter's node in between, a
+// third client is first in the queue and takes the lock, and then two clients hold (I1).
 //
-// A waiter that may have other nodes between itself and the node ahead (WaitForEnd) gets no handoff,
+// A waiter that may have other nodes between itself and the blocker (WaitForEnd) gets no handoff,
 // and watches its own node.
 type Own struct {
 	most int
@@ -53,17 +53,17 @@ type Own struct {
 }
 
 type ownNode struct {
-	behind []*Waiter // mostly one
-	stays  bool      // the servers reject its deletion: waiters watch it, as they watch nodes of other sessions
+	behind   []*Waiter // mostly one
+	rejected bool      // the servers reject its deletion: waiters watch it, as they watch nodes of other sessions
 }
 
 // Waiter waits behind a node of its own session; directly behind it, if it may get the handoff.
 type Waiter struct {
-	Node    string             // its own, absolute
-	Ahead   string             // the node that it waits for
-	Told    chan queue.Handoff // buffered: holds one
-	watches bool               // its node is watched, so it needs no other check
-	skipped bool               // it gets no handoff: it is not directly behind, or the servers do not let us check its node
+	Node     string             // its own, absolute
+	Blocker  string             // the node that it waits for
+	Notified chan queue.Handoff // buffered: holds one
+	watches  bool               // its node is watched, so it needs no other check
+	skipped  bool               // it gets no handoff: it is not directly behind, or the servers do not let us check its node
 }
 
 // NewOwn returns the nodes of a new session, which may have up to most of them.
@@ -80,10 +80,10 @@ func (o *Own) check() {
 		return
 	}
 	for node, n := range invariants.Sample(o.mu.nodes) {
-		invariants.Check(!n.stays || len(n.behind) == 0, "no client waits unnotified behind a node that stays", "%d behind %s", len(n.behind), node)
+		invariants.Check(!n.rejected || len(n.behind) == 0, "no client waits unnotified behind a node whose deletion the servers reject", "%d behind %s", len(n.behind), node)
 		for _, w := range n.behind {
-			invariants.Check(w.Ahead == node && w.Node != node, "a waiter is behind the node ahead of it", "%s waits for %s, behind %s", w.Node, w.Ahead, node)
-			invariants.Check(w.skipped || o.mu.nodes[w.Node] != nil, "a waiter that may get the handoff has a node (I1)", "%s waits for %s, and was deleted", w.Node, w.Ahead)
+			invariants.Check(w.Blocker == node && w.Node != node, "a waiter is behind the node ahead of it", "%s waits for %s, behind %s", w.Node, w.Blocker, node)
+			invariants.Check(w.skipped || o.mu.nodes[w.Node] != nil, "a waiter that may get the handoff has a node (I1)", "%s waits for %s, and was deleted", w.Node, w.Blocker)
 		}
 	}
 	invariants.Check(o.mu.reserved >= 0, "a reserved node is freed once (I7)", "%d nodes are reserved", o.mu.reserved)
@@ -188,7 +188,7 @@ func (o *Own) Gone(node string) { o.gone(node, queue.HandoffUnknown) }
 // waiters behind them that their own nodes were not deleted with it.
 func (o *Own) deleted(nodes []string) {
 	for _, node := range nodes {
-		o.gone(node, queue.AheadIsGone)
+		o.gone(node, queue.BlockerDeleted)
 	}
 }
 
@@ -199,14 +199,14 @@ func (o *Own) gone(node string, t queue.Handoff) {
 	delete(o.mu.nodes, node)
 }
 
-// stays notes that the servers reject the deletion of a node. We cannot notify its waiters of its
-// deletion, so they must watch it.
-func (o *Own) stays(node string) {
+// noteRejected notes that the servers reject the deletion of a node. We cannot notify its waiters
+// of its deletion, so they must watch it.
+func (o *Own) noteRejected(node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.notifyLocked(node, queue.HandoffUnknown)
 	if n := o.mu.nodes[node]; n != nil {
-		n.behind, n.stays = nil, true
+		n.behind, n.rejected = nil, true
 	}
 }
 
@@ -218,27 +218,27 @@ func (o *Own) notifyLocked(node string, t queue.Handoff) {
 	}
 }
 
-// WaitBehind returns a waiter for node that is notified when the node ahead is deleted. It returns
-// nil if the node ahead is not known to be ours, or if the servers reject its deletion.
-func (o *Own) WaitBehind(ahead, node string) *Waiter {
-	return o.addWaiter(Waiter{Node: node, Ahead: ahead})
+// WaitBehind returns a waiter for node that is notified when its blocker is deleted. It returns nil
+// if the blocker is not known to be ours, or if the servers reject its deletion.
+func (o *Own) WaitBehind(blocker, node string) *Waiter {
+	return o.addWaiter(Waiter{Node: node, Blocker: blocker})
 }
 
-// WaitForEnd is WaitBehind for a node that may not be directly behind the one ahead. It gets no
+// WaitForEnd is WaitBehind for a node that may not be directly behind the blocker. It gets no
 // handoff.
-func (o *Own) WaitForEnd(ahead, node string) *Waiter {
-	return o.addWaiter(Waiter{Node: node, Ahead: ahead, skipped: true, watches: true})
+func (o *Own) WaitForEnd(blocker, node string) *Waiter {
+	return o.addWaiter(Waiter{Node: node, Blocker: blocker, skipped: true, watches: true})
 }
 
 func (o *Own) addWaiter(w Waiter) *Waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := o.mu.nodes[w.Ahead]
-	if n == nil || n.stays {
+	n := o.mu.nodes[w.Blocker]
+	if n == nil || n.rejected {
 		return nil
 	}
-	it := w // keeps w off the heap in the usual case, where the node ahead is not ours
-	it.Told = make(chan queue.Handoff, 1)
+	it := w // keeps w off the heap in the usual case, where the blocker is not ours
+	it.Notified = make(chan queue.Handoff, 1)
 	n.behind = append(n.behind, &it)
 	return &it
 }
@@ -247,7 +247,7 @@ func (o *Own) addWaiter(w Waiter) *Waiter {
 func (o *Own) Leave(w *Waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if n := o.mu.nodes[w.Ahead]; n != nil {
+	if n := o.mu.nodes[w.Blocker]; n != nil {
 		n.behind = slices.DeleteFunc(n.behind, func(other *Waiter) bool { return other == w })
 	}
 }
@@ -266,8 +266,7 @@ func (o *Own) next(node string) *Waiter {
 	return nil
 }
 
-// skip excludes the waiter from handoffs: it is notified when the node ahead of it has been
-// deleted.
+// skip excludes the waiter from handoffs: it is notified when its blocker has been deleted.
 func (o *Own) skip(w *Waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -291,7 +290,7 @@ func (o *Own) Waiting() (all []*Waiter) {
 // Notify notifies a waiter once: a later notification adds nothing, and is dropped.
 func (w *Waiter) Notify(t queue.Handoff) {
 	select {
-	case w.Told <- t:
+	case w.Notified <- t:
 	default:
 	}
 }

@@ -87,15 +87,15 @@ func (r *Reaper) Delete(node string) *Deletion {
 	return r.startDeletion(node, nil, func() *Waiter { return nil })
 }
 
-// DeleteAll deletes nodes of ours in one transaction. If one of them is missing, it deletes the rest
-// one by one. If the first is being deleted already, it returns that deletion. If the nodes are in
-// several lock roots and one root rejects the delete, it deletes each node by itself, and the
-// returned Deletion is for one of them.
+// DeleteAll deletes nodes of ours in one transaction. If one of them is missing, it deletes the
+// rest one by one. If the first is being deleted already, it returns that deletion. If the nodes
+// are in several lock roots and one root rejects the delete, it deletes each node by itself, and
+// the returned Deletion is for one of them.
 func (r *Reaper) DeleteAll(nodes []string) *Deletion {
 	return r.startDeletion(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)
 }
 
-// DeleteAfter is Erase, and begins when the first deletion has ended: until then, a transaction
+// DeleteAfter is Delete, and begins when the first deletion has ended: until then, a transaction
 // whose response was lost could create the node again. first may be nil.
 func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
 	return r.startDeletion(node, first, func() *Waiter { return nil })
@@ -111,7 +111,7 @@ func (r *Reaper) HandOff(node string, rule queue.Rule, downgraded bool, record *
 	return r.beginRecorded(record, node, nil, func() *Waiter { return r.nodes.next(node) })
 }
 
-// DeleteRecorded is Erase for a node whose grant may be recorded.
+// DeleteRecorded is Delete for a node whose grant may be recorded.
 func (r *Reaper) DeleteRecorded(node string, record *GrantRecord) *Deletion {
 	return r.beginRecorded(record, node, nil, func() *Waiter { return nil })
 }
@@ -173,8 +173,8 @@ func (x *Deletion) goOnAfter(first *Deletion) {
 	}
 }
 
-// awaitFirst waits until another deletion has ended. If the servers reject that one, this one counts as
-// rejected too: it cannot begin.
+// awaitFirst waits until another deletion has ended. If the servers reject that one, this one
+// counts as rejected too: it cannot begin.
 func (x *Deletion) awaitFirst(first *Deletion) {
 	for refused := first.Refused; ; {
 		select {
@@ -276,8 +276,8 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 //
 // Why a handoff is not repeated after a lost response: check and delete are executed, and the
 // response is lost. In the second try the check of w's node passes and the delete fails with
-// NoNode. HandoffAfter concludes nothing from that, because its proof needs both nodes to exist at the
-// same time. So case 7 follows, end reports HandoffUnknown, and w lists the queue.
+// NoNode. HandoffAfter concludes nothing from that, because its proof needs both nodes to exist at
+// the same time. So case 7 follows, end reports HandoffUnknown, and w lists the queue.
 func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 	z := x.r.z
 	n, ops, failed := len(x.batch()), len(x.batch()), -1
@@ -297,9 +297,9 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 		switch queue.HandoffAfter(err == nil, failed, errors.Is(err, zk.ErrNoNode)) {
 		case queue.HandoffIsOurs:
 			w.Notify(queue.HandoffIsOurs)
-		case queue.NodeIsGone:
+		case queue.NodeDeleted:
 			x.r.nodes.Leave(w)
-			w.Notify(queue.NodeIsGone)
+			w.Notify(queue.NodeDeleted)
 			return false, false
 		case queue.HandoffUnknown:
 			x.r.nodes.skip(w)
@@ -359,7 +359,7 @@ func (x *Deletion) refuse(why error) {
 	x.Refusal = why
 	close(x.Refused)
 	for _, n := range x.nodes() {
-		x.r.nodes.stays(n)
+		x.r.nodes.noteRejected(n)
 	}
 }
 

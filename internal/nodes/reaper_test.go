@@ -69,14 +69,14 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			require.True(t, x.OK, "it goes with the second try")
 			want := queue.HandoffIsOurs
 			if a.Code == wire.NoNode {
-				want = queue.AheadIsGone // it was left out
+				want = queue.BlockerDeleted // it was left out
 			}
-			require.Equal(t, want, <-next.Told)
+			require.Equal(t, want, <-next.Notified)
 		})
 	}
 }
 
-// I1, I3: a waiter that is only notified of a node's deletion gets no handoff. AheadIsGone is
+// I1, I3: a waiter that is only notified of a node's deletion gets no handoff. BlockerDeleted is
 // reported only if a delete was answered with success: otherwise the waiter's node may have been
 // deleted in the same transaction.
 func TestHearOf(t *testing.T) {
@@ -90,10 +90,10 @@ func TestHearOf(t *testing.T) {
 		first []mux.Reply
 		want  queue.Handoff
 	}{
-		"it is deleted":              {answers(wire.OK), queue.AheadIsGone},
+		"it is deleted":              {answers(wire.OK), queue.BlockerDeleted},
 		"it was gone":                {answers(wire.NoNode), queue.HandoffUnknown},
 		"nobody knows who did that":  {append([]mux.Reply{{Fate: mux.NoAnswer}}, answers(wire.NoNode)...), queue.HandoffUnknown},
-		"it is deleted, later":       {append([]mux.Reply{{Fate: mux.NoAnswer}}, answers(wire.OK)...), queue.AheadIsGone},
+		"it is deleted, later":       {append([]mux.Reply{{Fate: mux.NoAnswer}}, answers(wire.OK)...), queue.BlockerDeleted},
 		"it may not be, and is then": {answers(wire.NoAuth, wire.OK), queue.HandoffUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestHearOf(t *testing.T) {
 			hears := own.WaitForEnd("/locks/a/p", "/locks/a/own")
 			<-NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, nil).Done
 			s.work.Wait()
-			require.Equal(t, c.want, <-hears.Told)
+			require.Equal(t, c.want, <-hears.Notified)
 			require.Nil(t, own.WaitForEnd("/locks/a/p", "/locks/a/own"), "it is not there any more")
 		})
 	}
@@ -114,7 +114,7 @@ func TestHearOf(t *testing.T) {
 
 // I4, I5: one of several nodes is missing. The rest are deleted singly, and the deletion does not
 // count as a release of all.
-func TestEraseAll_OneIsMissing_TheOthersGo(t *testing.T) {
+func TestDeleteAll_OneIsMissing_TheOthersGo(t *testing.T) {
 	missing := mux.Reply{Fate: mux.WasAnswered, Conn: conn, Body: multiBody(wire.MultiResult{Op: wire.OpError}, wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})}
 	single := func(code wire.Code) mux.Reply { return mux.Reply{Fate: mux.WasAnswered, Conn: conn, Code: code} }
 	for name, c := range map[string]struct {

@@ -13,7 +13,7 @@ import (
 )
 
 // The explorer's model: ZooKeeper's guarantees, and clients that decide with the library's own
-// functions (Machine, PositionOf, inFrontNow, HandoffAfter, reply.FateOf). A world is a value; a step turns
+// functions (Machine, PositionOf, isFirstNow, HandoffAfter, reply.FateOf). A world is a value; a step turns
 // one into another. The model's assumptions:
 //
 //   - writes have one order, and each session's server applies them in that order, some time later
@@ -485,12 +485,12 @@ func (w *world) tellBehind(c uint8, t Handoff) {
 	}
 	for o := range w.nClients {
 		k := &w.c[o]
-		if w.of[o] == w.of[c] && k.does(ToAwaitHandoff) && k.ahead == w.c[c].node && k.told == NoTurn {
+		if w.of[o] == w.of[c] && k.does(ToAwaitHandoff) && k.ahead == w.c[c].node && k.told == NoHandoff {
 			k.told = t
 		}
 		if j := slices.Index(k.watch[:], w.c[c].node); j >= 0 && k.hears.has(w.c[c].node) && k.aheadFired[j] == notFired {
 			k.aheadFired[j] = otherEvent
-			if t == AheadIsGone {
+			if t == BlockerDeleted {
 				k.aheadFired[j], k.dead = goneEvent, !w.session(o).view.has(k.node)
 			}
 		}
@@ -525,7 +525,7 @@ func (w *world) isOurs(c, node uint8) (yes bool) {
 // next is nodes.Own's next: the waiter directly behind a client's node.
 func (w *world) next(c uint8) (o uint8, ok bool) {
 	for o := range w.nClients {
-		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(ToAwaitHandoff) && k.ahead == w.c[c].node && k.told == NoTurn {
+		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(ToAwaitHandoff) && k.ahead == w.c[c].node && k.told == NoHandoff {
 			return o, true
 		}
 	}
@@ -637,7 +637,7 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 		case Exhausted:
 			return "lists, is past the counter's end, and gives up"
 		}
-		return fmt.Sprintf("lists: %d ahead, the next is %s", p.Position.Ahead, only(p.watch[0]))
+		return fmt.Sprintf("lists: %d ahead, the next is %s", p.Position.Blockers, only(p.watch[0]))
 	}
 	there := func(node uint8) Finding {
 		if s.view.has(node) {
@@ -927,9 +927,9 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 			break
 		}
 		if k.does(ToAwaitHandoff) {
-			if k.told != NoTurn {
-				what := [...]string{HandoffIsOurs: "is passed the turn", HandoffUnknown: "is told that its predecessor is gone", NodeIsGone: "is told that its own node is",
-					AheadIsGone: "is told that its predecessor is gone"}[k.told]
+			if k.told != NoHandoff {
+				what := [...]string{HandoffIsOurs: "is passed the turn", HandoffUnknown: "is told that its predecessor is gone", NodeDeleted: "is told that its own node is",
+					BlockerDeleted: "is told that its predecessor is gone"}[k.told]
 				step(true, what, func(n *world, k *client, _ *session) { x.goOn(n, c, k.walk.HandedOff(k.told)) })
 			}
 			break
@@ -1028,7 +1028,7 @@ func (x *explorer) deleteSteps(w *world, c uint8, can bool, step func(bool, stri
 			if next, ok := n.next(c); ok && n.c[next].node == k.next {
 				n.c[next].told = x.after(true, -1, false)
 			}
-			n.tellBehind(c, AheadIsGone)
+			n.tellBehind(c, BlockerDeleted)
 			n.finish(c)
 		})
 	}

@@ -186,7 +186,7 @@ func (x *explorer) readSteps(w *world, c uint8, can bool, step func(bool, string
 	case k.phase == leaving && s.answers() && !s.ended && !there && (k.down == noNode || !s.view.has(k.down)):
 		step(true, "has that delete's answer", func(n *world, k *client, _ *session) {
 			if k.committed {
-				n.tellBehind(c, AheadIsGone)
+				n.tellBehind(c, BlockerDeleted)
 			}
 			k.writerReads, k.committed = writerReads{down: noNode}, false
 			n.finish(c)
@@ -295,16 +295,16 @@ func TestExplore_WithoutARuleOfReaders(t *testing.T) {
 		{"a reader waits for each of a few writers",
 			explorer{sessions: three, rules: []Rule{writer, writer, reader}, acquire: 1, lagging: 1, giveUps: 1, place: func(r Rule, self string, children []string) Position {
 				p := PositionOf(r, self, children)
-				if r.IsShared() && p.Ahead > 1 {
-					p.Ahead, p.Further = 1, nil
+				if r.IsShared() && p.Blockers > 1 {
+					p.Blockers, p.Further = 1, nil
 				}
 				return p
 			}}, []string{together, overtook}},
 		{"a writer waits for each of a few readers",
 			explorer{sessions: three, rules: []Rule{reader, reader, writer}, acquire: 1, lagging: 1, place: func(r Rule, self string, children []string) Position {
 				p := PositionOf(r, self, children)
-				if p.Ahead > 1 {
-					p.Ahead, p.Further = 1, nil
+				if p.Blockers > 1 {
+					p.Blockers, p.Further = 1, nil
 				}
 				return p
 			}}, []string{together, overtook}},
@@ -332,7 +332,7 @@ func TestExplore_WithoutARuleOfReaders(t *testing.T) {
 		{"readers do not watch the one ahead of the writer",
 			explorer{sessions: []uint8{0, 1, 2, 3}, rules: []Rule{writer, writer, reader, reader}, acquire: 1, lagging: 1, place: func(r Rule, self string, children []string) Position {
 				p := PositionOf(r, self, children)
-				p.Replaced = p.Replaced || r.IsShared() && p.Ahead > 1
+				p.Replaced = p.Replaced || r.IsShared() && p.Blockers > 1
 				return p
 			}}, []string{"lets two look"}},
 		{"the reader's node goes after the writer's",

@@ -33,7 +33,7 @@ func (x *explorer) explore() found {
 		x.place = PositionOf
 	}
 	if x.rule == nil {
-		x.rule = inFrontNow
+		x.rule = isFirstNow
 	}
 	if x.fate == nil {
 		x.fate = reply.FateOf
@@ -181,7 +181,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 	one := func(c uint8) {
 		k := &w.c[c]
 		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.Next), node(k.ahead), byte(k.walk.Blockers), byte(k.walk.At), byte(k.walk.watched),
-			byte(k.walk.gone), byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired))
+			byte(k.walk.deleted), byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.blockerConn), byte(k.ownFired))
 		for j, i := range k.watch {
 			if i != noNode {
 				b = append(b, node(i), byte(k.aheadFired[j]), k.keptConn[j])
@@ -326,7 +326,7 @@ var exploreAll = flag.Bool("explore.all", false, "explore the large bounds too, 
 func without(touchUp func(k *evidence)) func(evidence) bool {
 	return func(k evidence) bool {
 		touchUp(&k)
-		return inFrontNow(k)
+		return isFirstNow(k)
 	}
 }
 
@@ -350,22 +350,22 @@ func TestExplore_WithoutAClause(t *testing.T) {
 			explorer{sessions: []uint8{0, 1, 2, 3}, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, giveUps: 1}, "I1: two hold, on live nodes"},
 		{"nothing comes in the predecessor's place", without(func(k *evidence) { k.replaced = false }),
 			explorer{sessions: two, acquire: 1, lagging: 2, faults: 2, kinds: writers}, "I1: granted beside a writer that reads"},
-		{"only deletions count", inFrontNow, explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites, wrong: anyEvent}, overtook},
+		{"only deletions count", isFirstNow, explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites, wrong: anyEvent}, overtook},
 
 		{"none of them is of our own session", without(func(k *evidence) { k.ours = false }), shared, believes},
 		// No connection is known for certain, and none exists now: the two must not count as the
 		// same.
 		{"there is a connection", func(k evidence) bool {
-			if k.conn == 0 && k.listConn == 0 && k.ownConn == 0 && k.aheadConn == 0 {
-				k.conn, k.listConn, k.ownConn, k.aheadConn = 1, 1, 1, 1
+			if k.conn == 0 && k.listConn == 0 && k.ownConn == 0 && k.blockerConn == 0 {
+				k.conn, k.listConn, k.ownConn, k.blockerConn = 1, 1, 1, 1
 			}
-			return inFrontNow(k)
+			return isFirstNow(k)
 		}, explorer{sessions: two, queued: true, upTo: ToList, acquire: 1, lagging: 1, faults: 5, kinds: disconnects | adminDeletes}, believes},
 		{"the watch on our own node is of this connection", without(func(k *evidence) { k.ownConn = k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 4, kinds: reset}, believes},
-		{"both watches are", without(func(k *evidence) { k.ownConn, k.aheadConn = k.conn, k.conn }),
+		{"both watches are", without(func(k *evidence) { k.ownConn, k.blockerConn = k.conn, k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
-		{"all is known from this connection", without(func(k *evidence) { k.listConn, k.ownConn, k.aheadConn = k.conn, k.conn, k.conn }),
+		{"all is known from this connection", without(func(k *evidence) { k.listConn, k.ownConn, k.blockerConn = k.conn, k.conn, k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
 		// A watch on our own node that was set on this connection after the last was lost shows
 		// that our node existed then, and reports its deletion before anything later. So the two
@@ -374,9 +374,9 @@ func TestExplore_WithoutAClause(t *testing.T) {
 		// watches are restored when.
 		{"the list is of this connection", without(func(k *evidence) { k.listConn = k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
-		{"the watch on the predecessor is of this connection", without(func(k *evidence) { k.aheadConn = k.conn }),
+		{"the watch on the predecessor is of this connection", without(func(k *evidence) { k.blockerConn = k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
-		{"the list and the watch on the predecessor are", without(func(k *evidence) { k.listConn, k.aheadConn = k.conn, k.conn }),
+		{"the list and the watch on the predecessor are", without(func(k *evidence) { k.listConn, k.blockerConn = k.conn, k.conn }),
 			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
 		// The grant checks once more whether its node was deleted: that does not see a watch that
 		// was used up by another event.
@@ -455,7 +455,7 @@ func TestExplore_WithoutTheEnd(t *testing.T) {
 		mine, _ := Parse(self, r.Markers)
 		for _, m := range Members(children, r.Markers) {
 			if m.Seq < mine.Seq {
-				return Position{Kind: Behind, Predecessor: m.Name, Ahead: 1}
+				return Position{Kind: Behind, Predecessor: m.Name, Blockers: 1}
 			}
 		}
 		return Position{Kind: Front}

@@ -10,8 +10,8 @@ package queue
 //
 // A predecessor of our own session hands off to us when it is released (HandoffAfter), unless that
 // would prove too little (NoHandoff). Any other predecessor is watched, and with it a few of the
-// blockers ahead of it (Rule.watches). If these are all blockers, the deletion of the last one
-// grants without another request. If not, the first event leads to a list.
+// blockers before it (Rule.watches). If these are all blockers, the deletion of the last one grants
+// without another request. If not, the first event leads to a list.
 //
 // All other stages lead back to ToList if the facts are not enough, and to ToQueueAgain if our own
 // node is deleted. ToEnd is for the end of the counter.
@@ -35,13 +35,13 @@ type Machine struct {
 	proof    uint64 // the connection that proved that no node blocks ours, 0 if not known
 	session  int64  // the ZooKeeper session of the node
 	watched  int    // how many blockers are watched
-	gone     uint16 // one bit for each watched blocker that has had its deletion event
+	deleted  uint16 // one bit for each watched blocker that has had its deletion event
 	replaced bool   // another node may replace one of them after its deletion
 	ours     bool   // one of them belongs to our own session
 
 	// The connections over which the responses to the list, to the watch on our node and to all
 	// watches on blockers arrived; 0 if not sure.
-	listConn, ownConn, aheadConn uint64
+	listConn, ownConn, blockerConn uint64
 }
 
 // Begin returns the state machine of a node of a ZooKeeper session. early means that its first list
@@ -90,8 +90,8 @@ func (w Machine) Listed(p Position, conn uint64) Machine {
 	case Front:
 		return w.first(conn)
 	case Behind:
-		w.Next, w.listConn, w.aheadConn = ToWaitBehind, conn, conn
-		w.Blockers, w.NoHandoff, w.watched, w.replaced = p.Ahead, p.NoHandoff, 1+len(p.Further), p.Replaced
+		w.Next, w.listConn, w.blockerConn = ToWaitBehind, conn, conn
+		w.Blockers, w.NoHandoff, w.watched, w.replaced = p.Blockers, p.NoHandoff, 1+len(p.Further), p.Replaced
 	case Twin:
 		return w.restart(ToQueueAgain)
 	case Exhausted:
@@ -143,7 +143,7 @@ func (w Machine) HandedOff(t Handoff) Machine {
 	switch t {
 	case HandoffIsOurs:
 		return w.first(0)
-	case NodeIsGone:
+	case NodeDeleted:
 		return w.restart(ToQueueAgain)
 	}
 	return w.restart(ToList)
@@ -157,22 +157,22 @@ func (w Machine) Watched(r Finding, owner int64, conn uint64) Machine {
 		w.Next, w.ownConn = ToWatchBlocker, conn
 	case r == Absent && w.Next == ToWatchOwn:
 		return w.restart(ToQueueAgain)
-	case r == Unknown && w.Next == ToWatchBlocker && w.At > 0: // we wait without it, and without the blockers ahead of it
+	case r == Unknown && w.Next == ToWatchBlocker && w.At > 0: // we wait without it, and without the blockers before it
 		w.watched, w.Next = w.At, ToAwait
 	case r == Unknown: // we keep our node (R55)
 		return w.restart(ToList)
-	default: // a missing node counts as a deletion event: inFrontNow decides what that proves
+	default: // a missing node counts as a deletion event: isFirstNow decides what that proves
 		w.ours = w.ours || r == Exists && owner == w.session
-		if w.aheadConn != conn {
-			w.aheadConn = 0
+		if w.blockerConn != conn {
+			w.blockerConn = 0
 		}
 		return w.nextBlocker()
 	}
 	return w
 }
 
-// WillBeNotified notes that the blocker at At belongs to our own session: it needs no watch, because we
-// are notified of its deletion (AheadIsGone).
+// WillBeNotified notes that the blocker at At belongs to our own session: it needs no watch,
+// because we are notified of its deletion (BlockerDeleted).
 func (w Machine) WillBeNotified() Machine { return w.nextBlocker() }
 
 func (w Machine) nextBlocker() Machine {
@@ -190,11 +190,11 @@ func (w Machine) WatchesAll() bool { return w.watched == w.Blockers && !w.replac
 // that remain, so the last one that remains is always included.
 func (w Machine) Awaited() (next, also int) {
 	if w.WatchesAll() {
-		for w.gone&(1<<next) != 0 {
+		for w.deleted&(1<<next) != 0 {
 			next++
 		}
 		also = w.watched - 1
-		for also > next && w.gone&(1<<also) != 0 {
+		for also > next && w.deleted&(1<<also) != 0 {
 			also--
 		}
 		if also <= next {
@@ -226,20 +226,21 @@ func (w Machine) OwnEvent(isDeletion bool) Machine {
 }
 
 // BlockerEvent handles the event of the i-th blocker. conn is the present connection, and ownFired
-// reports that an event of our own node has arrived. After the last event, inFrontNow decides
+// reports that an event of our own node has arrived. After the last event, isFirstNow decides
 // whether the evidence suffices for a grant.
 func (w Machine) BlockerEvent(i int, isDeletion bool, conn uint64, ownFired bool) Machine {
 	w, isLast := w.observed(i, isDeletion)
 	if !isLast {
 		return w
 	}
-	return w.ruled(inFrontNow(w.evidence(conn, ownFired)), conn)
+	return w.ruled(isFirstNow(w.evidence(conn, ownFired)), conn)
 }
 
-// observed notes an event of the i-th blocker. It returns false if other deletions must arrive first.
+// observed notes an event of the i-th blocker. It returns false if other deletions must arrive
+// first.
 func (w Machine) observed(i int, isDeletion bool) (_ Machine, isLast bool) {
 	if isDeletion {
-		w.gone |= 1 << i
+		w.deleted |= 1 << i
 	}
 	return w, !isDeletion || !w.WatchesAll() || w.Left() == 0
 }
@@ -247,7 +248,7 @@ func (w Machine) observed(i int, isDeletion bool) (_ Machine, isLast bool) {
 // Left returns how many blockers have had no deletion event.
 func (w Machine) Left() int {
 	n := w.Blockers
-	for gone := w.gone; gone != 0; gone &= gone - 1 {
+	for gone := w.deleted; gone != 0; gone &= gone - 1 {
 		n--
 	}
 	return n
@@ -256,11 +257,11 @@ func (w Machine) Left() int {
 func (w Machine) evidence(conn uint64, ownFired bool) evidence {
 	return evidence{
 		left: w.Left(), replaced: w.replaced, ours: w.ours,
-		conn: conn, listConn: w.listConn, ownConn: w.ownConn, aheadConn: w.aheadConn, ownFired: ownFired,
+		conn: conn, listConn: w.listConn, ownConn: w.ownConn, blockerConn: w.blockerConn, ownFired: ownFired,
 	}
 }
 
-// ruled handles the verdict of inFrontNow. The last piece of evidence arrived over conn.
+// ruled handles the verdict of isFirstNow. The last piece of evidence arrived over conn.
 func (w Machine) ruled(inFront bool, conn uint64) Machine {
 	if inFront {
 		return w.first(conn)

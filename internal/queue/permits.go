@@ -7,9 +7,9 @@ import (
 
 // A semaphore has a queue and, beside it, leases: one child for each permit that is in use or about
 // to be. The first client in the queue creates leases and waits for capacity. Any other client
-// creates some only if capacity remains after all clients that precede it (HaveCapacity), and does not
-// wait with them. So the order is kept, and a freed permit wakes one client. Exclusion depends on
-// PositionOfLeases alone.
+// creates some only if capacity remains after all clients that precede it (HaveCapacity), and does
+// not wait with them. So the order is kept, and a freed permit wakes one client. Exclusion depends
+// on PositionOfLeases alone.
 
 // LeaseName is the name of a lease in Curator's semaphore, before its number. A child of another
 // name is no lease.
@@ -29,10 +29,10 @@ func OtherThanSemaphore(children, markers []string) string {
 	return ""
 }
 
-// PositionOfLeases decides the position of the leases that one transaction created. They are granted
-// if there are no more than limit leases up to the last of them, in the order of their numbers.
-// Later leases come behind them, and earlier ones can only be deleted: so a granted lease stays
-// granted, whatever the limit becomes.
+// PositionOfLeases decides the position of the leases that one transaction created. They are
+// granted if there are no more than limit leases up to the last of them, in the order of their
+// numbers. Later leases come behind them, and earlier ones can only be deleted: so a granted lease
+// stays granted, whatever the limit becomes.
 //
 // The order decides and not the count: if two clients create leases for one permit, one of them is
 // granted. (Curator's semaphore counts: if its inner lock is broken, both wait.)
@@ -66,7 +66,7 @@ func PositionOfLeases(mine, children []string, limit int) Position {
 		}
 		isTwin = isTwin || numbers[m.Seq]
 		if m.Seq < last.Seq {
-			p.Ahead++
+			p.Blockers++
 			if predecessor.Name == "" || m.Seq > predecessor.Seq {
 				predecessor = m
 			}
@@ -81,7 +81,7 @@ func PositionOfLeases(mine, children []string, limit int) Position {
 		return p
 	case isTwin:
 		return Position{Kind: Twin}
-	case p.Ahead+len(mine) > limit:
+	case p.Blockers+len(mine) > limit:
 		p.Kind = Behind
 	}
 	p.Predecessor = strings.Clone(predecessor.Name)
@@ -96,12 +96,12 @@ func PositionOfLeases(mine, children []string, limit int) Position {
 // an earlier list may date from a time when no client waited. A client that takes permits meanwhile
 // moves from one list to the other, so at least one of them shows it. A client that wants several
 // permits counts as one until its leases exist.
-func HaveCapacity(leases, ahead, k, limit int) bool { return leases+ahead+k <= limit }
+func HaveCapacity(leases, before, k, limit int) bool { return leases+before+k <= limit }
 
-// Without returns how many clients in the queue ahead of self have no leases; if self is "", of the
+// Without returns how many clients in the queue before self have no leases; if self is "", of the
 // whole queue. The leases of a client in the queue have the protection id of its node there. (The
 // leases of Curator's client do not: it counts twice for a moment.)
-func Without(self string, queued, leases, markers []string) (ahead int) {
+func Without(self string, queued, leases, markers []string) (before int) {
 	has := make(map[string]bool, len(leases))
 	for _, name := range leases {
 		if id, ok := ProtectionID(name); ok {
@@ -111,10 +111,10 @@ func Without(self string, queued, leases, markers []string) (ahead int) {
 	own, isQueued := Parse(self, markers)
 	for _, m := range Members(queued, markers) {
 		if id, _ := ProtectionID(m.Name); !has[id] && (!isQueued || ByNumber(m, own) < 0) {
-			ahead++
+			before++
 		}
 	}
-	return ahead
+	return before
 }
 
 // NamesBehind returns the names of the nodes behind self, in the order of their numbers. self may

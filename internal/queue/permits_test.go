@@ -41,22 +41,22 @@ func TestPlaceOfLeases(t *testing.T) {
 		want     Position
 	}{
 		{"alone", many(5), many(5), 1, Position{Kind: Front}},
-		{"room beside others", many(7), many(9, 7, 5), 2, Position{Kind: Front, Ahead: 1, Predecessor: lease(5)}},
-		{"no room", many(7), many(5, 7, 3), 2, Position{Kind: Behind, Ahead: 2, Predecessor: lease(5)}},
+		{"room beside others", many(7), many(9, 7, 5), 2, Position{Kind: Front, Blockers: 1, Predecessor: lease(5)}},
+		{"no room", many(7), many(5, 7, 3), 2, Position{Kind: Behind, Blockers: 2, Predecessor: lease(5)}},
 		{"those behind do not count", many(3), many(3, 4, 5, 6), 1, Position{Kind: Front}},
-		{"all or none", many(4, 5), many(3, 4, 5), 2, Position{Kind: Behind, Ahead: 1, Predecessor: lease(3)}},
-		{"all", many(4, 5), many(3, 4, 5), 3, Position{Kind: Front, Ahead: 1, Predecessor: lease(3)}},
+		{"all or none", many(4, 5), many(3, 4, 5), 2, Position{Kind: Behind, Blockers: 1, Predecessor: lease(3)}},
+		{"all", many(4, 5), many(3, 4, 5), 3, Position{Kind: Front, Blockers: 1, Predecessor: lease(3)}},
 		{"more than the limit", many(4, 5), many(4, 5), 1, Position{Kind: Behind}},
 		{"a limit of nothing", many(4), many(4), 0, Position{Kind: Behind}},
 		{"one is gone", many(4, 5), many(4), 3, Position{Kind: Missing}},
 		{"all are gone", many(4, 5), nil, 3, Position{Kind: Missing}},
 		{"what is no lease does not count", many(4), append(many(4), "x", "_c_x-lock-0000000001", "lease-", "lease-1"), 1, Position{Kind: Front}},
-		{"any client's lease counts", many(4), append(many(4), "lease-0000000003"), 1, Position{Kind: Behind, Ahead: 1, Predecessor: "lease-0000000003"}},
+		{"any client's lease counts", many(4), append(many(4), "lease-0000000003"), 1, Position{Kind: Behind, Blockers: 1, Predecessor: "lease-0000000003"}},
 		{"another has a number of ours", many(4, 5), append(many(4, 5), "lease-0000000005"), 9, Position{Kind: Twin}},
 		{"ours is past the end", many(counterEnd), many(counterEnd), 9, Position{Kind: Exhausted}},
 		{"another is, and behind", many(4), many(4, counterEnd), 1, Position{Kind: Front}},
 		{"one is negative", many(4), append(many(4), "lease--2147483648"), 9, Position{Kind: Exhausted, Predecessor: "lease--2147483648"}},
-		{"numbers and not names", many(10), append(many(10), "zzz-lease-0000000009"), 1, Position{Kind: Behind, Ahead: 1, Predecessor: "zzz-lease-0000000009"}},
+		{"numbers and not names", many(10), append(many(10), "zzz-lease-0000000009"), 1, Position{Kind: Behind, Blockers: 1, Predecessor: "zzz-lease-0000000009"}},
 	} {
 		require.Equal(t, tt.want, PositionOfLeases(tt.mine, tt.children, tt.limit), tt.name)
 	}

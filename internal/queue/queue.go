@@ -11,10 +11,10 @@
 // sees only the numbers of connections. So each rule has a table that specifies it, and
 // explore_test.go runs the same code through every interleaving of a few clients.
 //
-// Read queue.go first: PositionOf, inFrontNow and HandoffAfter are the only proofs that no node blocks
-// ours. Then rule.go: the nodes that readers and writers wait for. Then walk.go: the state machine
-// of one node's wait. several.go is for nodes in several queues. R and F are numbers of
-// internal/faults/faults.md.
+// Read queue.go first: PositionOf, isFirstNow and HandoffAfter are the only proofs that no node
+// blocks ours. Then rule.go: the nodes that readers and writers wait for. Then machine.go: the
+// state machine of one node's wait. several.go is for nodes in several queues. R and F are numbers
+// of internal/faults/faults.md.
 package queue
 
 import (
@@ -98,7 +98,7 @@ type Position struct {
 	Kind        Kind
 	Predecessor string   // Behind: the nearest node that blocks ours; Exhausted: a node that must be deleted first, or ""
 	Further     []string // Behind: the other blockers that are watched, nearest first (see Rule.watches)
-	Ahead       int      // Behind: how many nodes block ours; if all are watched, the deletion of the last one unblocks ours
+	Blockers    int      // Behind: how many nodes block ours; if all are watched, the deletion of the last one unblocks ours
 	Holds       bool     // Behind: no node of any kind precedes the predecessor: it is the holder
 	LastHolds   bool     // Behind: no node of any kind precedes the last of Further
 	Replaced    bool     // Behind: another node may replace a watched one after its deletion (see staysAlone)
@@ -166,9 +166,9 @@ func ForeignOf(rule Rule, self string, children, endings []string) string {
 	return ""
 }
 
-// PositionOf decides the position of self among the children of the lock root, by its rule and their
-// numbers. Below the counter's end servers never repeat a number, but a client that creates a node
-// by name can: hence Twin and areTied. We assume that no client creates a node with a smaller
+// PositionOf decides the position of self among the children of the lock root, by its rule and
+// their numbers. Below the counter's end servers never repeat a number, but a client that creates a
+// node by name can: hence Twin and areTied. We assume that no client creates a node with a smaller
 // number than those in the queue, except a writer that also takes the read lock, with its own
 // number (Rule.staysAlone).
 func PositionOf(rule Rule, self string, children []string) Position {
@@ -198,7 +198,7 @@ func PositionOf(rule Rule, self string, children []string) Position {
 		if !rule.Blocks(m) {
 			continue
 		}
-		p.Ahead++
+		p.Blockers++
 		near = nearest(near, m)
 	}
 	switch { // names are copied, so that the list can be freed
@@ -206,13 +206,13 @@ func PositionOf(rule Rule, self string, children []string) Position {
 		return Position{Kind: Exhausted, Predecessor: strings.Clone(past.Name)}
 	case isTwin:
 		return Position{Kind: Twin}
-	case p.Ahead == 0:
+	case p.Blockers == 0:
 		return p
 	}
 	p.Kind, p.Predecessor = Behind, strings.Clone(near[0].Name)
 	tied := areTied(near)
 	p.Holds = lowest.Seq == near[0].Seq && !tied
-	near = near[:rule.watches(near, p.Ahead)]
+	near = near[:rule.watches(near, p.Blockers)]
 	for _, m := range near[1:] {
 		p.Further = append(p.Further, strings.Clone(m.Name))
 		p.LastHolds = m == lowest
@@ -221,7 +221,7 @@ func PositionOf(rule Rule, self string, children []string) Position {
 	// If two predecessors have one number, one of them may still block us when the other is
 	// released. A reader does not hand off. And a reader that watches all of its blockers needs no
 	// handoff.
-	p.NoHandoff = tied || IsReader(p.Predecessor) || rule.IsShared() && len(near) == p.Ahead && !p.Replaced
+	p.NoHandoff = tied || IsReader(p.Predecessor) || rule.IsShared() && len(near) == p.Blockers && !p.Replaced
 	return p
 }
 
@@ -257,15 +257,15 @@ type evidence struct {
 	conn uint64 // the present connection, 0 if there is none
 	// The connections of the list, of the watch on our node, and of the watches on the blockers; 0
 	// if not sure.
-	listConn, ownConn, aheadConn uint64
+	listConn, ownConn, blockerConn uint64
 
 	ownFired bool // an event of our own node has arrived
 }
 
-// inFrontNow is the rule by which events show, without another request, that no node blocks ours.
+// isFirstNow is the rule by which events show, without another request, that no node blocks ours.
 // Every clause must hold; otherwise the waiter lists. explore_test.go shows what happens without
 // each clause.
-func inFrontNow(k evidence) bool {
+func isFirstNow(k evidence) bool {
 	// All blockers of our list are deleted, and no other node can have appeared among them or
 	// before ours.
 	if k.left != 0 || k.replaced {
@@ -273,7 +273,7 @@ func inFrontNow(k evidence) bool {
 	}
 	// A node of our own ZooKeeper session may have been deleted with the session, and our node too.
 	// Normally such a node is not watched: it hands off (HandoffAfter), or we are notified of its
-	// deletion (AheadIsGone). (If it was deleted before we could watch it, its owner is unknown.
+	// deletion (BlockerDeleted). (If it was deleted before we could watch it, its owner is unknown.
 	// But if our node was deleted with it, our event arrived before the response that reported it
 	// missing.)
 	if k.ours {
@@ -282,7 +282,7 @@ func inFrontNow(k evidence) bool {
 	// All observations must come from one connection, the present one. After a reconnect the server
 	// replays the watches in the order of the client's requests: the deletion of a blocker can
 	// arrive before ours.
-	if k.conn == 0 || k.listConn != k.conn || k.ownConn != k.conn || k.aheadConn != k.conn {
+	if k.conn == 0 || k.listConn != k.conn || k.ownConn != k.conn || k.blockerConn != k.conn {
 		return false
 	}
 	// If one transaction deletes the last blocker and then our node, our event may not be read yet.
@@ -298,17 +298,17 @@ func inFrontNow(k evidence) bool {
 type Handoff uint8
 
 const (
-	NoTurn         Handoff = iota // nothing yet
+	NoHandoff      Handoff = iota // nothing yet
 	HandoffIsOurs                 // no node blocks ours: the lock was handed off
 	HandoffUnknown                // no handoff is possible: the releaser retries without the waiter, which lists after the deletion
-	NodeIsGone                    // our own node is deleted
-	AheadIsGone                   // the predecessor is deleted, by a successful delete of it alone, so ours was not deleted with it
+	NodeDeleted                   // our own node is deleted
+	BlockerDeleted                // the predecessor is deleted, by a successful delete of it alone, so ours was not deleted with it
 )
 
-// HandoffAfter is the rule by which a release grants without an event. One transaction checks the next
-// node and then deletes the holder's. done reports success, failed is the index of the operation
-// that failed (−1 if not known), and noNode reports that a node was missing. HandoffAfter returns
-// NoHandoff if the response proves nothing to the next node.
+// HandoffAfter is the rule by which a release grants without an event. One transaction checks the
+// next node and then deletes the holder's. done reports success, failed is the index of the
+// operation that failed (−1 if not known), and noNode reports that a node was missing. HandoffAfter
+// returns NoHandoff if the response proves nothing to the next node.
 //
 // Success proves that both nodes existed together, the holder's first and the next directly behind
 // it, and that the holder's was then deleted: so the next is first now. Only the release of a hold
@@ -319,11 +319,11 @@ func HandoffAfter(done bool, failed int, noNode bool) Handoff {
 	case done:
 		return HandoffIsOurs
 	case failed == 0 && noNode:
-		return NodeIsGone
+		return NodeDeleted
 	case failed == 0, failed < 0 && noNode: // we may not check the node; or it is not clear which of the two is missing
 		return HandoffUnknown
 	}
-	return NoTurn
+	return NoHandoff
 }
 
 const (

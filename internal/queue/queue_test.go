@@ -155,25 +155,25 @@ func TestPlaceOf(t *testing.T) {
 		{"alone", self, []string{self}, Position{Kind: Front}},
 		{"front with others behind", self, []string{ours(2, 9), self, ours(3, 8)}, Position{Kind: Front}},
 		{"second: its predecessor is the front", self, []string{self, ours(2, 6), ours(3, 8)},
-			Position{Kind: Behind, Predecessor: ours(2, 6), Ahead: 1, Holds: true}},
+			Position{Kind: Behind, Predecessor: ours(2, 6), Blockers: 1, Holds: true}},
 		{"further back: the one just ahead, whatever the order of the list", self,
 			[]string{ours(2, 2), ours(3, 5), self, ours(4, 4), ours(5, 8)},
-			Position{Kind: Behind, Predecessor: ours(3, 5), Further: []string{ours(4, 4)}, Ahead: 3}},
+			Position{Kind: Behind, Predecessor: ours(3, 5), Further: []string{ours(4, 4)}, Blockers: 3}},
 		{"gaps in the numbers mean nothing", self, []string{ours(2, 0), self},
-			Position{Kind: Behind, Predecessor: ours(2, 0), Ahead: 1, Holds: true}},
+			Position{Kind: Behind, Predecessor: ours(2, 0), Blockers: 1, Holds: true}},
 		{"foreign children take no part", self, append(slices.Clone(foreign), self), Position{Kind: Front}},
 		{"foreign children are no predecessors", self, append(slices.Clone(foreign), ours(2, 3), self),
-			Position{Kind: Behind, Predecessor: ours(2, 3), Ahead: 1, Holds: true}},
-		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, Position{Kind: Behind, Predecessor: kazoo5, Ahead: 1, Holds: true}},
-		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, Position{Kind: Behind, Predecessor: goZK5, Ahead: 1, Holds: true}},
+			Position{Kind: Behind, Predecessor: ours(2, 3), Blockers: 1, Holds: true}},
+		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, Position{Kind: Behind, Predecessor: kazoo5, Blockers: 1, Holds: true}},
+		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, Position{Kind: Behind, Predecessor: goZK5, Blockers: 1, Holds: true}},
 		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, Position{Kind: Front}},
 
 		// R73: a writer may leave a reader with its number; nodes with other names may leave
 		// anything.
 		{"R73: behind a writer", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005"},
-			Position{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005", Ahead: 1, Holds: true, Replaced: true}},
+			Position{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005", Blockers: 1, Holds: true, Replaced: true}},
 		{"R73: behind a reader", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005"},
-			Position{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", Ahead: 1, Holds: true, NoHandoff: true}},
+			Position{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", Blockers: 1, Holds: true, NoHandoff: true}},
 
 		// A missing node is no index and no last position (R13): it is reported.
 		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, Position{Kind: Missing}},
@@ -185,10 +185,10 @@ func TestPlaceOf(t *testing.T) {
 		{"F35: another node has our number", self, []string{self, ours(2, 7)}, Position{Kind: Twin}},
 		{"F35: and somebody is ahead", self, []string{self, ours(2, 7), ours(3, 5)}, Position{Kind: Twin}},
 		{"F35: two ahead of us have one number: nobody knows who is the predecessor", self, []string{self, ours(2, 6), ours(3, 6)},
-			Position{Kind: Behind, Predecessor: ours(2, 6), Ahead: 2, NoHandoff: true}},
-		{"F35: also the first", self, []string{self, ours(2, 0), ours(3, 0)}, Position{Kind: Behind, Predecessor: ours(2, 0), Ahead: 2, NoHandoff: true}},
+			Position{Kind: Behind, Predecessor: ours(2, 6), Blockers: 2, NoHandoff: true}},
+		{"F35: also the first", self, []string{self, ours(2, 0), ours(3, 0)}, Position{Kind: Behind, Predecessor: ours(2, 0), Blockers: 2, NoHandoff: true}},
 		{"F35: two ahead of the predecessor have: either may be watched", self, []string{ours(2, 5), ours(4, 6), ours(3, 5), self},
-			Position{Kind: Behind, Predecessor: ours(4, 6), Further: []string{ours(2, 5)}, LastHolds: true, Ahead: 3}},
+			Position{Kind: Behind, Predecessor: ours(4, 6), Further: []string{ours(2, 5)}, LastHolds: true, Blockers: 3}},
 
 		// F34: no node is granted past the end of the counter.
 		{"F34: the last that is granted", ours(1, counterEnd-1), []string{ours(1, counterEnd-1), ours(2, counterEnd)}, Position{Kind: Front}},
@@ -232,33 +232,33 @@ func TestPlaceOf_ReadersAndWriters(t *testing.T) {
 		want Position
 	}{
 		{"a reader among readers", r(7), []string{r(5), r(6), r(7), r(8)}, front},
-		{"a reader behind a writer that holds", r(7), []string{w(5), r(6), r(7)}, Position{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true, NoHandoff: true}},
-		{"a reader behind a writer that waits for a reader", r(7), []string{r(4), w(5), r(6), r(7)}, Position{Kind: Behind, Predecessor: w(5), Ahead: 1, NoHandoff: true}},
-		{"a reader behind two writers watches both", r(9), []string{w(3), r(4), w(5), r(6), r(9)}, Position{Kind: Behind, Predecessor: w(5), Further: []string{w(3)}, LastHolds: true, Ahead: 2, NoHandoff: true}},
-		{"behind four of all kinds, too", r(9), []string{m(6), w(3), r(4), w(5), kazoo2, r(9)}, Position{Kind: Behind, Predecessor: m(6), Further: []string{w(5), w(3), kazoo2}, LastHolds: true, Ahead: 4, NoHandoff: true}},
-		{"behind more than four, the nearest", r(9), []string{w(3), w(4), w(5), w(6), w(7), r(9)}, Position{Kind: Behind, Predecessor: w(7), Ahead: 5}},
-		{"and behind several, one of which may leave anything", r(9), []string{kazooReader5, w(6), r(9)}, Position{Kind: Behind, Predecessor: w(6), Ahead: 2}},
-		{"a reader waits for a mutex", r(7), []string{m(5), r(7)}, Position{Kind: Behind, Predecessor: m(5), Ahead: 1, Holds: true, NoHandoff: true}},
-		{"and for kazoo's", r(7), []string{kazoo5, r(7)}, Position{Kind: Behind, Predecessor: kazoo5, Ahead: 1, Holds: true, NoHandoff: true}},
-		{"a name that we do not know may be anything, and leave anything", r(7), []string{kazooReader5, r(7)}, Position{Kind: Behind, Predecessor: kazooReader5, Ahead: 1, Holds: true, Replaced: true}},
-		{"a reader behind a writer that reads: who comes in its place does not block", r(7), []string{w(5), r(5), r(7)}, Position{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true, NoHandoff: true}},
+		{"a reader behind a writer that holds", r(7), []string{w(5), r(6), r(7)}, Position{Kind: Behind, Predecessor: w(5), Blockers: 1, Holds: true, NoHandoff: true}},
+		{"a reader behind a writer that waits for a reader", r(7), []string{r(4), w(5), r(6), r(7)}, Position{Kind: Behind, Predecessor: w(5), Blockers: 1, NoHandoff: true}},
+		{"a reader behind two writers watches both", r(9), []string{w(3), r(4), w(5), r(6), r(9)}, Position{Kind: Behind, Predecessor: w(5), Further: []string{w(3)}, LastHolds: true, Blockers: 2, NoHandoff: true}},
+		{"behind four of all kinds, too", r(9), []string{m(6), w(3), r(4), w(5), kazoo2, r(9)}, Position{Kind: Behind, Predecessor: m(6), Further: []string{w(5), w(3), kazoo2}, LastHolds: true, Blockers: 4, NoHandoff: true}},
+		{"behind more than four, the nearest", r(9), []string{w(3), w(4), w(5), w(6), w(7), r(9)}, Position{Kind: Behind, Predecessor: w(7), Blockers: 5}},
+		{"and behind several, one of which may leave anything", r(9), []string{kazooReader5, w(6), r(9)}, Position{Kind: Behind, Predecessor: w(6), Blockers: 2}},
+		{"a reader waits for a mutex", r(7), []string{m(5), r(7)}, Position{Kind: Behind, Predecessor: m(5), Blockers: 1, Holds: true, NoHandoff: true}},
+		{"and for kazoo's", r(7), []string{kazoo5, r(7)}, Position{Kind: Behind, Predecessor: kazoo5, Blockers: 1, Holds: true, NoHandoff: true}},
+		{"a name that we do not know may be anything, and leave anything", r(7), []string{kazooReader5, r(7)}, Position{Kind: Behind, Predecessor: kazooReader5, Blockers: 1, Holds: true, Replaced: true}},
+		{"a reader behind a writer that reads: who comes in its place does not block", r(7), []string{w(5), r(5), r(7)}, Position{Kind: Behind, Predecessor: w(5), Blockers: 1, Holds: true, NoHandoff: true}},
 		{"a reader behind one that did", r(7), []string{r(5), r(7)}, front},
 
-		{"a writer waits for all, and watches each if all are readers", w(7), []string{r(5), r(4), r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, LastHolds: true, Ahead: 3, NoHandoff: true}},
-		{"up to sixteen", w(20), append(readers(16), w(20)), Position{Kind: Behind, Predecessor: r(16), Further: nearestOf(15), LastHolds: true, Ahead: 16, NoHandoff: true}},
-		{"of more, two", w(20), append(readers(17), w(20)), Position{Kind: Behind, Predecessor: r(17), Further: []string{r(16)}, Ahead: 17, NoHandoff: true}},
-		{"of up to fifteen readers behind a writer, each, and that writer", w(20), append(readers(15), w(20), w(0)), Position{Kind: Behind, Predecessor: r(15), Further: append(nearestOf(14), w(0)), LastHolds: true, Ahead: 16, NoHandoff: true, Replaced: true}},
-		{"and not what is ahead of it", w(9), []string{r(8), w(7), r(6), m(5), w(9)}, Position{Kind: Behind, Predecessor: r(8), Further: []string{w(7)}, Ahead: 4, NoHandoff: true, Replaced: true}},
-		{"of more readers behind a writer, two", w(20), append(readers(16), w(20), w(0)), Position{Kind: Behind, Predecessor: r(16), Further: []string{r(15)}, Ahead: 17, NoHandoff: true}},
-		{"a mutex, too", m(7), []string{r(5), r(4), r(6), m(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, LastHolds: true, Ahead: 3, NoHandoff: true}},
-		{"a writer behind the last reader", w(7), []string{r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Ahead: 1, Holds: true, NoHandoff: true}},
-		{"a writer behind a mutex", w(7), []string{m(6), w(7)}, Position{Kind: Behind, Predecessor: m(6), Ahead: 1, Holds: true}},
-		{"readers behind a mutex", w(7), []string{r(5), m(4), r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{r(5), m(4)}, LastHolds: true, Ahead: 3, NoHandoff: true}},
-		{"R73: a writer behind a writer, in whose place a reader may come", w(7), []string{w(6), w(7)}, Position{Kind: Behind, Predecessor: w(6), Ahead: 1, Holds: true, Replaced: true}},
-		{"R73: also if others stand between them", w(7), []string{w(5), r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{w(5)}, LastHolds: true, Ahead: 2, Replaced: true, NoHandoff: true}},
-		{"R73: a writer behind a writer that reads: the numbers do not order them", w(7), []string{w(5), r(5), w(7)}, Position{Kind: Behind, Predecessor: w(5), Ahead: 2, NoHandoff: true, Replaced: true}},
-		{"R73: a writer behind one that did", w(7), []string{r(5), w(7)}, Position{Kind: Behind, Predecessor: r(5), Ahead: 1, Holds: true, NoHandoff: true}},
-		{"R73: a mutex behind a writer that reads", m(7), []string{r(5), w(5), m(7)}, Position{Kind: Behind, Predecessor: r(5), Ahead: 2, NoHandoff: true}},
+		{"a writer waits for all, and watches each if all are readers", w(7), []string{r(5), r(4), r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, LastHolds: true, Blockers: 3, NoHandoff: true}},
+		{"up to sixteen", w(20), append(readers(16), w(20)), Position{Kind: Behind, Predecessor: r(16), Further: nearestOf(15), LastHolds: true, Blockers: 16, NoHandoff: true}},
+		{"of more, two", w(20), append(readers(17), w(20)), Position{Kind: Behind, Predecessor: r(17), Further: []string{r(16)}, Blockers: 17, NoHandoff: true}},
+		{"of up to fifteen readers behind a writer, each, and that writer", w(20), append(readers(15), w(20), w(0)), Position{Kind: Behind, Predecessor: r(15), Further: append(nearestOf(14), w(0)), LastHolds: true, Blockers: 16, NoHandoff: true, Replaced: true}},
+		{"and not what is ahead of it", w(9), []string{r(8), w(7), r(6), m(5), w(9)}, Position{Kind: Behind, Predecessor: r(8), Further: []string{w(7)}, Blockers: 4, NoHandoff: true, Replaced: true}},
+		{"of more readers behind a writer, two", w(20), append(readers(16), w(20), w(0)), Position{Kind: Behind, Predecessor: r(16), Further: []string{r(15)}, Blockers: 17, NoHandoff: true}},
+		{"a mutex, too", m(7), []string{r(5), r(4), r(6), m(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, LastHolds: true, Blockers: 3, NoHandoff: true}},
+		{"a writer behind the last reader", w(7), []string{r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Blockers: 1, Holds: true, NoHandoff: true}},
+		{"a writer behind a mutex", w(7), []string{m(6), w(7)}, Position{Kind: Behind, Predecessor: m(6), Blockers: 1, Holds: true}},
+		{"readers behind a mutex", w(7), []string{r(5), m(4), r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{r(5), m(4)}, LastHolds: true, Blockers: 3, NoHandoff: true}},
+		{"R73: a writer behind a writer, in whose place a reader may come", w(7), []string{w(6), w(7)}, Position{Kind: Behind, Predecessor: w(6), Blockers: 1, Holds: true, Replaced: true}},
+		{"R73: also if others stand between them", w(7), []string{w(5), r(6), w(7)}, Position{Kind: Behind, Predecessor: r(6), Further: []string{w(5)}, LastHolds: true, Blockers: 2, Replaced: true, NoHandoff: true}},
+		{"R73: a writer behind a writer that reads: the numbers do not order them", w(7), []string{w(5), r(5), w(7)}, Position{Kind: Behind, Predecessor: w(5), Blockers: 2, NoHandoff: true, Replaced: true}},
+		{"R73: a writer behind one that did", w(7), []string{r(5), w(7)}, Position{Kind: Behind, Predecessor: r(5), Blockers: 1, Holds: true, NoHandoff: true}},
+		{"R73: a mutex behind a writer that reads", m(7), []string{r(5), w(5), m(7)}, Position{Kind: Behind, Predecessor: r(5), Blockers: 2, NoHandoff: true}},
 		{"a writer in front", w(5), []string{w(5), r(6), m(7)}, front},
 
 		{"F34: past the end, among readers", r(counterEnd), []string{r(5), r(counterEnd)}, Position{Kind: Exhausted, Predecessor: r(5)}},
@@ -356,7 +356,7 @@ func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 				require.Equal(t, Position{Kind: Front}, p, "%s in %v", name, children)
 			default:
 				require.Equal(t, Behind, p.Kind, "%s in %v", name, children)
-				require.Equal(t, lower, p.Ahead, "%s in %v", name, children)
+				require.Equal(t, lower, p.Blockers, "%s in %v", name, children)
 				require.Equal(t, nearest, numbers[p.Predecessor], "%s in %v", name, children)
 				require.Equal(t, count[nearest] > 1, p.NoHandoff, "%s in %v", name, children)
 				if p.NoHandoff || lower == 1 {
@@ -386,18 +386,18 @@ func TestInFrontNow(t *testing.T) {
 		{"one of them was our session's", func(k *evidence) { k.ours = true }, false},
 
 		{"there is no connection now", func(k *evidence) { k.conn = 0 }, false},
-		{"nor ever was a sure one", func(k *evidence) { k.conn, k.listConn, k.ownConn, k.aheadConn = 0, 0, 0, 0 }, false},
+		{"nor ever was a sure one", func(k *evidence) { k.conn, k.listConn, k.ownConn, k.blockerConn = 0, 0, 0, 0 }, false},
 		{"the list is of an earlier connection", func(k *evidence) { k.listConn-- }, false},
 		{"the watch on our own node is restored", func(k *evidence) { k.ownConn-- }, false},
-		{"the watch on one ahead is restored", func(k *evidence) { k.aheadConn-- }, false},
-		{"both are", func(k *evidence) { k.ownConn--; k.aheadConn-- }, false},
+		{"the watch on one ahead is restored", func(k *evidence) { k.blockerConn-- }, false},
+		{"both are", func(k *evidence) { k.ownConn--; k.blockerConn-- }, false},
 		{"all is of an earlier connection", func(k *evidence) { k.conn++ }, false},
 
 		{"an event of our own node has come", func(k *evidence) { k.ownFired = true }, false},
 	} {
-		k := evidence{conn: 3, listConn: 3, ownConn: 3, aheadConn: 3}
+		k := evidence{conn: 3, listConn: 3, ownConn: 3, blockerConn: 3}
 		tt.change(&k)
-		require.Equal(t, tt.want, inFrontNow(k), tt.name)
+		require.Equal(t, tt.want, isFirstNow(k), tt.name)
 	}
 }
 
@@ -411,12 +411,12 @@ func TestTurnAfter(t *testing.T) {
 		want   Handoff
 	}{
 		{"both were there, and ours is deleted", true, -1, false, HandoffIsOurs},
-		{"the next one's node was not there", false, 0, true, NodeIsGone},
+		{"the next one's node was not there", false, 0, true, NodeDeleted},
 		{"we may not look at it", false, 0, false, HandoffUnknown},
-		{"our own node was not there", false, 1, true, NoTurn},
-		{"we may not delete it", false, 1, false, NoTurn},
+		{"our own node was not there", false, 1, true, NoHandoff},
+		{"we may not delete it", false, 1, false, NoHandoff},
 		{"one of them was not there", false, -1, true, HandoffUnknown},
-		{"there was no answer", false, -1, false, NoTurn},
+		{"there was no answer", false, -1, false, NoHandoff},
 	} {
 		require.Equal(t, tt.want, HandoffAfter(tt.done, tt.failed, tt.noNode), tt.name)
 	}
@@ -437,7 +437,7 @@ func BenchmarkPlaceOf(b *testing.B) {
 			for b.Loop() {
 				var got wire.ChildrenStatResponse
 				got.Decode(wire.NewDecoder(body))
-				if p := PositionOf(mutexRule, self, got.Children); p.Ahead != n/2 {
+				if p := PositionOf(mutexRule, self, got.Children); p.Blockers != n/2 {
 					b.Fatal(p)
 				}
 			}

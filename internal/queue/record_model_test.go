@@ -391,7 +391,7 @@ func (x *delayExplorer) commitDelete(n *dWorld, c dClient, held uint8) {
 func (x *delayExplorer) finish(n *dWorld, i uint8, t Handoff) {
 	c := &n.c[i]
 	for o := range x.sessions {
-		if k := &n.c[o]; x.of(uint8(o)) == x.of(i) && k.does(ToAwaitHandoff) && k.ahead == c.node && k.told == NoTurn {
+		if k := &n.c[o]; x.of(uint8(o)) == x.of(i) && k.does(ToAwaitHandoff) && k.ahead == c.node && k.told == NoHandoff {
 			k.told = t
 		}
 	}
@@ -410,7 +410,7 @@ func (x *delayExplorer) walks(w dWorld, i uint8, add dAdd) {
 			add("lists", func(n *dWorld, c *dClient) { x.lists(n, c, i) })
 		}
 	case ToAwaitHandoff:
-		if me.told != NoTurn {
+		if me.told != NoHandoff {
 			add("is told by its predecessor", func(_ *dWorld, c *dClient) {
 				c.walk = c.walk.HandedOff(c.told)
 				if x.mistakes.turnGrants && c.walk.Next == ToReadRecord {
@@ -455,7 +455,7 @@ func (x *delayExplorer) lists(n *dWorld, c *dClient, i uint8) {
 	conn, v := uint64(n.s[s].conn), n.view(s)
 	n.s[s].seen = n.s[s].lag
 	p, ahead := x.place(v.alive, c.node)
-	c.walk, c.ahead, c.told = c.walk.Listed(p, conn), ahead, NoTurn
+	c.walk, c.ahead, c.told = c.walk.Listed(p, conn), ahead, NoHandoff
 	if c.walk.Next != ToWaitBehind {
 		return
 	}

@@ -15,7 +15,7 @@ const (
 
 // Rule contains the differences between the recipes that share one queue: a mutex, a writer, a
 // reader. Nodes of all three are ordered by their numbers. A mutex and a writer wait for every node
-// ahead; a reader, for all except readers.
+// before theirs; a reader, for all except readers.
 type Rule struct {
 	Name    string   // the name of our nodes, before the number
 	Markers []string // the name endings that take part in the queue
@@ -24,9 +24,9 @@ type Rule struct {
 // IsShared reports whether several nodes of this rule can hold at the same time.
 func (r Rule) IsShared() bool { return r.Name == ReadName }
 
-// Blocks reports whether a node ahead blocks ours. A name that we do not recognize may be anything,
-// so it blocks.
-func (r Rule) Blocks(ahead Member) bool { return !r.IsShared() || !IsReader(ahead.Name) }
+// Blocks reports whether an earlier node blocks ours. A name that we do not recognize may be
+// anything, so it blocks.
+func (r Rule) Blocks(other Member) bool { return !r.IsShared() || !IsReader(other.Name) }
 
 // IsReader reports whether a node of the queue is a reader's.
 func IsReader(name string) bool { return is(name, ReadName) }
@@ -37,10 +37,10 @@ func is(name string, markers ...string) bool {
 
 // staysAlone reports whether no blocker can replace a node after its deletion. A writer that also
 // takes the read lock creates a reader's node with its own number, and then deletes the writer's:
-// so a reader appears ahead of waiters that have listed (R73). Mutexes, latches and readers leave
-// no such node; clients that use other names may do anything.
-func (r Rule) staysAlone(ahead string) bool {
-	return is(ahead, MutexName, LatchName, "__lock__", ReadName) || r.IsShared() && is(ahead, WriteName)
+// so a reader appears before waiters that have listed (R73). Mutexes, latches and readers leave no
+// such node; clients that use other names may do anything.
+func (r Rule) staysAlone(blocker string) bool {
+	return is(blocker, MutexName, LatchName, "__lock__", ReadName) || r.IsShared() && is(blocker, WriteName)
 }
 
 // How many blockers a waiter may watch to be granted without a list. Each of them costs the waiter
@@ -55,10 +55,10 @@ const (
 // If all are watched, the deletion of the last one grants. Otherwise the event of the predecessor,
 // or of the farthest watched node, leads to a list. A mutex or a writer behind a few readers
 // watches them and the node that they wait for: when that is deleted, it lists while they hold, and
-// afterwards needs only their events. In all other positions it also watches the node ahead of its
+// afterwards needs only their events. In all other positions it also watches the node before its
 // predecessor: when that is deleted, ours is probably second in the queue. Readers do not: every
 // reader behind a writer would list.
-func (r Rule) watches(near []Member, ahead int) int {
+func (r Rule) watches(near []Member, blockers int) int {
 	every := func(is func(name string) bool) bool {
 		return !slices.ContainsFunc(near, func(m Member) bool { return !is(m.Name) })
 	}
@@ -66,15 +66,15 @@ func (r Rule) watches(near []Member, ahead int) int {
 	case areTied(near):
 		return 1
 	case r.IsShared():
-		if ahead <= fewWriters && every(r.staysAlone) {
-			return ahead
+		if blockers <= fewWriters && every(r.staysAlone) {
+			return blockers
 		}
 		return 1
-	case ahead <= fewReaders && every(IsReader):
-		return ahead
+	case blockers <= fewReaders && every(IsReader):
+		return blockers
 	}
 	readers := slices.IndexFunc(near, func(m Member) bool { return !IsReader(m.Name) })
-	return min(ahead, max(readers, 1)+1)
+	return min(blockers, max(readers, 1)+1)
 }
 
 // HandsOff reports whether a hold's release may hand off the lock (HandoffAfter). A reader may not:

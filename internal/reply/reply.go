@@ -1,4 +1,4 @@
-// Package answer interprets the end of a request: its response, a server's code, or its fate if
+// Package reply interprets the end of a request: its response, a server's code, or its fate if
 // there was no response. It promises to conclude nothing without evidence: if a request was not
 // certainly executed and not certainly rejected, the outcome is unknown.
 //

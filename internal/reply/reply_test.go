@@ -1,6 +1,6 @@
 package reply
 
-// These tests attack answer.go: what a server's code means for a request.
+// These tests attack reply.go: what a server's code means for a request.
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 package link
 
-// This test attacks beat.go: a heartbeat checks all that is held when it is sent.
+// This test attacks heartbeat.go: a heartbeat checks all that is held when it is sent.
 
 import (
 	"testing"
