@@ -366,7 +366,6 @@ func actsFor(ctx context.Context, h *Hold) bool {
 // goroutines. All except Release answer from memory.
 type Hold struct {
 	try     bool       // a call of TryAcquire
-	shared  bool       // of the handle that was granted: reentered has logged for the hold
 	outer   *Hold      // the handle under which reentered saw this one; guarded by the lockTable
 	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
 	ctx     *holdContext

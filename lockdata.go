@@ -38,6 +38,7 @@ type lockData struct {
 	acquiring  *acquisition       // nil from the grant on
 	grantBasis                    // set when the grant is prepared; a recipe may set the state at other times, too
 	handles    map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
+	shared     bool               // reentered has logged that two calls share the hold
 	trace      handleTrace        // of the handle to which the lock was granted; otherwise nil
 	lost       error
 	lostAt     clock.Instant // when that was seen, or the end of the lease if that came first
