@@ -221,13 +221,14 @@ type LockOption interface {
 	ElectionOption
 }
 
-// MutexOption configures NewMutex: a [LockOption], [WithLockDelay], [WithKeptRuns] or [WithMinHold].
+// MutexOption configures NewMutex: a [LockOption], [WithoutReentry], [WithLockDelay], [WithKeptRuns] or
+// [WithMinHold].
 type MutexOption interface {
 	option
 	forMutex()
 }
 
-// RWMutexOption configures NewRWMutex: a [LockOption] or [WithKeptRuns].
+// RWMutexOption configures NewRWMutex: a [LockOption], [WithoutReentry] or [WithKeptRuns].
 type RWMutexOption interface {
 	option
 	forRWMutex()
@@ -414,7 +415,10 @@ func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait =
 // that holds it: with an error for which IsFinal is true, because the call would wait for itself.
 // By default the call re-enters that hold, so goroutines that share a context do not exclude each
 // other. A writer may still read, because its read lock is no re-entry. Permits and candidates
-// never re-enter.
-func WithoutReentry() LockOption {
+// never re-enter, so a Semaphore or an Election does not take the option.
+func WithoutReentry() interface {
+	MutexOption
+	RWMutexOption
+} {
 	return lockOption(func(o *lockOptions) { o.noReentry = true })
 }
