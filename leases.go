@@ -216,16 +216,15 @@ func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest
 	return ask
 }
 
-// lengthOf returns how many bytes the request has that makes k leases, and how many of them are each one's. What follows for the leases, its
-// answer and their deletion, is shorter.
-func (p *permits) lengthOf(k int, queued *lockRoot, data []byte) (all, each int64) {
+// lengths returns how many bytes the request that creates leases has without a lease, and how many
+// each lease adds. The requests and responses that follow for the leases are shorter.
+func (p *permits) lengths(queued *lockRoot, data []byte) (base, each int64) {
 	length := func(k int) int64 {
 		one := permits{leases: p.leases, k: k}
 		id := uuid.Nil.String()
 		return int64(mux.NewRequest(wire.OpMulti, one.request(queue.ProtectedPath(queued.path, id, queued.rule.Name)+"0000000000", id, nil), nil).Length())
 	}
-	each = length(1) - length(0) + int64(len(data))
-	return length(0) + int64(k)*each, each
+	return length(0), length(1) - length(0) + int64(len(data))
 }
 
 // leasesMade returns the leases that the answer says were made, or which operation failed, −1 if that is not known.

@@ -24,6 +24,8 @@ type permits struct {
 	k      int      // how many are wanted
 	n      int      // the limit, or what it starts with if it is shared
 	limit  string   // the node that has the shared limit, absolute; "" if there is none
+
+	base, each int64 // the length of the request that creates the leases: without a lease, and of each
 }
 
 // semaphoreNotes are a semaphore's notes on the lock root of its queue.
