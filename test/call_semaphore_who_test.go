@@ -29,8 +29,8 @@ func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) 
 		first := v.lineUp(newSemaphore(t, v.connect(lines(&log, slog.LevelInfo)), semPath, 5, data("waits")).Permits(1))
 		second := v.lineUp(newSemaphore(t, v.connect(lines(&behind, slog.LevelInfo)), semPath, 5, data("waits")).Permits(1))
 		time.Sleep(90 * time.Second)
-		require.Regexp(t, `place=1 holder="holds-0, session .*, and 4 more"$`, log.of("zklock: still waiting for the lock")[0])
-		require.Regexp(t, `place=2 behind="waits, session `, behind.of("zklock: still waiting for the lock")[0])
+		require.Regexp(t, `position=1 holder="holds-0, session .*, and 4 more"$`, log.of("zklock: still waiting for the lock")[0])
+		require.Regexp(t, `position=2 behind="waits, session `, behind.of("zklock: still waiting for the lock")[0])
 
 		says := func(err error, place int, holder string) (e *zklock.Error) {
 			t.Helper()

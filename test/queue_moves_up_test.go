@@ -65,7 +65,7 @@ func TestVirtual_Few_SomeAreGone_NamesWhoIsAheadNow(t *testing.T) {
 				said := log.of(line)
 				require.NotEmpty(t, said)
 				for _, l := range said {
-					require.Contains(t, l, "place=2 holder=")
+					require.Contains(t, l, "position=2 holder=")
 					require.Contains(t, l, "stuck")
 				}
 			})

@@ -45,7 +45,7 @@ func TestVirtual_Log_QueuedGrantedReleased(t *testing.T) {
 		s := v.connect(lines(&log, slog.LevelDebug))
 		w := v.queueUp(newMutex(t, s, "/job"))
 		mine := "/job/" + without(v.srv.Children("/job"), base(h.Node()))[0]
-		require.Equal(t, []string{"path=/job node=" + mine + " place=2 predecessor=" + h.Node()}, log.of("zklock: queued"))
+		require.Equal(t, []string{"path=/job node=" + mine + " position=2 predecessor=" + h.Node()}, log.of("zklock: queued"))
 		time.Sleep(30 * time.Second)
 		require.Empty(t, log.of("zklock: granted"))
 		release(t, h)
@@ -83,7 +83,7 @@ func TestVirtual_LongWait_IsLogged_AndSeldom(t *testing.T) {
 			time.Sleep(time.Hour)
 			var want []string
 			for _, waited := range []string{"1m0s", "2m0s", "4m0s", "8m0s", "16m0s", "32m0s"} {
-				want = append(want, fmt.Sprintf(`path=/job node=%s waited=%s place=%d %s="%s, session %#x, queued since %s"`,
+				want = append(want, fmt.Sprintf(`path=/job node=%s waited=%s position=%d %s="%s, session %#x, queued since %s"`,
 					mine, waited, place, who, host, st.EphemeralOwner, time.UnixMilli(st.Ctime).Format(time.RFC3339)))
 			}
 			require.Equal(t, want, log.of("zklock: still waiting for the lock"))
@@ -115,7 +115,7 @@ func TestVirtual_LongWait_OfManyInOneSession_IsLoggedOnce(t *testing.T) {
 			time.Sleep(90 * time.Second)
 			said := log.of("zklock: still waiting for the lock")
 			require.Len(t, said, 1)
-			require.Contains(t, said[0], "place=2 ")
+			require.Contains(t, said[0], "position=2 ")
 			if itself {
 				require.Contains(t, said[0], `holder="another owner in this Session"`)
 			} else {
