@@ -103,8 +103,9 @@ func (e *Election) made() *Election {
 // Run campaigns for as long as the process is to take part in the election. After each term it
 // calls Campaign again, whether lead returned an error or nil, the leadership was lost, or Resign
 // ended the term. Run ends when ctx ends, when lead returns an error marked by Final, and after any
-// other error for which IsFinal is true. It returns the error of the last Campaign, which is nil if
-// lead returned nil when ctx ended.
+// other error for which IsFinal is true, which can be the error of another lock that lead returned.
+// It returns the error of the last Campaign, which is nil if lead returned nil when ctx ended, or the
+// cause of ctx if that ended in a pause.
 //
 // Before each further term Run logs how the last one ended, and pauses, so that another candidate
 // can lead. The pauses grow from 20 ms to 5 s, and start again from 20 ms when a term, with its
