@@ -104,8 +104,8 @@ func (e *Election) made() *Election {
 // calls Campaign again, whether lead returned an error or nil, the leadership was lost, or Resign
 // ended the term. Run ends when ctx ends, when lead returns an error marked by Final, and after any
 // other error for which IsFinal is true, which can be the error of another lock that lead returned.
-// It returns the error of the last Campaign, which is nil if lead returned nil when ctx ended, or the
-// cause of ctx if that ended in a pause.
+// It returns the error of the last Campaign, which is nil if lead returned nil when ctx ended; or, if
+// it ended in a pause, the cause of ctx or ErrClosed.
 //
 // Before each further term Run logs how the last one ended, and pauses, so that another candidate
 // can lead. The pauses grow from 20 ms to 5 s, and start again from 20 ms when a term, with its
@@ -124,17 +124,25 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, hold 
 }
 
 // pause logs how a round ended that began then, and lets other candidates go first. It returns an
-// error if ctx ends before.
+// error if ctx ends before, or the Session is closed.
 func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.Time, ended error) error {
 	e.m.s.log.Info("zklock: standing for election again", "path", e.m.root.path, "err", ended)
 	if time.Since(began) > 5*time.Second {
 		*backoff = link.Backoff{}
 	}
-	select {
-	case <-time.After(backoff.Next()):
-		return nil
-	case <-ctx.Done():
-		return &Error{Op: "campaign", Path: e.m.root.given, Err: ctxError(ctx)}
+	fail := func(err error) error { return &Error{Op: "campaign", Path: e.m.root.given, Err: err} }
+	for over := time.After(backoff.Next()); ; {
+		_, changed, err := e.m.s.link.AttachedNow()
+		if err != nil {
+			return fail(err)
+		}
+		select {
+		case <-over:
+			return nil
+		case <-changed:
+		case <-ctx.Done():
+			return fail(ctxError(ctx))
+		}
 	}
 }
 

@@ -88,11 +88,11 @@ func (m *Mutex) made() *Mutex {
 // If ctx carries a hold of this lock and Session, or an owner (WithOwner) that holds it, Acquire
 // re-enters the lock at once and sends nothing. So goroutines that share such a context all hold
 // the lock at the same time; if two calls share a hold of a writer or of a Mutex, and not an owner,
-// the Session logs a warning. WithoutReentry makes such calls fail instead. An owner is served in one call at a time: its other
-// calls wait, each under its own ctx, until the present call has its outcome. Then they re-enter
-// the lock; or, if it was not granted, any one of them queues at the tail. All other calls contend,
-// even if ctx carries a hold of another lock. A call whose ctx carries a hold of this lock through
-// another Session waits for that hold, which may be its own.
+// the Session logs a warning. WithoutReentry makes such calls fail instead. An owner is served in
+// one call at a time: its other calls wait, each under its own ctx, until the present call has its
+// outcome. Then they re-enter the lock; or, if it was not granted, any one of them queues at the
+// tail. All other calls contend, even if ctx carries a hold of another lock. A call whose ctx
+// carries a hold of this lock through another Session waits for that hold, which may be its own.
 //
 // When Acquire returns an error, the call holds nothing, and its node is deleted or is being
 // deleted. The error is the cause of ctx if ctx ended, with the last error response to its requests

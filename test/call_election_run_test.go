@@ -243,6 +243,34 @@ func TestVirtual_Run_FinalErrors(t *testing.T) {
 	})
 }
 
+// Run ends at once when the Session is closed in a pause (I6), and when its client is.
+func TestVirtual_Run_SessionClosedInAPause(t *testing.T) {
+	for name, end := range map[string]func(s *zklock.Session) error{
+		"the Session": (*zklock.Session).Close,
+		"its client":  func(s *zklock.Session) error { s.Conn().Close(); return nil },
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			var ended time.Time
+			r := v.runFor(newElection(t, s, "/job", "a"), func(context.Context, *zklock.Hold) error {
+				ended = time.Now()
+				return errors.New("failed")
+			})
+			time.Sleep(time.Minute) // the pauses last for 5 s
+			for before := ended; ended.Equal(before); {
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(time.Second)
+			closed := time.Now()
+			require.NoError(t, end(s))
+			err := r.returned(t)
+			require.LessOrEqual(t, time.Since(closed), 500*time.Millisecond, name)
+			require.ErrorIs(t, err, zklock.ErrClosed)
+			require.True(t, zklock.IsFinal(err))
+		})
+	}
+}
+
 // A panic of lead leaves Run, and no node.
 func TestVirtual_Run_LeadPanics(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
