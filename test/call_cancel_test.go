@@ -34,11 +34,11 @@ func (c callersContext) asked() {
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
 	for {
 		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "zklock.(*Mutex).enter") {
+		if strings.HasSuffix(f.Function, "zklock.(*Mutex).acquire") {
 			return
 		}
 		if !more {
-			c.t.Errorf("the context of a call is asked below Mutex.enter:\n%s", debug.Stack())
+			c.t.Errorf("the context of a call is asked below Mutex.acquire:\n%s", debug.Stack())
 			return
 		}
 	}
