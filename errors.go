@@ -78,7 +78,7 @@ var (
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
 // sentinels above, the cause of the caller's context, and the errors of the zk package.
 type Error struct {
-	Op   string // connect, new mutex, new rwmutex, new semaphore, new multi, new election, do, acquire, try, release, hold (its end), participants, front, limit, set limit, revoke, campaign, resign, leader, observe, parse sequencer, check sequencer, close
+	Op   string // connect, new mutex, new rwmutex, new semaphore, new multi, new election, do, acquire, try, release, hold (its end), participants, first, limit, set limit, revoke, campaign, resign, leader, observe, parse sequencer, check sequencer, close
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one; of a call that waited for another of its owner, that one's, as Place and the others
 	Err  error

@@ -406,13 +406,13 @@ func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error 
 
 // First returns the first participant in the queue, which holds the lock or is about to, as a server knows it: by one list and one read, however long
 // the queue is. (Participants reads each node.) If nobody is in the queue, the Participant is the zero one, whose Node is empty. With
-// WithLockDelay, its DelayUntil is set while it waits for that, which takes one read more. While no server can be reached, Front waits
+// WithLockDelay, its DelayUntil is set while it waits for that, which takes one read more. While no server can be reached, First waits
 // for one until ctx ends.
 func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
 	if !m.isMade() {
-		return Participant{}, &Error{Op: "front", Err: errNoMutex}
+		return Participant{}, &Error{Op: "first", Err: errNoMutex}
 	}
-	err = m.reading(ctx, "front", func(e *zkSession) error {
+	err = m.reading(ctx, "first", func(e *zkSession) error {
 		first, err = m.frontOf(ctx, e, func() (string, error) { return frontIn(ctx, e, &m.root) })
 		return err
 	})

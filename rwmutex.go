@@ -91,7 +91,7 @@ func (m *RWMutex) Participants(ctx context.Context) ([]Participant, error) {
 // readers may hold the lock, too.
 func (m *RWMutex) First(ctx context.Context) (Participant, error) {
 	if m == nil || !m.read.isMade() {
-		return Participant{}, &Error{Op: "front", Err: errNoRWMutex}
+		return Participant{}, &Error{Op: "first", Err: errNoRWMutex}
 	}
 	return m.read.First(ctx)
 }
