@@ -241,8 +241,8 @@ func awaitGone(e *zkSession, x *nodes.Deletion, late <-chan struct{}) {
 
 // reentered logs, once a hold, that two handles which re-entered with the same handle's context are
 // held at the same time. A goroutine that re-enters in nested calls has the innermost handle's
-// context, so these are two goroutines that do not exclude each other. If an owner is set, or the
-// handles belong to readers, that is intended.
+// context, so these are probably two goroutines, which do not exclude each other. If an owner is
+// set, or the handles belong to readers, that is intended.
 func reentered(ctx context.Context, t *lockTable, root *lockRoot, by caller, h *Hold) {
 	if by.owner != (Owner{}) || by.under[0] != h.d || root.rule.IsShared() {
 		return
@@ -250,15 +250,15 @@ func reentered(ctx context.Context, t *lockTable, root *lockRoot, by caller, h *
 	outer := heldIn(ctx, holdKey{table: t, root: root.path, share: root.share})
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	h.outer = outer
-	granted := outer
-	for granted.outer != nil {
-		granted = granted.outer
+	d := h.d
+	if d.shared {
+		return
 	}
-	for other := range h.d.handles {
-		if other != h && other.outer == outer && !granted.shared {
-			granted.shared = true
-			h.d.e.Log.Warn("zklock: two calls re-entered one hold at the same time; they do not exclude each other", h.d.attrs()...)
+	h.outer = outer
+	for other := range d.handles {
+		if d.shared = other != h && other.outer == outer; d.shared {
+			d.e.Log.Warn("zklock: two calls re-entered one hold at the same time; they do not exclude each other", d.attrs()...)
+			return
 		}
 	}
 }

@@ -96,7 +96,9 @@ func (e *Election) made() *Election {
 
 // Run calls [Election.Campaign] again after each term, until ctx ends: also after a loss, after
 // Resign, and after an error of lead. It ends early after an error that lead marks by [Final], and
-// after any other final error ([IsFinal]). It returns the error of the last Campaign.
+// after any other final error ([IsFinal]), which can be the error of another lock that lead returned. It
+// returns the error of the last Campaign, which is nil if lead returned nil when ctx ended; after a
+// pause it returns the cause of ctx or ErrClosed.
 //
 // Between terms Run logs the error, and pauses so that another candidate can lead. The pauses grow
 // from 20 ms to 5 s, and start over after a term longer than 5 s.
@@ -114,17 +116,25 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, hold 
 }
 
 // pause logs the result of a round that began then, and gives other candidates time to queue. It
-// returns an error if ctx ends first.
+// returns an error if ctx ends first, or the Session is closed.
 func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.Time, ended error) error {
 	e.m.s.log.Info("zklock: campaigning again", "path", e.m.root.path, "err", ended)
 	if time.Since(began) > 5*time.Second {
 		*backoff = link.Backoff{}
 	}
-	select {
-	case <-time.After(backoff.Next()):
-		return nil
-	case <-ctx.Done():
-		return &Error{Op: "campaign", Path: e.m.root.given, Err: ctxError(ctx)}
+	fail := func(err error) error { return &Error{Op: "campaign", Path: e.m.root.given, Err: err} }
+	for over := time.After(backoff.Next()); ; {
+		_, changed, err := e.m.s.link.AttachedNow()
+		if err != nil {
+			return fail(err)
+		}
+		select {
+		case <-over:
+			return nil
+		case <-changed:
+		case <-ctx.Done():
+			return fail(ctxError(ctx))
+		}
 	}
 }
 

@@ -361,7 +361,6 @@ func actsFor(ctx context.Context, h *Hold) bool {
 // Hold is one successful acquire. It is safe for concurrent use, and only Release sends requests.
 type Hold struct {
 	try          bool       // a call of TryAcquire
-	shared       bool       // in the handle that was granted: reentered has logged for the hold
 	outer        *Hold      // the handle under which reentered saw this one; guarded by the lockTable
 	outcome      chan error // holds one: nil with the grant. The call gets it when it is removed from the acquisition, unless it leaves
 	ctx          *holdContext

@@ -222,16 +222,15 @@ func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest
 	return ask
 }
 
-// lengthOf returns the length in bytes of the request that creates k leases, and the share of each
-// lease. All later requests and responses about the leases are shorter.
-func (p *permits) lengthOf(k int, queued *lockRoot, data []byte) (all, each int64) {
+// lengths returns the length in bytes of the request that creates leases, without a lease, and the
+// share of each lease. All later requests and responses about the leases are shorter.
+func (p *permits) lengths(queued *lockRoot, data []byte) (base, each int64) {
 	length := func(k int) int64 {
 		one := permits{leases: p.leases, k: k}
 		id := uuid.Nil.String()
 		return int64(mux.NewRequest(wire.OpMulti, one.request(queue.ProtectedPath(queued.path, id, queued.rule.Name)+"0000000000", id, nil), nil).Length())
 	}
-	each = length(1) - length(0) + int64(len(data))
-	return length(0) + int64(k)*each, each
+	return length(0), length(1) - length(0) + int64(len(data))
 }
 
 // leasesMade returns the leases that the response reports as created, or the index of the operation

@@ -42,6 +42,7 @@ type lockData struct {
 	acquiring    *acquisition       // nil once the lock is granted
 	grantBasis                      // set when the grant is prepared; a recipe may also set the state at other times
 	handles      map[*Hold]struct{} // I2: their number is the hold count; re-entry adds a handle and sends nothing
+	shared       bool               // reentered has logged that two calls share the hold
 	trace        handleTrace        // the trace of the handle to which the lock was granted; nil for none
 	lost         error
 	lostAt       clock.Instant // when the loss was detected, or the end of the lease if that was earlier

@@ -363,9 +363,9 @@ func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error 
 // ends.
 func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
 	if !m.isMade() {
-		return Participant{}, &Error{Op: "front", Err: errNoMutex}
+		return Participant{}, &Error{Op: "first", Err: errNoMutex}
 	}
-	err = m.reading(ctx, "front", func(e *zkSession) error {
+	err = m.reading(ctx, "first", func(e *zkSession) error {
 		first, err = m.frontOf(ctx, e, func() (string, error) { return frontIn(ctx, e, &m.root) })
 		return err
 	})

@@ -205,13 +205,14 @@ type LockOption interface {
 	ElectionOption
 }
 
-// MutexOption configures NewMutex: a [LockOption], [WithLockDelay], [WithKeptRuns], [WithMinHold].
+// MutexOption configures NewMutex: a [LockOption], [WithoutReentry], [WithLockDelay], [WithKeptRuns]
+// or [WithMinHold].
 type MutexOption interface {
 	option
 	forMutex()
 }
 
-// RWMutexOption configures NewRWMutex: a [LockOption] or [WithKeptRuns].
+// RWMutexOption configures NewRWMutex: a [LockOption], [WithoutReentry] or [WithKeptRuns].
 type RWMutexOption interface {
 	option
 	forRWMutex()
@@ -379,7 +380,12 @@ func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait =
 
 // WithoutReentry makes a call fail at once, with a final error, if its context has a hold of this
 // lock or an owner that holds it. By default the call re-enters, so goroutines that share a context
-// do not exclude each other. A writer may still read.
-func WithoutReentry() LockOption {
+// do not exclude each other. A writer may still read. The option applies to calls of this Mutex or
+// RWMutex value. Permits and candidates never re-enter, so a Semaphore or an Election does not take
+// it.
+func WithoutReentry() interface {
+	MutexOption
+	RWMutexOption
+} {
 	return lockOption(func(o *lockOptions) { o.noReentry = true })
 }

@@ -44,6 +44,8 @@ type permits struct {
 	k      int      // how many permits a call wants
 	n      int      // the limit; if it is shared, the limit until its node exists
 	limit  string   // absolute path of the node with the shared limit; "" if the limit is fixed
+
+	base, each int64 // the length of the request that creates the leases: without a lease, and of each
 }
 
 // semaphoreNotes are a semaphore's notes on the lock root of its queue.

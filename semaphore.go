@@ -59,6 +59,7 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 	if o.limit != "" {
 		p.limit = s.chroot + o.limit
 	}
+	p.base, p.each = p.lengths(&root, o.data)
 	root.share, root.isFresh = queue.LeaseName, true
 	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: KindSemaphore}, n: n}, nil
 }
@@ -133,10 +134,9 @@ func (m *Mutex) neverGrants(p *permits) error {
 	if p.k < 1 || p.k > p.n {
 		return badPermits(p.k, p.n)
 	}
-	if all, each := p.lengthOf(p.k, &m.root, m.opts.data); all > int64(m.s.opts.juteMaxBuffer) {
-		most := int64(m.s.opts.juteMaxBuffer)
+	if all, most := p.base+int64(p.k)*p.each, int64(m.s.opts.juteMaxBuffer); all > most {
 		return badArgument{fmt.Errorf("%d permits take a request of %d bytes, %d for each, and servers read %d (jute.maxbuffer): ask for %d at most, or give less data",
-			p.k, all, each, most, int64(p.k)-(all-most+each-1)/each)}
+			p.k, all, p.each, most, int64(p.k)-(all-most+p.each-1)/p.each)}
 	}
 	if most := m.s.opts.maxLockNodes; p.k >= most {
 		return badArgument{fmt.Errorf("%d permits are %d lock nodes, one of them in the queue, and this Session may have %d: ask for fewer, or raise WithMaxLockNodes", p.k, int64(p.k)+1, most)}

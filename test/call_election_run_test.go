@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +97,7 @@ func TestVirtual_Run_AfterALongTerm_PausesStartAgain(t *testing.T) {
 			return nil
 		})
 		time.Sleep(30 * time.Second)
+		synctest.Wait()
 		require.Greater(t, len(begun), 11)
 		require.Equal(t, 5*time.Second, begun[9].Sub(ended[8]))
 		require.Equal(t, 20*time.Millisecond, begun[10].Sub(ended[9]))
@@ -116,6 +118,7 @@ func TestVirtual_Run_AnotherCandidateLeadsInThePause(t *testing.T) {
 		require.Zero(t, b.reigns.Load())
 		close(fail)
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		require.Equal(t, 1, terms)
 		require.EqualValues(t, 1, b.leads.Load())
 		require.Len(t, v.srv.Children("/job"), 2, "the first waits")
@@ -127,23 +130,23 @@ func TestVirtual_Run_AnotherCandidateLeadsInThePause(t *testing.T) {
 // while it leads.
 func TestVirtual_Run_ContextEnds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		calls := 0
+		var calls atomic.Int32
 		r := v.runFor(newElection(t, v.connect(), "/job", "a"), func(context.Context, *zklock.Hold) error {
-			calls++
+			calls.Add(1)
 			return errors.New("failed")
 		})
 		time.Sleep(time.Minute) // the pauses last for 5 s
-		for before := calls; calls == before; {
+		for before := calls.Load(); calls.Load() == before; {
 			time.Sleep(10 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
-		stopped, before := time.Now(), calls
+		stopped, before := time.Now(), calls.Load()
 		r.stop()
 		err := r.returned(t)
 		require.Zero(t, time.Since(stopped))
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorContains(t, err, "campaign /job")
-		require.Equal(t, before, calls)
+		require.Equal(t, before, calls.Load())
 		require.Empty(t, v.srv.Children("/job"))
 
 		for _, want := range []error{nil, errors.New("failed")} {
@@ -177,6 +180,7 @@ func TestVirtual_Run_Loss(t *testing.T) {
 				require.Equal(t, round, terms)
 				v.srv.ExpireSession(s.SessionID())
 				time.Sleep(time.Minute)
+				synctest.Wait()
 			}
 			if !isFinal {
 				require.Equal(t, 4, terms)
@@ -241,6 +245,34 @@ func TestVirtual_Run_FinalErrors(t *testing.T) {
 		require.ErrorIs(t, err, zklock.ErrClosed)
 		require.True(t, zklock.IsFinal(err))
 	})
+}
+
+// Run ends at once when the Session is closed in a pause (I6), and when its client is.
+func TestVirtual_Run_SessionClosedInAPause(t *testing.T) {
+	for name, end := range map[string]func(s *zklock.Session) error{
+		"the Session": (*zklock.Session).Close,
+		"its client":  func(s *zklock.Session) error { s.Conn().Close(); return nil },
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			var calls atomic.Int32
+			r := v.runFor(newElection(t, s, "/job", "a"), func(context.Context, *zklock.Hold) error {
+				calls.Add(1)
+				return errors.New("failed")
+			})
+			time.Sleep(time.Minute) // the pauses last for 5 s
+			for before := calls.Load(); calls.Load() == before; {
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(time.Second)
+			closed := time.Now()
+			require.NoError(t, end(s))
+			err := r.returned(t)
+			require.LessOrEqual(t, time.Since(closed), 500*time.Millisecond, name)
+			require.ErrorIs(t, err, zklock.ErrClosed)
+			require.True(t, zklock.IsFinal(err))
+		})
+	}
 }
 
 // A panic of lead leaves Run, and no node.

@@ -411,6 +411,15 @@ func TestVirtual_LogOnce_SharedHold(t *testing.T) {
 			}
 			return nil
 		}))
+		inPart := newMutex(t, s, "/in-part") // one re-entry sets the owner, and those inside it do not
+		require.NoError(t, inPart.Do(t.Context(), func(ctx context.Context, h *zklock.Hold) error {
+			nodes = append(nodes, "node="+h.Node())
+			together(ctx, inPart)
+			return inPart.Do(zklock.WithOwner(ctx, h.Owner()), func(ctx context.Context, _ *zklock.Hold) error {
+				together(zklock.WithOwner(ctx, zklock.Owner{}), inPart)
+				return nil
+			})
+		}))
 		owner := zklock.WithOwner(t.Context(), zklock.NewOwner("a"))
 		require.NoError(t, m.Do(owner, func(ctx context.Context, _ *zklock.Hold) error { together(ctx, m); together(owner, m); return nil }))
 		readers := newRWMutex(t, s, "/rw").ReadLock()
