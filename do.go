@@ -137,9 +137,9 @@ func (h *Hold) DeadlineContext(margin time.Duration) (context.Context, context.C
 func deadlineOf(under *holdContext, holds []*Hold, margin time.Duration) (context.Context, context.CancelFunc) {
 	c := &deadlineContext{under: under, holds: holds, margin: margin}
 	c.Context, c.cancel = context.WithCancelCause(under)
-	c.timer = time.AfterFunc(math.MaxInt64, c.check)
+	c.timer = time.AfterFunc(math.MaxInt64, c.poll)
 	context.AfterFunc(c.Context, func() { c.timer.Stop() })
-	c.check()
+	c.poll()
 	return c, func() { c.cancel(nil) }
 }
 
@@ -174,8 +174,8 @@ func (c *deadlineContext) endIfLate() (next time.Duration) {
 	return next
 }
 
-// check is for the timer.
-func (c *deadlineContext) check() {
+// poll is for the timer.
+func (c *deadlineContext) poll() {
 	if next := c.endIfLate(); c.Context.Err() == nil {
 		c.timer.Reset(next)
 	}

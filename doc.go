@@ -81,41 +81,26 @@
 //
 // # What is not promised
 //
-// That no pause occurs between a check and a write. The scheduler, the garbage collector or a
-// hypervisor can stop a process after it has checked [Hold.Err] and before its write arrives, for
-// longer than the lease. No client can prevent that, but a resource can, if it rejects a token that
-// is smaller than the largest it has seen: use [Hold.Token], or [Hold.Check] if the resource is
-// ZooKeeper.
+// docs/reliability.md has the details.
 //
-// Servers that lose data. An ensemble that is started empty, or from an old snapshot or backup, has
-// lost lock nodes and numbers its transactions from an earlier one. Then neither exclusion nor the
-// order of tokens is guaranteed.
-//
-// A lock past the end of its sequence counter. ZooKeeper numbers the nodes of a lock root up to
-// 2147483647. From 2^31 − 2^27 nodes on, zklock restarts the counter as soon as the queue is empty.
-// If the queue is not empty until 2^31 − 2^20, no client is granted any more: Acquire returns
-// [ErrSequenceExhausted] until the queue has drained and the root was deleted. If clients of other
-// packages share a lock that has come so far, exclusion is not promised.
-//
-// Exclusion among goroutines that share the context of a hold of the same lock ([Hold.Context], and
-// contexts derived from it) or an owner (see [WithOwner]), because they re-enter the lock, unless it
-// is [WithoutReentry]. All other callers exclude each other, even those that hold another lock.
-//
-// Re-entry through a second [Session]. A hold belongs to its Session, so a caller that acquires the
-// same lock through another Session waits for its own hold.
-//
-// Protection from programs that break the rules. A program that may delete children of the lock root
-// can delete a holder's node, and a program that knows the id of a ZooKeeper session can end it. The
-// next client in the queue is granted at once. The holder is notified of a deletion within a
-// heartbeat, and of the end of its session when it has reconnected, within about a second. A
-// program that attaches to the session with a shorter timeout shortens the timeout without the
-// holder's knowledge.
-//
-// Clocks that stop while the machine is suspended. On Linux the kernel reports the time in suspend.
-// On macOS zklock computes it from the boot time, which the kernel moves when the wall clock is set.
-// On Windows Go's clock includes it. On all other systems nothing does, so after a suspend only the
-// token protects. The same is true when a hypervisor pauses, migrates or restores a virtual machine,
-// because its guest's clocks need not include that time.
+//   - That no pause occurs between a check and a write. The scheduler, the garbage collector or a
+//     hypervisor can stop a process after it has checked [Hold.Err] for longer than the lease lasts.
+//     No client can prevent that, but a resource can, if it rejects a token that is smaller than
+//     the largest it has seen: use [Hold.Token], or [Hold.Check] if the resource is ZooKeeper.
+//   - Exclusion after servers have lost data: an ensemble that is started empty, or from an old
+//     snapshot or backup.
+//   - A lock past the end of its sequence counter, 2^31 nodes in a queue that was never empty: then
+//     Acquire returns [ErrSequenceExhausted] until the queue has drained.
+//   - Exclusion among goroutines that share the context of a hold of the same lock ([Hold.Context],
+//     and contexts derived from it) or an owner ([WithOwner]), because they re-enter the lock,
+//     unless it is [WithoutReentry]. All other callers exclude each other.
+//   - Re-entry through a second [Session]. A caller that acquires the same lock through another
+//     Session waits for its own hold.
+//   - Protection from programs that delete a holder's node, or end or change its ZooKeeper session.
+//     The holder is notified of a deletion within a heartbeat, and of the end of its session when it
+//     has reconnected, within about a second.
+//   - A timely notification where no clock includes a suspend: on systems other than Linux, macOS
+//     and Windows, and in a virtual machine that its hypervisor pauses.
 //
 // # The lease
 //

@@ -43,9 +43,9 @@ func TestLockTable_Check(t *testing.T) {
 			a, h := tt.begin(NewOwner("x"), false)
 			tt.grant(a, h)
 			require.NoError(t, h.d.e.nodes.Claim(h.d.node))
-			tt.table.check()
+			tt.table.checkInvariants()
 			breaks(tt, h.d, h)
-			requireFinds(t, invariant, tt.table.check)
+			requireFinds(t, invariant, tt.table.checkInvariants)
 		})
 	}
 }
@@ -64,9 +64,9 @@ func TestWatcher_Check(t *testing.T) {
 		t.Run(invariant, func(t *testing.T) {
 			w := aZKSession().watches
 			on := standing(&zkSession{watches: w}, "/locks/a", true)
-			w.check()
+			w.checkInvariants()
 			breaks(w, on)
-			requireFinds(t, invariant, w.check)
+			requireFinds(t, invariant, w.checkInvariants)
 		})
 	}
 }

@@ -353,8 +353,8 @@ func (d *lockData) attrs() []any {
 	return []any{"path", d.root.shownPath(), "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
 }
 
-// check is run each time the mutex of the table is unlocked.
-func (t *lockTable) check() {
+// checkInvariants is run each time the mutex of the table is unlocked.
+func (t *lockTable) checkInvariants() {
 	if !invariants.Enabled {
 		return
 	}

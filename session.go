@@ -89,7 +89,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		hooks.Unreached(s.link.Unreached)
 	}
 	s.locks.byKey = make(map[lockKey]*lockData)
-	s.locks.mu.OnUnlock(s.locks.check)
+	s.locks.mu.OnUnlock(s.locks.checkInvariants)
 	s.trace.all, s.trace.log, s.trace.clock = o.traces, s.log, s.clock
 
 	if s.conn, err = s.link.Start(); err != nil {

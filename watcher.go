@@ -37,12 +37,12 @@ type watcher struct {
 func newWatcher(z *link.ZKSession, nodes *nodes.Own) *watcher {
 	w := &watcher{z: z, nodes: nodes}
 	w.mu.watches = make(map[watchKey]*watch)
-	w.mu.OnUnlock(w.check)
+	w.mu.OnUnlock(w.checkInvariants)
 	return w
 }
 
-// check is run each time the mutex is unlocked.
-func (w *watcher) check() {
+// checkInvariants is run each time the mutex is unlocked.
+func (w *watcher) checkInvariants() {
 	if !invariants.Enabled {
 		return
 	}

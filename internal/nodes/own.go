@@ -70,12 +70,12 @@ type Waiter struct {
 func NewOwn(most int) *Own {
 	o := &Own{most: most}
 	o.mu.nodes = make(map[string]*ownNode)
-	o.mu.OnUnlock(o.check)
+	o.mu.OnUnlock(o.checkInvariants)
 	return o
 }
 
-// check is run each time the mutex is unlocked.
-func (o *Own) check() {
+// checkInvariants is run each time the mutex is unlocked.
+func (o *Own) checkInvariants() {
 	if !invariants.Enabled {
 		return
 	}
