@@ -16,31 +16,25 @@
 //
 // # What to call
 //
-//   - to run a job under the lock: [Mutex.Do], or [Mutex.TryDo] to run it only if the lock is free
-//   - to run a job once, for each day or order, on any host: [Mutex.Once]; if the runs have no
-//     name, [WithMinHold]
-//   - to run it under several locks, all or none: [NewMulti], then [Multi.Do]
-//   - to acquire and release in separate steps: [Mutex.Acquire] or [Mutex.TryAcquire], then
-//     [Hold.Release]
-//   - to check the hold before a step that cannot be undone: [Hold.Err]
+//   - to run a job under the lock: [Mutex.Do], or [Mutex.TryDo] to run it only if the lock is free;
+//     once for each day or order: [Mutex.Once]
+//   - under several locks, all or none: [NewMulti], then [Multi.Do]
+//   - to acquire and release in separate steps: [Mutex.Acquire], then [Hold.Release]
+//   - to check the hold before a critical step: [Hold.Err]
 //   - to let a resource reject a holder that is too late: [Hold.Token]; if the resource is
-//     ZooKeeper, [Hold.Check]
-//   - to let a resource find out whether the hold behind a request still exists: [Hold.Sequencer],
-//     [Session.CheckSequencer]
+//     ZooKeeper, [Hold.Check]; if it can query ZooKeeper, [Hold.Sequencer]
 //   - to stop slow work before the lease ends: [Hold.DeadlineContext]
 //   - to re-enter the lock in a nested call: pass the context of Do or [Hold.Context], or one from
 //     [WithOwner]; to reject such calls: [WithoutReentry]
 //   - to elect a leader, and to observe which process leads: [NewElection], [Election.Run],
 //     [Election.Observe]
-//   - to let several clients hold at a time: [NewSemaphore], [Semaphore.Acquire]
-//   - to let readers hold together: [NewRWMutex]
+//   - to let several clients hold at a time: [NewSemaphore]; readers: [NewRWMutex]
 //   - to turn untrusted input into a lock path: [PathOf]
 //   - to list the holder and the waiters: [Mutex.Participants]; to ask the holder to release:
 //     [Session.Revoke]
-//   - to follow the state of the Session: [Session.State], [Session.Changes]; its log: [WithLogger]
-//   - to export metrics and spans: [WithTrace], [Session.Stats]
-//   - to distinguish errors: errors.Is with [ErrLost] and the other sentinels, [IsFinal] and [Final]
-//     in loops; [Error] has the node and its position in the queue
+//   - to follow the state of the Session: [Session.Changes]; metrics and spans: [WithTrace]
+//   - to distinguish errors: errors.Is with [ErrLost] and the other sentinels, [IsFinal] in loops;
+//     [Error] has the node and its position in the queue
 //
 // # What is promised
 //
@@ -63,9 +57,8 @@
 //
 // I5, timely notification of a loss: a holder is notified that it has lost the lock before the
 // servers can grant it to another client, under the assumptions of its lease mode (see below). If
-// an assumption fails, the token still protects a resource that compares tokens. This promise does
-// not cover a person or a program that deletes the node or ends the ZooKeeper session: then the
-// next client is granted at once, and the old holder is notified when its client observes it.
+// an assumption fails, the token still protects a resource that compares tokens. A client that
+// deletes the node or ends the ZooKeeper session on purpose defeats the promise.
 //
 // I6, bounded calls: every call returns within half a second after its context ends or the Session
 // is closed. Release and Close return by themselves, even if no server responds and no context
@@ -74,10 +67,8 @@
 // I7, no growth: goroutines, watches and memory do not grow with the number of cycles, timeouts or
 // failures. A node of another client is watched only while a caller of the [Session] waits for it.
 //
-// I8, fairness: grants follow the queue. A release wakes the next waiter; the one after it lists
-// the queue again. A writer's release wakes all readers up to the next writer, and notifies the
-// readers behind up to three more writers. A reader's release notifies the next writer. If no other
-// node is between the two, it also notifies the writer after that, which then lists the queue.
+// I8, fairness: grants follow the queue. A release wakes the next waiter, or all readers up to the
+// next writer. docs/design.md lists the waiters that it also notifies.
 //
 // # What is not promised
 //
@@ -94,25 +85,20 @@
 //   - Exclusion among goroutines that share the context of a hold of the same lock ([Hold.Context],
 //     and contexts derived from it) or an owner ([WithOwner]), because they re-enter the lock,
 //     unless it is [WithoutReentry]. All other callers exclude each other.
-//   - Re-entry through a second [Session]. A caller that acquires the same lock through another
-//     Session waits for its own hold.
 //   - Protection from programs that delete a holder's node, or end or change its ZooKeeper session.
-//     The holder is notified of a deletion within a heartbeat, and of the end of its session when it
-//     has reconnected, within about a second.
 //   - A timely notification where no clock includes a suspend: on systems other than Linux, macOS
 //     and Windows, and in a virtual machine that its hypervisor pauses.
 //
 // # The lease
 //
-// ZooKeeper expires a session, and deletes its lock nodes, when it has not heard from the client for
-// the session timeout T. Only the servers measure that time. So a [Session] computes a lease, the
-// time until which the session is guaranteed to exist, from the requests that were answered and from
-// the times at which they were sent. A hold is lost when its lease ends, even if no server can be
-// reached. [Hold.Deadline] returns that time. Both lease modes assume that
+// The servers expire a ZooKeeper session, and delete its lock nodes, when the client has been silent
+// for the session timeout T. So a [Session] computes a lease, the time until which the session is
+// guaranteed to exist, from the times when it sent the requests that were answered. A hold is lost
+// when its lease ends ([Hold.Deadline]), even if no server can be reached. Both lease modes assume
+// that
 //
 //   - the servers keep what they have acknowledged;
-//   - all servers limit session timeouts alike: T is the smallest timeout that one of them has
-//     granted in the session, and a client cannot know a smaller one whose response was lost;
+//   - all servers limit session timeouts alike;
 //   - this machine's clock is at most 1 % slower than the servers' clocks;
 //   - a timer of this process fires within 50 ms, or the holder checks (Err of the hold or of its
 //     context, or Deadline) before it acts.
@@ -122,8 +108,8 @@
 // at least every G, and learns from the reply which sessions the follower has heard from. G is 4 s
 // by default, two ticks of ZooKeeper's default tickTime. A longer tickTime needs a longer G.
 //
-// [SingleServerLease] counts every reply. It assumes that there is one server. With more servers, a
-// follower that is cut off from the leader continues to reply, and its clients are notified too late.
+// [SingleServerLease] counts every reply. It assumes that there is one server: with more, a follower
+// that is cut off from the leader continues to reply.
 //
 // docs/lease.md helps to choose the mode and the session timeout.
 //

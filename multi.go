@@ -110,7 +110,7 @@ func (m *Multi) paths() string {
 //
 // It does not deadlock with a caller that acquires them one by one in the same order, such as
 // Curator's multi-lock. If no client is before it, neighbours in the order that have one Session
-// take one round trip, which may create nodes in vain (docs/design.md).
+// take one round trip (docs/design.md).
 //
 // ctx must carry no hold of a lock that sorts after a lock that Acquire waits for, or of the same
 // path through another Session, and no permits of a semaphore among the locks: the caller could

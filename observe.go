@@ -24,8 +24,7 @@ type Leadership struct {
 
 // Observe returns an iterator over the leaders: the present one, and then each next one. A
 // Leadership whose Node is empty means that no candidate leads or, with Unknown, that the leader is
-// not known. A slow reader may miss leaders in between, but never the last. The first request is
-// sent when the first pair is requested.
+// not known. A slow reader may miss leaders in between, but never the last.
 //
 // While no server can be reached, the iterator waits, and another candidate may lead: 7/6 of the
 // session timeout and a second after the last reply, it returns Unknown. If a server loses an

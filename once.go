@@ -66,8 +66,7 @@ type OnceRun struct {
 //
 // The mark is the node PATH-done beside the lock root, with the ACL of [WithACL]. Once never
 // deletes it. It has the last 100 runs ([WithKeptRuns]); older runs can run again, and all runs if
-// the node is deleted. If it has other data, Once returns an error. If the clients may not CREATE
-// it, an administrator may create it empty.
+// the node is deleted. If it has other data, Once returns an error.
 //
 // Goroutines that share a hold may run a key twice. On a read lock Once returns an error: use
 // [RWMutex.WriteLock].

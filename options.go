@@ -344,8 +344,7 @@ func WithRevocation(f func(*Hold)) LockOption {
 // After Release, Held is false and the owner waits behind the node, but other clients, Hold.Check
 // and CheckSequencer still find a holder. Another client, Session.Close or the end of the ZooKeeper
 // session, such as after the lease of another hold, can delete the node before d, so the process
-// must not exit earlier. The release deletes it if the function of Do, Multi.Do or Once was not
-// called, or a Multi did not get another lock.
+// must not exit earlier. A release deletes it at once if the function of Do was not called.
 func WithMinHold(d time.Duration) MutexOption {
 	return lockOption(func(o *lockOptions) {
 		if o.minHold = d; d <= 0 || d > 365*24*time.Hour {

@@ -150,12 +150,9 @@ func checkPath(p string) error {
 // which must not be a lock itself. Every name is valid, two names have two paths, and none leads
 // out of root.
 //
-// ASCII letters, digits, '-', '.', '_' and '~' are unchanged; other bytes are % and two hexadecimal
-// digits, as in Python's quote(name, safe=""). url.PathUnescape reverses that. Exceptions: the
-// first byte of ".", ".." and "zookeeper" is escaped, the empty name is "%", and more than 200
-// bytes are cut to 134, followed by "%~" and the name's SHA-256.
-//
-// NewMutex checks root. All clients must agree on a lock's path.
+// Names are escaped as by Python's quote(name, safe=""), and url.PathUnescape reverses that.
+// Exceptions: the first byte of ".", ".." and "zookeeper" is escaped, the empty name is "%", and
+// more than 200 bytes are cut to 134, followed by "%~" and the name's SHA-256. NewMutex checks root.
 func PathOf(root, name string) string { return strings.TrimSuffix(root, "/") + "/" + escaped(name) }
 
 const maxEscaped = 200

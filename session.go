@@ -247,11 +247,9 @@ func (s *Session) key() sessionkey.Key {
 
 // Conn returns the ZooKeeper client's connection, for other requests in the same ZooKeeper session.
 // Its paths are absolute. Do not Close it or call AddAuth (use WithDigest or WithSASL). Do not
-// print it: fmt shows the session's password, with which any client can end the session.
+// print it: fmt shows the session's password.
 //
-// Requests fail with zk.ErrConnectionClosed when the Session leaves an unresponsive server. A
-// request may, too, if sending it takes more than a fifth of the session timeout. If a response
-// exceeds 64 MiB, the error is "unknown error: 1".
+// Requests fail with zk.ErrConnectionClosed when the Session leaves an unresponsive server.
 //
 // The Session ends its ZooKeeper session when the lease of a hold ends, or when no server has
 // replied for longer than the session timeout. That deletes ephemeral nodes of Conn, too: to keep
@@ -338,8 +336,7 @@ func LeaseMargin(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 	return mode.mode.Room(sessionTimeout)
 }
 
-// WithSASL authenticates each connection by SASL; by default a Session does not. Given twice, the
-// last mechanism counts. ACLs contain the user as sasl:USER, which zk.AuthACL includes.
+// WithSASL authenticates each connection by SASL; by default a Session does not. ACLs contain the user as sasl:USER, which zk.AuthACL includes.
 //
 // If the server rejects the credentials on the first connection, Connect returns ErrAuthFailed at
 // once. Later a rejection is an ERROR in the log, and the Session tries the other servers, with new

@@ -11,7 +11,7 @@ import (
 )
 
 // Trace has functions that a Session calls when locks are waited for, held, lost and released
-// (WithTrace). Each is optional, and may call this package. Later versions may have more.
+// (WithTrace). Each is optional, and may call this package.
 //
 // Each AcquireStart is followed by one AcquireEnd and, if that has a Hold, by one HoldEnd when this
 // handle is released. A loss causes one HoldLost, before each HoldEnd that reports it. The locks of
@@ -78,8 +78,8 @@ type HoldInfo struct {
 	// loss.
 	Err    error
 	Reason string // LossReason of a loss before the release, or ""
-	// Overrun is how long HoldEnd's handle was kept after the loss, or 0: from the end of the
-	// lease, even if a paused process detected that later.
+	// Overrun is how long HoldEnd's handle was kept after the loss (or the end of the lease, if that
+	// was earlier), or 0.
 	Overrun time.Duration
 }
 
