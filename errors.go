@@ -221,7 +221,8 @@ func lostBecause(reason error) error {
 	return fmt.Errorf("%w: %w", ErrLost, reason)
 }
 
-// The reasons for the end of a hold or of its release.
+// Why a hold ended with its release, or why the release is not confirmed. The reasons of a loss are
+// in internal/link.
 var (
 	errNoAnswer = errors.New("no server answered before the lease ended")
 	errTooLate  = errors.New("no server answered in time")

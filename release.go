@@ -133,7 +133,7 @@ func (d *lockData) Lose(node string, cause error, end clock.Instant) (hadHandles
 }
 
 // loseNode marks the hold on the node as lost, once: it ends the contexts of its handles, and logs
-// and traces which hold was lost, when and why (holder). A release that finds the node deleted
+// and traces which hold was lost, when and why. A release that finds the node deleted
 // reports that itself (releasing.wait). loseNode reports whether it ended a hold that had handles.
 // end is when the lease ends or has ended.
 func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {

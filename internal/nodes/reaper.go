@@ -78,7 +78,7 @@ type Deletion struct {
 	Refusal error
 
 	Done chan struct{} // closed when the fields below are set
-	OK   bool          // our own delete succeeded, or certainly did although its response was lost
+	OK   bool          // our own delete succeeded, or may have done so although its response was lost
 	Err  error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
 }
 
@@ -261,7 +261,7 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 //	6 success, or NoNode for our node   these are deleted; some are left           at once
 //	7   … and none is left              OK, or ErrNoNode if one was missing        end
 //	8 the session or Session has ended  the session deletes its nodes              end
-//	9 no response, throttled, rejected  unanswered; Refused on the first reject    pause
+//	9 no response, throttled, rejected  no response: unanswered; reject: Refused   pause
 //
 // After a success with a waiter, w is notified (HandoffIsOurs), and case 6 or 7 follows.
 //
