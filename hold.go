@@ -103,9 +103,9 @@ func (h *Hold) String() string {
 // released, and when the Session is closed, with the hold's Err as its cause. The Err of this
 // context compares the clock with the lease first; the Err of a derived context does not.
 //
-// The context has the values of Acquire's context, but neither its cancellation nor its deadline:
-// if the work must end with Acquire's context, use Do. It carries the hold, so Acquire of the same
-// lock re-enters with it, and goroutines that share it do not exclude each other in this lock.
+// The context has the values of Acquire's context, but not its cancellation or deadline: if the
+// work must end with Acquire's context, use Do. It carries the hold, so Acquire of the same lock
+// re-enters with it, and goroutines that share it do not exclude each other in this lock.
 func (h *Hold) Context() context.Context {
 	h.granted()
 	return h.ctx
@@ -183,11 +183,12 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // Release waits until ctx ends, but at most until the Deadline that the hold had at the call. If
 // ctx has ended, or the Deadline is near, Release still tries for almost half a second.
 //
-// A nil error means that the lock was held until now. If this was the last handle, the lock is
-// free, or will be after the time of [WithMinHold]. [ErrLost] means that the lock was lost before:
-// the work may have overlapped with the next holder. [ErrNotConfirmed] means that the lock was held
-// until now, but the node may still exist and is being deleted in the background. The error has the
-// reason, such as the cause of ctx, the end of the lease, or zk.ErrNoAuth without DELETE.
+// A nil error means that the lock was held until Release began. If this was the last handle, the
+// lock is free, or will be after the time of [WithMinHold]. [ErrLost] means that the lock was lost
+// before: the work may have overlapped with the next holder. [ErrNotConfirmed] means that the lock
+// was held until Release began, but the node may still exist and is being deleted in the
+// background. The error has the reason, such as the cause of ctx, the end of the lease, or
+// zk.ErrNoAuth without DELETE.
 //
 // A read hold's node remains until the owner's write hold is released, too.
 func (h *Hold) Release(ctx context.Context) error {
