@@ -119,15 +119,16 @@ func (o *overrun) log() {
 	o.timer.Reset(lasted)
 }
 
-// ErrLeaseEnding is the cause of a context of [Hold.DeadlineContext] whose hold is not lost.
+// ErrLeaseEnding is the cause with which a context of [Hold.DeadlineContext] ends if the hold is
+// not lost.
 var ErrLeaseEnding = errors.New("the lease is about to end")
 
 // DeadlineContext returns a context derived from the hold's Context. It also ends, with
 // [ErrLeaseEnding] as its cause, when the hold's Deadline is less than margin away because no reply
-// renews the lease. A later renewal does not restore it. The function ends it, too.
+// renews the lease. A later renewal does not restore it. The CancelFunc ends it, too.
 //
-// Give a margin below [LeaseMargin], which is left between two renewals: otherwise the context may
-// end although no server has failed.
+// Give a margin below [LeaseMargin], the time that is left even just before a renewal. With a
+// larger margin the context may end although no server has failed.
 func (h *Hold) DeadlineContext(margin time.Duration) (context.Context, context.CancelFunc) {
 	h.granted()
 	return deadlineOf(h.ctx, []*Hold{h}, margin)

@@ -1,8 +1,8 @@
 // Package zklock provides distributed locks backed by Apache ZooKeeper, for services in which one
-// process at a time must do a job: a mutex, a read/write lock, a semaphore, several locks at once,
-// and elections. They use the recipes and the node names of Apache Curator, so Go and Java clients
-// queue for the same lock. In addition, a holder is notified of a loss before the next client is
-// granted the lock, and each hold has a fencing token.
+// process at a time must do a job. It has mutexes, read/write locks, semaphores, elections, and
+// sets of locks. All use the recipes and node names of Apache Curator, so Go and Java clients queue
+// for the same lock. A holder is notified of a loss before the next client is granted the lock, and
+// each hold has a fencing token.
 //
 //	s, err := zklock.Connect(ctx, "zk1:2181,zk2:2181,zk3:2181")
 //	m, err := zklock.NewMutex(s, "/locks/orders")
@@ -11,14 +11,14 @@
 //	})
 //
 // A [Session] is the connection to the servers, for all locks of a process. A [Mutex] is a lock on
-// a path, and readers share an [RWMutex]. A [Hold] is one successful acquire, with its token and
-// its context.
+// a path. An [RWMutex] is a lock that readers share. A [Hold] is one successful acquire, with its
+// token and its context.
 //
 // # What to call
 //
-//   - to run a job under the lock: [Mutex.Do], or [Mutex.TryDo] to run it only if the lock is free;
-//     once for each day or order: [Mutex.Once]
-//   - under several locks, all or none: [NewMulti], then [Multi.Do]
+//   - to run a job under the lock: [Mutex.Do], or [Mutex.TryDo] to run it only if the lock is free
+//   - to run a job once for each day or order: [Mutex.Once]
+//   - to acquire several locks, all or none: [NewMulti], then [Multi.Do]
 //   - to acquire and release in separate steps: [Mutex.Acquire], then [Hold.Release]
 //   - to check the hold before a critical step: [Hold.Err]
 //   - to let a resource reject a holder that is too late: [Hold.Token]; if the resource is
@@ -28,27 +28,26 @@
 //     [WithOwner]; to reject such calls: [WithoutReentry]
 //   - to elect a leader, and to observe which process leads: [NewElection], [Election.Run],
 //     [Election.Observe]
-//   - to let several clients hold at a time: [NewSemaphore]; readers: [NewRWMutex]
+//   - to let several clients hold at a time: [NewSemaphore], or [NewRWMutex] for readers
 //   - to turn untrusted input into a lock path: [PathOf]
 //   - to list the holder and the waiters: [Mutex.Participants]; to ask the holder to release:
 //     [Session.Revoke]
-//   - to follow the state of the Session: [Session.Changes]; metrics and spans: [WithTrace]
-//   - to distinguish errors: errors.Is with [ErrLost] and the other sentinels, [IsFinal] in loops;
-//     [Error] has the node and its position in the queue
+//   - to follow the state of the Session: [Session.Changes]; for metrics and spans: [WithTrace]
+//   - to distinguish errors: errors.Is with [ErrLost] and the other sentinels; in retry loops,
+//     [IsFinal]; for the node and its position in the queue, [Error]
 //
 // # What is promised
 //
-// The code that keeps a promise, and the tests that attack it, cite its number. The exceptions are
-// listed in docs/reliability.md.
+// The code that keeps a promise, and the tests that attack it, cite its number.
 //
 // I1, exclusion: at most one live lock node holds the lock. Tokens strictly increase in the order
-// of the grants, across sessions, and across lock roots that were deleted and created again. Readers
-// of a read/write lock may hold together, but no client holds beside a writer except its own owner,
-// as a reader. A writer's token is larger than the tokens of all earlier holders, and a reader's is
-// larger than the tokens of all earlier writers. Readers' tokens are not ordered.
+// of the grants, across sessions, and across lock roots that were deleted and created again.
+// Readers of a read/write lock may hold together. A writer excludes all other owners, but may also
+// hold as a reader. A writer's token is larger than the tokens of all earlier holders, and a
+// reader's is larger than the tokens of all earlier writers. Readers' tokens are not ordered.
 //
 // I2, one node: an owner has at most one node per lock path, and re-entry creates none. A writer
-// that also reads has a second one until both locks are released.
+// that also reads has a second node until both locks are released.
 //
 // I3, own node: a grant rests on a node that exists and that the current ZooKeeper session created.
 //
@@ -56,9 +55,8 @@
 // background after it, whatever failed in between.
 //
 // I5, timely notification of a loss: a holder is notified that it has lost the lock before the
-// servers can grant it to another client, under the assumptions of its lease mode (see below). If
-// an assumption fails, the token still protects a resource that compares tokens. A client that
-// deletes the node or ends the ZooKeeper session on purpose defeats the promise.
+// servers can grant it to another client, under the assumptions of its lease mode. If an assumption
+// fails, the token still protects a resource that compares tokens.
 //
 // I6, bounded calls: every call returns within half a second after its context ends or the Session
 // is closed. Release and Close return by themselves, even if no server responds and no context
@@ -68,26 +66,26 @@
 // failures. A node of another client is watched only while a caller of the [Session] waits for it.
 //
 // I8, fairness: grants follow the queue. A release wakes the next waiter, or all readers up to the
-// next writer. docs/design.md lists the waiters that it also notifies.
+// next writer. docs/design.md lists the other waiters that a release notifies.
 //
 // # What is not promised
 //
 // docs/reliability.md has the details.
 //
-//   - That no pause occurs between a check and a write. The scheduler, the garbage collector or a
-//     hypervisor can stop a process after it has checked [Hold.Err] for longer than the lease lasts.
+//   - That no pause occurs between a check and a write. After a process has checked [Hold.Err], the
+//     scheduler, the garbage collector or a hypervisor can stop it for longer than the lease lasts.
 //     No client can prevent that, but a resource can, if it rejects a token that is smaller than
-//     the largest it has seen: use [Hold.Token], or [Hold.Check] if the resource is ZooKeeper.
+//     the largest it has seen: use [Hold.Token] or [Hold.Check].
 //   - Exclusion after servers have lost data: an ensemble that is started empty, or from an old
 //     snapshot or backup.
-//   - A lock past the end of its sequence counter, 2^31 nodes in a queue that was never empty: then
-//     Acquire returns [ErrSequenceExhausted] until the queue has drained.
-//   - Exclusion among goroutines that share the context of a hold of the same lock ([Hold.Context],
-//     and contexts derived from it) or an owner ([WithOwner]), because they re-enter the lock,
-//     unless it is [WithoutReentry]. All other callers exclude each other.
+//   - A lock past the end of its sequence counter: after 2^31 nodes in a queue that was never
+//     empty, Acquire returns [ErrSequenceExhausted] until the queue has drained.
+//   - Exclusion among goroutines that share an owner ([WithOwner]), or the context of a hold of the
+//     lock ([Hold.Context] and contexts derived from it). They re-enter the lock, unless it has the
+//     option [WithoutReentry].
 //   - Protection from programs that delete a holder's node, or end or change its ZooKeeper session.
-//   - A timely notification where no clock includes a suspend: on systems other than Linux, macOS
-//     and Windows, and in a virtual machine that its hypervisor pauses.
+//   - A timely notification where no clock runs during a suspend: on systems other than Linux,
+//     macOS and Windows, and in a virtual machine that its hypervisor pauses.
 //
 // # The lease
 //
@@ -98,10 +96,10 @@
 // that
 //
 //   - the servers keep what they have acknowledged;
-//   - all servers limit session timeouts alike;
+//   - all servers have the same limits for session timeouts;
 //   - this machine's clock is at most 1 % slower than the servers' clocks;
-//   - a timer of this process fires within 50 ms, or the holder checks (Err of the hold or of its
-//     context, or Deadline) before it acts.
+//   - a timer of this process fires at most 50 ms late, or the holder checks (Err of the hold or of
+//     its context, or Deadline) before it acts.
 //
 // [QuorumLease], the default, counts a reply only if the client sent a write on the same connection
 // at least G later, and that write succeeded. It assumes that the leader pings each healthy follower
@@ -120,6 +118,6 @@
 // of this package wraps.
 //
 // A nil or zero Session, Mutex, RWMutex, Semaphore, Election, Multi, Hold or MultiHold is unusable:
-// each method returns a final error that names the function to call instead, or panics with that
-// error if it returns none.
+// each method returns a final error that names the function to call instead. A method without an
+// error result panics with that error.
 package zklock

@@ -17,7 +17,8 @@ import (
 )
 
 // Election is one candidate for the leadership of a path: a [Mutex] whose holder leads, so the same
-// promises apply. It is safe for concurrent use, in one Run or Campaign at a time.
+// promises apply. It is safe for concurrent use, except that it takes part in one Run or Campaign
+// at a time.
 type Election struct {
 	m  *Mutex
 	mu *candidacy // behind a pointer, as a Session's state is
@@ -46,7 +47,8 @@ type campaign struct {
 //
 // Campaign, Leader and Observe return a final error if they find nodes of another recipe. Of two
 // candidates of different kinds, the later one is rejected, so they never lead at the same time. To
-// change the kind, end all candidates first: a LeaderLatch does not check, and leads alongside.
+// change the kind, end all candidates first: a LeaderLatch does not check the kind, and leads
+// alongside.
 func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
@@ -76,7 +78,8 @@ func checkCandidate(name []byte, node string) error {
 	return nil
 }
 
-// WithLatchNodes gives the candidate nodes of Curator's LeaderLatch. Its name may be empty.
+// WithLatchNodes makes the candidate create nodes of Curator's LeaderLatch. The candidate's name
+// may then be empty.
 func WithLatchNodes() ElectionOption {
 	return lockOption(func(o *lockOptions) { o.name = queue.LatchName })
 }
@@ -95,13 +98,13 @@ func (e *Election) made() *Election {
 }
 
 // Run calls [Election.Campaign] again after each term, until ctx ends: also after a loss, after
-// Resign, and after an error of lead. It ends early after an error that lead marks by [Final], and
-// after any other final error ([IsFinal]), which can be the error of another lock that lead returned. It
-// returns the error of the last Campaign, which is nil if lead returned nil when ctx ended; after a
-// pause it returns the cause of ctx or ErrClosed.
+// Resign, and after an error of lead. It ends early after a final error ([IsFinal]), such as an
+// error that lead marks by [Final], or another lock's final error. It returns the error of the last
+// Campaign, which is nil if lead returned nil when ctx ended. If a pause is interrupted, it returns
+// the cause of ctx or ErrClosed.
 //
 // Between terms Run logs the error, and pauses so that another candidate can lead. The pauses grow
-// from 20 ms to 5 s, and start over after a term longer than 5 s.
+// from 20 ms to 5 s, and start over after a longer term.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) error {
 	for backoff := (link.Backoff{}); ; {
 		began := time.Now()
@@ -139,18 +142,18 @@ func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.
 }
 
 // Campaign takes part in the election until the candidate has led for one term, and calls lead when
-// it is elected. The context of lead ends when the leadership is lost, when ctx ends and with
-// [Election.Resign]; lead must return soon after: except after a loss, the next leader waits for
-// that.
+// it is elected. The context of lead ends when the leadership is lost, when ctx ends, and when
+// [Election.Resign] is called. lead must return soon after, because the next leader waits for its
+// return, except after a loss.
 //
 // lead is not called if its context has ended already. Campaign returns the error of lead, joined
 // with an error of the release, as [Mutex.Do] does. After a loss it logs the error instead, and
 // queues again at the tail, unless the error is marked by [Final]. It also queues again after a
-// temporary error of its own, in each case with a pause, as in Run.
+// temporary error of its own. Each time it pauses first, as Run does.
 //
-// A candidate that does not lead returns [ErrResigned] after Resign; the cause of ctx; or a final
-// error. A leader returns the error of lead, with ErrResigned if that is its context's error. On
-// return the candidate's node is deleted or is being deleted ([ErrNotConfirmed]).
+// Without a term, Campaign returns [ErrResigned] (after Resign), the cause of ctx, or a final
+// error. If Resign ends the context of lead, and lead returns the context's error, Campaign adds
+// ErrResigned. On return the candidate's node is deleted or is being deleted ([ErrNotConfirmed]).
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) (err error) {
 	if !e.isMade() {
 		return &Error{Op: "campaign", Err: errNoElection}
@@ -229,8 +232,8 @@ func (e *Election) setHold(h *Hold) {
 	e.mu.hold = h
 }
 
-// Hold returns the hold under which this candidate leads, or nil. It sends nothing, and compares
-// the clock with the lease, as [Hold.Err] does.
+// Hold returns the hold under which this candidate leads, or nil. It compares the clock with the
+// lease, as [Hold.Err] does.
 func (e *Election) Hold() *Hold {
 	e.made()
 	e.mu.Lock()
@@ -247,12 +250,12 @@ const mostPatience = time.Minute
 
 // Resign ends the Campaign of this Election, and waits until it has returned. A leader's context
 // ends with [ErrResigned], lead returns, and the next candidate is elected. Run then queues again:
-// to end it, end its context. Without a Campaign, Resign does nothing.
+// to end Run, end its context. Without a Campaign, Resign does nothing.
 //
 // If ctx ends first, Resign returns its cause, and the resignation remains in effect. If ctx cannot
-// end, Resign returns an error after a minute. In lead, call it with lead's context, and it returns
-// ErrResigned at once; with another it would wait for itself. [ErrNotConfirmed] and [ErrLost] are
-// errors of the release.
+// end, Resign returns an error after a minute. In lead, call Resign with lead's context: it returns
+// ErrResigned at once. With another context it would wait for itself. [ErrNotConfirmed] and
+// [ErrLost] are errors of the release.
 func (e *Election) Resign(ctx context.Context) error {
 	if !e.isMade() {
 		return &Error{Op: "resign", Err: errNoElection}
@@ -297,10 +300,9 @@ func (e *Election) Candidates(ctx context.Context) ([]Participant, error) {
 	return e.m.Participants(ctx)
 }
 
-// Leader returns the first candidate, which leads or is about to; without candidates its Node is
-// empty. After [Session.Revoke] its Data is the revocation message. With [WithLockDelay],
-// DelayUntil is set until it leads. While no server can be reached, Leader waits for one until ctx
-// ends.
+// Leader returns the first candidate, which leads or is about to. Without candidates, leader.Node
+// is empty. After [Session.Revoke], Data is the revocation message. With [WithLockDelay],
+// DelayUntil is set until the candidate leads. Leader waits for a connection until ctx ends.
 func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	if !e.isMade() {
 		return Participant{}, &Error{Op: "leader", Err: errNoElection}

@@ -18,17 +18,17 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Callers test for these errors with errors.Is; the errors of this package wrap them.
+// Test for these errors with errors.Is.
 var (
-	// ErrNotAcquired: another client is ahead, and the call does not wait. Its node is deleted,
-	// perhaps in the background.
+	// ErrNotAcquired: another client is ahead, and the call does not wait any longer. The call's
+	// node is deleted, perhaps in the background.
 	ErrNotAcquired = errors.New("lock not acquired: another client is ahead")
-	// ErrNotConnected: no server replied in time, so a call that does not wait cannot determine
-	// whether the lock is free, or a hold still exists. Its node is deleted in the background.
+	// ErrNotConnected: no server replied in time, so the call cannot determine whether the lock is
+	// free, or whether a hold exists. The call's node is deleted in the background.
 	ErrNotConnected = errors.New("no connection to the servers")
 	// ErrUpgrade: the owner of the read lock requests the write lock, and would wait for itself.
 	ErrUpgrade = errors.New("no upgrade from the read lock to the write lock: release the read lock first")
-	// ErrNotHeld: the handle was released; from CheckSequencer, the hold has ended.
+	// ErrNotHeld: the handle was released or, if CheckSequencer returns it, the hold has ended.
 	ErrNotHeld = errors.New("lock not held")
 	// ErrLost: the hold ended without a release. Its work may have overlapped with the next
 	// holder's, unless the resource checks the fencing token.
@@ -37,30 +37,30 @@ var (
 	// context.
 	ErrResigned = errors.New("resigned")
 	// ErrNotConfirmed: no server confirmed a release in time. The lock was held until Release
-	// began, and is free when the deletion succeeds in the background, or the ZooKeeper session
+	// began, and is free when the deletion succeeds in the background or the ZooKeeper session
 	// ends.
 	ErrNotConfirmed = errors.New("release not confirmed")
 	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
 	ErrClosed = errClosed
-	// ErrSequenceExhausted: the lock root's sequence numbers are used up. Another try succeeds
-	// when the queue has drained and zklock has removed the root: pause between tries, longer
-	// each time. A node that blocks this is named, and may have to be deleted.
+	// ErrSequenceExhausted: the lock root's sequence numbers are used up. Another try succeeds when
+	// the queue has drained and zklock has removed the root: retry with growing pauses. If a node
+	// prevents the removal, the error names it, and an operator may have to delete it.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
 	// ErrSessionTimeoutTooShort: the session timeout leaves the lease no margin.
 	ErrSessionTimeoutTooShort = errSessionTimeoutTooShort
-	// ErrNoChroot: the chroot does not exist: create it, or give WithCreateChroot to Connect.
-	// After Connect: the servers have lost it, and perhaps other data.
+	// ErrNoChroot: the chroot does not exist: create it, or give WithCreateChroot to Connect. After
+	// Connect the error means that the servers have lost it, and perhaps other data.
 	ErrNoChroot = errors.New("the chroot does not exist")
 	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errTooMany
 	// ErrAuthFailed: a server rejected the credentials of WithDigest or WithSASL, requires
-	// some, or did not prove its identity. Before a server has served the Session, this is
-	// final and closes it. Later the Session tries again, and the error is joined with
-	// ErrNotConnected, the end of a call's context, or ErrLost, and not final.
+	// credentials, or did not prove its identity. Before a server has served the Session, the error
+	// is final, and the Session is closed. Later the Session tries again, and the error is not
+	// final, but joined with ErrNotConnected, the end of a call's context, or ErrLost.
 	ErrAuthFailed = errAuthFailed
 	// ErrCertificate: each server that was tried rejected our TLS certificate, or we rejected the
-	// server's. It is never final, because the next dial uses a renewed certificate (WithTLSFiles),
-	// and is joined like ErrAuthFailed.
+	// server's. It is never final, because the next dial uses a renewed certificate (WithTLSFiles).
+	// It is joined as ErrAuthFailed is.
 	ErrCertificate = errCertificate
 )
 
@@ -76,26 +76,26 @@ var (
 // errors.As find the sentinels above, the cause of the caller's context, and errors of package zk.
 type Error struct {
 	Op   string // the operation, such as connect, acquire, try, release, or hold (its end)
-	Path string // the lock's path as given; of connect, the connection string
-	// Node is the absolute path of our node, if any. If the call waited for another of its owner,
-	// all fields below describe that one's node.
+	Path string // the lock's path as given; for connect, the connection string
+	// Node is the absolute path of our node, if any. If the call waited for another call of its
+	// owner, all fields below describe that call's node.
 	Node string
 	Err  error
 
 	// Position (1 is the first) and Predecessor, the node just ahead, are from the last list of the
-	// queue, if a wait or try ended behind other nodes; otherwise 0 and "". Holders of permits have
-	// left their queue: the first one waits, and its Predecessor is a lease, or "" if there is
-	// none.
+	// queue, if a wait or try ended behind other nodes. Otherwise they are 0 and "". The queue of a
+	// semaphore has only waiters: the first waiter's Predecessor is a lease, or "" if there is no
+	// lease.
 	Position    int
 	Predecessor string
-	// Holder is the data of the holder's node (WithData), its session, and when it queued, for
-	// people; "" unless the call was next. Of permits, it is the first lease's holder, after half a
-	// second, and the number of further leases.
+	// Holder describes the holder to people: the data of its node (WithData), its session, and when
+	// it queued. It is "" unless the call was next. For permits, it describes the first lease's
+	// holder, after a wait of half a second, and has the number of further leases.
 	Holder     string
 	DelayUntil time.Time // end of the lock-delay in which the call ended (WithLockDelay), or zero
 }
 
-// Error returns the operation, lock, node, cause and position, in this order.
+// Error returns the operation, lock, node, cause and position.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("zklock: ")
@@ -132,7 +132,7 @@ func shown(s string) string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // IsFinal reports whether the same call will fail until an administrator changes the program, its
-// configuration or the servers' permissions: after bad arguments, ErrUpgrade, ErrClosed,
+// configuration or the servers' permissions. It is true for bad arguments, ErrUpgrade, ErrClosed,
 // ErrSessionTimeoutTooShort, ErrNoChroot, an ErrAuthFailed that closed the Session, rejections such
 // as zk.ErrNoAuth, and errors marked by Final. Retry after all others, with growing pauses. IsFinal
 // is false for nil, the end of the caller's context, and other errors of the caller's work.
@@ -156,8 +156,8 @@ func IsFinal(err error) bool {
 		code == wire.Unimplemented || code == wire.LocalSession
 }
 
-// Final marks an error as permanent, for IsFinal and Election.Run. Its text and errors.Is do not
-// change. Final(nil) is nil.
+// Final marks an error as permanent, for IsFinal and Election.Run. The text and the results of
+// errors.Is do not change. Final(nil) is nil.
 func Final(err error) error {
 	if err == nil {
 		return nil
@@ -294,8 +294,8 @@ var lossReasons = []word{
 	{link.ErrNodeGone, LossNode}, {link.ErrUnreadable, LossUnreadable}, {link.ErrExpired, LossSession}, {ErrLost, LossOther},
 }
 
-// LossReason returns the first constant above that fits a loss, such as a hold's Err, for metrics;
-// "" if err does not wrap ErrLost.
+// LossReason returns the reason of a loss, such as a hold's Err, for metrics: the first constant
+// above that fits. It returns "" if err does not wrap ErrLost.
 func LossReason(err error) string {
 	loss := lossIn(err)
 	if loss == nil {
@@ -342,7 +342,7 @@ var outcomes = []word{
 //   - deadline: the context's deadline passed
 //   - not_connected: ErrNotConnected
 //   - closed: ErrClosed
-//   - error: any other error; an operator has to read it
+//   - error: any other error
 func Outcome(err error) string {
 	if err == nil {
 		return "acquired"

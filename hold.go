@@ -100,11 +100,11 @@ func (h *Hold) String() string {
 }
 
 // Context returns a context to work under. It ends when the lock is lost, when this handle is
-// released, and when the Session is closed, with the hold's Err as its cause. Its Err compares the
-// clock with the lease first; the Err of a derived context does not.
+// released, and when the Session is closed, with the hold's Err as its cause. The Err of this
+// context compares the clock with the lease first; the Err of a derived context does not.
 //
-// The context has the values of Acquire's context, but neither its cancellation nor its deadline:
-// if the work must end with both, use Do. It carries the hold, so Acquire of the same lock
+// The context has the values of Acquire's context, but not its cancellation or deadline: if the
+// work must end with Acquire's context, use Do. It carries the hold, so Acquire of the same lock
 // re-enters with it, and goroutines that share it do not exclude each other in this lock.
 func (h *Hold) Context() context.Context {
 	h.granted()
@@ -138,8 +138,8 @@ func (h *Hold) Err() error {
 
 // Token returns the fencing token: the czxid of the lock node, which is larger than the tokens of
 // all earlier holds of this lock. Pass it to the resource with each write, and let the resource
-// reject a smaller token than it has seen. Compare a reader's token with the largest writer's only.
-// For permits, see [Semaphore.Acquire].
+// reject a token that is smaller than the largest it has seen. Compare a reader's token only with
+// the largest writer's. For permits, see [Semaphore.Acquire].
 func (h *Hold) Token() int64 { return h.granted().token }
 
 // Deadline returns the time until which the hold is guaranteed without a further reply. Each
@@ -149,7 +149,7 @@ func (h *Hold) Deadline() time.Time {
 	return e.Clock.Wall(e.LeaseEnd())
 }
 
-// Node returns the lock node, absolute: with the chroot.
+// Node returns the lock node's absolute path, with the chroot.
 func (h *Hold) Node() string { return h.granted().node }
 
 // Path returns the lock path, as Mutex.Path does.
@@ -170,9 +170,9 @@ func checkOf(node string) *zk.CheckVersionRequest {
 	return &zk.CheckVersionRequest{Path: node, Version: -1} // any version: revocation and administrators change it
 }
 
-// Check returns a version check of the lock node. Put it first in a Multi on [Session.Conn]:
-// without the node, ZooKeeper rejects the transaction, with zk.ErrNoNode for this operation. For
-// several permits, use Checks.
+// Check returns a version check of the lock node. Put it first in a zk.Conn.Multi on
+// [Session.Conn]: if the node does not exist, ZooKeeper rejects the transaction, with zk.ErrNoNode
+// for this operation. For several permits, use Checks.
 func (h *Hold) Check() *zk.CheckVersionRequest {
 	return checkOf(h.granted().node)
 }
@@ -180,16 +180,17 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // Release ends this handle's context and, if it is the owner's last handle, deletes the node. A
 // second call returns nil.
 //
-// Release waits until ctx ends, and at most until the hold's Deadline at the call; it tries for
-// almost half a second even after that.
+// Release waits until ctx ends, but at most until the Deadline that the hold had at the call. If
+// ctx has ended, or the Deadline is near, Release still tries for almost half a second.
 //
-// A nil error means that the lock was held until now, and is free if this was the last handle, or
-// later with [WithMinHold]. [ErrLost] means that the lock was lost before: the work may have
-// overlapped with the next holder. [ErrNotConfirmed] means that the lock was held until now, but
-// the node may still exist and is being deleted in the background. The error has the reason, such
-// as the cause of ctx, the end of the lease, or zk.ErrNoAuth without DELETE.
+// A nil error means that the lock was held until Release began. If this was the last handle, the
+// lock is free, or will be after the time of [WithMinHold]. [ErrLost] means that the lock was lost
+// before: the work may have overlapped with the next holder. [ErrNotConfirmed] means that the lock
+// was held until Release began, but the node may still exist and is being deleted in the
+// background. The error has the reason, such as the cause of ctx, the end of the lease, or
+// zk.ErrNoAuth without DELETE.
 //
-// A read hold's node remains while the owner's write hold does.
+// A read hold's node remains until the owner's write hold is released, too.
 func (h *Hold) Release(ctx context.Context) error {
 	if h == nil || h.d == nil {
 		return &Error{Op: "release", Err: errNoHold}

@@ -23,12 +23,12 @@ import (
 
 // WithLockDelay delays the next grant by d after a holder disappeared without a release: it
 // crashed, lost its session or its hold, or its node was deleted. The default is no delay. Give all
-// clients of the path the same d, because a client without the option is granted at once.
+// clients of the path the same d, because a client without the option is granted the lock at once.
 //
-// The lock root's data records the holder, so acquires need WRITE on the root, and fail if it has
-// other data. The delay begins when a Session first finds the holder's node deleted, so it starts
-// again in each new Session. During the delay, TryAcquire returns ErrNotAcquired, with DelayUntil
-// in its Error.
+// The lock root's data records the holder. So acquires need WRITE on the root, and fail if the root
+// has other data. The delay begins when a Session first finds the holder's node deleted, so it
+// starts again in each new Session. During the delay, TryAcquire returns ErrNotAcquired, with
+// DelayUntil in its Error.
 func WithLockDelay(d time.Duration) interface {
 	MutexOption
 	ElectionOption

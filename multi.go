@@ -13,10 +13,10 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// Multi is several locks that are acquired together: all or none. It is reusable and safe for
-// concurrent use. It acquires its locks in the order of their absolute paths, with the chroot, so
-// two callers with the same locks cannot deadlock. A caller with another order, without a Multi,
-// can.
+// Multi is several locks that are acquired together: all or none. It is safe for concurrent use. It
+// acquires its locks in the order of their absolute paths, with the chroot, so two callers with the
+// same locks cannot deadlock. A caller that acquires them in another order, without a Multi, can
+// cause a deadlock.
 type Multi struct {
 	locks []member // in the order in which they are acquired
 }
@@ -44,15 +44,15 @@ func mutexUnder(l Lock) (m *Mutex, ok bool) {
 	}
 }
 
-// NewMulti returns the lock of all of these, which may be of different recipes, Sessions and
+// NewMulti returns a Multi of these locks, which may be of different recipes, Sessions and
 // ensembles. It sends nothing.
 //
 // No two may have the same absolute path, even through different Sessions: the caller could wait
-// for itself or, on two ensembles, deadlock with another.
+// for itself or, on two ensembles, deadlock with another caller.
 //
-// A type that wraps a Lock has a method Unwrap() Lock that returns it. The Multi calls the
-// wrapper's Acquire and TryAcquire, which must return a hold of that lock. A type that embeds
-// *Mutex needs no Unwrap. Every other type is rejected.
+// A type that wraps a Lock needs a method Unwrap() Lock that returns the wrapped lock. The Multi
+// calls the wrapper's Acquire and TryAcquire, which must return a hold of the wrapped lock. A type
+// that embeds *Mutex needs no Unwrap. Every other type is rejected.
 func NewMulti(locks ...Lock) (*Multi, error) {
 	m := &Multi{}
 	fail := func(path string, why error) (*Multi, error) {
@@ -104,18 +104,18 @@ func (m *Multi) paths() string {
 	return strings.Join(paths, ", ")
 }
 
-// Acquire acquires all the locks in their order, and waits for each as the lock's own Acquire does.
-// ctx bounds the waits together, and Acquire re-enters as ctx permits. If it loses a lock while it
-// waits for another, it fails at once.
+// Acquire acquires all the locks in their order, and waits for or re-enters each as the lock's own
+// Acquire does. ctx bounds the waits together. If Acquire loses a lock while it waits for another,
+// it fails at once.
 //
 // It does not deadlock with a caller that acquires them one by one in the same order, such as
-// Curator's multi-lock. If no client is before it, neighbours in the order that have one Session
-// take one round trip (docs/design.md).
+// Curator's multi-lock. If no client is before it, consecutive locks of one Session take one round
+// trip (docs/design.md).
 //
-// ctx must carry no hold of a lock that sorts after a lock that Acquire waits for, or of the same
-// path through another Session, and no permits of a semaphore among the locks: the caller could
-// wait for itself. Acquire returns an error then, and sends nothing. It cannot check the holds of
-// an owner that ctx only names ([WithOwner]).
+// Acquire returns an error, and sends nothing, if ctx carries a hold that could make the caller
+// wait for itself: a hold of a lock that sorts after a lock that Acquire would wait for, a hold of
+// the same path through another Session, or permits of a semaphore among the locks. Acquire cannot
+// check the holds of an owner that ctx only names ([WithOwner]).
 //
 // On failure the call holds nothing, and its nodes are deleted or are being deleted. The error
 // names the lock that was not granted or was lost, and is joined with the errors of the releases.
@@ -125,16 +125,16 @@ func (m *Multi) Acquire(ctx context.Context) (*MultiHold, error) {
 
 // TryAcquire acquires all the locks if no client is before it at any of them. Otherwise it holds
 // nothing, and returns the TryAcquire error of the first lock that it did not get, such as
-// [ErrNotAcquired]. It waits for two heartbeats at most for each lock.
+// [ErrNotAcquired]. It waits at most two heartbeats for each lock.
 func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) {
 	return m.acquireAll(ctx, "try", 0)
 }
 
 // Do acquires all the locks, runs f under them, and releases them in reverse order, also if f
-// panics. If it does not get them, it returns Acquire's error and does not call f. ctx bounds the
-// waits and the work; [WaitAtMost] bounds all waits together.
+// panics. If it does not get all locks, it returns Acquire's error and does not call f. ctx bounds
+// the waits and the work; [WaitAtMost] bounds all waits together.
 //
-// The context of f is derived from ctx, carries all the holds, and also ends when the first lock is
+// The context of f is derived from ctx, carries all the holds, and also ends as soon as one lock is
 // lost, with that hold's Err as its cause. f must return soon after. The error is f's, joined with
 // each release's, as with [Mutex.Do].
 func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiHold) error, opts ...DoOption) (err error) {

@@ -36,13 +36,13 @@ func (h *MultiHold) String() string { return fmt.Sprintf("MultiHold%v", h.grante
 // of the lock that guards it.
 func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
 
-// Context returns a context to work under. It ends when the first lock is lost, when a hold is
-// released, and when a Session is closed, with that hold's Err as its cause. Otherwise it is as
-// [Hold.Context], and carries all the holds.
+// Context returns a context to work under. It ends as soon as one lock is lost, one hold is
+// released or one Session is closed, with that hold's Err as its cause. It carries all the holds,
+// and is otherwise as [Hold.Context].
 func (h *MultiHold) Context() context.Context { return h.granted().ctx }
 
-// DeadlineContext returns a context that also ends when the [Hold.DeadlineContext] of a hold would,
-// with the same cause. The function ends it, too.
+// DeadlineContext returns a context derived from Context that also ends when the
+// [Hold.DeadlineContext] of one hold would, with the same cause. The CancelFunc ends it, too.
 func (h *MultiHold) DeadlineContext(margin time.Duration) (context.Context, context.CancelFunc) {
 	return deadlineOf(h.granted().ctx, h.holds, margin)
 }
@@ -59,7 +59,7 @@ func (h *MultiHold) Err() error {
 }
 
 // Release releases all the locks, the last one first, whatever errors occur, and joins the errors.
-// A second call returns nil. All together are bounded as [Hold.Release] is.
+// A second call returns nil. The time limit of [Hold.Release] applies to all together.
 func (h *MultiHold) Release(ctx context.Context) error {
 	switch {
 	case h == nil || h.holds == nil:

@@ -11,7 +11,7 @@ import (
 )
 
 // Mutex is a lock on a path that one owner at a time holds, among all clients of the ensemble. It
-// is reusable and safe for concurrent use. Mutexes on one path and Session are one lock.
+// is safe for concurrent use. Mutexes with the same path and Session are the same lock.
 type Mutex struct {
 	s      *Session
 	root   lockRoot
@@ -23,7 +23,7 @@ type Mutex struct {
 }
 
 // Lock is the interface of all recipes except the election: *[Mutex] and [Semaphore.Permits]. For
-// [NewMulti], a type of another package embeds *Mutex, or has a method Unwrap() Lock.
+// other types, see [NewMulti].
 type Lock interface {
 	Acquire(ctx context.Context) (*Hold, error)
 	TryAcquire(ctx context.Context) (*Hold, error)
@@ -84,7 +84,7 @@ func (m *Mutex) made() *Mutex {
 // If ctx carries a hold of this lock and Session, or an owner ([WithOwner]) that holds it, Acquire
 // re-enters the lock at once. So goroutines that share such a context all hold the lock at the same
 // time; [WithoutReentry] makes such calls fail. An owner's calls run one at a time: each waits
-// until the call before it has its outcome. A call does not re-enter through another Session: it
+// until the previous one is granted or fails. A call does not re-enter through another Session: it
 // waits, also for its own hold.
 //
 // On failure the call holds nothing, and its node is deleted or is being deleted. The error is the
@@ -92,10 +92,10 @@ func (m *Mutex) made() *Mutex {
 // [ErrNoChroot]; or an error of the servers, such as zk.ErrNoAuth. The [*Error] around it has the
 // node's position in the queue.
 //
-// While no server can be reached, Acquire waits for one. It keeps its position through an outage no
-// longer than the session timeout or, if the Session holds a lock, than its lease. If servers close
-// the connection three times in a row at a create, Acquire returns an error: they are older than
-// ZooKeeper 3.5, or their jute.maxbuffer is too small.
+// While no server can be reached, Acquire waits for one. It keeps its position through an outage
+// that is shorter than the session timeout and, if the Session holds a lock, than its lease. If
+// servers close the connection at a create three times in a row, Acquire returns an error: the
+// servers are older than ZooKeeper 3.5, or their jute.maxbuffer is too small.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, "acquire", forever)
 }
@@ -103,20 +103,21 @@ func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
 // TryAcquire takes the lock if no client is before it in the queue, and otherwise returns
 // [ErrNotAcquired]. Re-entry succeeds at once. On failure the call holds nothing.
 //
-// TryAcquire returns [ErrNotConnected] at once without a connection, and otherwise if it has no
-// reply within two heartbeats, each a tenth of the session timeout and at least 250 ms.
+// Without a connection, TryAcquire returns [ErrNotConnected] at once. Without a reply, it returns
+// ErrNotConnected after two heartbeats, each a tenth of the session timeout and at least 250 ms.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.acquire(ctx, "try", 0) }
 
 // Do acquires the lock, runs f under it, and releases it. Goroutines that call Do with the context
 // of an outer Do of this lock re-enter that hold, so all of them run f at the same time: give them
-// another context, or the lock [WithoutReentry].
+// another context, or create the lock with [WithoutReentry].
 //
-// If Do does not get the lock, or loses it or ctx ends just as it is granted, Do returns the error
-// and does not call f. ctx bounds the wait and the work; [WaitAtMost] bounds the wait alone.
+// If Do does not get the lock, or if ctx ends or the lock is lost just as it is granted, Do returns
+// the error and does not call f. ctx bounds the wait and the work; [WaitAtMost] bounds the wait
+// alone.
 //
 // The context of f carries the hold. It is derived from ctx, and also ends when the lock is lost,
-// with the hold's Err as its cause: f must return soon, because the next holder may run. Do logs
-// this after 5, 10, 20 s, and so on.
+// with the hold's Err as its cause: f must return soon, because the next holder may run. If f
+// continues, Do logs a warning after 5, 10, 20 s, and so on.
 //
 // Do returns f's error, joined with the release's, so it can fail although f succeeded: [ErrLost]
 // if the lock was lost before the release, whatever f returned; [ErrNotConfirmed] if no server
@@ -144,7 +145,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 	return err
 }
 
-// TryDo is Do with TryAcquire: on [ErrNotAcquired] or [ErrNotConnected] it does not call f.
+// TryDo is Do with TryAcquire.
 func (m *Mutex) TryDo(ctx context.Context, f func(ctx context.Context, hold *Hold) error) error {
 	return m.Do(ctx, f, WaitAtMost(0))
 }
@@ -161,8 +162,8 @@ func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	return m.s.locks.heldBy(&m.root, m.caller(ctx))
 }
 
-// Participants returns the queue, the holder first; without a lock root it is empty. While no
-// server can be reached, Participants waits for one until ctx ends.
+// Participants returns the queue, the holder first. Without a lock root the queue is empty.
+// Participants waits for a connection until ctx ends.
 func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	if !m.isMade() {
 		return nil, &Error{Op: "participants", Err: errNoMutex}
@@ -357,10 +358,9 @@ func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error 
 	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Node())
 }
 
-// First returns the first participant in the queue, which holds the lock or is about to, with two
-// requests. If the queue is empty, the Participant's Node is empty. With [WithLockDelay],
-// DelayUntil is set during the delay. While no server can be reached, First waits for one until ctx
-// ends.
+// First returns the first participant in the queue, which holds the lock or is about to. If the
+// queue is empty, the Participant's Node is empty. With [WithLockDelay], DelayUntil is set during
+// the delay. First waits for a connection until ctx ends.
 func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
 	if !m.isMade() {
 		return Participant{}, &Error{Op: "first", Err: errNoMutex}

@@ -26,14 +26,14 @@ type Leadership struct {
 // Leadership whose Node is empty means that no candidate leads or, with Unknown, that the leader is
 // not known. A slow reader may miss leaders in between, but never the last.
 //
-// While no server can be reached, the iterator waits, and another candidate may lead: 7/6 of the
-// session timeout and a second after the last reply, it returns Unknown. If a server loses an
-// event, the iterator returns the change within a session timeout. With [WithLockDelay], a
-// candidate that waits for the delay has DelayUntil set; a second pair follows when it leads.
+// While no server can be reached, the iterator waits, although another candidate may lead. It
+// returns Unknown 7/6 of the session timeout plus a second after the last reply. With
+// [WithLockDelay], a candidate that waits for the delay has DelayUntil set; a second pair follows
+// when it leads.
 //
-// A pair with an error reports that the first node may not be read, or is of another recipe, and
-// the iterator continues. The last pair has the cause of ctx, [ErrClosed], or an error of the
-// servers on the path.
+// A pair with an error reports that the servers do not permit a read of the first node, or that it
+// is of another recipe. Then the iterator continues. The last pair has the cause of ctx,
+// [ErrClosed], or an error of the servers on the path.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
 	return func(yield func(Leadership, error) bool) {
 		if !e.isMade() {
@@ -125,7 +125,8 @@ func (o *observing) watch(ctx context.Context, before **watch, path string, op w
 
 // readLeader reads the leader, and sets the watches that fire when another candidate may lead.
 // While there is a leader, the watch is on its node, so that candidates that queue cause no event.
-// Otherwise it is on the root, for the next candidate.
+// Otherwise it is on the root, for the next candidate. If a server loses an event, the iterator
+// returns the change within a session timeout, because watches are checked (watcher.go).
 func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) error {
 	o.moveTo(z)
 	if o.onRecord != nil && o.onRecord.hasFired() {

@@ -23,8 +23,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// ErrNotMarked: the function that Once called has succeeded, but may not be marked as done, so the
-// next call may run it again. The error wraps the reason.
+// ErrNotMarked: the function that Once called has succeeded, but perhaps was not marked as done, so
+// the next call may run it again. The error wraps the reason.
 var ErrNotMarked = errors.New("the run succeeded, and is not marked as done")
 
 const (
@@ -32,9 +32,9 @@ const (
 	mostKeptRuns    = 1000 // they fit into the default jute.maxbuffer, whatever the lengths of their keys
 )
 
-// WithKeptRuns sets how many runs Once keeps as marked under this lock: 1 to 1,000; the default is
-// 100. Older runs are dropped, which is logged at INFO, and can run again. All clients of the lock
-// must give the same number. Each call of Once reads all kept runs.
+// WithKeptRuns sets how many runs of this lock Once keeps as marked: 1 to 1,000; the default is
+// 100. Once drops older runs, so they can run again, and logs that at INFO. All clients of the lock
+// must give the same number.
 func WithKeptRuns(n int) interface {
 	MutexOption
 	RWMutexOption
@@ -54,19 +54,20 @@ type OnceRun struct {
 	Token int64     `json:"token"`
 }
 
-// Once runs f under the lock, as Do does, unless a run with that key has succeeded under it, on any
-// host. A key is 1 to 256 bytes of printable text, such as a day. If the work is done, Once returns
-// false and nil, mostly without the lock. ran reports whether f was called.
+// Once runs f under the lock, as Do does, unless a run with that key has succeeded under this lock,
+// on any host. A key is 1 to 256 bytes of printable text, such as a day. If such a run has
+// succeeded, Once returns false and nil, usually without taking the lock. ran reports whether f was
+// called.
 //
-// When f returns nil while the lock is held, its key is marked as done; if that fails, the error is
-// [ErrNotMarked]. If f returns an error, or the process ends before the mark, the next call runs it
-// again: f runs at least once. If it must not run twice, f writes the key in the transaction of its
-// work (docs/fencing.md). If the servers do not permit the mark, Once returns the error before it
-// calls f.
+// When f returns nil while the lock is held, Once marks the key as done; if that fails, the error
+// is [ErrNotMarked]. If f returns an error, or the process ends before the mark, the next call runs
+// f again: f runs at least once. If it must not run twice, f writes the key in the transaction of
+// its work (docs/fencing.md). If the servers do not permit the mark, Once returns the error before
+// it calls f.
 //
 // The mark is the node PATH-done beside the lock root, with the ACL of [WithACL]. Once never
-// deletes it. It has the last 100 runs ([WithKeptRuns]); older runs can run again, and all runs if
-// the node is deleted. If it has other data, Once returns an error.
+// deletes it. The node has the last 100 runs ([WithKeptRuns]). Older runs can run again, and so can
+// all runs if the node is deleted. If the node has other data, Once returns an error.
 //
 // Goroutines that share a hold may run a key twice. On a read lock Once returns an error: use
 // [RWMutex.WriteLock].
@@ -96,8 +97,8 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 	return false, &Error{Op: "once", Path: m.root.given, Err: err}
 }
 
-// Runs returns the runs that Once has marked as done and still keeps, the oldest first. While no
-// server can be reached, Runs waits for one until ctx ends.
+// Runs returns the runs that Once has marked as done and still keeps, the oldest first. Runs waits
+// for a connection until ctx ends.
 func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
 	if !m.isMade() {
 		return nil, &Error{Op: "runs", Err: errNoMutex}

@@ -84,10 +84,10 @@ func (o *sessionOptions) check() error {
 }
 
 // WithHeartbeat renews the lease every d while the Session has a hold; the default is a tenth of
-// the session timeout, and at least 250 ms. Each second more reduces the margin (LeaseMargin) by at
-// least a second, and a hold is notified that much later if another client deletes its node. A
-// shorter d costs requests: see docs/lease.md. Without margin, Connect returns
-// ErrSessionTimeoutTooShort; it also rejects less than 250 ms and more than a day.
+// the session timeout, and at least 250 ms. Each additional second reduces the margin (LeaseMargin)
+// by at least a second, and delays by a second the notification of a hold whose node was deleted. A
+// shorter d costs requests: see docs/lease.md. If no margin remains, Connect returns
+// ErrSessionTimeoutTooShort. It also rejects values below 250 ms or above a day.
 func WithHeartbeat(d time.Duration) Option {
 	return func(o *sessionOptions) {
 		if o.heartbeat = d; d < lease.LeastHeartbeat || d > 24*time.Hour {
@@ -103,9 +103,10 @@ func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions)
 // WithLease sets the lease mode; the default is QuorumLease(0).
 func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m } }
 
-// WithDigest adds a user of ZooKeeper's digest scheme to each connection; given twice, both.
-// ZooKeeper accepts any credentials: operations that need others fail with zk.ErrNoAuth. A
-// rejection is ErrAuthFailed, as with WithSASL. Credentials are never logged or printed.
+// WithDigest adds a user of ZooKeeper's digest scheme to each connection. If it is given twice, it
+// adds both users. ZooKeeper accepts any credentials: operations that need others fail with
+// zk.ErrNoAuth. A rejection is ErrAuthFailed, as with WithSASL. Credentials are never logged or
+// printed.
 func WithDigest(user, password string) Option {
 	digest := secret.Of([]byte(user + ":" + password))
 	ok := user != "" && password != "" && !strings.Contains(user, ":")
@@ -117,11 +118,11 @@ func WithDigest(user, password string) Option {
 }
 
 // WithCreateChroot lets Connect create a missing chroot and its parents, with the given ACL or open
-// to all clients. Without it, Connect returns ErrNoChroot.
+// to all clients.
 //
-// If the servers lose the chroot later, the Session does not create it again, because they have
-// lost other holders, too, and tokens may be lower: holds are lost, and Acquire and Campaign return
-// ErrNoChroot until it exists.
+// If the servers lose the chroot later, the Session does not create it again, because the servers
+// have lost other holders, too, and new tokens may be lower than earlier ones. Holds are lost, and
+// Acquire and Campaign return ErrNoChroot until the chroot exists.
 func WithCreateChroot(acl ...zk.ACL) Option {
 	if len(acl) == 0 {
 		acl = zk.WorldACL(zk.PermAll)
@@ -143,8 +144,8 @@ func WithTLS(c *tls.Config) Option {
 // WithTLSFiles connects over TLS with PEM files, which each dial reads again if they have changed.
 // ca has the trusted authorities, "" for the system's; cert and key are the client's certificate,
 // "" for none. WithTLS may add settings, such as ServerName. Connect returns an error if a file
-// cannot be read; later that is logged, and the last valid files remain in use. Reads must not
-// block, because dials wait for them. For rejected certificates see ErrCertificate.
+// cannot be read. Later such an error is logged, and the last valid files remain in use. Reads must
+// not block, because dials wait for them.
 func WithTLSFiles(ca, cert, key string) Option {
 	names := certs.Names{CA: ca, Cert: cert, Key: key}
 	return func(o *sessionOptions) {
@@ -156,7 +157,7 @@ func WithTLSFiles(ca, cert, key string) Option {
 }
 
 // WithDialer replaces name resolution and net.Dialer. d gets host names, must return within the
-// given timeout, and may be called concurrently, and by Close. TLS runs over its connections.
+// given timeout, and may be called concurrently, also during Close. TLS runs over its connections.
 // Neither d nor its connections may call Session.Close, which waits for them: call go s.Close().
 func WithDialer(d zk.Dialer) Option {
 	return func(o *sessionOptions) {
@@ -167,11 +168,11 @@ func WithDialer(d zk.Dialer) Option {
 }
 
 // WithLogger sets the log; the default is slog.Default(). docs/operating.md explains each line. The
-// handler may block or panic without delaying a lock; its panic and the record go to stderr.
+// handler may block or panic without delaying a lock.
 func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logger = l } }
 
-// WithTrace adds a Trace, which must not change any more. Several are called in order, each
-// AcquireStart with the context that the previous one returned.
+// WithTrace adds a Trace, which must not change afterwards. Several Traces are called in the order
+// of the options, each AcquireStart with the context that the previous one returned.
 func WithTrace(t *Trace) Option {
 	return func(o *sessionOptions) {
 		if o.traces = append(o.traces, t); t == nil {
@@ -186,8 +187,8 @@ func WithTrace(t *Trace) Option {
 func WithMaxLockNodes(n int) Option { return func(o *sessionOptions) { o.maxLockNodes = n } }
 
 // WithJuteMaxBuffer declares the servers' smallest jute.maxbuffer, in bytes; the default is
-// 1,048,575. A longer request, for many permits or long data, is rejected with a final error before
-// it is sent. Servers that read less close the connection.
+// 1,048,575. A longer request, for many permits (some 8,000) or long data, is rejected with a final
+// error before it is sent. A server with a smaller limit closes the connection.
 func WithJuteMaxBuffer(bytes int) Option {
 	return func(o *sessionOptions) {
 		if o.juteMaxBuffer = bytes; bytes < 4<<10 || bytes > math.MaxInt32 {
@@ -197,7 +198,7 @@ func WithJuteMaxBuffer(bytes int) Option {
 }
 
 // LockOption configures a lock of any recipe. An option for fewer recipes has a narrower type, such
-// as [SemaphoreOption]. The New functions reject nil.
+// as [SemaphoreOption].
 type LockOption interface {
 	MutexOption
 	RWMutexOption
@@ -294,21 +295,20 @@ func defaultData() []byte {
 }
 
 // WithContainer creates the lock root and its missing parents as containers, which the servers
-// remove about a minute after the last child: so a lock for each order leaves no nodes. By default,
-// and before ZooKeeper 3.5.3, they are persistent.
+// remove about a minute after the last child was deleted, so a lock for each order leaves no nodes.
+// By default, and before ZooKeeper 3.5.3, they are persistent.
 //
-// Existing nodes do not change, so create a node that must remain beforehand, such as a folder with
-// its own ACL. Tokens grow across removals. Up to ZooKeeper 3.9, a container that never had a child
-// remains. A limit that was set (WithSharedLimit) remains, with its parents; until then, each
-// client uses its own number.
+// Existing nodes do not change. So if a node must remain, such as a folder with its own ACL, create
+// it before. After Semaphore.SetLimit, the limit's node (WithSharedLimit) and its parents remain.
+// Before it, each client uses its own number.
 func WithContainer() LockOption {
 	return lockOption(func(o *lockOptions) { o.container = true })
 }
 
 // WithACL sets the ACL of lock nodes, and of roots and parents that are created; the default is
-// world:anyone with all permissions. The process needs READ, and CREATE and DELETE on the lock
-// root. A hold without READ on its node is lost at the first heartbeat. Every client with DELETE on
-// the lock root can break the lock.
+// world:anyone with all permissions. The process needs READ on the root and its nodes, and CREATE
+// and DELETE on the root. A hold without READ on its node is lost at the first heartbeat. Every
+// client with DELETE on the lock root can break the lock.
 func WithACL(acl []zk.ACL) LockOption {
 	return lockOption(func(o *lockOptions) { o.acl = slices.Clone(acl) })
 }
@@ -318,16 +318,16 @@ func WithData(data []byte) LockOption {
 	return lockOption(func(o *lockOptions) { o.data = slices.Clone(data) })
 }
 
-// WithName names the lock in traces and metrics; the default is its path. Give locks of one kind
-// one name.
+// WithName names the lock in traces and metrics; the default is its path. Give all locks of a kind
+// the same name.
 func WithName(name string) LockOption {
 	return lockOption(func(o *lockOptions) { o.label = name })
 }
 
-// WithRevocation calls f, on its own goroutine and at most once a hold, when a client requests the
-// lock with Session.Revoke or Curator's Revoker. f should end the work and release the hold; if it
-// panics, the hold continues. The option costs two requests for each acquire without re-entry, and
-// for each permit.
+// WithRevocation calls f, on its own goroutine and at most once for each hold, when a client
+// requests the lock with Session.Revoke or Curator's Revoker. f should end the work and release the
+// hold; if it panics, the hold continues. The option costs two requests for each acquire without
+// re-entry, and for each permit.
 func WithRevocation(f func(*Hold)) LockOption {
 	return lockOption(func(o *lockOptions) {
 		if o.revoke = f; f == nil {
@@ -338,13 +338,13 @@ func WithRevocation(f func(*Hold)) LockOption {
 
 // WithMinHold keeps the lock node for at least d after the grant, even if the lock is released
 // earlier. So a short job that several hosts start by their own clocks is not repeated: d must
-// exceed the difference of the clocks, and be shorter than the interval between runs. Call TryDo.
-// For runs with names, such as days, see [Mutex.Once].
+// exceed the difference of the clocks, and be shorter than the interval between runs. Use it with
+// TryDo. For runs with names, such as days, see [Mutex.Once].
 //
 // After Release, Held is false and the owner waits behind the node, but other clients, Hold.Check
-// and CheckSequencer still find a holder. Another client, Session.Close or the end of the ZooKeeper
-// session, such as after the lease of another hold, can delete the node before d, so the process
-// must not exit earlier. A release deletes it at once if the function of Do was not called.
+// and CheckSequencer still find a holder. The node is deleted before d if another client deletes
+// it, if the Session is closed, or if the ZooKeeper session ends, for example with the lease of
+// another hold. So the process must not exit before d.
 func WithMinHold(d time.Duration) MutexOption {
 	return lockOption(func(o *lockOptions) {
 		if o.minHold = d; d <= 0 || d > 365*24*time.Hour {
@@ -372,16 +372,16 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 	return o, nil
 }
 
-// WaitAtMost limits how long Do waits for the lock, not the work; 0 is a try. The default is no
-// limit. Within half a second after d, Do returns ErrNotAcquired if the last report showed a client
-// ahead, otherwise ErrNotConnected.
+// WaitAtMost limits how long Do waits for the lock. It does not limit the work, and 0 is a try. The
+// default is no limit. Within half a second after d, Do returns ErrNotAcquired if the Session is
+// connected and a client is ahead, and otherwise ErrNotConnected.
 func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
 
-// WithoutReentry makes a call fail at once, with a final error, if its context has a hold of this
-// lock or an owner that holds it. By default the call re-enters, so goroutines that share a context
-// do not exclude each other. A writer may still read. The option applies to calls of this Mutex or
-// RWMutex value. Permits and candidates never re-enter, so a Semaphore or an Election does not take
-// it.
+// WithoutReentry makes a call fail at once, with a final error, if its context carries a hold of
+// this lock, or an owner that holds it. By default the call re-enters, so goroutines that share a
+// context do not exclude each other. A writer may still read. The option applies to calls of this
+// Mutex or RWMutex value. Permits and candidates never re-enter, so a Semaphore or an Election does
+// not take the option.
 func WithoutReentry() interface {
 	MutexOption
 	RWMutexOption

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Owner identifies a caller that may re-enter a lock. A context carries it, with a hold of the lock
-// or by WithOwner. Owners are comparable.
+// Owner identifies a caller that may re-enter a lock. A context carries an owner by WithOwner, or
+// together with a hold. Owners are comparable.
 type Owner struct {
 	id   uuid.UUID
 	name string
@@ -32,9 +32,9 @@ func (o Owner) String() string {
 
 type ownerKey struct{}
 
-// WithOwner returns a context in which Acquire acts for o, unless it is zero: it re-enters locks
-// that o holds, except permits, whatever holds the context carries. Goroutines with one owner do
-// not exclude each other.
+// WithOwner returns a context with which Acquire acts for o, unless o is zero: Acquire re-enters
+// locks that o holds, except permits, and ignores other owners' holds in the context. Goroutines
+// with one owner do not exclude each other.
 func WithOwner(ctx context.Context, o Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }

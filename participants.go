@@ -24,19 +24,20 @@ type Participant struct {
 	Node      string // absolute
 	Data      []byte
 	SessionID int64 // 0 if the node is not ephemeral
-	// Token is the node's czxid, the fencing token of its hold, now or later. Both nodes of a
-	// writer that reads belong to one hold, with the writer's token.
+	// Token is the node's czxid, the fencing token of its hold, now or after the grant. If a writer
+	// also reads, both holds have the token of the writer's node.
 	Token   int64
 	Shared  bool      // a reader: it holds together with adjacent readers
 	Created time.Time // by the servers' clock
 
-	// Holds reports whether the node is first, a reader without a writer or mutex ahead, the reader
-	// of the first writer, or a granted permit (Semaphore.Participants). Its client may not have
-	// observed that yet, and its lease may have ended.
+	// Holds reports whether the node has the lock: it is first, a reader without a writer or mutex
+	// ahead, the reader of the first writer, or a granted permit (Semaphore.Participants). Its
+	// client may not have observed the grant yet, or its lease may have ended.
 	Holds bool
 
-	// DelayUntil is the end of the first node's lock-delay, by its clock (WithLockDelay), or zero.
-	// Until then Holds is false, even for some seconds if that client has no lock-delay.
+	// DelayUntil is the end of the first node's lock-delay (WithLockDelay), by its client's clock,
+	// or zero. Until then Holds is false. Holds is also false for some seconds if that client has
+	// no lock-delay.
 	DelayUntil time.Time
 }
 
@@ -182,7 +183,7 @@ func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Ho
 // name without a sequence number is rejected. Revoke does not wait for the release, and returns nil
 // if the node does not exist.
 //
-// It waits for a connection until ctx ends. If the reply is lost, the error reports that the
+// Revoke waits for a connection until ctx ends. If the reply is lost, the error reports that the
 // message may or may not have been written.
 func (s *Session) Revoke(ctx context.Context, node string) error {
 	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: s.forCaller(ctx, err, nil)} }

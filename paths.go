@@ -110,8 +110,7 @@ func hostPort(h string) (string, error) {
 	return host + ":" + port, nil
 }
 
-// ValidatePath returns the error that NewMutex would return for a lock path, or nil. It needs no
-// Session.
+// ValidatePath returns the error that NewMutex would return for a lock path, or nil.
 func ValidatePath(path string) error { return checkPath(path) }
 
 // checkPath rejects paths that ZooKeeper would reject, paths with a trailing slash, and the
@@ -146,13 +145,13 @@ func checkPath(p string) error {
 	return nil
 }
 
-// PathOf returns the lock path for an untrusted name, such as a customer's: one node below root,
-// which must not be a lock itself. Every name is valid, two names have two paths, and none leads
-// out of root.
+// PathOf returns the lock path for an untrusted name, such as a customer's: one node below root.
+// root must not be a lock. Every name is valid, different names have different paths, and no name
+// leads out of root.
 //
 // Names are escaped as by Python's quote(name, safe=""), and url.PathUnescape reverses that.
-// Exceptions: the first byte of ".", ".." and "zookeeper" is escaped, the empty name is "%", and
-// more than 200 bytes are cut to 134, followed by "%~" and the name's SHA-256. NewMutex checks root.
+// Exceptions: the first byte of ".", ".." and "zookeeper" is escaped, the empty name is "%", and an
+// escaped name above 200 bytes is cut to 134, followed by "%~" and the name's SHA-256.
 func PathOf(root, name string) string { return strings.TrimSuffix(root, "/") + "/" + escaped(name) }
 
 const maxEscaped = 200

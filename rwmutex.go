@@ -15,25 +15,26 @@ import (
 )
 
 // RWMutex is a read/write lock on a path: among all clients of the ensemble, readers hold it
-// together, and a writer holds it alone. It is reusable and safe for concurrent use. Each side is a
-// [Mutex], and both wait in one queue, which
-// Participants of either side returns, so neither starves.
+// together, and a writer holds it alone. It is safe for concurrent use. Each side is a [Mutex].
+// Both sides wait in one queue, so neither starves, and Participants of either side returns that
+// queue.
 type RWMutex struct{ read, write Mutex }
 
 // NewRWMutex returns the read/write lock on path, and sends nothing. The rules of [NewMutex] apply.
 //
 // Both sides re-enter, as a Mutex does. A writer may also read: its owner gets the read lock at
-// once, and releases the two in any order. The context of the write hold ends with the write lock,
-// so continue with the context of the read hold. Reads under a write hold return [ErrLost] until
-// its release if another client has deleted the read lock's node, and [ErrSequenceExhausted] near
-// the end of the sequence counter.
+// once, and may release the two holds in any order. The context of the write hold ends with the
+// write lock, so continue with the context of the read hold. If another client deletes the read
+// lock's node, reads under the write hold return [ErrLost] until the write hold is released. Near
+// the end of the sequence counter they return [ErrSequenceExhausted].
 //
 // A reader may not write: the write lock returns [ErrUpgrade] at once to an owner that has only the
-// read lock. An owner's calls for both sides run one at a time. After a loss, both return ErrLost
-// to the owner until it has released the lost hold, except a side that it still holds.
+// read lock. An owner's calls for both sides run one at a time. After a loss, both sides return
+// ErrLost to the owner until it has released the lost hold. Until then, only a side that it still
+// holds can be re-entered.
 //
-// A Mutex on the same path excludes readers and writers, but has owners of its own: under a
-// reader's or a writer's hold it waits for that hold.
+// A Mutex on the same path excludes readers and writers, but does not share their owners: under a
+// read or write hold, it waits for that hold.
 //
 // Curator's InterProcessReadWriteLock shares the lock from version 5.5 on. Older versions admit a
 // reader alongside a writer (docs/curator.md).
@@ -52,8 +53,7 @@ func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error
 	return &RWMutex{read, write}, nil
 }
 
-// ReadLock returns the side that readers hold together. Its Once returns an error: use
-// WriteLock().Once.
+// ReadLock returns the side that readers hold together.
 func (m *RWMutex) ReadLock() *Mutex { return &m.sides().read }
 
 // WriteLock returns the side that one writer holds alone.

@@ -14,19 +14,19 @@ import (
 	"github.com/zklock/zklock/internal/reply"
 )
 
-// Semaphore is a number of permits on a path, which all clients of the ensemble share. It is
-// reusable and safe for concurrent use. Curator's InterProcessSemaphoreV2 shares the permits.
+// Semaphore is a number of permits on a path, which all clients of the ensemble share. It is safe
+// for concurrent use. Curator's InterProcessSemaphoreV2 shares the permits.
 type Semaphore struct {
 	m Mutex // on the queue
 	n int
 }
 
 // NewSemaphore returns the semaphore on path with n permits, and sends nothing. All clients must
-// give the same n, or share a limit ([WithSharedLimit]); otherwise up to the largest n is in use,
-// and a client that waits with a smaller one logs a warning.
+// give the same n, or share a limit ([WithSharedLimit]); otherwise up to the largest n permits are
+// in use, and a client that waits with a smaller n logs a warning.
 //
-// The path must be the semaphore's own: the first acquire returns an error if it finds other
-// recipes' nodes, or kazoo's.
+// The path must be the semaphore's own: the first acquire returns an error if it finds nodes of
+// other recipes or of kazoo.
 func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Semaphore, error) {
 	fail := func(err error) (*Semaphore, error) {
 		return nil, &Error{Op: "new semaphore", Path: path, Err: err}
@@ -86,18 +86,17 @@ func (sem *Semaphore) made() *Semaphore {
 //
 // A call that can never be granted sends nothing and returns a final error ([IsFinal]): n is below
 // 1 or above the number given to NewSemaphore, also with WithSharedLimit; n + 1 nodes exceed
-// [WithMaxLockNodes]; or the request exceeds the servers' jute.maxbuffer ([WithJuteMaxBuffer]), by
-// default at some 8,000 permits.
+// [WithMaxLockNodes]; or the request exceeds the servers' jute.maxbuffer ([WithJuteMaxBuffer]).
 //
 // Each call takes permits of its own, and does not re-enter. So a call that holds permits and asks
 // for more may wait for itself.
 //
 // Permits are granted in the order of the queue, but callers that want few may overtake a caller
-// that wants many, until it is first. A caller that wants more than the shared limit blocks all
-// callers behind it.
+// that wants many, until that caller is first. A caller that wants more than the shared limit
+// blocks all callers behind it.
 //
-// If one node of the hold is deleted, the whole hold is lost. While several holds can exist, a
-// resource must not reject a smaller token: use [Hold.Checks] or [Hold.Deadline]. Callers of
+// If one node of the hold is deleted, the whole hold is lost. If several holds can exist at a time,
+// a resource must not reject a smaller token: use [Hold.Checks] or [Hold.Deadline]. Callers of
 // several permits can deadlock with a Curator client that takes several (docs/curator.md).
 func (sem *Semaphore) Acquire(ctx context.Context, n int) (*Hold, error) {
 	if !sem.isMade() {
@@ -107,7 +106,7 @@ func (sem *Semaphore) Acquire(ctx context.Context, n int) (*Hold, error) {
 }
 
 // TryAcquire takes n permits if they are free and no earlier caller needs them, and otherwise
-// returns [ErrNotAcquired]. It waits for two heartbeats at most, as [Mutex.TryAcquire] does.
+// returns [ErrNotAcquired]. It waits at most two heartbeats, as [Mutex.TryAcquire] does.
 func (sem *Semaphore) TryAcquire(ctx context.Context, n int) (*Hold, error) {
 	if !sem.isMade() {
 		return nil, &Error{Op: "try", Err: errNoSemaphore}
@@ -115,8 +114,7 @@ func (sem *Semaphore) TryAcquire(ctx context.Context, n int) (*Hold, error) {
 	return sem.mutexFor(n).TryAcquire(ctx)
 }
 
-// Permits returns a Lock that takes n permits, for [NewMulti] and for Do. It calls Acquire and
-// TryAcquire.
+// Permits returns a Lock that takes n permits, for [NewMulti] and for Do.
 func (sem *Semaphore) Permits(n int) Lock { return permitLock{sem.made().mutexFor(n)} }
 
 // mutexFor returns a Mutex that takes k permits.
@@ -156,8 +154,8 @@ func (l permitLock) String() string {
 
 // Participants returns the holders, one Participant for each permit in use, and the waiters, the
 // next one to be granted first. For a moment a caller may appear in both lists, or as a holder
-// before it is granted (docs/design.md). After the limit was lowered, there may be more holders.
-// While no server can be reached, Participants waits for one until ctx ends.
+// before it is granted (docs/design.md). After the limit was lowered, holders may exceed it.
+// Participants waits for a connection until ctx ends.
 func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {
 	if !sem.isMade() {
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
@@ -183,10 +181,10 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 	return holders, waiters, err
 }
 
-// Limit returns the shared limit, or the number given to NewSemaphore if its node does not exist
-// yet. After a change, other clients may observe the new limit earlier. The error is final if there
-// is no shared limit, or if the node's data is not a limit. While no server can be reached, Limit
-// waits for one until ctx ends.
+// Limit returns the shared limit, or the number given to NewSemaphore if the limit's node does not
+// exist yet. After a change, other clients may observe the new limit earlier. The error is final if
+// there is no shared limit, or if the node's data is not a limit. Limit waits for a connection
+// until ctx ends.
 func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 	err = sem.onLimit(ctx, "limit", func(e *zkSession, p *permits) error {
 		now, err := p.readLimit(ctx, e.ZKSession)
@@ -207,10 +205,9 @@ func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 // SetLimit sets the shared limit for all clients, to 0 (no caller is granted) up to 2^24. It
 // creates the node if it does not exist, and replaces data that is not a limit.
 //
-// It does not replace a limit that another client sets at the same time, or just before: the error
-// wraps zk.ErrBadVersion and is not final. To compute n from Limit, hold a lock during both calls.
-// While no server can be reached, SetLimit waits for one until ctx ends; then the limit may or may
-// not be set.
+// It does not replace a limit that another client sets at the same time or just before: then the
+// error wraps zk.ErrBadVersion and is not final. To compute n from Limit, hold a lock during both
+// calls. SetLimit waits for a connection until ctx ends; then the limit may or may not be set.
 func (sem *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if sem.isMade() && (n < 0 || n > mostPermits) {
 		return &Error{Op: "set limit", Path: sem.m.root.given, Err: badArgument{fmt.Errorf("a limit of %d permits: give 0 to %d", n, mostPermits)}}

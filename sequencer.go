@@ -35,7 +35,7 @@ var errOtherRoot = fmt.Errorf("%w: the lock root is not that of the sequencer: i
 // for example in a header. It contains no secret and does not authenticate the sender.
 type Sequencer struct {
 	Path    string // of the lock, absolute: with the chroot
-	Root    int64  // czxid of the node above Node: another when that is created again
+	Root    int64  // czxid of the node above Node; it changes if that node is created again
 	Shared  bool   // of a reader or a semaphore: other clients may hold at the same time
 	Permits int    // the number of a semaphore's permits; otherwise 0
 	Token   int64  // as Hold.Token
@@ -58,7 +58,7 @@ var modeNodes = map[string][]string{
 const maxPermits = math.MaxInt32
 
 // Sequencer returns the identity of this hold, for [Session.CheckSequencer] at the resource. All
-// handles of the owner return the same, also after the hold has ended.
+// handles of the owner return the same Sequencer, also after the hold has ended.
 func (h *Hold) Sequencer() Sequencer {
 	d := h.granted()
 	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
@@ -94,8 +94,8 @@ func (q Sequencer) words() string {
 	return fmt.Sprintf("root=%d&mode=%s&token=%d&node=%s", q.Root, mode, q.Token, nameOf(q.Node))
 }
 
-// ParseSequencer parses the text that String returned, and does not check the hold. The error is
-// [ErrBadSequencer].
+// ParseSequencer parses the text that Sequencer.String returned, and does not check the hold. The
+// error is [ErrBadSequencer].
 func ParseSequencer(text string) (Sequencer, error) {
 	q, ok := parseSequencer(text)
 	if !ok {
@@ -159,18 +159,18 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 
 // CheckSequencer returns nil if the hold in the text still exists and is a hold of the lock on
 // path, as given to the lock's New function. [ErrNotHeld] means that the hold has ended or its lock
-// root was deleted, and [ErrBadSequencer] that no hold of this lock has given the text: reject the
-// request. [ErrNotConnected] means that the connection ended before the reply, so another try may
-// succeed. While no server can be reached, CheckSequencer waits for one until ctx ends.
+// root was deleted. [ErrBadSequencer] means that no hold of this lock has given the text. In both
+// cases reject the request. [ErrNotConnected] means that the connection ended before the reply, so
+// another try may succeed. CheckSequencer waits for a connection until ctx ends.
 //
 // Nil proves that at some moment during the call a majority of the servers had all nodes of the
-// hold, and no other client had been granted a lock that the hold excludes. The token is not larger
-// than the hold's.
+// hold, and no other client had been granted a lock that the hold excludes. The token in the text
+// is not larger than the hold's.
 //
-// The hold may end right after, so compare tokens if the resource can. Between a release, or the
-// end of the lease, and the deletion of the node, CheckSequencer returns nil. It cannot detect a
-// forged text of a node that is first but not granted (docs/design.md). If the resource needs an
-// exclusive lock, reject a Sequencer that is Shared. s needs READ on the lock root and its nodes.
+// The hold may end right after, so compare tokens if the resource can. After a release or the end
+// of the lease, CheckSequencer returns nil until the node is deleted. It cannot detect a forged
+// text of a node that is first but not granted (docs/design.md). If the resource needs an exclusive
+// lock, reject a Sequencer that is Shared. The Session needs READ on the lock root and its nodes.
 func (s *Session) CheckSequencer(ctx context.Context, path, text string) error {
 	if !s.isConnected() {
 		return &Error{Op: "check sequencer", Path: path, Err: errNoSession}

@@ -53,9 +53,9 @@ type sessionState struct {
 // paths are relative to the chroot, which must exist (ErrNoChroot), unless WithCreateChroot is
 // given.
 //
-// ctx bounds only the connecting: Connect returns within half a second after it ends. For a session
-// timeout without margin, ErrSessionTimeoutTooShort suggests another. The caller must Close the
-// Session.
+// ctx bounds only the connecting: Connect returns within half a second after it ends. If the
+// session timeout leaves no margin, ErrSessionTimeoutTooShort suggests another timeout. The caller
+// must Close the Session.
 func Connect(ctx context.Context, servers string, opts ...Option) (*Session, error) {
 	fail := func(err error) (*Session, error) {
 		return nil, &Error{Op: "connect", Path: servers, Err: err}
@@ -207,8 +207,8 @@ func (s *Session) connected() *Session {
 // State returns the current state.
 func (s *Session) State() State { return State(s.connected().link.State()) }
 
-// Changes returns a channel of the state's further changes. It closes when ctx ends or the Session
-// is closed. A reader more than 64 changes behind misses the oldest.
+// Changes returns a channel of the state's further changes. The channel is closed when ctx ends or
+// the Session is closed. A reader that is more than 64 changes behind misses the oldest ones.
 func (s *Session) Changes(ctx context.Context) <-chan Change {
 	return s.connected().feed.subscribe(ctx)
 }
@@ -222,8 +222,7 @@ func (s *Session) Timeout() time.Duration {
 	return 0
 }
 
-// Chroot returns the chroot of the connection string, or "". Absolute paths, such as Hold.Node,
-// begin with it.
+// Chroot returns the chroot of the connection string, or "".
 func (s *Session) Chroot() string { return s.connected().chroot }
 
 // SessionID returns the id of the ZooKeeper session, or zero without one.
@@ -256,12 +255,12 @@ func (s *Session) key() sessionkey.Key {
 // them, create them through a second Session.
 func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 
-// Close ends all holds and waits with ErrClosed, and then the ZooKeeper session, which deletes its
-// lock nodes. Without a responsive server, they remain until the session timeout has passed.
+// Close ends all holds and all waiting calls with ErrClosed. Then it ends the ZooKeeper session,
+// which deletes the lock nodes. Without a responsive server, the nodes remain until the session
+// timeout has passed.
 //
 // Close waits for all goroutines of the Session except calls of a Trace: at most 4 s, unless a
-// dialer or SASL mechanism takes longer. It may be called again. A dialer, a mechanism or a
-// function of WithTLS's configuration must not call it, because the call would never return.
+// dialer or SASL mechanism takes longer. It may be called again.
 func (s *Session) Close() error {
 	if !s.isConnected() {
 		return &Error{Op: "close", Err: errNoSession}
@@ -313,9 +312,9 @@ type LeaseMode struct{ mode lease.Mode }
 const defaultLeaderPing = 4 * time.Second
 
 // QuorumLease, the default, counts a reply only if the client sent a write at least leaderPing
-// later and it succeeded: a follower without its leader cannot renew the lease. leaderPing is the
-// longest time between the leader's pings to a follower. Zero means 4 s, two ticks of ZooKeeper's
-// default tickTime; for another tickTime, give two ticks.
+// later and it succeeded: a follower that is cut off from the leader cannot renew the lease.
+// leaderPing is the longest time between the leader's pings to a follower. Zero means 4 s, two
+// ticks of ZooKeeper's default tickTime; for another tickTime, give two ticks.
 func QuorumLease(leaderPing time.Duration) LeaseMode {
 	if leaderPing == 0 {
 		leaderPing = defaultLeaderPing
@@ -330,8 +329,8 @@ func SingleServerLease() LeaseMode { return LeaseMode{lease.SingleServer()} }
 // String returns the mode and its duration.
 func (m LeaseMode) String() string { return m.mode.String() }
 
-// LeaseMargin returns the longest outage that is guaranteed to end no hold, unless WithHeartbeat is
-// given. Connect requires a positive margin.
+// LeaseMargin returns the longest outage that is guaranteed to end no hold, at the default
+// heartbeat (WithHeartbeat). Connect requires a positive margin.
 func LeaseMargin(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 	return mode.mode.Room(sessionTimeout)
 }
@@ -340,10 +339,10 @@ func LeaseMargin(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 //
 // If the server rejects the credentials on the first connection, Connect returns ErrAuthFailed at
 // once. Later a rejection is an ERROR in the log, and the Session tries the other servers, with new
-// credentials for each connection. Holds last as long as their lease; if all servers reject, the
-// reasons for the loss include ErrAuthFailed. If a server does not respond in time or support the
-// mechanism, the Session tries the next one, after pauses of up to 30 s. The mechanism must not
-// call Session.Close.
+// credentials for each connection. Holds last as long as their lease; if all servers reject the
+// credentials, the loss also wraps ErrAuthFailed. If a server does not respond in time, or does not
+// support the mechanism, the Session tries the next one, after pauses of up to 30 s. The mechanism
+// must not call Session.Close.
 func WithSASL(mechanism sasl.Mechanism) Option {
 	return func(o *sessionOptions) {
 		if mechanism == nil {
@@ -383,7 +382,7 @@ func startWith(m sasl.Mechanism) isasl.Start {
 	}
 }
 
-// Stats returns the current numbers. It sends no request.
+// Stats returns the current numbers.
 func (s *Session) Stats() Stats {
 	s.connected().loseIfLate()
 	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1)}

@@ -34,9 +34,10 @@ const (
 	// Reconnected: attached again, in the same ZooKeeper session.
 	Reconnected
 	// Lost: the ZooKeeper session has ended, because it expired, the lease of a hold ended, or no
-	// server replied for longer than the session timeout. Next is Connected or Closed.
+	// server replied for longer than the session timeout. The next state is Connected or Closed.
 	Lost
-	// Closed, which is final: Close was called, the *zk.Conn closed, or the credentials rejected.
+	// Closed, which is final: Close was called, the *zk.Conn was closed, or the credentials were
+	// rejected.
 	Closed
 )
 

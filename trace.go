@@ -11,27 +11,29 @@ import (
 )
 
 // Trace has functions that a Session calls when locks are waited for, held, lost and released
-// (WithTrace). Each is optional, and may call this package.
+// (WithTrace). Each function is optional, and may call this package.
 //
-// Each AcquireStart is followed by one AcquireEnd and, if that has a Hold, by one HoldEnd when this
+// Each AcquireStart is followed by one AcquireEnd and, if that has a Hold, by one HoldEnd when that
 // handle is released. A loss causes one HoldLost, before each HoldEnd that reports it. The locks of
-// a Multi have their own calls, in order; if a batch fails because one is taken, the first reports
-// it. Calls that are rejected at once, such as for bad arguments, are not traced.
+// a Multi have their own calls, in order; if a batch fails because one lock is taken, the call of
+// the batch's first lock reports it. Calls that are rejected at once, such as for bad arguments,
+// are not traced.
 //
 // AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and can
 // block it. HoldLost, and each HoldEnd that waits for it, run on a goroutine of the Session, one
 // loss after the other. No call waits for these, not even Close.
 //
 // A panic is logged, and the call continues; if AcquireStart panics, the other functions get an
-// empty context. After runtime.Goexit in AcquireEnd, as by testing.T.FailNow, the hold is released.
+// empty context.
 type Trace struct {
 	// AcquireStart is called before an acquire sends a request. The hold, the work and the other
-	// functions get the values of the context that it returns, but not its end. nil means ctx.
+	// functions get the values of the context that it returns, but not its end. A nil result means
+	// ctx.
 	AcquireStart func(ctx context.Context, a AcquireInfo) context.Context
 	// AcquireEnd is called when the call acquires the lock or gives up.
 	AcquireEnd func(ctx context.Context, a AcquireEndInfo)
 	// HoldLost is called once when a hold ends without a release, also by Close. Its context and
-	// Hold belong to the call that was granted the lock, even if it was released.
+	// Hold belong to the call that was granted the lock, even if that handle was released.
 	HoldLost func(ctx context.Context, h HoldInfo)
 	// HoldEnd is called when a handle's release is confirmed, or Release stops waiting for that.
 	HoldEnd func(ctx context.Context, h HoldInfo)
@@ -58,11 +60,11 @@ type AcquireInfo struct {
 // AcquireEndInfo describes the end of an acquire.
 type AcquireEndInfo struct {
 	AcquireInfo
-	Hold      *Hold // nil if Err is not
+	Hold      *Hold // nil if Err is not nil
 	First     *Hold // the handle that was granted the lock, the same for all handles of a hold
 	Err       error
 	Waited    time.Duration
-	Position  int  // in the queue, when the wait began (Error.Position), or 0; 1 in a lock-delay
+	Position  int  // in the queue when the wait began (Error.Position), or 0; 1 in a lock-delay
 	Requeued  int  // how often the call lost its session or node, and queued again
 	Reentered bool // Hold is another handle of the owner's hold
 }
@@ -74,8 +76,8 @@ type HoldInfo struct {
 	First *Hold         // as in AcquireEndInfo
 	Last  bool          // this is the hold's last HoldEnd: all its handles were released
 	Held  time.Duration // from the grant to the loss (HoldLost) or the release (HoldEnd)
-	// Err is the error of Release. For HoldLost it is Hold.Err, or of a Release that found the
-	// loss.
+	// Err is the error of Release. For HoldLost it is Hold.Err, or the error of the Release that
+	// found the loss.
 	Err    error
 	Reason string // LossReason of a loss before the release, or ""
 	// Overrun is how long HoldEnd's handle was kept after the loss (or the end of the lease, if that
@@ -185,7 +187,7 @@ func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 		if c.opens() {
 			c.tellEnd()
 		}
-		if !returned { // no caller gets the hold
+		if !returned { // no caller gets the hold: runtime.Goexit, as by testing.T.FailNow
 			unused(h)
 			_ = h.Release(ctx)
 		}
