@@ -196,7 +196,7 @@ func (e *Election) beginCampaign(ctx context.Context, canLead bool) (context.Con
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.mu.campaign != nil {
-		return nil, nil, badArgument{errors.New("this Election stands in a Campaign already: make another with NewElection")}
+		return nil, nil, badArgument{errors.New("this Election is in a Campaign already: create another with NewElection")}
 	}
 	c := &campaign{ended: make(chan struct{})}
 	ctx, c.cancel = context.WithCancelCause(ctx)

@@ -275,7 +275,7 @@ func unknown(why error) error {
 	if errors.Is(why, ErrClosed) {
 		return why
 	}
-	return fmt.Errorf("%w: nobody knows whether the hold stands: %w", ErrNotConnected, why)
+	return fmt.Errorf("%w: it is not known whether the hold still exists: %w", ErrNotConnected, why)
 }
 
 // unclear returns an error unless the reply came over conn, and shows that a node exists or does

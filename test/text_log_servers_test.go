@@ -166,7 +166,7 @@ func TestVirtual_LogOnce_GivenUpSession(t *testing.T) {
 // A heartbeat that the servers reject is logged once until they accept one again, with many holds,
 // and many heartbeats before the lease ends.
 func TestVirtual_LogOnce_HeartbeatRefused(t *testing.T) {
-	const line = "zklock: the servers refuse the heartbeat; the holds end with the lease"
+	const line = "zklock: the servers reject the heartbeat; the holds end with the lease"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
 		s := v.connect(lines(&log, slog.LevelError), zklock.WithSessionTimeout(20*time.Second))

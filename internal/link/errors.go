@@ -40,7 +40,7 @@ var (
 	ErrUnreadable   = errors.New("the servers refuse to confirm the lock node")
 	errMoved        = errors.New("the ZooKeeper session has moved to another connection")
 	errPingRefused  = errors.New("a server refused the session's ping")
-	errConnClosed   = fmt.Errorf("%w: somebody closed Session.Conn()", ErrClosed)
+	errConnClosed   = fmt.Errorf("%w: Session.Conn() was closed", ErrClosed)
 	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
 )
 

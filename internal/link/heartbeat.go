@@ -115,7 +115,7 @@ func (z *ZKSession) noteHeartbeat(conn uint64, err error) {
 	z.mu.Unlock()
 	switch {
 	case rejected && !reply.IsRefusal(before.err):
-		z.Log.Error("zklock: the servers refuse the heartbeat; the holds end with the lease", "err", err)
+		z.Log.Error("zklock: the servers reject the heartbeat; the holds end with the lease", "err", err)
 	case err != nil && before.err == nil:
 		z.Log.Warn("zklock: heartbeats fail; unless one succeeds, the holds end with the lease", "server", server, "err", reply.WithCode(err))
 	}
