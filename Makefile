@@ -13,14 +13,16 @@ all: check test
 ## make them six times as slow, every interleaving of a few clients, fifty seeds of the simulation, and fifteen hours of
 ## random faults for each other recipe. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
 ## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
-## take, because those of the command and of processes mostly wait. All of them check the library's invariants (internal/invariants).
+## take, because those of the command and of processes mostly wait. The frames, the simulation and the random faults check the library's
+## invariants (internal/invariants), without the race detector, because both together take too long; make simulation checks them in ./test.
 LONGEST := ./test ./internal/command ./shards ./internal/supervise ./internal/zkserver ./internal/frames
 INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test $(RACE) $(INVARIANTS) -p 3 -vet=off -count=1 -timeout 15m -skip '^TestExplore' $(LONGEST) ./...
-	$(GO) test $(INVARIANTS) -count=1 -run '^TestExplore' ./internal/queue ./shards
+	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 15m -skip '^TestExplore' $(LONGEST) ./...
+	$(GO) test -count=1 -run '^TestExplore' ./internal/queue ./shards
+	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/frames ./internal/nodes ./internal/link ./internal/invariants
 	$(GO) test $(INVARIANTS) -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
 	$(GO) test $(INVARIANTS) -count=1 -timeout 15m -run RandomFaults ./test -random.hours=15
 

@@ -93,7 +93,7 @@ func (o *Own) checkInvariants() {
 // them do. It is for checks of invariants.
 func (o *Own) Missing(of []string) string {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.mu.Mutex.Unlock() // no check: the caller is one
 	for _, node := range of {
 		if o.mu.nodes[node] == nil {
 			return node
