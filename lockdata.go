@@ -398,7 +398,3 @@ func (d *lockData) checkLocked() {
 
 // String names the share in the facts of a check.
 func (k lockKey) String() string { return fmt.Sprintf("%s, share %q of %v", k.path, k.share, k.owner) }
-
-// noState is the state of a recipe that keeps no data. A hold of the recipe is its node in the
-// queue. States with data embed noState.
-type noState struct{}

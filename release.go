@@ -97,6 +97,10 @@ func (d *lockData) giveBackNow() [2]*nodes.Deletion {
 	return d.state.giveBack(d)
 }
 
+// noState is the state of a recipe that keeps no data. A hold of the recipe is its node in the
+// queue. States with data embed noState.
+type noState struct{}
+
 func (noState) record() *nodes.GrantRecord { return nil }
 
 func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*nodes.Deletion, <-chan error) {

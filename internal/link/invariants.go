@@ -7,9 +7,9 @@ import (
 	"github.com/zklock/zklock/internal/invariants"
 )
 
-// invariants returns the check that is run each time the session's mutex is unlocked. It also
+// invariantsOf returns the check that is run each time the session's mutex is unlocked. It also
 // compares the state with the state of the previous unlock.
-func (z *ZKSession) invariants() (check func()) {
+func invariantsOf(z *ZKSession) (check func()) {
 	if !invariants.Enabled {
 		return nil
 	}

@@ -77,7 +77,7 @@ func NewZKSession(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mod
 	z.mu.lease.Attached(conn, shook, r.Timeout, true)
 	z.mu.heard, z.mu.served, z.mu.server = shook.Answered, shook.Answered, server
 	z.mu.held, z.mu.kept = make(map[string]Holder), make(map[string]Holder)
-	z.mu.OnUnlock(z.invariants())
+	z.mu.OnUnlock(invariantsOf(z))
 	return z
 }
 
