@@ -20,11 +20,11 @@ INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 15m -skip '^TestExplore' $(LONGEST) ./...
+	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 30m -skip '^TestExplore' $(LONGEST) ./...
 	$(GO) test -count=1 -run '^TestExplore' ./internal/queue ./shards
 	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/frames ./internal/nodes ./internal/link ./internal/invariants
 	$(GO) test $(INVARIANTS) -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
-	$(GO) test $(INVARIANTS) -count=1 -timeout 15m -run RandomFaults ./test -random.hours=15
+	$(GO) test $(INVARIANTS) -count=1 -timeout 30m -run RandomFaults ./test -random.hours=15
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck
 check:

@@ -37,7 +37,7 @@ func TestVirtual_Election_BadInput(t *testing.T) {
 
 		c := v.stand(e, untilItEnds)
 		err = e.Campaign(within(t, soon), lead)
-		require.ErrorContains(t, err, "make another with NewElection")
+		require.ErrorContains(t, err, "create another with NewElection")
 		require.True(t, zklock.IsFinal(err))
 		require.EqualValues(t, 1, c.leads.Load())
 		require.Len(t, v.srv.Children("/job"), 1)

@@ -236,7 +236,7 @@ func TestVirtual_Run_FinalErrors(t *testing.T) {
 		e := newElection(t, s, "/job", "a")
 		lead := func(ctx context.Context, _ *zklock.Hold) error { <-ctx.Done(); return ctx.Err() }
 		r := v.runFor(e, lead)
-		require.ErrorContains(t, e.Run(within(t, soon), lead), "make another with NewElection")
+		require.ErrorContains(t, e.Run(within(t, soon), lead), "create another with NewElection")
 		var none context.Context
 		require.ErrorContains(t, e.Run(none, lead), "nil context")
 		require.ErrorContains(t, newElection(t, s, "/job", "b").Run(within(t, soon), nil), "nil function")
