@@ -1,3 +1,5 @@
+//go:build invariants
+
 package zklock
 
 // These tests break the lock table and the watcher, and their checks must find each mistake.
@@ -7,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/zklock/zklock/internal/invariants"
 )
 
 func requireFinds(t *testing.T, invariant string, check func()) {
@@ -18,9 +18,6 @@ func requireFinds(t *testing.T, invariant string, check func()) {
 }
 
 func TestLockTable_Check(t *testing.T) {
-	if !invariants.Enabled {
-		t.Skip("this build checks no invariants: it needs -tags invariants")
-	}
 	for invariant, breaks := range map[string]func(tt *tableTest, d *lockData, h *Hold){
 		"a share is in its Session's table under its key":   func(_ *tableTest, d *lockData, _ *Hold) { d.key.share = "other" },
 		"a share in the table is acquired, or has handles":  func(_ *tableTest, d *lockData, h *Hold) { delete(d.handles, h) },
@@ -51,9 +48,6 @@ func TestLockTable_Check(t *testing.T) {
 }
 
 func TestWatcher_Check(t *testing.T) {
-	if !invariants.Enabled {
-		t.Skip("this build checks no invariants: it needs -tags invariants")
-	}
 	for invariant, breaks := range map[string]func(w *watcher, on *watch){
 		"a watch is kept under its key":          func(_ *watcher, on *watch) { on.path = "/locks/other" },
 		"a watch is not kept without a caller":   func(_ *watcher, on *watch) { on.users-- },

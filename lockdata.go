@@ -353,7 +353,7 @@ func (d *lockData) attrs() []any {
 	return []any{"path", d.root.shownPath(), "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
 }
 
-// checkInvariants is run each time the mutex of the table is unlocked.
+// checkInvariants is run when the mutex of the table is unlocked.
 func (t *lockTable) checkInvariants() {
 	if !invariants.Enabled {
 		return

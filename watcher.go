@@ -41,7 +41,7 @@ func newWatcher(z *link.ZKSession, nodes *nodes.Own) *watcher {
 	return w
 }
 
-// checkInvariants is run each time the mutex is unlocked.
+// checkInvariants is run when the mutex is unlocked.
 func (w *watcher) checkInvariants() {
 	if !invariants.Enabled {
 		return

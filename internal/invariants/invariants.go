@@ -1,5 +1,5 @@
-// Package invariants lets the library check the state that a mutex guards each time the mutex is
-// unlocked. It promises that a build without the tag "invariants" contains neither the checks nor
+// Package invariants lets the library check the state that a mutex guards when the mutex is
+// unlocked: each of the first 64 times, and then every 64th time. It promises that a build without the tag "invariants" contains neither the checks nor
 // the state that only they need.
 //
 // Put the code of a check below "if invariants.Enabled", which is a constant.

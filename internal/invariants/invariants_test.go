@@ -1,3 +1,5 @@
+//go:build invariants
+
 package invariants
 
 // This test shows that a broken invariant panics and leaves no mutex locked.
@@ -9,9 +11,6 @@ import (
 )
 
 func TestMutex_CheckFails_PanicsAndIsUnlocked(t *testing.T) {
-	if !Enabled {
-		t.Skip("this build checks no invariants: it needs -tags invariants")
-	}
 	var m Mutex
 	n := 0
 	m.OnUnlock(func() { Check(n == 1, "there is one", "there are %d", n) })

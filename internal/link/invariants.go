@@ -7,7 +7,7 @@ import (
 	"github.com/zklock/zklock/internal/invariants"
 )
 
-// invariantsOf returns the check that is run each time the session's mutex is unlocked. It also
+// invariantsOf returns the check that is run when the session's mutex is unlocked. It also
 // compares the state with the state of the previous unlock.
 func invariantsOf(z *ZKSession) (check func()) {
 	if !invariants.Enabled {

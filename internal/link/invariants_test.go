@@ -1,3 +1,5 @@
+//go:build invariants
+
 package link
 
 // This test breaks the state of a ZooKeeper session, and the check must find each mistake.
@@ -9,14 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/internal/invariants"
 	"github.com/zklock/zklock/internal/lease"
 )
 
 func TestZKSession_Invariants(t *testing.T) {
-	if !invariants.Enabled {
-		t.Skip("this build checks no invariants: it needs -tags invariants")
-	}
 	const node = "/locks/a/own"
 	attached := func(sent time.Duration, timeout time.Duration) (l lease.Lease) {
 		l = lease.New(lease.SingleServer())

@@ -1,3 +1,5 @@
+//go:build invariants
+
 package nodes
 
 // This test breaks the state of Own, and the check must find each mistake.
@@ -6,14 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/zklock/zklock/internal/invariants"
 )
 
 func TestOwn_Check(t *testing.T) {
-	if !invariants.Enabled {
-		t.Skip("this build checks no invariants: it needs -tags invariants")
-	}
 	for invariant, breaks := range map[string]func(o *Own){
 		"no client waits unnotified behind a node whose deletion the servers reject": func(o *Own) { o.mu.nodes["/l/a"].rejected = true },
 		"a waiter is behind the node ahead of it": func(o *Own) {

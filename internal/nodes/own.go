@@ -74,7 +74,7 @@ func NewOwn(most int) *Own {
 	return o
 }
 
-// checkInvariants is run each time the mutex is unlocked.
+// checkInvariants is run when the mutex is unlocked.
 func (o *Own) checkInvariants() {
 	if !invariants.Enabled {
 		return

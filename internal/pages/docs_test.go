@@ -238,7 +238,7 @@ func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
 		names = append(names, more...)
 	}
 	require.NotEmpty(t, names)
-	purpose := regexp.MustCompile(`^package \w+\n\n// [A-Z][^\n]*\n(//[^\n]*\n)*\nimport`)
+	purpose := regexp.MustCompile(`^(//go:build [^\n]*\n\n)?package \w+\n\n// [A-Z][^\n]*\n(//[^\n]*\n)*\nimport`)
 	for _, name := range names {
 		if !purpose.MatchString(readFile(t, name)) {
 			t.Errorf("%s does not begin with a sentence, above its imports, that says what it attacks", name)
