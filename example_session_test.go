@@ -74,6 +74,20 @@ func ExampleWithLogger() {
 	// level=INFO msg="zklock: connection state" state=Closed
 }
 
+// The guard is a process of this host: zklock guard --listen /run/orders/guard.sock. While there is
+// none, the Session works as usual.
+func ExampleWithGuard() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	s, err := zklock.Connect(ctx, servers, zklock.WithGuard("/run/orders/guard.sock"), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(s.State(), s.Stats().Guarded)
+	// Output: Connected false
+}
+
 // The dialer may go through a tunnel. It gets the names of the connection string.
 func ExampleWithDialer() {
 	ctx, servers, stop := exampleServer()

@@ -16,6 +16,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/dial"
+	"github.com/zklock/zklock/internal/guard"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/sasl"
@@ -38,8 +39,9 @@ type sessionOptions struct {
 	traces        []*Trace
 	heartbeat     time.Duration // 0: the default
 	maxLockNodes  int
-	juteMaxBuffer int   // in bytes
-	wrong         error // an option's invalid argument
+	juteMaxBuffer int    // in bytes
+	guard         string // the socket; "": none
+	wrong         error  // an option's invalid argument
 }
 
 func newSessionOptions(opts []Option) sessionOptions {
@@ -49,6 +51,7 @@ func newSessionOptions(opts []Option) sessionOptions {
 		logger:        slog.Default(),
 		maxLockNodes:  10_000,
 		juteMaxBuffer: wire.MaxFrame,
+		guard:         os.Getenv(guard.EnvSocket),
 		dial:          dial.Config{Lookup: net.DefaultResolver.LookupHost, Connect: new(net.Dialer).DialContext},
 	}
 	for _, opt := range opts {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/eventlog"
+	"github.com/zklock/zklock/internal/guard"
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
@@ -30,6 +31,7 @@ type Session struct {
 	chroot  string
 	link    *link.Link
 	conn    *zk.Conn
+	guard   *guard.Client // nil without a guard
 
 	*sessionState
 }
@@ -90,9 +92,9 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	s.locks.byKey = make(map[lockKey]*lockData)
 	s.locks.mu.OnUnlock(s.locks.checkInvariants)
 	s.trace.all, s.trace.log, s.trace.clock = o.traces, s.log, s.clock
-
+	s.startGuard()
 	if s.conn, err = s.link.Start(); err != nil {
-		s.log.Close()
+		s.closeRest()
 		return fail(err)
 	}
 	z, err := s.link.Attached(ctx)
@@ -143,9 +145,11 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 			if st.State.Attached() {
 				s.attached.Add(1)
 			}
-			s.feed.tell(Change{State(st.State), st.Session, st.Server, st.Time, st.Err})
+			s.feed.tell(Change{State: State(st.State), SessionID: st.Session, Server: st.Server, Time: st.Time, Err: st.Err})
 		},
 		Closed: s.feed.close,
+		Opened: func(key sessionkey.Key) { s.guard.Opened(key) },
+		Over:   func(id int64) { s.guard.Over(id) },
 	}
 }
 
@@ -206,8 +210,9 @@ func (s *Session) connected() *Session {
 // State returns the current state.
 func (s *Session) State() State { return State(s.connected().link.State()) }
 
-// Changes returns a channel of the state's further changes. The channel is closed when ctx ends or
-// the Session is closed. A reader that is more than 64 changes behind misses the oldest ones.
+// Changes returns a channel of the state's further changes, and of the changes of Guarded. The
+// channel is closed when ctx ends or the Session is closed. A reader that is more than 64 changes
+// behind misses the oldest ones.
 func (s *Session) Changes(ctx context.Context) <-chan Change {
 	return s.connected().feed.subscribe(ctx)
 }
@@ -269,7 +274,7 @@ func (s *Session) Close() error {
 	}
 	s.loseIfLate() // a hold that was lost before Close ends with ErrLost alone
 	s.link.End(ErrClosed)
-	s.log.Close()
+	s.closeRest()
 	close(s.closeDone)
 	return nil
 }
@@ -383,7 +388,7 @@ func startWith(m sasl.Mechanism) isasl.Start {
 // Stats returns the current numbers.
 func (s *Session) Stats() Stats {
 	s.connected().loseIfLate()
-	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1)}
+	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1), Guarded: s.feed.guarded()}
 	st.Waiting, st.Held, st.Lost = s.locks.count()
 	if z := s.link.ZKSession(); z != nil {
 		st.Deleting = z.Inside.(*zkSession).reaper.Deleting()

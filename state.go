@@ -56,6 +56,7 @@ type Change struct {
 	Server    string    // the current or last server, as given to Connect; "" before the first
 	Time      time.Time // of the detection
 	Err       error     // the reason for Suspended, Lost or Closed, if known
+	Guarded   bool      // a guard is connected (WithGuard); if only this has changed, State is as before
 }
 
 // Stats describes a Session in numbers.
@@ -63,6 +64,7 @@ type Stats struct {
 	State      State
 	Server     string        // host:port of the connected server, or ""
 	Reconnects int           // connections after the first
+	Guarded    bool          // a guard is connected (WithGuard)
 	LeaseLeft  time.Duration // how long holds last without further replies; 0 without holds
 
 	Waiting  int // acquires in progress that do not wait for another call of their owner
@@ -77,6 +79,7 @@ type changeFeed struct {
 	mu struct {
 		sync.Mutex
 		closed  bool
+		last    Change
 		readers map[chan Change]func() bool // the function, once set, stops the reader's AfterFunc
 	}
 }
@@ -85,6 +88,29 @@ type changeFeed struct {
 func (f *changeFeed) tell(c Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	c.Guarded = f.mu.last.Guarded
+	f.tellLocked(c)
+}
+
+// setGuarded tells whether a guard is connected now.
+func (f *changeFeed) setGuarded(is bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.mu.last; c.Guarded != is {
+		c.Guarded, c.Time, c.Err = is, time.Now(), nil
+		f.tellLocked(c)
+	}
+}
+
+// guarded reports whether a guard is connected.
+func (f *changeFeed) guarded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.last.Guarded
+}
+
+func (f *changeFeed) tellLocked(c Change) {
+	f.mu.last = c
 	for ch := range f.mu.readers {
 		select {
 		case ch <- c:

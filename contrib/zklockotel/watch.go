@@ -50,8 +50,12 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	t.attachedTo(s.Stats().Server)
 	changes := s.Changes(context.Background())
 	go func() { // ends with the Session
+		var last zklock.Change
 		for c := range changes {
-			t.step(s, c)
+			if c.State != last.State || c.Guarded == last.Guarded { // otherwise only a guard came or went
+				t.step(s, c)
+			}
+			last = c
 		}
 		t.closed(s)
 	}()

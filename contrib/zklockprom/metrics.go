@@ -44,6 +44,7 @@
 //	zklock_deletions_pending   gauge    deletions of lock nodes that no server has confirmed
 //	zklock_sessions            gauge    Sessions
 //	zklock_sessions_attached   gauge    Sessions that are attached to a server
+//	zklock_sessions_guarded    gauge    Sessions that are connected to a guard
 //	zklock_lease_left_seconds  gauge    the shortest lease of a Session that has a hold; missing
 //	                                    without a hold
 //	zklock_reconnects_total    counter  how often Sessions were attached again, also closed ones

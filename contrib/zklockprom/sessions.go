@@ -20,10 +20,11 @@ var (
 	deletionsDesc  = describe("zklock_deletions_pending", "Deletions of lock nodes that no server has confirmed.")
 	sessionsDesc   = describe("zklock_sessions", "Sessions that are not closed.")
 	attachedDesc   = describe("zklock_sessions_attached", "Sessions that are attached to a server.")
+	guardedDesc    = describe("zklock_sessions_guarded", "Sessions that are connected to a guard.")
 	leaseDesc      = describe("zklock_lease_left_seconds", "The shortest time for which holds may be relied on if no further answer comes.")
 	reconnectsDesc = describe("zklock_reconnects_total", "How often Sessions were attached again.")
 
-	byProcess = []*prometheus.Desc{waitingDesc, holdsDesc, deletionsDesc, sessionsDesc, attachedDesc, leaseDesc, reconnectsDesc}
+	byProcess = []*prometheus.Desc{waitingDesc, holdsDesc, deletionsDesc, sessionsDesc, attachedDesc, guardedDesc, leaseDesc, reconnectsDesc}
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -42,7 +43,7 @@ func (w *sessions) watch(s *zklock.Session) {
 }
 
 // sum adds up the Sessions' numbers. LeaseLeft is the shortest of the Sessions that have a hold.
-func (w *sessions) sum() (sum zklock.Stats, open, attached int) {
+func (w *sessions) sum() (sum zklock.Stats, open, attached, guarded int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sum.Reconnects = w.reconnects
@@ -58,6 +59,9 @@ func (w *sessions) sum() (sum zklock.Stats, open, attached int) {
 		if st.State.Attached() {
 			attached++
 		}
+		if st.Guarded {
+			guarded++
+		}
 		if st.Held > 0 && (sum.Held == 0 || st.LeaseLeft < sum.LeaseLeft) {
 			sum.LeaseLeft = st.LeaseLeft
 		}
@@ -65,16 +69,17 @@ func (w *sessions) sum() (sum zklock.Stats, open, attached int) {
 		sum.Held += st.Held
 		sum.Deleting += st.Deleting
 	}
-	return sum, open, attached
+	return sum, open, attached, guarded
 }
 
 func (w *sessions) collect(ch chan<- prometheus.Metric) {
-	sum, open, attached := w.sum()
+	sum, open, attached, guarded := w.sum()
 	ch <- gauge(waitingDesc, sum.Waiting)
 	ch <- gauge(holdsDesc, sum.Held)
 	ch <- gauge(deletionsDesc, sum.Deleting)
 	ch <- gauge(sessionsDesc, open)
 	ch <- gauge(attachedDesc, attached)
+	ch <- gauge(guardedDesc, guarded)
 	if sum.Held > 0 {
 		ch <- gauge(leaseDesc, sum.LeaseLeft.Seconds())
 	}

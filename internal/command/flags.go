@@ -57,6 +57,18 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.StringVarP(&c.servers, "servers", "s", "", "ZooKeeper `servers`, host:port,host:port/chroot (default $"+envServers+")")
 	f.DurationVar(&c.sessionTimeout, "session-timeout", 30*time.Second, "session timeout to request from the servers")
 	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
+	f.StringVar(&c.logLevel, "log-level", "error", "log level of the ZooKeeper session on stderr: error, warn, info or debug")
+	_ = cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range []string{"servers", "session-timeout", "connect-timeout"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+	c.addIdentityFlags(cmd)
+}
+
+// addIdentityFlags adds the flags of a command that has no ZooKeeper session, too: the credentials,
+// TLS, and the format of messages.
+func (c *connection) addIdentityFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringVar(&c.authFile, "auth-file", "", "`file` with the credentials, user:password (default $"+envAuth+", the credentials themselves)")
 	f.StringVar(&c.sasl, "sasl", "", "authenticate by this SASL `mechanism`: digest, which is DIGEST-MD5, or kerberos, in the build that has it (default: ZooKeeper's digest scheme, without SASL)")
 	f.StringVar(&c.login.Keytab, "keytab", "", "`file` with the key of --principal, for Kerberos (default: the ticket cache of kinit)")
@@ -69,12 +81,10 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` with the client's PEM certificate")
 	f.StringVar(&c.tlsKey, "tls-key", "", "`file` with the client's PEM key")
 	f.StringVar(&c.tlsServerName, "tls-server-name", "", "`name` that the servers' certificates must have (default: the host's name in --servers)")
-	f.StringVar(&c.logLevel, "log-level", "error", "log level of the ZooKeeper session on stderr: error, warn, info or debug")
 	f.StringVar(&c.logFormat, "log-format", logText, "format of zklock's and the ZooKeeper session's lines on stderr: text, or json, one object per line")
 	_ = cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{logText, logJSON}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sasl", cobra.FixedCompletions([]string{saslDigest, saslKerberos}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"servers", "session-timeout", "connect-timeout", "principal", "server-principal", "tls-server-name"} {
+	for _, name := range []string{"principal", "server-principal", "tls-server-name"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 }
@@ -102,18 +112,24 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 	if c.logFormat == logJSON {
 		lines = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: level})
 	}
-	opts := []zklock.Option{zklock.WithSessionTimeout(c.sessionTimeout), zklock.WithLogger(slog.New(lines))}
+	// A run has its own guardian, which first ends the processes that COMMAND left.
+	opts := []zklock.Option{zklock.WithSessionTimeout(c.sessionTimeout), zklock.WithLogger(slog.New(lines)), zklock.WithGuard("")}
+	identity, err := c.identity()
+	return append(opts, identity...), err
+}
+
+// identity checks the flags of addIdentityFlags, like options.
+func (c *connection) identity() ([]zklock.Option, error) {
 	creds, err := c.credentials()
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
 	c.creds = func() credentials { return creds }
-	opts = append(opts, creds.options()...)
 	overTLS, err := c.tlsOptions()
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	return append(opts, overTLS...), nil
+	return append(creds.options(), overTLS...), nil
 }
 
 func (c *connection) connect(ctx context.Context, opts []zklock.Option) (*zklock.Session, error) {

@@ -14,6 +14,7 @@
 // watch.go follows them, and parties.go computes the changes. prune.go removes empty lock roots, by
 // the rules of pruneplan.go. delete.go, expire.go, serve.go and demo.go are commands of their own:
 // the deletion of a lock node, the end of a session, a server for development, and internal/demo.
+// guard.go ends the sessions that other processes leave behind (guard_linux.go: the socket).
 // servecontrol.go is the server's control port, and servefault.go parses the faults that it
 // accepts. credentials.go has the credentials that --auth-file and --sasl name, and tls.go the
 // files of the --tls flags. printable.go escapes characters that a terminal would interpret.
@@ -172,7 +173,7 @@ To try it without servers:
 		return err
 	})
 	root.SetVersionTemplate("zklock {{.Version}}\n")
-	root.AddCommand(withVariables(newRunCommand(), newListCommand(), newRunsCommand(), newShardsCommand(), newRevokeCommand(), newDeleteCommand(), newExpireCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())...)
+	root.AddCommand(withVariables(newRunCommand(), newListCommand(), newRunsCommand(), newShardsCommand(), newRevokeCommand(), newDeleteCommand(), newExpireCommand(), newGuardCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())...)
 	usage := root.UsageFunc()
 	root.SetUsageFunc(func(c *cobra.Command) error {
 		err := usage(c)

@@ -57,13 +57,9 @@ func (o *runOptions) run(ctx context.Context) error {
 			return &exitError{exitUsage, err}
 		}
 	}
-	program, err := exec.LookPath(o.argv[0])
+	program, err := findProgram(o.argv[0])
 	if err != nil {
-		code := exitNotFound
-		if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EISDIR) {
-			code = exitCannotRun
-		}
-		return &exitError{code, err}
+		return err
 	}
 
 	var out supervise.Output = stderr()
@@ -129,6 +125,18 @@ func (o *runOptions) run(ctx context.Context) error {
 		stop()
 		wctx, stop = o.waiting(ctx)
 	}
+}
+
+// findProgram returns the path of a program, or an error with a shell's exit code.
+func findProgram(name string) (string, error) {
+	program, err := exec.LookPath(name)
+	switch {
+	case err == nil:
+		return program, nil
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EISDIR):
+		return "", &exitError{exitCannotRun, err}
+	}
+	return "", &exitError{exitNotFound, err}
 }
 
 // firstPause is the pause before a candidate campaigns again. It doubles each time that a term ends

@@ -34,7 +34,7 @@ const module = "github.com/zklock/zklock"
 var packages = []string{
 	"zklock",
 	"sasl",
-	"internal/hook",
+	"internal/hook", "internal/guard",
 	"internal/nodes", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
 	"internal/reply", "internal/eventlog", "internal/certs",
@@ -80,6 +80,7 @@ var banned = map[string]string{
 // waits for it.
 var goroutines = map[string]int{
 	"internal/eventlog/eventlog.go": 1, // writes to the user's log handler, which may block; Close waits for it a little
+	"internal/guard/guard.go":       1, // waits for a guard, which may be stopped; Close waits for it, and for no guard
 	"internal/link/link.go":         3, // spawn, which all other goroutines use; the loop; the wait for the client's own end
 	"session.go":                    1, // the Close of a Connect in vain
 	"trace.go":                      1, // the user's HoldLost, for which Close does not wait

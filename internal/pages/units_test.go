@@ -14,8 +14,8 @@ import (
 func TestUnits_RestartForEver_AndEndByZklock(t *testing.T) {
 	names, err := filepath.Glob("packaging/systemd/*.service")
 	require.NoError(t, err)
-	require.Len(t, names, 2)
-	restarts := 0
+	require.Len(t, names, 4)
+	restarts, jobs := 0, 0
 	for _, name := range names {
 		has := map[string]bool{}
 		section := ""
@@ -26,11 +26,18 @@ func TestUnits_RestartForEver_AndEndByZklock(t *testing.T) {
 			}
 			has[section+line] = true
 		}
-		require.True(t, has["[Service]KillMode=mixed"], name)
+		if strings.Contains(readFile(t, name), "zklock run ") {
+			jobs++
+			require.True(t, has["[Service]KillMode=mixed"], name)
+		}
+		if strings.Contains(readFile(t, name), "zklock guard ") {
+			require.True(t, has["[Service]RuntimeDirectoryPreserve=restart"], name)
+		}
 		if has["[Service]Restart=always"] {
 			restarts++
 			require.True(t, has["[Unit]StartLimitIntervalSec=0"], "%s: after a few restarts systemd starts it no more", name)
 		}
 	}
 	require.Positive(t, restarts, "or this shows nothing")
+	require.Equal(t, 2, jobs)
 }

@@ -90,21 +90,26 @@ func (r *Runner) reapOrphans() (stop func()) {
 		r.child.heirs = err == unix.ECHILD && becomeSubreaper()
 		return func() {}
 	}
+	return r.child.reapOthers()
+}
+
+// reapOthers reaps the children of this process except p, until the returned function is called.
+func (p *guardianProcess) reapOthers() (stop func()) {
 	chld := make(chan os.Signal, 1)
 	signal.Notify(chld, syscall.SIGCHLD)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
-			r.child.Lock()
+			p.Lock()
 			for {
 				c, _ := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOWAIT)
-				if c.pid == 0 || int(c.pid) == r.child.pid {
+				if c.pid == 0 || int(c.pid) == p.pid {
 					break
 				}
 				_, _ = waitid(unix.P_PID, int(c.pid), unix.WEXITED)
 			}
-			r.child.Unlock()
+			p.Unlock()
 			if _, ok := <-chld; !ok {
 				return
 			}

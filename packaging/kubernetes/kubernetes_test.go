@@ -124,6 +124,41 @@ func TestCronJob(t *testing.T) {
 	require.True(t, slices.ContainsFunc(server.History(), func(a zktest.Applied) bool { return strings.HasPrefix(a.Path, "/locks/nightly/") }), "or nothing was locked")
 }
 
+// The sidecar's command line serves at the socket that the service is given, with the user, the
+// volume and the files that it needs.
+func TestGuarded(t *testing.T) {
+	var orders apps.Deployment
+	read(t, "guarded.yaml", &orders)
+	pod := orders.Spec.Template.Spec
+	guard, service := pod.InitContainers[0], pod.Containers[0]
+	require.Equal(t, core.ContainerRestartPolicyAlways, *guard.RestartPolicy)
+	require.NotNil(t, pod.SecurityContext.RunAsUser)
+	require.Nil(t, guard.SecurityContext)
+	require.Nil(t, service.SecurityContext)
+	require.Equal(t, guard.VolumeMounts[0], service.VolumeMounts[0], "the directory of the socket")
+	socket := guard.Command[len(guard.Command)-1]
+	require.Equal(t, []core.EnvVar{{Name: "ZKLOCK_GUARD", Value: socket}}, service.Env)
+
+	pod.Containers = pod.InitContainers
+	pod.Containers[0].VolumeMounts = guard.VolumeMounts[1:]
+	_, secret := secured(t, pod)
+	dir := t.TempDir()
+	cmd := exec.Command(zklock(t), guard.Command[1:len(guard.Command)-1]...)
+	cmd.Args = append(cmd.Args, filepath.Join(dir, "guard.sock"))
+	for _, e := range guard.Env {
+		cmd.Env = append(cmd.Env, e.Name+"="+strings.ReplaceAll(e.Value, "/etc/zklock", secret))
+	}
+	require.NoError(t, cmd.Start())
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("unix", filepath.Join(dir, "guard.sock"))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+}
+
 // The probe asks only the leader, and passes if it is healthy.
 func TestDeployment(t *testing.T) {
 	var web apps.Deployment

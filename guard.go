@@ -1,0 +1,38 @@
+package zklock
+
+import (
+	"github.com/zklock/zklock/internal/guard"
+)
+
+// WithGuard connects the Session to a guard (zklock guard), which ends the ZooKeeper session as soon
+// as this process has died: other processes then need not wait for the session timeout. socket is
+// the path of the guard's Unix socket; the default is $ZKLOCK_GUARD, and "" is none. The guard must
+// run on the same host, on Linux, under the same user.
+//
+// The Session never waits for the guard. Without one it works as usual, tries to connect every
+// second, and reports in Stats and Changes whether a guard is connected. If Close could not end the
+// ZooKeeper session, the guard does.
+//
+// A child of this process that continues its work under the lock must end with it: run such programs
+// under zklock run.
+func WithGuard(socket string) Option { return func(o *sessionOptions) { o.guard = socket } }
+
+// startGuard connects to the guard. It is called before the Session connects to the servers, so that
+// the guard has each ZooKeeper session before that has a node.
+func (s *Session) startGuard() {
+	s.guard = guard.Open(s.opts.guard, func(err error) {
+		if err == nil {
+			s.log.Info("zklock: a guard is connected", "socket", s.opts.guard)
+		} else {
+			s.log.Warn("zklock: no guard is connected; if this process crashes, its locks stay held for the session timeout",
+				"socket", s.opts.guard, "err", err)
+		}
+		s.feed.setGuarded(err == nil)
+	})
+}
+
+// closeRest closes the parts that outlive the link.
+func (s *Session) closeRest() {
+	s.guard.Close()
+	s.log.Close()
+}

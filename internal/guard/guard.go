@@ -1,0 +1,222 @@
+// Package guard is a Session's side of the guard: a process on the same host that ends the
+// ZooKeeper sessions of processes that have died. A Session keeps a connection to the guard's Unix
+// socket, and sends each ZooKeeper session before that has a node. The end of the connection, and
+// the death of the process, show the guard that nothing uses the session any more (internal/guard/watch).
+//
+// The package promises that no call waits for the guard, and that a process killed after Opened has
+// returned has sent its session, if a guard was connected.
+package guard
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/internal/secret"
+	"github.com/zklock/zklock/internal/sessionkey"
+)
+
+// EnvSocket is the variable with the path of the guard's socket.
+const EnvSocket = "ZKLOCK_GUARD"
+
+// Message is a message to the guard, which is one line of JSON. One field is set.
+type Message struct {
+	Session *sessionkey.Key `json:",omitempty"` // to be ended when the process is dead
+	Over    int64           `json:",omitempty"` // the id of a session that the servers have ended
+	Bye     bool            `json:",omitempty"` // the Session is closed: the remaining sessions may be ended at once
+}
+
+// Welcome is the only message of a guard. It has accepted the connection, and can observe the death
+// of the process.
+const Welcome = "ready\n"
+
+const (
+	retry       = time.Second
+	writeWithin = 10 * time.Millisecond // a guard that is stopped reads nothing, and its socket may be full
+	maxSessions = 16                    // the latest ones, that no server has confirmed to have ended
+)
+
+// Client is a Session's connection to the guard. Its methods may be called concurrently, and do
+// nothing on a nil Client.
+type Client struct {
+	path    string
+	changed func(err error)
+	stop    chan struct{}
+	done    chan struct{}
+
+	reported *bool // whether a guard was connected at the last call of changed; owned by run
+
+	mu struct {
+		sync.Mutex // held while a line is written
+		closed     bool
+		conn       net.Conn // nil without one, and after Close
+		sessions   []session
+	}
+}
+
+// session is a ZooKeeper session that no server has confirmed to have ended.
+type session struct {
+	id   int64
+	line secret.Bytes // the Message
+}
+
+// Open connects to the guard at path, now and again every second while there is no connection. It
+// returns nil if path is empty. changed is called with nil when a guard is connected, and with an
+// error when none is any more, or at first.
+func Open(path string, changed func(err error)) *Client {
+	if path == "" {
+		return nil
+	}
+	c := &Client{path: path, changed: changed, stop: make(chan struct{}), done: make(chan struct{})}
+	conn, err := c.connect()
+	go c.run(conn, err)
+	return c
+}
+
+func (c *Client) run(conn net.Conn, err error) {
+	defer close(c.done)
+	for ; ; conn, err = c.connect() {
+		if conn != nil {
+			err = c.await(conn)
+		}
+		c.report(err)
+		select {
+		case <-time.After(retry):
+		case <-c.stop:
+			return
+		}
+	}
+}
+
+// report calls changed at the first result, and when it differs from the previous one. Close is no
+// change.
+func (c *Client) report(err error) {
+	select {
+	case <-c.stop:
+		return
+	default:
+	}
+	if is := err == nil; c.reported == nil || *c.reported != is {
+		c.reported = &is
+		c.changed(err)
+	}
+}
+
+// connect connects, and sends all sessions. Connecting to a Unix socket does not wait for the
+// process that listens.
+func (c *Client) connect() (net.Conn, error) {
+	conn, err := net.DialTimeout("unix", c.path, retry)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	c.mu.conn = conn
+	for _, s := range c.mu.sessions {
+		c.sendLocked(s.line.Reveal())
+	}
+	return conn, nil
+}
+
+// await waits until the connection ends, and reports meanwhile whether the guard has accepted it. A
+// guard that is stopped accepts it later.
+func (c *Client) await(conn net.Conn) error {
+	welcome := make([]byte, len(Welcome))
+	_ = conn.SetReadDeadline(time.Now().Add(retry))
+	n, err := conn.Read(welcome)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.report(errors.New("the guard does not respond"))
+		_ = conn.SetReadDeadline(time.Time{})
+		n, err = conn.Read(welcome)
+	}
+	if string(welcome[:n]) == Welcome {
+		c.report(nil)
+		_ = conn.SetReadDeadline(time.Time{})
+		_, err = conn.Read(welcome)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.conn == conn {
+		c.dropLocked()
+	}
+	return fmt.Errorf("the guard has ended the connection: %w", cmp.Or(err, io.EOF))
+}
+
+func (c *Client) dropLocked() {
+	if c.mu.conn != nil {
+		_ = c.mu.conn.Close()
+		c.mu.conn = nil
+	}
+}
+
+// sendLocked closes a connection that does not take all of the line: the guard cannot read what
+// follows a part of a line.
+func (c *Client) sendLocked(line []byte) {
+	if c.mu.conn == nil {
+		return
+	}
+	_ = c.mu.conn.SetWriteDeadline(time.Now().Add(writeWithin))
+	if _, err := c.mu.conn.Write(line); err != nil {
+		c.dropLocked()
+	}
+}
+
+// Opened adds a new ZooKeeper session.
+func (c *Client) Opened(key sessionkey.Key) {
+	if c == nil {
+		return
+	}
+	line := encode(Message{Session: &key})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.sessions = append(c.mu.sessions, session{key.ID, secret.Of(line)})
+	if n := len(c.mu.sessions); n > maxSessions {
+		c.mu.sessions = slices.Delete(c.mu.sessions, 0, n-maxSessions)
+	}
+	c.sendLocked(line)
+}
+
+// Over removes a session that the servers have ended.
+func (c *Client) Over(id int64) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.sessions = slices.DeleteFunc(c.mu.sessions, func(s session) bool { return s.id == id })
+	c.sendLocked(encode(Message{Over: id}))
+}
+
+// Close ends the connection. The guard then ends the sessions that no server has confirmed to have
+// ended, if it still has the connection.
+func (c *Client) Close() {
+	if c == nil {
+		return
+	}
+	close(c.stop)
+	c.mu.Lock()
+	c.mu.closed = true
+	c.sendLocked(encode(Message{Bye: true}))
+	c.dropLocked()
+	c.mu.Unlock()
+	<-c.done
+}
+
+func encode(m Message) []byte {
+	line, err := json.Marshal(m)
+	if err != nil {
+		panic("zklock: " + err.Error()) // all its fields have a JSON form
+	}
+	return append(line, '\n')
+}
