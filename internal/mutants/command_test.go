@@ -17,4 +17,20 @@ var command = []mutant{
 		"supervisor.guardianGone", "if s.runner.child.heirs {", "if false {"}}},
 	{"process 1 releases when its guardian is killed", "docs/command.md, the promise", "internal/supervise", "TestOutlives_GuardianOfProcess1Killed_AllEndsBeforeTheSession", []Swap{{
 		"supervisor.guardianGone", "if os.Getpid() == 1 {", "if false {"}}},
+
+	// The evidence on which the guard ends a session.
+	{"the end of the connection is the death of the process", "F58", "internal/guard/watch", "TestGuard_ConnectionEndsWhileTheProcessLives_NothingIsEnded|TestGuard_ProcessReplacesItself_NothingIsEndedBeforeItsEnd", []Swap{{
+		"Guard.serve", "if err == nil && !p.awaitDeath() {", "if false {"}}},
+	{"a process whose main thread has ended is dead", "F58", "internal/guard/watch", "TestGuard_MainThreadHasEnded_NothingIsEnded", []Swap{{
+		"peer.awaitDeath", "return err == nil && raw.Read(readable) == nil", `for _, _ = raw, err; ; unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil) {
+			var pid int
+			var name, state string
+			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+			_, _ = fmt.Sscan(string(b), &pid, &name, &state)
+			if len(b) == 0 || state == "Z" {
+				return true
+			}
+		}`}}},
+	{"a session has the connection over which it was sent last", "F58", "internal/guard/watch", "TestGuard_TwoProcessesNameASession_BothHaveToBeDead", []Swap{{
+		"Guard.remove", "if len(s.by) > 0 && unused {", "if false {"}}},
 }

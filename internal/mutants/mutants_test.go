@@ -37,7 +37,7 @@ func testsByPackage(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	here, err := filepath.Abs(root)
 	require.NoError(t, err)
-	dirs := []string{"test", "internal/supervise", "shards"}
+	dirs := []string{"test", "internal/supervise", "internal/guard/watch", "shards"}
 	for _, dir := range strings.Fields(string(out)) {
 		dir, err = filepath.Rel(here, dir)
 		require.NoError(t, err)

@@ -5,15 +5,19 @@ package watch
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +29,8 @@ import (
 	"github.com/zklock/zklock/internal/proctest"
 	"github.com/zklock/zklock/internal/sessionkey"
 )
+
+var worlds = flag.Int("guard.worlds", 10, "how many random worlds")
 
 // envSocket makes the test binary a program that connects to the guard at this path, and does what
 // the lines on its standard input say. It prints each line when it is done.
@@ -109,6 +115,9 @@ func (c *client) do(line []string) {
 		must(c.conn.CloseWrite())
 		_, err := io.ReadAll(c.conn)
 		must(err)
+	case "exec": // the same program again, in this process; the connection ends with the old one
+		fmt.Println("exec")
+		must(syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 	case "fork": // a child with a copy of the connection
 		f, err := c.conn.File()
 		must(err)
@@ -127,6 +136,7 @@ type guarded struct {
 	path string
 	ends chan int64
 	logs chan string
+	all  []*process
 }
 
 func newGuarded(t *testing.T) *guarded {
@@ -178,10 +188,13 @@ func (g *guarded) ended(ids ...int64) {
 func (g *guarded) endedNone() {
 	g.t.Helper()
 	p := g.start()
-	p.say("connect", "session 999")
+	p.say("connect", fmt.Sprintf("session %d", probe))
 	p.kill()
-	g.ended(999)
+	g.ended(probe)
 }
+
+// probe is the session of a process that dies for endedNone.
+const probe = 999
 
 type process struct {
 	*proctest.Proc
@@ -199,7 +212,9 @@ func (g *guarded) start(as ...func(*exec.Cmd)) *process {
 	}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(g.t, err)
-	return &process{proctest.Start(g.t, cmd), g.t, stdin, 0}
+	p := &process{proctest.Start(g.t, cmd), g.t, stdin, 0}
+	g.all = append(g.all, p)
+	return p
 }
 
 // say has the process carry out lines, one after the other.
@@ -213,9 +228,10 @@ func (p *process) say(lines ...string) {
 	}
 }
 
+// kill kills the process, if it is alive, and waits for its end.
 func (p *process) kill() {
 	p.t.Helper()
-	p.Signal(syscall.SIGKILL)
+	_ = p.Cmd.Process.Kill()
 	p.Wait()
 }
 
@@ -246,6 +262,16 @@ func TestGuard_MainThreadHasEnded_NothingIsEnded(t *testing.T) {
 	p := g.start()
 	p.say("connect", "session 1", "exit-main-thread", "end")
 	require.Equal(t, "Z", proctest.State(p.Cmd.Process.Pid))
+	g.endedNone()
+	p.kill()
+	g.ended(1)
+}
+
+// After an exec the process is the same, and may have passed its work on to the new program.
+func TestGuard_ProcessReplacesItself_NothingIsEndedBeforeItsEnd(t *testing.T) {
+	g := newGuarded(t)
+	p := g.start()
+	p.say("connect", "session 1", "exec", "connect", "session 2", "over 2")
 	g.endedNone()
 	p.kill()
 	g.ended(1)
@@ -384,6 +410,96 @@ func TestPeer_PidfdOpen_ShowsTheDeath(t *testing.T) {
 	p.Signal(syscall.SIGKILL)
 	require.True(t, <-dead)
 	require.True(t, peer.isDead())
+}
+
+// F58: processes connect, send sessions, stop, lose their connections, replace themselves, close
+// their Session and die in random order. The test observes from outside that a process is dead when
+// its session is ended, and in the end each session that is left was ended once.
+func TestGuard_RandomWorlds_NoSessionOfALiveProcessIsEnded(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for i := range *worlds {
+		t.Run(strconv.Itoa(i), func(t *testing.T) { randomWorld(t, rand.New(rand.NewPCG(seed, uint64(i)))) })
+	}
+}
+
+// worldProcess is a process of a random world, with the sessions that it has.
+type worldProcess struct {
+	*process
+	sessions []int64
+	stopped  bool
+}
+
+func (p *worldProcess) say(lines ...string) {
+	p.t.Helper()
+	if p.stopped {
+		p.Signal(syscall.SIGCONT)
+		p.stopped = false
+	}
+	p.process.say(lines...)
+}
+
+func randomWorld(t *testing.T, r *rand.Rand) {
+	g := newGuarded(t)
+	var mu sync.Mutex
+	owner, closed := map[int64]int{}, map[int64]bool{}
+	g.end = func(key sessionkey.Key, pid int) {
+		mu.Lock()
+		defer mu.Unlock()
+		if key.ID != probe && !closed[key.ID] && !proctest.Gone(owner[key.ID]) {
+			t.Errorf("session %d was ended, and its process %d lives", key.ID, pid)
+		}
+		g.ends <- key.ID
+	}
+	var live []*worldProcess
+	for range 3 {
+		p := &worldProcess{process: g.start()}
+		p.say("connect")
+		live = append(live, p)
+	}
+	var left []int64
+	for next := int64(1); len(live) > 0; {
+		i := r.IntN(len(live))
+		p := live[i]
+		switch what := r.IntN(16); {
+		case what < 6:
+			mu.Lock()
+			owner[next] = p.Cmd.Process.Pid
+			mu.Unlock()
+			p.say(fmt.Sprintf("session %d", next))
+			p.sessions = append(p.sessions, next)
+			next++
+		case what < 8 && len(p.sessions) > 0:
+			p.say(fmt.Sprintf("over %d", p.sessions[0]))
+			p.sessions = p.sessions[1:]
+		case what < 12: // a Session that has lost its connection sends all sessions again
+			p.say([]string{"end", "exec"}[r.IntN(2)], "connect")
+			for _, id := range p.sessions {
+				p.say(fmt.Sprintf("session %d", id))
+			}
+		case what < 14:
+			p.Signal(syscall.SIGSTOP)
+			p.stopped = true
+		default:
+			mu.Lock()
+			for _, id := range p.sessions {
+				closed[id] = what == 14
+			}
+			mu.Unlock()
+			if what == 14 {
+				p.say("bye")
+			} else {
+				p.kill()
+			}
+			left = append(left, p.sessions...)
+			live = slices.Delete(live, i, i+1)
+		}
+	}
+	for _, p := range g.all {
+		p.kill()
+	}
+	g.ended(left...)
+	g.endedNone()
 }
 
 // Drain waits for processes that are dead, and not for others.
