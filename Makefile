@@ -115,6 +115,8 @@ mutants:
 ROUNDS ?= 10
 command:
 	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test $(RACE) -count=1 -v -timeout 0 -p 1 -run 'TestScenes|TestOutlives' ./internal/command ./internal/supervise
+	CGO_ENABLED=0 ZKLOCK_GUARD_KILLS=50 $(GO) test -count=1 -v -run TestGuard_Real ./internal/command
+	$(GO) test -count=1 -timeout 0 -run RandomWorlds ./internal/guard/watch -guard.worlds=$(ROUNDS)00
 
 ## a real ensemble on network hosts of its own, cut up, and connections that fail: takes Linux and root. soak is its long run and
 ## no test else: make soak CUTS=300, or make soak DURATION=1h

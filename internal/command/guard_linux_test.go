@@ -4,6 +4,7 @@ package command
 // guard that is killed and returns, and the command that the guard runs.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -408,4 +410,45 @@ func TestGuard_SASL(t *testing.T) {
 	p := guardedHolder(t, srv.ConnectString(), lockPath(t), socket, 1)
 	p.Signal(syscall.SIGKILL)
 	guard.prints("ended its session 0x")
+}
+
+// envKills is how often TestGuard_Real_Killed kills a holder. From 50 on, its times are checked: on a
+// quiet machine, and with a command that was built without the race detector.
+const envKills = "ZKLOCK_GUARD_KILLS"
+
+// A real server: holders are killed, one after the other, and the waiter is granted at once.
+func TestGuard_Real_HolderKilled_WaiterIsGranted(t *testing.T) {
+	kills, err := strconv.Atoi(cmp.Or(os.Getenv(envKills), "3"))
+	require.NoError(t, err)
+	srv, path, socket := server(t), lockPath(t), socketIn(t)
+	guardAt(t, socket)
+	s := clientOf(t, srv.ConnectString())
+	m, err := zklock.NewMutex(s, path+"/0")
+	require.NoError(t, err)
+	var took []time.Duration
+	for range kills {
+		p := guardedHolder(t, srv.ConnectString(), path, socket, 1)
+		granted := make(chan error, 1)
+		var h *zklock.Hold
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			var err error
+			h, err = m.Acquire(ctx)
+			granted <- err
+		}()
+		eventually(t, "the client waits", func() bool { return s.Stats().Waiting == 1 && len(participants(t, s, path+"/0")) == 2 })
+		killed := time.Now()
+		p.Signal(syscall.SIGKILL)
+		require.NoError(t, <-granted)
+		took = append(took, time.Since(killed))
+		require.NoError(t, h.Release(t.Context()))
+	}
+	slices.Sort(took)
+	median, longest := took[len(took)/2], took[len(took)-1]
+	t.Logf("from kill -9 to the next grant: median %v, longest %v, of %d", median, longest, kills)
+	if kills >= 50 {
+		require.LessOrEqual(t, median, 100*time.Millisecond)
+		require.LessOrEqual(t, longest, 300*time.Millisecond)
+	}
 }

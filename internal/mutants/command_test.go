@@ -31,6 +31,4 @@ var command = []mutant{
 				return true
 			}
 		}`}}},
-	{"a session has the connection over which it was sent last", "F58", "internal/guard/watch", "TestGuard_TwoProcessesNameASession_BothHaveToBeDead", []Swap{{
-		"Guard.remove", "if len(s.by) > 0 && unused {", "if false {"}}},
 }
