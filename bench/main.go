@@ -47,6 +47,7 @@ var workloads = []workload{
 	{Name: "holding 1,000", Sessions: 1000, Holding: true},
 	{Name: "connect", Sessions: 1, Threads: 1, Locks: 1, Connect: true},
 	{Name: "take-over", Sessions: 1, TakeOver: true},
+	{Name: "take-over, with a guard", Sessions: 1, TakeOver: true, Guard: true},
 	{Name: "readers, 32 of one session", Sessions: 1, Threads: 32, Locks: 1, Reads: 100},
 	{Name: "readers, 8 sessions", Sessions: 8, Threads: 1, Locks: 1, Reads: 100},
 	{Name: "90 % reads", Sessions: 8, Threads: 4, Locks: 1, Reads: 90},
@@ -163,7 +164,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	in := func(open func(string) (session, error)) func(workload, string, time.Duration) (result, error) {
 		return func(w workload, path string, d time.Duration) (result, error) {
 			if w.TakeOver {
-				return takeOver(open, addr, path)
+				return takeOver(open, w, addr, path)
 			}
 			return measure(func() (session, error) { return open(addr) }, w, path, d)
 		}
@@ -176,7 +177,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		{"floor", func(w workload) bool {
 			return w.Drain+w.Waiters == 0 && !w.Holding && !w.TakeOver && !w.isRecipe() && w.Sessions == 1 && w.Threads < 32
 		}, in(openFloor)},
-		{"zk.Lock", func(w workload) bool { return !w.isRecipe() }, in(openGoZookeeper)},
+		{"zk.Lock", func(w workload) bool { return !w.isRecipe() && !w.Guard }, in(openGoZookeeper)},
 	}
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -363,6 +364,8 @@ func figure(w workload) (unit string, of func(result) float64, isTime bool) {
 		return " bytes", func(r result) float64 { return r.Bytes }, false
 	case w.Holding:
 		return " requests/s", func(r result) float64 { return r.Requests }, false
+	case w.Guard:
+		return " ms after kill -9", func(r result) float64 { return float64(r.P50.Milliseconds()) }, true
 	case w.TakeOver:
 		return " ms after the session timeout", func(r result) float64 { return float64(r.P50.Milliseconds()) }, true
 	case w.Hold > 0:

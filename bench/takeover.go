@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 )
 
@@ -16,8 +18,9 @@ const dying = 10 * time.Second
 
 // takeOver kills a process that holds the lock, and returns how long after one session timeout the
 // next client has the lock. A server counts that timeout from the last request that it received,
-// and expires sessions at its ticks, which are two seconds here.
-func takeOver(open func(string) (session, error), addr, path string) (r result, err error) {
+// and expires sessions at its ticks, which are two seconds here. With a guard, the time begins at
+// the death of the process.
+func takeOver(open func(string) (session, error), w workload, addr, path string) (r result, err error) {
 	path += "-0"
 	s, err := open(addr)
 	if err != nil {
@@ -34,6 +37,15 @@ func takeOver(open func(string) (session, error), addr, path string) (r result, 
 	}
 	holder := exec.Command(self, "hold", rival, addr, path)
 	holder.Stderr = os.Stderr
+	expected := dying
+	if w.Guard {
+		socket, stop, err := startGuard()
+		if err != nil {
+			return r, err
+		}
+		defer stop()
+		holder.Env, expected = append(os.Environ(), "ZKLOCK_GUARD="+socket), 0
+	}
 	if _, err := holder.StdinPipe(); err != nil { // the holder ends with this process
 		return r, err
 	}
@@ -66,7 +78,7 @@ func takeOver(open func(string) (session, error), addr, path string) (r result, 
 		return r, err
 	}
 	took := time.Since(start)
-	return result{Ops: 1, Took: took, P50: took - dying}, l.release()
+	return result{Ops: 1, Took: took, P50: took - expected}, l.release()
 }
 
 func holdOn(args []string) error {
@@ -88,4 +100,34 @@ func holdOn(args []string) error {
 	fmt.Println("held")
 	_, err = io.Copy(io.Discard, os.Stdin) // until the parent ends, or kills us
 	return err
+}
+
+// startGuard starts zklock guard, and returns when it listens.
+func startGuard() (socket string, stop func(), err error) {
+	dir, err := os.MkdirTemp("", "bench-guard")
+	if err != nil {
+		return "", nil, err
+	}
+	command, socket := filepath.Join(dir, "zklock"), filepath.Join(dir, "sock")
+	guard := exec.Command(command, "guard", "--listen", socket)
+	stop = func() {
+		if guard.Process != nil {
+			_ = guard.Process.Kill()
+			_ = guard.Wait()
+		}
+		_ = os.RemoveAll(dir)
+	}
+	build := exec.Command("go", "build", "-o", command, ".")
+	build.Dir, build.Stderr = "../cmd/zklock", os.Stderr
+	if err = errors.Join(build.Run(), guard.Start()); err != nil {
+		stop()
+		return "", nil, err
+	}
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+		if conn, err := net.Dial("unix", socket); err == nil {
+			return socket, stop, conn.Close()
+		}
+	}
+	stop()
+	return "", nil, errors.New("the guard does not listen")
 }

@@ -43,6 +43,7 @@ type workload struct {
 	Connect  bool          // if set: from no connection to the first grant, and back
 	Batch    int           // if set: the threads are jobs, and one owner does up to so many of them under one hold
 	TakeOver bool          // if set: the holder's process is killed, and the time after the end of its session is measured
+	Guard    bool          // with TakeOver: the holder has a guard, and the time after its death is measured
 	Reads    int           // if set: a read/write lock, and so many of 100 acquisitions are a reader's
 	Permits  int           // if set: a semaphore of so many permits
 	Election bool          // if set: the holder leads, and hands over in order
