@@ -102,11 +102,11 @@ func (f *changeFeed) setGuarded(is bool) {
 	}
 }
 
-// guarded reports whether a guard is connected.
+// guarded reports whether a guard is connected. Close ends the connection without a Change.
 func (f *changeFeed) guarded() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.last.Guarded
+	return f.mu.last.Guarded && !f.mu.closed
 }
 
 func (f *changeFeed) tellLocked(c Change) {

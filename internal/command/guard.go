@@ -117,9 +117,13 @@ func (g *guarding) end(key sessionkey.Key, pid int) {
 		key.Servers = g.only
 	}
 	e := ending{Key: key, Creds: g.creds(), TLS: g.forGuardian()}
+	who := fmt.Sprintf("process %d", pid)
+	if pid == 0 {
+		who = "a process of another PID namespace"
+	}
 	if err := e.end(since); err != nil {
-		g.logf("process %d: its session %#x was not ended: %v; its locks are free when the session expires, within %v", pid, uint64(key.ID), err, key.Timeout)
+		g.logf("%s: its session %#x was not ended: %v; its locks are free when the session expires, within %v", who, uint64(key.ID), err, key.Timeout)
 		return
 	}
-	g.logf("process %d: ended its session %#x in %v", pid, uint64(key.ID), time.Since(began).Round(time.Millisecond))
+	g.logf("%s: ended its session %#x in %v", who, uint64(key.ID), time.Since(began).Round(time.Millisecond))
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/zklock/zklock/internal/supervise"
 )
 
-// endsWithin is how long guard waits after the end of COMMAND for the end of its sessions.
+// endsWithin is how long guard waits before its own end for the end of the sessions of dead
+// processes.
 const endsWithin = time.Second
 
 func (g *guarding) run() error {
@@ -40,9 +41,7 @@ func (g *guarding) run() error {
 	served := make(chan error, 1)
 	go func() { served <- w.Serve(l) }()
 	out := supervise.Child(program, g.argv, setenv(os.Environ(), guard.EnvSocket+"="+l.Addr().String()))
-	_ = l.SetDeadline(time.Now().Add(10 * time.Millisecond)) // for connections that were not accepted yet
-	<-served
-	w.Drain(endsWithin)
+	drain(w, l, served)
 	switch {
 	case out.Err != nil:
 		return &exitError{out.Exit, out.Err}
@@ -53,6 +52,14 @@ func (g *guarding) run() error {
 		return &exitError{code: out.Exit}
 	}
 	return nil
+}
+
+// drain accepts the connections that were opened before now, and waits until the sessions of dead
+// processes were ended.
+func drain(w *watch.Guard, l *net.UnixListener, served <-chan error) {
+	_ = l.SetDeadline(time.Now().Add(10 * time.Millisecond))
+	<-served
+	w.Drain(endsWithin)
 }
 
 // serve serves at --listen until a signal arrives.
@@ -68,7 +75,8 @@ func (g *guarding) serve(w *watch.Guard) error {
 	g.logf("listening at %s", g.listen)
 	select {
 	case s := <-signals:
-		_ = l.Close() // which removes the socket
+		drain(w, l, served) // the process may have been asked to end together with its guard
+		_ = l.Close()       // which removes the socket
 		return interrupted{signal: s}
 	case err := <-served:
 		return exitf(exitUsage, "--listen %s: %w", g.listen, err)

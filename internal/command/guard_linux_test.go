@@ -383,6 +383,36 @@ func TestGuard_Process1_ReapsOrphans(t *testing.T) {
 	require.Equal(t, 5, p.wait(), p.stderr.String())
 }
 
+// docker stop sends SIGTERM to process 1.
+func TestGuard_Process1_SIGTERMReachesTheCommand(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		missing(t, "not root, and a PID namespace needs it")
+	}
+	p := start(t, func(c *exec.Cmd) {
+		c.Args = append([]string{"unshare", "--pid", "--fork", "--mount-proc", binary(t)}, c.Args[1:]...)
+		c.Path, _ = exec.LookPath("unshare")
+	}, "guard", "--", "sh", "-c", `trap "exit 9" TERM; echo ready; while :; do sleep 0.01; done`)
+	p.prints("ready")
+	require.NoError(t, syscall.Kill(childOf(t, p.cmd.Process.Pid), syscall.SIGTERM))
+	require.Equal(t, 9, p.wait(), p.stderr.String())
+}
+
+// The process and the guard are asked to end together: the guard still ends the session.
+func TestGuard_TerminatedWithItsProcess_SessionIsEnded(t *testing.T) {
+	t.Parallel()
+	servers, socket := fakeServer(t), socketIn(t)
+	guard := guardAt(t, socket)
+	s := clientOf(t, servers)
+	p := guardedHolder(t, servers, "/job", socket, 1)
+	p.Signal(syscall.SIGTERM)
+	p.Wait()
+	guard.signal(syscall.SIGTERM)
+	require.Equal(t, exitSignal+int(syscall.SIGTERM), guard.wait())
+	require.Contains(t, guard.stderr.String(), "ended its session 0x")
+	acquired(t, s, "/job/0")
+}
+
 // A guard in a PID namespace of its own, as a sidecar's, does not see the number of the process.
 func TestGuard_Sidecar_EndsTheSession(t *testing.T) {
 	t.Parallel()
@@ -398,7 +428,7 @@ func TestGuard_Sidecar_EndsTheSession(t *testing.T) {
 	p := guardedHolder(t, servers, "/job", socket, 1)
 	p.Signal(syscall.SIGKILL)
 	acquired(t, s, "/job/0")
-	guard.prints("process 0: ended its session 0x")
+	guard.prints("a process of another PID namespace: ended its session 0x")
 }
 
 // Credentials are the guard's own: a server that requires SASL ends the session.
