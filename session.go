@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -240,8 +239,7 @@ func (s *Session) key() sessionkey.Key {
 	if z == nil || z.HasEnded() {
 		return sessionkey.Key{}
 	}
-	servers, _, _ := parseServers(s.servers) // Connect has checked them
-	return sessionkey.Key{ID: z.ID, Password: slices.Clone(z.Password.Reveal()), Timeout: z.Timeout(), Servers: servers}
+	return s.link.Key(z)
 }
 
 // Conn returns the ZooKeeper client's connection, for other requests in the same ZooKeeper session.

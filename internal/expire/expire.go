@@ -109,10 +109,18 @@ func OutcomeOf(there bool, err error) Outcome {
 	case err != nil:
 		return NoAnswer
 	case there:
-		return "ended"
+		return hasEnded
 	}
-	return "it was gone"
+	return wasGone
 }
+
+// IsOver reports whether the session does not exist any more.
+func (o Outcome) IsOver() bool { return o == hasEnded || o == wasGone }
+
+const (
+	hasEnded Outcome = "ended"
+	wasGone  Outcome = "it was gone"
+)
 
 func read(conn io.Reader, into interface{ Decode(*wire.Decoder) }) error {
 	body, err := wire.ReadFrame(conn, wire.MaxHandshake)

@@ -6,7 +6,7 @@
 // It must not depend on what a lock is. Inside is its interface to the locks of a ZooKeeper
 // session.
 //
-// Read zksession.go first, then link.go, state.go, report.go and hangup.go; holds.go, heartbeat.go
+// Read zksession.go first, then link.go, state.go, report.go, ending.go and hangup.go; holds.go, heartbeat.go
 // and loop.go apply the lease.
 package link
 
@@ -28,6 +28,7 @@ import (
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/secret"
+	"github.com/zklock/zklock/internal/sessionkey"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -48,6 +49,11 @@ type Options struct {
 	// and must neither block nor call back.
 	Open func(*ZKSession) Inside
 	Told func(Step)
+	// Opened is called with each new ZooKeeper session before the client is notified of it, and so
+	// before its first node. Over is called when a server has confirmed that a session has ended.
+	// Both are called without a mutex on a goroutine that reads responses, and may be nil.
+	Opened func(sessionkey.Key)
+	Over   func(session int64)
 	// Closed is called once when the link is closed, without a mutex.
 	Closed func()
 }
@@ -133,25 +139,6 @@ func (l *Link) watchClient(events <-chan zk.Event) {
 	for range events {
 	}
 	l.close(errConnClosed)
-}
-
-// End closes the link, ends the ZooKeeper session, and waits for all goroutines. It is called once,
-// after Start.
-//
-// An attached client sends the end of the session itself. Otherwise, for example because no message
-// reaches the client, End sends it.
-func (l *Link) End(why error) {
-	z, _, conn, _ := l.now()
-	l.close(why)
-	if z != nil && conn == 0 && !z.leftToExpire() {
-		l.endApart(z, "", time.Now().Add(apart*3/4))
-	}
-	l.client.Close()
-	if _, t, _, _ := l.now(); t != nil {
-		t.Cut()
-	}
-	l.work.Wait()
-	<-l.loopDone
 }
 
 // broadcastLocked wakes all goroutines that wait for a change of the link.

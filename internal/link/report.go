@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
@@ -147,83 +146,10 @@ func (r report) Connecting(session int64) mux.Approach {
 	return mux.EndIt
 }
 
-func (r report) AskedToEnd(outcome expire.Outcome) {
-	if z := r.zkSession(); z != nil {
-		if outcome == expire.NoAnswer {
-			z.noteUnanswered(r.link.SASL != nil)
-		}
-		r.link.logEndRequest(z, r.server(), outcome)
-	}
-}
-
-func (l *Link) logEndRequest(z *ZKSession, server string, outcome expire.Outcome) {
-	l.Log.Info("zklock: asked a server to end the given-up session", "session", fmt.Sprintf("%#x", z.ID), "server", server, "outcome", string(outcome))
-}
-
-// apart is the time limit for ending a session over separate connections.
-const apart = 2 * time.Second
-
-// askAgain asks the servers to end a session that was left to expire, until one has responded, for
-// two seconds at most. Meanwhile no request is sent in the next session, so that its nodes do not
-// queue behind our own (I2). If our connection ends first, askAgain runs again on the next one.
-func (l *Link) askAgain() {
-	l.mu.Lock()
-	z, c := l.mu.unended, l.mu.conn
-	l.mu.Unlock()
-	until := time.Now().Add(apart)
-	isAnswered := l.endApart(z, c.addr, until)
-	for !isAnswered && time.Until(until) > apart/8 { // a leader is being elected, perhaps
-		time.Sleep(apart / 8)
-		isAnswered = l.endApart(z, c.addr, until)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.asking = false
-	if isAnswered || l.mu.conn == c && c.shaken {
-		l.mu.unended = nil
-	}
-	l.attachLocked()
-}
-
-// endApart asks one server after the other to end a session, each over a separate connection, until
-// one responds; it begins with first. The servers share the time.
-func (l *Link) endApart(z *ZKSession, first string, until time.Time) (isAnswered bool) {
-	ask := wire.ConnectRequest{Timeout: int32(z.Timeout().Milliseconds()), SessionID: z.ID, Password: z.Password.Reveal()}
-	addrs := slices.Clone(l.Addrs)
-	if i := slices.Index(addrs, first); i > 0 {
-		addrs[0], addrs[i] = addrs[i], addrs[0]
-	}
-	for i, addr := range addrs {
-		deadline := time.Now().Add(time.Until(until) / time.Duration(len(addrs)-i))
-		c, raw, err := l.dials.Once(addr, deadline)
-		if err != nil {
-			continue
-		}
-		_ = c.SetDeadline(deadline)
-		outcome := l.endOver(c, addr, ask, deadline)
-		_ = raw.Close()
-		l.logEndRequest(z, addr, outcome)
-		if outcome != expire.NoAnswer {
-			return true
-		}
-	}
-	return false
-}
-
-func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadline time.Time) expire.Outcome {
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
-	exchange, err := l.startSASL(ctx, addr)
-	if err != nil {
-		return expire.NoAnswer
-	}
-	return expire.OutcomeOf(expire.Close(c, ask, expire.Credentials{SASL: exchange, Auths: l.digests()}))
-}
-
 func (r report) Connected(resp mux.Response, sent, answered clock.Instant) error {
 	l, shook := r.link, lease.Exchange{Sent: sent, Answered: answered}
 	l.mu.Lock()
-	old, why := l.mu.session, ErrExpired
+	old, why, isNew, isOver := l.mu.session, ErrExpired, false, false
 	if l.mu.conn != r.connection || l.mu.why != nil {
 		l.mu.Unlock()
 		return ErrClosed
@@ -238,11 +164,13 @@ func (r report) Connected(resp mux.Response, sent, answered clock.Instant) error
 			l.mu.unended = old
 			l.Log.Warn("zklock: no server has said that it ended the given-up session; unless one does, it expires", "session", fmt.Sprintf("%#x", old.ID), "timeout", old.Timeout())
 		}
+		isOver = !old.HasEnded() // otherwise we wrote this response, and AskedToEnd has the server's
 		l.mu.session = nil
 		l.dials.Forgive()
 	case old == nil || old.ID != resp.SessionID: // a change without an Expired event is an expiry too (F37)
 		l.mu.session = NewZKSession(l, l.Log, l.Clock, l.Mode, resp, r.server(), r.mux.Seq, shook)
 		l.mu.session.Inside = l.Open(l.mu.session)
+		isNew = true
 		if old != nil {
 			why = fmt.Errorf("%w: %s did not know the session %#x that it was asked for, and gave another, %#x", ErrExpired, r.server(), old.ID, resp.SessionID)
 		}
@@ -253,9 +181,16 @@ func (r report) Connected(resp mux.Response, sent, answered clock.Instant) error
 		old.reattach(r.server(), r.mux.Seq, shook, resp.Timeout)
 		old = nil
 	}
+	z := l.mu.session
 	l.mu.Unlock()
+	if isOver {
+		l.over(old)
+	}
 	if old != nil {
 		old.Lose(why)
+	}
+	if isNew && l.Opened != nil {
+		l.Opened(l.Key(z))
 	}
 	return nil
 }

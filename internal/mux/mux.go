@@ -25,6 +25,8 @@ type Sink interface {
 	Connecting(session int64) Approach
 	// AskedToEnd reports a server's response to our request to end the session.
 	AskedToEnd(outcome expire.Outcome)
+	// Ended reports that a server has confirmed the client's end of its session.
+	Ended()
 	// Connected reports the connect response. An error rejects the connection.
 	Connected(r Response, sent, answered clock.Instant) error
 	// Credentials are sent first on every connection, before the client's own requests. It is
@@ -374,6 +376,8 @@ func (t *Mux) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 	switch x.op {
 	case wire.OpCreate, wire.OpCreate2, wire.OpDelete, wire.OpSetData, wire.OpMulti:
 		t.sink.Quorum(x.at)
+	case wire.OpClose:
+		t.sink.Ended()
 	}
 }
 

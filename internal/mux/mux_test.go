@@ -80,6 +80,7 @@ func secs(t clock.Instant) float64 { return time.Duration(t).Seconds() }
 
 func (s *fakeSink) Connecting(int64) Approach         { return s.approach }
 func (s *fakeSink) AskedToEnd(outcome expire.Outcome) { s.note("asked to end: %s", outcome) }
+func (s *fakeSink) Ended()                            { s.note("ended") }
 func (s *fakeSink) Connected(r Response, sent, answered clock.Instant) error {
 	s.note("connected session=%d T=%v pw=%s sent=%g answered=%g", r.SessionID, r.Timeout, r.Password, secs(sent), secs(answered))
 	return s.refuse

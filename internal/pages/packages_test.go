@@ -34,11 +34,11 @@ const module = "github.com/zklock/zklock"
 var packages = []string{
 	"zklock",
 	"sasl",
-	"internal/hook", "internal/sessionkey",
+	"internal/hook",
 	"internal/nodes", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
 	"internal/reply", "internal/eventlog", "internal/certs",
-	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants",
+	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sessionkey", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants",
 }
 
 // shortName returns the name that docs/design.md gives a package. The public sasl has the name of the

@@ -1,0 +1,126 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/zklock/zklock/internal/expire"
+	"github.com/zklock/zklock/internal/sessionkey"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// End closes the link, ends the ZooKeeper session, and waits for all goroutines. It is called once,
+// after Start.
+//
+// An attached client sends the end of the session itself. Otherwise, for example because no message
+// reaches the client, End sends it.
+func (l *Link) End(why error) {
+	z, _, conn, _ := l.now()
+	l.close(why)
+	if z != nil && conn == 0 && !z.leftToExpire() {
+		l.endApart(z, "", time.Now().Add(apart*3/4))
+	}
+	l.client.Close()
+	if _, t, _, _ := l.now(); t != nil {
+		t.Cut()
+	}
+	l.work.Wait()
+	<-l.loopDone
+}
+
+func (r report) AskedToEnd(outcome expire.Outcome) {
+	if z := r.zkSession(); z != nil {
+		if outcome == expire.NoAnswer {
+			z.noteUnanswered(r.link.SASL != nil)
+		}
+		r.link.endRequested(z, r.server(), outcome)
+	}
+}
+
+func (r report) Ended() {
+	if z := r.zkSession(); z != nil {
+		r.link.over(z)
+	}
+}
+
+// over notes that z does not exist on the servers any more.
+func (l *Link) over(z *ZKSession) {
+	if l.Over != nil {
+		l.Over(z.ID)
+	}
+}
+
+// Key returns all that another process needs to end the session.
+func (l *Link) Key(z *ZKSession) sessionkey.Key {
+	return sessionkey.Key{ID: z.ID, Password: slices.Clone(z.Password.Reveal()), Timeout: z.Timeout(), Servers: slices.Clone(l.Addrs)}
+}
+
+func (l *Link) endRequested(z *ZKSession, server string, outcome expire.Outcome) {
+	l.Log.Info("zklock: asked a server to end the given-up session", "session", fmt.Sprintf("%#x", z.ID), "server", server, "outcome", string(outcome))
+	if outcome.IsOver() {
+		l.over(z)
+	}
+}
+
+// apart is the time limit for ending a session over separate connections.
+const apart = 2 * time.Second
+
+// askAgain asks the servers to end a session that was left to expire, until one has responded, for
+// two seconds at most. Meanwhile no request is sent in the next session, so that its nodes do not
+// queue behind our own (I2). If our connection ends first, askAgain runs again on the next one.
+func (l *Link) askAgain() {
+	l.mu.Lock()
+	z, c := l.mu.unended, l.mu.conn
+	l.mu.Unlock()
+	until := time.Now().Add(apart)
+	isAnswered := l.endApart(z, c.addr, until)
+	for !isAnswered && time.Until(until) > apart/8 { // a leader is being elected, perhaps
+		time.Sleep(apart / 8)
+		isAnswered = l.endApart(z, c.addr, until)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.asking = false
+	if isAnswered || l.mu.conn == c && c.shaken {
+		l.mu.unended = nil
+	}
+	l.attachLocked()
+}
+
+// endApart asks one server after the other to end a session, each over a separate connection, until
+// one responds; it begins with first. The servers share the time.
+func (l *Link) endApart(z *ZKSession, first string, until time.Time) (isAnswered bool) {
+	ask := wire.ConnectRequest{Timeout: int32(z.Timeout().Milliseconds()), SessionID: z.ID, Password: z.Password.Reveal()}
+	addrs := slices.Clone(l.Addrs)
+	if i := slices.Index(addrs, first); i > 0 {
+		addrs[0], addrs[i] = addrs[i], addrs[0]
+	}
+	for i, addr := range addrs {
+		deadline := time.Now().Add(time.Until(until) / time.Duration(len(addrs)-i))
+		c, raw, err := l.dials.Once(addr, deadline)
+		if err != nil {
+			continue
+		}
+		_ = c.SetDeadline(deadline)
+		outcome := l.endOver(c, addr, ask, deadline)
+		_ = raw.Close()
+		l.endRequested(z, addr, outcome)
+		if outcome != expire.NoAnswer {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadline time.Time) expire.Outcome {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	exchange, err := l.startSASL(ctx, addr)
+	if err != nil {
+		return expire.NoAnswer
+	}
+	return expire.OutcomeOf(expire.Close(c, ask, expire.Credentials{SASL: exchange, Auths: l.digests()}))
+}
