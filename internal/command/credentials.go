@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/zklock/zklock"
@@ -126,11 +125,9 @@ func (c credentials) options() []zklock.Option {
 
 // forOne returns the credentials for one connection to one server, over which a session is ended.
 // server is its name, as in the flags.
-func (c credentials) forOne(deadline time.Time, server string) (shown expire.Credentials, err error) {
+func (c credentials) forOne(ctx context.Context, server string) (shown expire.Credentials, err error) {
 	switch {
 	case c.mechanism != nil:
-		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		defer cancel()
 		var session sasl.Exchange
 		shown.SASL, err = isasl.Begin(func(ctx context.Context, server string) (next isasl.Step, first []byte, err error) {
 			if session, first, err = c.mechanism.Authenticate(ctx, server); err != nil {

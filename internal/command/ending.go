@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -70,27 +69,9 @@ func (e *ending) after() string {
 	return "the lock is free"
 }
 
-const (
-	lapPause = 100 * time.Millisecond
-	maxTaken = 5 // how often a server may attach us without confirming the end of the session
-)
-
-// errRefused means that a server rejected the end of the session: it wants credentials that we do
-// not have, or resumes no sessions.
-var errRefused = errors.New("the server rejected the request")
-
-// end tries one server after the other, and returns nil when one has confirmed the end of the
-// session. It gives up one and a half session timeouts after the session's own client died: by then
-// the session has expired. (By default a tick is half of the shortest timeout.)
-//
-// After an attempt without a response in time, the next one gets twice the time, as in
-// expire.Session.
-//
-// Attaching to a session renews it. So end does not attach again after a server has rejected the
-// end of the session, and attaches only a few times if no server confirms it. The session then
-// expires as it would have without us.
+// end ends the session. It gives up one and a half session timeouts after the session's own client
+// died: by then the session has expired. (By default a tick is half of the shortest timeout.)
 func (e *ending) end(gone supervise.Moment) error {
-	until := gone.Add(e.Timeout + e.Timeout/2)
 	creds, err := e.Creds.open()
 	if err != nil {
 		return err
@@ -102,81 +83,38 @@ func (e *ending) end(gone supervise.Moment) error {
 			return err
 		}
 	}
-	servers := slices.Clone(e.Servers)
-	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
-	last, limit, taken := errors.New("too much time has passed"), expire.FirstLimit, 0
-	failed := func(began time.Time, err error) {
-		last = err
-		if time.Since(began) >= limit {
-			limit = min(2*limit, e.Timeout)
-		}
-	}
-	for supervise.Now() < until {
-		for _, server := range servers {
-			// Dial each address of a name separately: the dialer would spend all the time on the
-			// first.
-			name, port, _ := net.SplitHostPort(server)
-			began := time.Now()
-			ips, err := lookup(name, limit)
-			if err != nil {
-				failed(began, err)
-			}
-			for _, ip := range ips {
-				left := until.Sub(supervise.Now())
-				if left <= 0 {
-					return last
-				}
-				var config *tls.Config
-				if base != nil {
-					config = configFor(base, files, server)
-				}
-				began = time.Now()
-				in, err := e.endAt(net.JoinHostPort(ip, port), server, config, creds, min(limit, left))
-				if err == nil {
-					return nil
-				}
-				failed(began, fmt.Errorf("%s: %w", server, err))
-				if in {
-					taken++
-				}
-				if taken == maxTaken || errors.Is(err, errRefused) {
-					return last
-				}
-			}
-		}
-		time.Sleep(lapPause)
-	}
-	return last
-}
-
-func lookup(name string, limit time.Duration) (ips []string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), gone.Add(e.Timeout+e.Timeout/2).Sub(supervise.Now()))
 	defer cancel()
-	return net.DefaultResolver.LookupHost(ctx, name)
+	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
+	return expire.Dead(ctx, session, e.Servers, func(ctx context.Context, server string) (conn net.Conn, shown expire.Credentials, err error) {
+		if conn, err = dialOne(ctx, server); err != nil {
+			return nil, shown, err
+		}
+		if base != nil {
+			conn = tls.Client(conn, configFor(base, files, server))
+		}
+		if shown, err = creds.forOne(ctx, server); err != nil {
+			_ = conn.Close()
+		}
+		return conn, shown, err
+	})
 }
 
-// endAt ends the session on the server with this address and name. in reports whether the server
-// attached us to the session.
-func (e *ending) endAt(addr, server string, config *tls.Config, creds credentials, limit time.Duration) (in bool, err error) {
-	deadline := time.Now().Add(limit)
-	dialer := net.Dialer{Deadline: deadline}
-	conn, err := dialer.Dial("tcp", addr)
+// dialOne connects to one address of a server. The addresses share the time, because net.Dialer
+// would spend all of it on the first one. Their order is random, so a later call finds another
+// address if this one leads to a server that does not respond.
+func dialOne(ctx context.Context, server string) (conn net.Conn, err error) {
+	name, port, _ := net.SplitHostPort(server)
+	ips, err := net.DefaultResolver.LookupHost(ctx, name)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(deadline)
-	if config != nil {
-		conn = tls.Client(conn, config)
+	until, _ := ctx.Deadline()
+	for left, i := range slices.Backward(rand.Perm(len(ips))) {
+		dialer := net.Dialer{Timeout: time.Until(until) / time.Duration(left+1)}
+		if conn, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort(ips[i], port)); err == nil {
+			return conn, nil
+		}
 	}
-	shown, err := creds.forOne(deadline, server)
-	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
-	if err == nil {
-		in, err = expire.Close(conn, session, shown)
-	}
-	var code jute.Code
-	if errors.As(err, &code) && code != jute.SessionMoved && code != jute.Throttled || expire.Refused(err) {
-		err = fmt.Errorf("%w: %w", errRefused, err)
-	}
-	return in, err
+	return nil, err
 }

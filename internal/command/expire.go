@@ -3,6 +3,7 @@ package command
 // The expire command, which ends a session from outside, for tests of the loss of a session.
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -69,7 +70,11 @@ Exit codes:
 			defer s.Close()
 			addr := s.Conn().Server()
 			was, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return c.dial(addr, timeout) }, int64(id),
-				func(until time.Time) (expire.Credentials, error) { return c.creds().forOne(until, addr) })
+				func(until time.Time) (expire.Credentials, error) {
+					ctx, cancel := context.WithDeadline(context.Background(), until)
+					defer cancel()
+					return c.creds().forOne(ctx, addr)
+				})
 			switch {
 			case expire.Refused(err):
 				return exitf(exitRefused, "%s: %w", addr, err)

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/expire"
+	"github.com/zklock/zklock/internal/supervise"
 	jute "github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/sasl"
@@ -143,20 +145,16 @@ func TestSASL_Ending_Refused(t *testing.T) {
 	t.Parallel()
 	srv, _ := saslServer(t)
 	s := session(t, srv, zklock.WithSASL(sasl.DigestMD5("locker", saslPassword)))
-	endsAs := func(auth string) (in bool, err error) {
+	endsAs := func(auth string) error {
 		e := scriptedEnding(auth, srv.Addr(), srv.Addr(), srv.Addr())
 		e.ID, e.Password = s.SessionID(), jute.SessionPassword(s.SessionID())
 		e.Creds.SASL = saslDigest
-		creds, err := e.Creds.open()
-		require.NoError(t, err)
-		return e.endAt(srv.Addr(), srv.Addr(), nil, creds, patience)
+		return e.end(supervise.Now())
 	}
-	in, err := endsAs("locker:wrong")
-	require.True(t, in)
-	require.ErrorIs(t, err, errRefused)
+	err := endsAs("locker:wrong")
+	require.ErrorIs(t, err, expire.ErrRefused)
 	require.NotContains(t, err.Error(), "wrong")
-	_, err = endsAs("locker:" + saslPassword)
-	require.NoError(t, err)
+	require.NoError(t, endsAs("locker:"+saslPassword))
 }
 
 // R117: the password is changed at the server and in the file while two runs hold. Each reads the

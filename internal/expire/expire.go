@@ -1,4 +1,5 @@
-// Package expire ends ZooKeeper sessions: it attaches to one and closes it, in one write.
+// Package expire ends ZooKeeper sessions: it attaches to one and closes it, in one write. Read
+// expire.go first; dead.go ends the session of a dead process.
 package expire
 
 import (
