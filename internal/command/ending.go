@@ -86,7 +86,7 @@ func (e *ending) end(gone supervise.Moment) error {
 	ctx, cancel := context.WithTimeout(context.Background(), gone.Add(e.Timeout+e.Timeout/2).Sub(supervise.Now()))
 	defer cancel()
 	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
-	return expire.Dead(ctx, session, e.Servers, func(ctx context.Context, server string) (conn net.Conn, shown expire.Credentials, err error) {
+	_, err = expire.Dead(ctx, session, e.Servers, func(ctx context.Context, server string) (conn net.Conn, shown expire.Credentials, err error) {
 		if conn, err = dialOne(ctx, server); err != nil {
 			return nil, shown, err
 		}
@@ -98,6 +98,7 @@ func (e *ending) end(gone supervise.Moment) error {
 		}
 		return conn, shown, err
 	})
+	return err
 }
 
 // dialOne connects to one address of a server. The addresses share the time, because net.Dialer

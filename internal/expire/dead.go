@@ -24,9 +24,10 @@ const (
 var ErrRefused = errors.New("the server rejected the request")
 
 // Dead ends the session of a process that is dead: another process may end a session only if the
-// kernel has reported that. Dead tries one server after the other until ctx ends. It returns nil
-// when a server has confirmed the end, or has no such session. open connects to a server within its
-// ctx, and returns the credentials for the connection.
+// kernel has reported that. Dead tries one server after the other until ctx ends. It returns no
+// error when a server has confirmed the end, or has no such session; was is false if the session did
+// not exist any more before the first attempt. open connects to a server within its ctx, and returns
+// the credentials for the connection.
 //
 // An attempt ends after a short time without a response, and the next one gets twice the time, up
 // to two seconds, as in Session.
@@ -37,26 +38,26 @@ var ErrRefused = errors.New("the server rejected the request")
 func Dead(
 	ctx context.Context, session wire.ConnectRequest, servers []string,
 	open func(ctx context.Context, server string) (net.Conn, Credentials, error),
-) error {
+) (was bool, err error) {
 	servers = slices.Clone(servers)
 	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
 	last, limit, taken := errors.New("too much time has passed"), FirstLimit, 0
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		for _, server := range servers {
 			if ctx.Err() != nil {
-				return last
+				return was, last
 			}
 			began := time.Now()
-			there, err := deadAt(ctx, limit, session, server, open)
+			there, sent, err := deadAt(ctx, limit, session, server, open)
 			if err == nil {
-				return nil
+				return was || there, nil
 			}
-			last = fmt.Errorf("%s: %w", server, err)
+			was, last = was || sent, fmt.Errorf("%s: %w", server, err)
 			if there {
 				taken++
 			}
 			if taken == maxTaken || errors.Is(err, ErrRefused) {
-				return last
+				return was, last
 			}
 			if time.Since(began) >= limit {
 				limit = min(2*limit, longestLimit)
@@ -65,29 +66,31 @@ func Dead(
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return last
+			return was, last
 		}
 	}
 }
 
-// deadAt is one attempt of Dead. there reports whether the server attached us to the session. With
-// SASL it may have attached us if no response arrives: the request to end the session follows later.
+// deadAt is one attempt of Dead. there reports whether the server attached us to the session, and
+// sent whether there was a connection. With SASL the server may have attached us if no response
+// arrives: the request to end the session follows later.
 func deadAt(
 	ctx context.Context, limit time.Duration, session wire.ConnectRequest, server string,
 	open func(ctx context.Context, server string) (net.Conn, Credentials, error),
-) (there bool, err error) {
+) (there, sent bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	conn, shown, err := open(ctx, server)
 	if err == nil {
 		defer conn.Close()
 		defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+		sent = true
 		there, err = Close(conn, session, shown)
-		there = there || shown.SASL != nil
+		there = there || err != nil && shown.SASL != nil
 	}
 	var code wire.Code
 	if errors.As(err, &code) && code != wire.SessionMoved && code != wire.Throttled || Refused(err) {
 		err = fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	return there, err
+	return there, sent, err
 }
