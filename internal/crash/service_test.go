@@ -40,6 +40,7 @@ type role struct {
 type report struct {
 	What    string // "connected", "holds", "failed" or the answer to Then
 	Session int64
+	PID     int // of the heir
 	Token   int64
 	After   time.Duration // since the beginning of Connect
 	Ended   int           // Stats.SessionsEnded
@@ -125,32 +126,59 @@ func (r role) serve() {
 	}
 	st := s.Stats()
 	say(report{What: "holds", Session: s.SessionID(), Token: h.Token(), After: time.Since(began), Ended: st.SessionsEnded, Errors: st.SessionFileErrors})
-	switch r.Then {
-	case "second": // a second Session with the same file
-		_, began, err := r.connect()
-		say(failure(began, err))
-	case "first thread": // state Z, although the process works
-		go func() {
-			<-h.Context().Done()
-			say(report{What: "lost"})
-		}()
-		_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
-	case "heir": // a child that has the descriptor of the file
-		child := exec.Command("sleep", "60")
-		child.ExtraFiles = []*os.File{descriptorOf(r.File)}
-		if err := child.Start(); err != nil {
-			panic(err)
-		}
-		say(report{What: "heir", Session: int64(child.Process.Pid)})
-	case "close":
-		err := s.Close()
-		say(report{What: "closed", Err: fmt.Sprint(err)})
-	}
+	r.then(s, h)
 	<-h.Context().Done()
 	if r.Then != "close" {
 		say(report{What: "lost", Err: fmt.Sprint(h.Err())})
 	}
 	select {}
+}
+
+// then does what the role asks for while the service holds the lock.
+func (r role) then(s *zklock.Session, h *zklock.Hold) {
+	switch r.Then {
+	case "second": // a second Session with the same file
+		_, began, err := r.connect()
+		say(failure(began, err))
+	case "first thread": // its end leaves the process in state Z, although it works
+		go func() {
+			<-h.Context().Done()
+			say(report{What: "lost"})
+		}()
+		_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
+	case "heir": // a child that has the file open, as after a fork without exec
+		child := exec.Command("sleep", "60")
+		child.ExtraFiles = []*os.File{descriptorOf(r.File)}
+		if err := child.Start(); err != nil {
+			panic(err)
+		}
+		say(report{What: "heir", PID: child.Process.Pid})
+	case "forks": // often there is a child between fork and exec
+		go func() {
+			for {
+				_ = exec.Command("true").Run()
+				time.Sleep(time.Millisecond)
+			}
+		}()
+	case "exec":
+		exe, err := os.Executable()
+		if err == nil {
+			r.Then = ""
+			err = syscall.Exec(exe, os.Args, append(os.Environ(), r.env()))
+		}
+		panic(err)
+	case "close":
+		say(report{What: "closed", Err: fmt.Sprint(s.Close())})
+	}
+}
+
+// env returns the variable that gives a process the role.
+func (r role) env() string {
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(err)
+	}
+	return envRole + "=" + string(b)
 }
 
 func failure(began time.Time, err error) report {
@@ -190,10 +218,8 @@ type service struct {
 
 func (r role) start(t testing.TB) *service {
 	t.Helper()
-	text, err := json.Marshal(r)
-	require.NoError(t, err)
 	s := &service{t: t, cmd: exec.Command(os.Args[0]), reports: make(chan report, 100), log: new(strings.Builder)}
-	s.cmd.Env = append(os.Environ(), envRole+"="+string(text))
+	s.cmd.Env = append(os.Environ(), r.env())
 	s.cmd.Stderr = s.log // to be read after the end
 	stdin, err := s.cmd.StdinPipe()
 	require.NoError(t, err)
@@ -245,7 +271,7 @@ func (s *service) kill() {
 	_ = s.cmd.Wait()
 }
 
-// stop ends the service's input, at which it exits. It returns its log.
+// output kills the service, and returns its log.
 func (s *service) output() string {
 	s.kill()
 	return s.log.String()
