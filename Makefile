@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real contrib packages install uninstall archives nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test seen demo clean
+.PHONY: all test check real contrib packages install uninstall archives nightly platforms i386 servers integration conformance explore simulation mutants command crash chaos soak bench bench-quick lab lab-test seen demo clean
 
 all: check test
 
@@ -64,7 +64,7 @@ uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
-nightly: test platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen archives
+nightly: test platforms i386 explore simulation mutants command crash conformance servers chaos integration bench-quick lab-test lab seen archives
 
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
 platforms:
@@ -117,6 +117,12 @@ command:
 	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test $(RACE) -count=1 -v -timeout 0 -p 1 -run 'TestScenes|TestOutlives' ./internal/command ./internal/supervise
 	CGO_ENABLED=0 ZKLOCK_GUARD_KILLS=50 $(GO) test -count=1 -v -run TestGuard_Real ./internal/command
 	$(GO) test -count=1 -timeout 0 -run RandomWorlds ./internal/guard/watch -guard.worlds=$(ROUNDS)00
+
+## processes with a session file that are killed while they start, five hundred times, on a real server: make crash KILLS=2000
+KILLS ?= 500
+crash:
+	scripts/setup zookeeper
+	ZKLOCK_TEST_REAL=1 ZKLOCK_ROUNDS=$(KILLS) $(GO) test -count=1 -v -timeout 60m ./internal/crash
 
 ## a real ensemble on network hosts of its own, cut up, and connections that fail: takes Linux and root. soak is its long run and
 ## no test else: make soak CUTS=300, or make soak DURATION=1h

@@ -15,6 +15,7 @@ import (
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/reply"
+	"github.com/zklock/zklock/internal/sessionfile"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -62,6 +63,9 @@ var (
 	// server's. It is never final, because the next dial uses a renewed certificate (WithTLSFiles).
 	// It is joined as ErrAuthFailed is.
 	ErrCertificate = errCertificate
+	// ErrSessionFileInUse: another Session, perhaps of another process, has the file of
+	// WithSessionFile. Give each Session its own file.
+	ErrSessionFileInUse = errSessionFileInUse
 )
 
 // The packages below return these errors. The public names stand for them, so that the
@@ -69,7 +73,7 @@ var (
 var (
 	errClosed, errAuthFailed              = link.ErrClosed, link.ErrAuthFailed
 	errSessionTimeoutTooShort, errTooMany = lease.ErrSessionTimeoutTooShort, nodes.ErrTooMany
-	errCertificate                        = dial.ErrCertificate
+	errCertificate, errSessionFileInUse   = dial.ErrCertificate, sessionfile.ErrInUse
 )
 
 // Error reports which operation failed, on which lock, and why. Err is never nil. errors.Is and
@@ -133,9 +137,10 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // IsFinal reports whether the same call will fail until an administrator changes the program, its
 // configuration or the servers' permissions. It is true for bad arguments, ErrUpgrade, ErrClosed,
-// ErrSessionTimeoutTooShort, ErrNoChroot, an ErrAuthFailed that closed the Session, rejections such
-// as zk.ErrNoAuth, and errors marked by Final. Retry after all others, with growing pauses. IsFinal
-// is false for nil, the end of the caller's context, and other errors of the caller's work.
+// ErrSessionTimeoutTooShort, ErrNoChroot, ErrSessionFileInUse, an ErrAuthFailed that closed the
+// Session, rejections such as zk.ErrNoAuth, and errors marked by Final. Retry after all others, with
+// growing pauses. IsFinal is false for nil, the end of the caller's context, and other errors of the
+// caller's work.
 func IsFinal(err error) bool {
 	if isMarked(err) {
 		return true
@@ -144,7 +149,7 @@ func IsFinal(err error) bool {
 		return false // its cause is the caller's, and can be any error
 	}
 	var bad badArgument
-	if errors.As(err, &bad) || link.IsClosing(err) || reply.IsAny(err, ErrUpgrade, ErrSessionTimeoutTooShort, ErrNoChroot) {
+	if errors.As(err, &bad) || link.IsClosing(err) || reply.IsAny(err, ErrUpgrade, ErrSessionTimeoutTooShort, ErrNoChroot, ErrSessionFileInUse) {
 		return true
 	}
 	var ours *Error

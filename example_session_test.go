@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -30,6 +31,31 @@ func ExampleWithSessionTimeout() {
 	defer s.Close()
 	fmt.Println(s.Timeout())
 	// Output: 1m0s
+}
+
+// Give each Session a file of its own, below /run for example. A second Session with the same file
+// would have to end the session of the first, which lives.
+func ExampleWithSessionFile() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	dir, err := os.MkdirTemp("", "orders")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	file := zklock.WithSessionFile(filepath.Join(dir, "zk.session"))
+	s, err := zklock.Connect(ctx, servers, file)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(s.State())
+
+	_, err = zklock.Connect(ctx, servers, file)
+	fmt.Println(errors.Is(err, zklock.ErrSessionFileInUse))
+	// Output:
+	// Connected
+	// true
 }
 
 // If the chroot does not exist, its name is probably mistyped. Here it is created, for one user

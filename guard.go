@@ -33,6 +33,7 @@ func (s *Session) startGuard() {
 
 // closeRest closes the parts that outlive the link.
 func (s *Session) closeRest() {
+	s.file.close()
 	s.guard.Close()
 	s.log.Close()
 }

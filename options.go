@@ -37,6 +37,7 @@ type sessionOptions struct {
 	tlsFiles      certs.Names // zero: none
 	logger        *slog.Logger
 	traces        []*Trace
+	sessionFile   string        // "" for none
 	heartbeat     time.Duration // 0: the default
 	maxLockNodes  int
 	juteMaxBuffer int    // in bytes

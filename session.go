@@ -15,9 +15,7 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/reply"
-	isasl "github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/sessionkey"
-	"github.com/zklock/zklock/sasl"
 )
 
 // Session is a process's connection to the ensemble. When its ZooKeeper session expires, holds end
@@ -43,6 +41,7 @@ type sessionState struct {
 	locks    lockTable
 	roots    roots
 	trace    tracer
+	file     *sessionFile // nil for none
 	attached atomic.Int64 // how often the Session was attached to a server
 
 	closing   atomic.Bool // not a sync.Once: waiting for one stops the time of a synctest bubble
@@ -85,6 +84,10 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		opts: o, log: eventlog.New(o.logger), clock: clock.New(hooks.SuspendedTime), servers: servers, chroot: chroot,
 		sessionState: &sessionState{closeDone: make(chan struct{})},
 	}
+	if s.file, err = openSessionFile(ctx, o.sessionFile, addrs, s.log); err != nil {
+		s.log.Close()
+		return fail(err)
+	}
 	s.link = link.New(s.linkOptions(addrs))
 	if hooks.Unreached != nil {
 		hooks.Unreached(s.link.Unreached)
@@ -97,30 +100,41 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		s.closeRest()
 		return fail(err)
 	}
+	s.endSessionsLeft()
+	if err = s.becomeReady(ctx); err != nil {
+		err = s.link.Unreached(err)
+		s.closeInVain()
+		return fail(err)
+	}
+	if hooks.Key != nil {
+		*hooks.Key = s.key
+	}
+	return s, nil
+}
+
+// becomeReady waits for the first connection, and checks what the servers granted and have.
+func (s *Session) becomeReady(ctx context.Context) error {
 	z, err := s.link.Attached(ctx)
-	if err = forCaller(ctx, err); err == nil {
-		err = o.mode.mode.Check(z.Timeout())
-		if err != nil {
-			err = fmt.Errorf("the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the requested %v: %w", o.timeout, err)
+	if err != nil {
+		return forCaller(ctx, err)
+	}
+	if err := s.opts.mode.mode.Check(z.Timeout()); err != nil {
+		return fmt.Errorf("the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the requested %v: %w", s.opts.timeout, err)
+	}
+	if s.chroot != "" {
+		if err := s.findChroot(ctx); err != nil {
+			return err
 		}
 	}
-	if err == nil && chroot != "" {
-		err = s.findChroot(ctx)
-	}
-	if err == nil {
-		if hooks.Key != nil {
-			*hooks.Key = s.key
-		}
-		return s, nil
-	}
-	err = s.link.Unreached(err)
-	s.closeInVain()
-	return fail(err)
+	s.awaitSessionsLeft(ctx)
+	return nil
 }
 
 // closeInVain closes a Session that Connect does not return. If no server responds, the client's
-// Close can take longer than a second; closeInVain does not wait for that.
+// Close can take longer than a second; closeInVain does not wait for that. It first unlocks the
+// session file, for the caller's next Connect: no lock depends on this Session.
 func (s *Session) closeInVain() {
+	s.file.close()
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -147,9 +161,9 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 			}
 			s.feed.tell(Change{State: State(st.State), SessionID: st.Session, Server: st.Server, Time: st.Time, Err: st.Err})
 		},
+		Opened: func(key sessionkey.Key) { s.file.opened(key); s.guard.Opened(key) },
+		Over:   func(id int64) { s.file.over(id); s.guard.Over(id) },
 		Closed: s.feed.close,
-		Opened: func(key sessionkey.Key) { s.guard.Opened(key) },
-		Over:   func(id int64) { s.guard.Over(id) },
 	}
 }
 
@@ -338,58 +352,12 @@ func LeaseMargin(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 	return mode.mode.Room(sessionTimeout)
 }
 
-// WithSASL authenticates each connection by SASL; by default a Session does not. ACLs contain the user as sasl:USER, which zk.AuthACL includes.
-//
-// If the server rejects the credentials on the first connection, Connect returns ErrAuthFailed at
-// once. Later a rejection is an ERROR in the log, and the Session tries the other servers, with new
-// credentials for each connection. Holds last as long as their lease; if all servers reject the
-// credentials, the loss also wraps ErrAuthFailed. If a server does not respond in time, or does not
-// support the mechanism, the Session tries the next one, after pauses of up to 30 s. The mechanism
-// must not call Session.Close.
-func WithSASL(mechanism sasl.Mechanism) Option {
-	return func(o *sessionOptions) {
-		if mechanism == nil {
-			o.wrong = errors.New("WithSASL(nil): give sasl.DigestMD5(user, password), or leave the option out")
-			return
-		}
-		if checked, ok := mechanism.(interface{ Check() error }); ok && checked.Check() != nil {
-			o.wrong = checked.Check()
-		}
-		o.sasl = startWith(mechanism)
-	}
-}
-
-// startWith adapts the mechanism to internal/sasl. No printer finds the secrets in its closure
-// (R71).
-func startWith(m sasl.Mechanism) isasl.Start {
-	return func(ctx context.Context, addr string) (isasl.Exchange, error) {
-		var session sasl.Exchange
-		begin := isasl.Begin(func(ctx context.Context, addr string) (next isasl.Step, first []byte, err error) {
-			session, first, err = m.Authenticate(ctx, addr)
-			switch {
-			case err != nil:
-				return nil, nil, fmt.Errorf("%s: %w", m.Name(), err)
-			case session == nil:
-				return nil, nil, fmt.Errorf("%s: Authenticate returned neither a session nor an error", m.Name())
-			}
-			return func(challenge []byte) (bool, []byte, error) {
-				done, next, err := session.Challenge(challenge)
-				if err != nil {
-					err = fmt.Errorf("%s: %w", m.Name(), err)
-				}
-				return done, next, err
-			}, first, nil
-		})
-		exchange, err := begin.Start(ctx, addr)
-		return exchange.Notifying(session), err
-	}
-}
-
 // Stats returns the current numbers.
 func (s *Session) Stats() Stats {
 	s.connected().loseIfLate()
 	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1), Guarded: s.feed.guarded()}
 	st.Waiting, st.Held, st.Lost = s.locks.count()
+	st.SessionsEnded, st.SessionFileErrors = s.file.count()
 	if z := s.link.ZKSession(); z != nil {
 		st.Deleting = z.Inside.(*zkSession).reaper.Deleting()
 		if st.Held > 0 {

@@ -71,6 +71,9 @@ type Stats struct {
 	Held     int // valid holds: a re-entered one, or a call's permits, count once
 	Lost     int // lost holds with an unreleased handle: work may still run
 	Deleting int // unconfirmed deletions of lock nodes
+
+	SessionsEnded     int // ZooKeeper sessions of crashed processes that were ended (WithSessionFile)
+	SessionFileErrors int // changes that the session file may not contain
 }
 
 // changeFeed sends the changes of a Session's state to readers, in order. The zero value has no

@@ -115,6 +115,26 @@ func (l *Link) endApart(z *ZKSession, first string, until time.Time) (isAnswered
 	return false
 }
 
+// EndOfDead ends the session of a process that is dead, as expire.Dead does, until the link is
+// closed.
+func (l *Link) EndOfDead(k sessionkey.Key, until time.Time) (was bool, err error) {
+	ctx, cancel := l.dials.Until(until)
+	defer cancel()
+	ask := wire.ConnectRequest{Timeout: int32(k.Timeout.Milliseconds()), SessionID: k.ID, Password: k.Password}
+	return expire.Dead(ctx, ask, l.Addrs, func(ctx context.Context, server string) (net.Conn, expire.Credentials, error) {
+		deadline, _ := ctx.Deadline()
+		c, raw, err := l.dials.Once(server, deadline)
+		if err != nil {
+			return nil, expire.Credentials{}, err
+		}
+		exchange, err := l.startSASL(ctx, server)
+		if err != nil {
+			_ = raw.Close()
+		}
+		return c, expire.Credentials{SASL: exchange, Auths: l.digests()}, err
+	})
+}
+
 func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadline time.Time) expire.Outcome {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()

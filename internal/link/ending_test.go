@@ -71,4 +71,3 @@ func TestLink_Close_ReportsTheConfirmedEnd(t *testing.T) {
 		require.Equal(t, "over 1", (*list)[1])
 	})
 }
-

@@ -33,6 +33,7 @@ var sentinels = map[string]struct {
 	"ErrTooManyWaiters":         {zklock.ErrTooManyWaiters, false},
 	"ErrAuthFailed":             {zklock.ErrAuthFailed, true},
 	"ErrCertificate":            {zklock.ErrCertificate, false},
+	"ErrSessionFileInUse":       {zklock.ErrSessionFileInUse, true},
 }
 
 // Each error of the package is final or not, as docs/service.md states.

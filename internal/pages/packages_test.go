@@ -34,7 +34,7 @@ const module = "github.com/zklock/zklock"
 var packages = []string{
 	"zklock",
 	"sasl",
-	"internal/hook", "internal/guard",
+	"internal/hook", "internal/sessionfile", "internal/guard",
 	"internal/nodes", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
 	"internal/reply", "internal/eventlog", "internal/certs",
@@ -79,12 +79,13 @@ var banned = map[string]string{
 // The number of go statements (and WaitGroup.Go calls) in a file. Every goroutine has an owner that
 // waits for it.
 var goroutines = map[string]int{
-	"internal/eventlog/eventlog.go": 1, // writes to the user's log handler, which may block; Close waits for it a little
-	"internal/guard/guard.go":       1, // waits for a guard, which may be stopped; Close waits for it, and for no guard
-	"internal/link/link.go":         3, // spawn, which all other goroutines use; the loop; the wait for the client's own end
-	"session.go":                    1, // the Close of a Connect in vain
-	"trace.go":                      1, // the user's HoldLost, for which Close does not wait
-	"participants.go":               2, // reads in flight, waited for before it returns; the user's function of WithRevocation, for which Close does not wait
+	"internal/eventlog/eventlog.go":       1, // writes to the user's log handler, which may block; Close waits for it a little
+	"internal/guard/guard.go":             1, // waits for a guard, which may be stopped; Close waits for it, and for no guard
+	"internal/link/link.go":               3, // spawn, which all other goroutines use; the loop; the wait for the client's own end
+	"internal/sessionfile/sessionfile.go": 3, // calls of the file system, which may hang: Close and Connect wait for them a little
+	"session.go":                          1, // the Close of a Connect in vain
+	"trace.go":                            1, // the user's HoldLost, for which Close does not wait
+	"participants.go":                     2, // reads in flight, waited for before it returns; the user's function of WithRevocation, for which Close does not wait
 }
 
 // The tests of this package run in the repository's root.

@@ -1,0 +1,125 @@
+//go:build linux || darwin
+
+package sessionfile
+
+// Opening and locking a session file.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+)
+
+// open tries once to lock the file, and reads it. The error is ErrInUse if the owner lives, or if
+// the path names another file by now.
+func open(path string, servers []string) (f *File, found Found, err error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, found, err
+	}
+	defer func() {
+		if err != nil {
+			_ = file.Close()
+		}
+	}()
+	id, err := check(file)
+	if err != nil {
+		return nil, found, err
+	}
+	if err = flock(file); err != nil {
+		return nil, found, err
+	}
+	if err = isAt(path, file); err != nil {
+		return nil, found, err
+	}
+	f = &File{head: header{boot: bootID(), file: id, servers: servers, owner: thisProcess()}}
+	f.write = func(b []byte) error { _, err := file.WriteAt(b, 0); return err }
+	f.close = file.Close
+	b := make([]byte, size)
+	n, err := file.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return nil, found, err
+	}
+	if found, err = f.read(b[:n]); err != nil {
+		return nil, found, err
+	}
+	f.mu.sessions = append(f.mu.sessions, found.Sessions...)
+	return f, found, f.writeState()
+}
+
+// read decides which sessions of the file's former owner may be ended. The lock is free, which is
+// the first proof that the owner is dead. The second is that its process does not exist. It is
+// available if the owner's pid means the same here, and it counts: a program that closes
+// descriptors that are not its own loses the lock while it lives.
+func (f *File) read(b []byte) (found Found, err error) {
+	if len(bytes.Trim(b, "\x00")) == 0 {
+		return found, nil // new, or lost by a file system that was not synced
+	}
+	if !bytes.HasPrefix(b, []byte(magic)) {
+		return found, errors.New("it exists and is no session file: give another path, or remove it")
+	}
+	h, sessions, torn, ok := parse(b)
+	switch {
+	case !ok:
+		found.Ignored = "its header cannot be read"
+	case h.mismatch(f.head) != "":
+		if len(sessions) > 0 {
+			found.Ignored = h.mismatch(f.head)
+		}
+	case h.owner.pid != f.head.owner.pid && h.owner.space == f.head.owner.space && lives(h.owner):
+		return found, fmt.Errorf("%w: process %d lives, although it has lost the lock", ErrInUse, h.owner.pid)
+	default:
+		found.Sessions = sessions
+		if torn > 0 {
+			found.Ignored = fmt.Sprintf("%d of its lines are damaged", torn)
+		}
+	}
+	return found, nil
+}
+
+// check returns the identity of an open file, or why it is no place for a session file.
+func check(file *os.File) (id fileID, err error) {
+	info, err := file.Stat()
+	if err != nil {
+		return id, err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return id, errors.New("it is no regular file")
+	case int(st.Uid) != os.Geteuid():
+		return id, fmt.Errorf("it belongs to user %d, and this process is user %d", st.Uid, os.Geteuid())
+	case st.Nlink > 1:
+		return id, errors.New("it has several names (hard links)")
+	case info.Mode().Perm()&0o077 != 0: // a process that can read the file can lock it
+		return id, fmt.Errorf("its mode is %v; it must be 0600, because other users could lock it", info.Mode().Perm())
+	}
+	if err := checkFileSystem(file); err != nil {
+		return id, err
+	}
+	return fileID{uint64(st.Dev), st.Ino}, nil
+}
+
+func flock(file *os.File) error {
+	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == syscall.EWOULDBLOCK {
+		return ErrInUse
+	}
+	return err
+}
+
+// isAt reports whether the path still names the locked file. Otherwise the lock protects nothing.
+func isAt(path string, file *os.File) error {
+	locked, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(locked, named) {
+		return fmt.Errorf("%w: another file has taken its place", ErrInUse)
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+// Package sessionfile keeps the ZooKeeper sessions of a Session in a file that its process has
+// locked. A process that finds the file unlocked may end these sessions, because the process that
+// had locked it is dead or has closed its Session. It promises that it returns only such sessions.
+//
+// It does not depend on ZooKeeper. The file is text of 4,096 bytes. It is written in place, and
+// never truncated, renamed or removed: the lock belongs to the inode. It is not synced to the disk,
+// because its lines do not count after the machine has stopped.
+//
+// Read format.go first, then sessionfile.go and open.go.
+package sessionfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/internal/sessionkey"
+)
+
+// ErrInUse: another Session that lives has the file.
+var ErrInUse = errors.New("the session file is in use")
+
+var errSlow = errors.New("the file system does not respond")
+
+const (
+	// Patience is how long Open waits for the lock. After a kill, the file of a large process stays
+	// locked until its memory is freed, and a child between fork and exec has the file open.
+	Patience   = time.Second
+	retryPause = 10 * time.Millisecond
+	// writeLimit is how long a change waits for the file system. The Session must not depend on it.
+	writeLimit = 250 * time.Millisecond
+)
+
+// File is a session file that this process has locked. The lock lasts until Close.
+type File struct {
+	write func(b []byte) error
+	close func() error
+	head  header
+
+	mu struct {
+		sync.Mutex
+		sessions []sessionkey.Key // the oldest first
+		isClosed bool
+	}
+	disk struct {
+		sync.Mutex      // held while the file system works; locked before mu
+		released   bool // the file is closed
+	}
+}
+
+// Found is what a file contained when it was locked.
+type Found struct {
+	Sessions []sessionkey.Key // of a process that is dead, or has closed its Session
+	Ignored  string           // why other lines of the file do not count; "" if all do
+}
+
+// Open locks the file, which it creates if it does not exist. It waits for Patience at most, and
+// not beyond the end of ctx. servers are the servers of the new Session.
+func Open(ctx context.Context, path string, servers []string) (*File, Found, error) {
+	patience, cancel := context.WithTimeoutCause(ctx, Patience, errSlow)
+	defer cancel()
+	done := make(chan opened, 1)
+	go func() { done <- tryToOpen(patience, path, servers) }() // a file system can hang in any call
+	var o opened
+	select {
+	case o = <-done:
+	case <-patience.Done():
+		select {
+		case o = <-done:
+		case <-time.After(2 * retryPause): // tryToOpen returns now, unless the file system hangs
+			o.err = errSlow
+			go func() {
+				if late := <-done; late.err == nil {
+					_ = late.f.Close()
+				}
+			}()
+		}
+	}
+	if o.err != nil && ctx.Err() != nil {
+		o.err = fmt.Errorf("%w (%v)", context.Cause(ctx), o.err) // the wait was too short for a verdict
+	}
+	if o.err != nil {
+		return nil, Found{}, fmt.Errorf("session file %s: %w", path, o.err)
+	}
+	return o.f, o.found, nil
+}
+
+type opened struct {
+	f     *File
+	found Found
+	err   error
+}
+
+// tryToOpen opens the file as soon as it is not in use.
+func tryToOpen(ctx context.Context, path string, servers []string) opened {
+	for {
+		f, found, err := open(path, servers)
+		if !errors.Is(err, ErrInUse) {
+			return opened{f, found, err}
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return opened{err: err}
+		}
+	}
+}
+
+// Add adds a session. If there is no more room, the oldest one is dropped: it then expires if this
+// process dies.
+//
+// An error means that the file may not contain the session. The next change writes it again.
+func (f *File) Add(k sessionkey.Key) error {
+	f.mu.Lock()
+	f.mu.sessions = append(f.mu.sessions, k)
+	f.mu.sessions = f.mu.sessions[max(0, len(f.mu.sessions)-maxSessions):]
+	f.mu.Unlock()
+	return f.flush()
+}
+
+// Remove removes a session, because it has ended on the servers.
+func (f *File) Remove(id int64) error {
+	f.mu.Lock()
+	before := len(f.mu.sessions)
+	f.mu.sessions = slices.DeleteFunc(f.mu.sessions, func(k sessionkey.Key) bool { return k.ID == id })
+	isSame := len(f.mu.sessions) == before
+	f.mu.Unlock()
+	if isSame {
+		return nil
+	}
+	return f.flush()
+}
+
+// Close unlocks the file. Sessions that were not removed stay in it, for the next process to end.
+func (f *File) Close() error {
+	f.mu.Lock()
+	f.mu.isClosed = true
+	f.mu.Unlock()
+	return f.flush()
+}
+
+// flush writes the present state, and waits for that for a short time. A write that takes longer
+// continues without us, so that a file system that hangs does not hang Close.
+func (f *File) flush() error {
+	done := make(chan error, 1)
+	go func() { done <- f.writeState() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(writeLimit):
+		return errSlow
+	}
+}
+
+func (f *File) writeState() error {
+	f.disk.Lock()
+	defer f.disk.Unlock()
+	if f.disk.released {
+		return nil
+	}
+	f.mu.Lock()
+	head, sessions, isClosed := f.head, slices.Clone(f.mu.sessions), f.mu.isClosed
+	f.mu.Unlock()
+	if isClosed {
+		head.owner = process{} // this process may live on without the Session
+	}
+	err := f.write(image(head, sessions))
+	if isClosed {
+		f.disk.released = true
+		err = errors.Join(err, f.close())
+	}
+	return err
+}

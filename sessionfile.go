@@ -1,0 +1,154 @@
+package zklock
+
+// A Session's file: it names the ZooKeeper sessions that the next process has to end if this one
+// crashes.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zklock/zklock/internal/eventlog"
+	"github.com/zklock/zklock/internal/expire"
+	"github.com/zklock/zklock/internal/sessionfile"
+	"github.com/zklock/zklock/internal/sessionkey"
+)
+
+// WithSessionFile makes a restart after a crash fast: the process that is started again on the same
+// host ends the ZooKeeper session of the crashed one, so it need not wait for the session timeout
+// until its own locks are free. By default a Session has no such file.
+//
+// The Session keeps its ZooKeeper sessions in the file, which it creates with mode 0600, and locks
+// the file as long as it lives. Give each Session a path of its own on a local file system that
+// outlives the process, such as /run/orders/zk.session. Connect ends the sessions that it finds
+// there only if the kernel reports that their process is dead; for a file that is in use it waits
+// for a second, and then returns ErrSessionFileInUse. It takes at most one second longer than
+// without the file. If a session cannot be ended, it expires as without the file.
+//
+// Processes that the crashed one has started, and that do the locked work, lose the lock at once:
+// run them under zklock run. Every process that can read the file can end the session. The option
+// needs Linux or macOS; otherwise, and if the file or its file system is unsuitable, Connect returns
+// an error. It costs one write of a page for each ZooKeeper session.
+func WithSessionFile(path string) Option {
+	return func(o *sessionOptions) {
+		if o.sessionFile = path; path == "" {
+			o.wrong = errors.New(`WithSessionFile(""): give a path, or leave the option out`)
+		}
+	}
+}
+
+// sessionFile is the file of one Session. Its methods do nothing if it is nil.
+type sessionFile struct {
+	file  *sessionfile.File
+	log   *eventlog.Log
+	left  []sessionkey.Key // the sessions of a dead process
+	began time.Time        // when Connect opened the file
+	taken time.Time        // when the file was locked
+	ends  sync.WaitGroup   // of these sessions
+
+	ended, failed atomic.Int64
+}
+
+func openSessionFile(ctx context.Context, path string, servers []string, log *eventlog.Log) (*sessionFile, error) {
+	if path == "" {
+		return nil, nil
+	}
+	began := time.Now()
+	file, found, err := sessionfile.Open(ctx, path, servers)
+	if err != nil {
+		return nil, err
+	}
+	if found.Ignored != "" {
+		log.Warn("zklock: sessions in the session file were ignored; they expire", "file", path, "err", found.Ignored)
+	}
+	return &sessionFile{file: file, log: log, left: found.Sessions, began: began, taken: time.Now()}, nil
+}
+
+// opened is called before the first node of a ZooKeeper session.
+func (f *sessionFile) opened(k sessionkey.Key) {
+	if f != nil {
+		f.note(f.file.Add(k))
+	}
+}
+
+// over is called when a server has confirmed that a ZooKeeper session has ended.
+func (f *sessionFile) over(session int64) {
+	if f != nil {
+		f.note(f.file.Remove(session))
+	}
+}
+
+func (f *sessionFile) close() {
+	if f != nil {
+		f.note(f.file.Close())
+	}
+}
+
+func (f *sessionFile) note(err error) {
+	if err != nil {
+		f.failed.Add(1)
+		f.log.Warn("zklock: the session file could not be written; if this process crashes, its locks may be free only after the session timeout", "err", err)
+	}
+}
+
+func (f *sessionFile) count() (ended, failed int) {
+	if f == nil {
+		return 0, 0
+	}
+	return int(f.ended.Load()), int(f.failed.Load())
+}
+
+// endSessionsLeft begins to end the sessions of a dead process, while the Session connects.
+func (s *Session) endSessionsLeft() {
+	if s.file == nil {
+		return
+	}
+	for _, k := range s.file.left {
+		s.file.ends.Add(1)
+		if !s.link.Spawn(func() { defer s.file.ends.Done(); s.endSessionLeft(k) }) {
+			s.file.ends.Done()
+		}
+	}
+}
+
+// endSessionLeft tries to end a session until it has expired for certain. If no server can end it,
+// its line is removed, so that no later process touches the session and keeps it alive. If our own
+// Session is closed before, the line remains for the next process.
+func (s *Session) endSessionLeft(k sessionkey.Key) {
+	f, id := s.file, fmt.Sprintf("%#x", uint64(k.ID))
+	was, err := s.link.EndOfDead(k, f.taken.Add(k.Timeout+k.Timeout/2))
+	switch {
+	case err != nil && !errors.Is(err, expire.ErrRefused) && s.isClosed():
+		return
+	case err != nil:
+		f.log.Warn("zklock: the session of a crashed process was not ended; it expires", "session", id, "timeout", k.Timeout, "err", err)
+	case was:
+		f.ended.Add(1)
+		f.log.Info("zklock: ended the session of a crashed process", "session", id)
+	}
+	f.over(k.ID)
+}
+
+func (s *Session) isClosed() bool {
+	_, _, err := s.link.AttachedNow()
+	return err != nil
+}
+
+// awaitSessionsLeft waits until these sessions have ended, so that the nodes of this Session do not
+// queue behind theirs. Until a second after Connect has begun, or until ctx ends; then the ends
+// continue in the background.
+func (s *Session) awaitSessionsLeft(ctx context.Context) {
+	if s.file == nil || len(s.file.left) == 0 {
+		return
+	}
+	ended := make(chan struct{})
+	s.link.Spawn(func() { s.file.ends.Wait(); close(ended) })
+	select {
+	case <-ended:
+	case <-time.After(time.Until(s.file.began.Add(sessionfile.Patience))):
+	case <-ctx.Done():
+	}
+}
