@@ -1,11 +1,9 @@
 package zklock
 
-import (
-	"github.com/zklock/zklock/internal/guard"
-)
+import "github.com/zklock/zklock/internal/guard"
 
-// WithGuard connects the Session to a guard (zklock guard), which ends the ZooKeeper session as soon
-// as this process has died: other processes then need not wait for the session timeout. socket is
+// WithGuard connects the Session to a guard (zklock guard), which ends the ZooKeeper session when
+// this process has died, so that other processes need not wait for the session timeout. socket is
 // the path of the guard's Unix socket; the default is $ZKLOCK_GUARD, and "" is none. The guard must
 // run on the same host, on Linux, under the same user.
 //
@@ -13,12 +11,12 @@ import (
 // second, and reports in Stats and Changes whether a guard is connected. If Close could not end the
 // ZooKeeper session, the guard does.
 //
-// A child of this process that continues its work under the lock must end with it: run such programs
-// under zklock run.
+// A child of this process that continues its work under the lock must end with it: run such
+// programs under zklock run.
 func WithGuard(socket string) Option { return func(o *sessionOptions) { o.guard = socket } }
 
-// startGuard connects to the guard. It is called before the Session connects to the servers, so that
-// the guard has each ZooKeeper session before that has a node.
+// startGuard connects to the guard. It is called before the Session connects to the servers, so
+// that the guard has each ZooKeeper session before that has a node.
 func (s *Session) startGuard() {
 	s.guard = guard.Open(s.opts.guard, func(err error) {
 		if err == nil {

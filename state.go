@@ -95,7 +95,7 @@ func (f *changeFeed) tell(c Change) {
 	f.tellLocked(c)
 }
 
-// setGuarded tells whether a guard is connected now.
+// setGuarded adds a Change if a guard was connected or is no longer connected.
 func (f *changeFeed) setGuarded(is bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -442,8 +442,8 @@ func TestGuard_SASL(t *testing.T) {
 	guard.prints("ended its session 0x")
 }
 
-// envKills is how often TestGuard_Real_Killed kills a holder. From 50 on, its times are checked: on a
-// quiet machine, and with a command that was built without the race detector.
+// envKills is how often TestGuard_Real_HolderKilled kills a holder. From 50 on, its times are
+// checked: on a quiet machine, and with a command that was built without the race detector.
 const envKills = "ZKLOCK_GUARD_KILLS"
 
 // A real server: holders are killed, one after the other, and the waiter is granted at once.
