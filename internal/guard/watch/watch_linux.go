@@ -110,8 +110,7 @@ func (g *Guard) Drain(limit time.Duration) {
 
 // serve reads from a connection until it ends, and then waits until its process is dead.
 func (g *Guard) serve(p *peer) {
-	defer close(p.done)
-	defer p.close()
+	defer g.forget(p)
 	_, _ = p.conn.Write([]byte(guard.Welcome))
 	err := g.read(p)
 	_ = p.conn.Close()
@@ -123,7 +122,7 @@ func (g *Guard) serve(p *peer) {
 		g.log("process %d: %v: its sessions are not ended when it dies", p.pid, err)
 	}
 	var ends sync.WaitGroup
-	for _, key := range g.remove(p, unused) {
+	for _, key := range g.take(p, unused) {
 		ends.Go(func() { g.end(key, p.pid) })
 	}
 	ends.Wait()
@@ -177,12 +176,20 @@ func (g *Guard) add(p *peer, key sessionkey.Key) {
 	s.by[p] = struct{}{}
 }
 
-// remove removes a connection, and returns the sessions that no connection has any more. If the
-// process may still use its sessions, they are never ended.
-func (g *Guard) remove(p *peer, unused bool) (left []sessionkey.Key) {
+// forget removes a process whose sessions were ended.
+func (g *Guard) forget(p *peer) {
+	p.close()
+	close(p.done)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.mu.peers, p)
+}
+
+// take takes a connection's sessions, and returns those that no connection has any more. If the
+// process may still use its sessions, they are never ended.
+func (g *Guard) take(p *peer, unused bool) (left []sessionkey.Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for id, s := range g.mu.sessions {
 		if _, is := s.by[p]; !is {
 			continue

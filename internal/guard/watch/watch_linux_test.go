@@ -502,13 +502,25 @@ func randomWorld(t *testing.T, r *rand.Rand) {
 	g.endedNone()
 }
 
-// Drain waits for processes that are dead, and not for others.
+// Drain waits until the sessions of dead processes were ended, and not for other processes.
 func TestGuard_Drain(t *testing.T) {
 	g := newGuarded(t)
+	begun, end := make(chan bool), make(chan bool)
+	g.end = func(key sessionkey.Key, _ int) {
+		begun <- true
+		<-end
+		g.ends <- key.ID
+	}
 	p, other := g.start(), g.start()
 	other.say("connect", "session 2")
 	p.say("connect", "session 1")
 	p.kill()
+	<-begun
+	began := time.Now()
+	g.Drain(10 * time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(began), 10*time.Millisecond)
+	require.Empty(t, g.ends)
+	close(end)
 	g.Drain(proctest.Patience)
 	require.Len(t, g.ends, 1)
 	g.ended(1)
