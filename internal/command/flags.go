@@ -45,10 +45,11 @@ type connection struct {
 	logLevel       string
 	logFormat      string
 
-	creds   func() credentials    // set by options; a func, because fmt would print the bytes of a field
-	tlsBase *tls.Config           // set by options; nil for plain text
-	files   *certs.Files          // the certificates, nil if no files are named
-	key     func() sessionkey.Key // of the Session that connect returned
+	creds   func() credentials       // set by options; a func, because fmt would print the bytes of a field
+	tlsBase *tls.Config              // set by options; nil for plain text
+	files   *certs.Files             // the certificates, nil if no files are named
+	key     func() sessionkey.Key    // of the Session that connect returned
+	keep    func() (*os.File, error) // its session file, for the guardian; nil without one
 	reach   atomic.Pointer[func(error) error]
 }
 
@@ -119,7 +120,7 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 func (c *connection) connect(ctx context.Context, opts []zklock.Option) (*zklock.Session, error) {
 	cctx, cancel := context.WithTimeoutCause(ctx, c.connectTimeout, errNoServer{c.connectTimeout})
 	defer cancel()
-	hooks := hook.Session{Key: &c.key, Unreached: func(f func(error) error) { c.reach.Store(&f) }}
+	hooks := hook.Session{Key: &c.key, File: &c.keep, Unreached: func(f func(error) error) { c.reach.Store(&f) }}
 	s, err := zklock.Connect(hook.With(cctx, hooks), c.servers, opts...)
 	if err != nil {
 		return nil, classify(err)

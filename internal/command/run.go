@@ -87,7 +87,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		opts = append(opts, zklock.WithCreateChroot(acl...))
 	}
 	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has replied"))) })
-	t.s, err = o.connect(wctx, append(opts, zklock.WithLease(mode)))
+	t.s, err = o.connectWithFile(wctx, append(opts, zklock.WithLease(mode)))
 	if o.waited = !slow.Stop(); err != nil {
 		return o.explainConnect(ctx, err)
 	}
@@ -231,6 +231,7 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) su
 			e.Delay = o.lockDelay
 			return e.will()
 		},
+		Keep: o.keep,
 		Abandon: func(err error) {
 			fmt.Fprintf(o.stderr, "zklock: %s: %v; others get the lock when the session ends\n", name, err)
 			o.report.end(exitUsage)

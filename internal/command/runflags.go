@@ -20,25 +20,26 @@ import (
 type runOptions struct {
 	connection
 	recipeFlags
-	lease      string
-	leaderPing time.Duration
-	wait       time.Duration
-	lockDelay  time.Duration
-	atLeast    time.Duration
-	once       string // the key
-	onceKeep   int64  // how many keys are kept
-	waits      bool   // --wait was given
-	noWait     bool
-	killAfter  time.Duration // negative: not given
-	container  bool
-	chroot     bool // --create-chroot
-	acl        string
-	leftovers  string
-	conflict   int64 // the exit code of a run that did not get the lock
-	quiet      bool
-	verbose    bool
-	metrics    string // the name of the file
-	name       string // of this process and its purpose
+	lease       string
+	leaderPing  time.Duration
+	wait        time.Duration
+	lockDelay   time.Duration
+	atLeast     time.Duration
+	once        string // the key
+	onceKeep    int64  // how many keys are kept
+	waits       bool   // --wait was given
+	noWait      bool
+	killAfter   time.Duration // negative: not given
+	container   bool
+	chroot      bool // --create-chroot
+	acl         string
+	leftovers   string
+	conflict    int64 // the exit code of a run that did not get the lock
+	quiet       bool
+	verbose     bool
+	metrics     string // the name of the file
+	name        string // of this process and its purpose
+	sessionFile string
 
 	path   string
 	argv   []string
@@ -207,11 +208,13 @@ also when the lock is lost; or wait for them, and hold the lock meanwhile`)
 	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if another client holds the lock, 0 to 255")
 	f.StringVar(&o.name, "name", "", "`TEXT` that ls and the messages of waiters show with host and pid: the name and purpose of this process")
 	f.StringVar(&o.metrics, "metrics-file", "", "describe the run in `F`, whose name ends in .prom, for node_exporter's textfile collector")
+	f.StringVar(&o.sessionFile, "session-file", "", "keep the ZooKeeper session in `FILE`, so that the next run with it ends the session if zklock and its guardian are killed")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing unless something fails; that another client holds the lock is not a failure")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "also print when the lock is acquired, as on a terminal")
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagFilename("metrics-file", "prom")
+	_ = cmd.MarkFlagFilename("session-file")
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once", "once-keep", "name"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)

@@ -37,7 +37,7 @@ import (
 
 // The arguments of zklock's own re-executions. They are not commands: see Reexecuted.
 const (
-	guardianArg = "__guardian" // DESCRIPTOR
+	guardianArg = "__guardian" // DESCRIPTOR KEPT
 	execArg     = "__exec"     // DESCRIPTOR PROGRAM ARGV...
 )
 
@@ -47,8 +47,8 @@ const (
 // nothing of the command is left, with that process's Job.Will and the time of its end.
 func Reexecuted(args []string, out func() Output, died func(will []byte, since Moment)) (code int, ok bool) {
 	switch {
-	case len(args) == 3 && args[1] == guardianArg:
-		return guardianMain(args[2], out, died), true
+	case len(args) == 4 && args[1] == guardianArg:
+		return guardianMain(args[2], args[3], out, died), true
 	case len(args) >= 5 && args[1] == execArg:
 		return execMain(args[2], args[3], args[4:]), true
 	}
@@ -139,12 +139,15 @@ type guardian struct {
 	despaired bool   // reported that a process survives SIGKILL
 }
 
-func guardianMain(descriptor string, out func() Output, died func([]byte, Moment)) int {
+func guardianMain(descriptor, kept string, out func() Output, died func([]byte, Moment)) int {
 	fd, err := strconv.Atoi(descriptor)
 	if err != nil {
 		return ExitFailed
 	}
 	unix.CloseOnExec(fd)
+	if n, err := strconv.Atoi(kept); err == nil && n >= 0 {
+		unix.CloseOnExec(n) // it is this process that keeps it open
+	}
 	startThreads()
 	g := &guardian{out: out(), died: died, chld: make(chan os.Signal, 1), alarm: newAlarm()}
 	if g.wire, err = newWire[order, report](fd); err != nil {

@@ -115,9 +115,19 @@ func (s *supervisor) startGuardian() error {
 	}
 	defer unix.Close(fds[1])
 	unix.CloseOnExec(fds[0])
+	kept := -1
+	if s.Keep != nil {
+		file, err := s.Keep()
+		if err != nil {
+			_ = unix.Close(fds[0])
+			return err
+		}
+		defer file.Close()
+		kept = int(file.Fd())
+	}
 	s.runner.child.Lock()
 	defer s.runner.child.Unlock()
-	s.guardian, err = os.StartProcess(exe, []string{name, guardianArg, strconv.Itoa(fds[1])}, &os.ProcAttr{
+	s.guardian, err = os.StartProcess(exe, []string{name, guardianArg, strconv.Itoa(fds[1]), strconv.Itoa(kept)}, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	})

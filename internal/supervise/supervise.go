@@ -52,7 +52,7 @@ const (
 	WaitFor   Leftovers = "wait"
 )
 
-// Job is a command to run under a hold. All of it is set.
+// Job is a command to run under a hold. All of it is set, except Keep.
 type Job struct {
 	Name      string // of what is held, for messages
 	Program   string // the path of Argv[0]
@@ -64,6 +64,7 @@ type Job struct {
 	Note    func(format string, args ...any) // prints a message that is useful but not important
 	Began   func()                           // called when the command exists; it has printed nothing yet
 	Will    func() []byte                    // for the guardian if this process is killed; nil if nothing is to be done then. It is called repeatedly
+	Keep    func() (*os.File, error)         // returns a file that the guardian keeps open until all is ended; nil for none
 	Abandon func(err error)                  // ends this process at once, as the first of a container: the command is out of control
 }
 
