@@ -37,7 +37,7 @@ ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Once|Participa
 real:
 	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -vet=off -count=1 -timeout 10m \
 		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./internal/frames ./test ./internal/conformance
-	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
+	scripts/integration -run TestMutex_Container
 	$(MAKE) --no-print-directory contrib
 
 ## the modules that others import beside the library, and their examples: whatever has a go.mod in contrib/ or examples/
@@ -81,7 +81,7 @@ servers:
 	scripts/servers
 	ZKLOCK_TEST_REAL=1 $(GO) test -count=1 -v -timeout 10m -run '^TestReal' ./shards
 
-## the library against containers, and docker-compose.yml
+## the tests that start ZooKeeper in a container, and the ensemble of docker-compose.yml
 integration:
 	scripts/setup docker
 	scripts/integration
