@@ -20,6 +20,7 @@ import (
 
 const (
 	stillWaiting      = "zklock: still waiting for the lock"
+	morePermits       = "zklock: more permits are in use than this semaphore has"
 	holderDisappeared = "zklock: the holder disappeared; no client is granted before the end of the lock-delay"
 )
 
@@ -65,11 +66,12 @@ var callsInLog = []logScene{
 		return slices.Repeat(said, 3)
 	}},
 	{"each hold that two goroutines re-enter at the same time", "zklock: two calls re-entered one hold at the same time; they do not exclude each other", sharedHolds},
-	{"each path where other clients use too many permits", "zklock: more permits are in use than this semaphore has", func(x *logged) (want []string) {
-		s, s2, holder := x.session(), x.session(), x.connect()
+	{"each path where other clients use too many permits, once in each Session", morePermits, func(x *logged) (want []string) {
+		var other warnings
+		s, s2, holder := x.session(), x.connect(lines(&other, slog.LevelWarn)), x.connect()
 		for i := range 3 {
 			path := fmt.Sprintf("/job/%d", i)
-			want = append(want, "path="+path, "path="+path) // one for each Session
+			want = append(want, "path="+path)
 			take(x.t, newSemaphore(x.t, holder, path, 4).Permits(4))
 			for range 5 {
 				x.lineUp(newSemaphore(x.t, s, path, 2).Permits(1)).stop()
@@ -82,6 +84,7 @@ var callsInLog = []logScene{
 			}
 		}
 		time.Sleep(time.Minute)
+		other.once(x.t, morePermits, want...)
 		return want
 	}},
 	{"each panic of a trace", "zklock: a function of a Trace panicked", func(x *logged) (want []string) {
