@@ -87,14 +87,14 @@ func TestSASL_Usage(t *testing.T) {
 		change func(*exec.Cmd)
 		args   []string
 	}{
-		`--sasl "plain": give digest or kerberos, or leave it out`:                                 {env("ZKLOCK_AUTH=a:b", "ZKLOCK_SASL=plain"), nil},
-		"--sasl digest needs a user and a password":                                                {nil, []string{"--sasl", "digest"}},
-		"--auth-file: give a user and a password":                                                  {env("ZKLOCK_AUTH=:b"), []string{"--sasl", "digest"}},
-		"--sasl kerberos: this zklock has no Kerberos; build the one that has, contrib/zklockkrb5": {env("ZKLOCK_AUTH=a:b"), []string{"--sasl", "kerberos"}},
-		"are for --sasl kerberos: give that, or leave them out (--keytab is from $ZKLOCK_KEYTAB)":  {env("ZKLOCK_KEYTAB=f"), nil},
-		"--krb5-host-as-given and --server-principal are for --sasl kerberos":                      {nil, []string{"--krb5-host-as-given"}},
-		"--keytab and --principal go together":                                                     {env("ZKLOCK_SASL=kerberos"), []string{"--keytab", "f"}},
-		"leave out --auth-file (--auth-file is from $ZKLOCK_AUTH_FILE, --sasl is":                  {env("ZKLOCK_SASL=kerberos", "ZKLOCK_AUTH_FILE=f"), nil},
+		`--sasl "plain": give digest or kerberos, or leave it out`:                                {env("ZKLOCK_AUTH=a:b", "ZKLOCK_SASL=plain"), nil},
+		"--sasl digest needs a user and a password":                                               {nil, []string{"--sasl", "digest"}},
+		"--auth-file: give a user and a password":                                                 {env("ZKLOCK_AUTH=:b"), []string{"--sasl", "digest"}},
+		"--sasl kerberos: open /no/krb5.conf":                                                     {nil, []string{"--sasl", "kerberos", "--krb5-conf", "/no/krb5.conf"}},
+		"are for --sasl kerberos: give that, or leave them out (--keytab is from $ZKLOCK_KEYTAB)": {env("ZKLOCK_KEYTAB=f"), nil},
+		"--krb5-host-as-given and --server-principal are for --sasl kerberos":                     {nil, []string{"--krb5-host-as-given"}},
+		"--keytab and --principal go together":                                                    {env("ZKLOCK_SASL=kerberos"), []string{"--keytab", "f"}},
+		"leave out --auth-file (--auth-file is from $ZKLOCK_AUTH_FILE, --sasl is":                 {env("ZKLOCK_SASL=kerberos", "ZKLOCK_AUTH_FILE=f"), nil},
 	} {
 		p := start(t, tc.change, append([]string{"ls", "--servers", "127.0.0.1:1", "/job"}, tc.args...)...)
 		require.Equal(t, exitUsage, p.wait(), says)

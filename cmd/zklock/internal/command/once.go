@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/supervise"
 )
 
 func (o *runOptions) checkOnce(given func(string) bool) error {

@@ -23,9 +23,9 @@ import (
 func TestServe_Data_NodesAreThereAgain(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new")
-	args := []string{"--listen", "127.0.0.1:0", "--data", dir, "--load", "../../zktest/testdata/snapshot.e"}
+	args := []string{"--listen", "127.0.0.1:0", "--data", dir, "--load", "../../../../zktest/testdata/snapshot.e"}
 	p, addrs := serve(t, args...)
-	p.prints("nodes from ../../zktest/testdata/snapshot.e")
+	p.prints("nodes from ../../../../zktest/testdata/snapshot.e")
 	p.prints("writes its nodes to " + filepath.Join(dir, "zklock-serve.json"))
 	conn := client(t, 10*time.Second, addrs...)
 	for range 3 {
@@ -92,7 +92,7 @@ func TestServe_RefusesNodes(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, dataFile), []byte(text), 0o600))
 		return dir
 	}
-	whole, err := os.ReadFile("../../zktest/testdata/snapshot.e")
+	whole, err := os.ReadFile("../../../../zktest/testdata/snapshot.e")
 	require.NoError(t, err)
 	for says, args := range map[string][]string{
 		"no snapshot of ZooKeeper":         {"--load", "serve.go"},

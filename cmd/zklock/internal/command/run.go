@@ -15,7 +15,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/supervise"
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 )
 
 // note prints a message that is useful but not important, so --quiet suppresses it.

@@ -49,7 +49,7 @@ func TestPlan_KillAfterMustFit(t *testing.T) {
 
 // The table in docs/command.md is what the code computes, rounded down.
 func TestPlan_TableInTheDocs(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/command.md")
+	doc, err := os.ReadFile("../../../../docs/command.md")
 	require.NoError(t, err)
 	down := func(d, to time.Duration) string { return strconv.FormatFloat(d.Truncate(to).Seconds(), 'f', -1, 64) }
 	mode := zklock.QuorumLease(4 * time.Second)

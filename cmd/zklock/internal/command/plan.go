@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/supervise"
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 )
 
 // newPlan fits killAfter into the margin of the lease. A negative killAfter means the default: half

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zklock/zklock/internal/demo"
+	"github.com/zklock/zklock/cmd/zklock/internal/demo"
 )
 
 func newDemoCommand() *cobra.Command {

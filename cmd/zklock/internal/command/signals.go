@@ -6,7 +6,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/zklock/zklock/internal/supervise"
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 )
 
 // exitCodeOf returns the exit code that a shell gives to the end by a signal.

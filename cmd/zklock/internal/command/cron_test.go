@@ -59,7 +59,7 @@ func mailCell(t *testing.T, mail string, code int) string {
 
 func TestRun_InCron_MailsWhatTheTableSays(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/command.md")
+	doc, err := os.ReadFile("../../../../docs/command.md")
 	require.NoError(t, err)
 	srv := server(t)
 	s := session(t, srv)

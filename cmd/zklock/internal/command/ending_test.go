@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/sessionkey"
-	"github.com/zklock/zklock/internal/supervise"
 	jute "github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
 )

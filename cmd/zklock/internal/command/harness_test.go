@@ -59,16 +59,16 @@ func TestMain(m *testing.M) {
 		if shared.srv != nil {
 			_ = shared.srv.Close()
 		}
-	}, goleak.IgnoreTopFunction("github.com/zklock/zklock/internal/command.newAsideWriter.func1"))
+	}, goleak.IgnoreTopFunction("github.com/zklock/zklock/cmd/zklock/internal/command.newAsideWriter.func1"))
 }
 
 // binary is zklock, built when it is first wanted.
 func binary(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
-		build := exec.Command("go", "build", "-race", "-o", built.path, "../../cmd/zklock")
+		build := exec.Command("go", "build", "-race", "-o", built.path, "../..")
 		if cgo, _ := exec.Command("go", "env", "CGO_ENABLED").Output(); runtime.GOOS == "linux" && string(cgo) == "0\n" {
-			build = exec.Command("go", "build", "-o", built.path, "../../cmd/zklock") // no C compiler, so no race detector
+			build = exec.Command("go", "build", "-o", built.path, "../..") // no C compiler, so no race detector
 		}
 		if out, err := build.CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("building the command: %w\n%s", err, out)

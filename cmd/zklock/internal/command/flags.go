@@ -36,7 +36,7 @@ type connection struct {
 	connectTimeout time.Duration
 	authFile       string
 	sasl           string
-	login          KerberosLogin
+	login          kerberosLogin
 	tls            bool
 	tlsCA          string
 	tlsCert        string
@@ -58,7 +58,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&c.sessionTimeout, "session-timeout", 30*time.Second, "session timeout to request from the servers")
 	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
 	f.StringVar(&c.authFile, "auth-file", "", "`file` with the credentials, user:password (default $"+envAuth+", the credentials themselves)")
-	f.StringVar(&c.sasl, "sasl", "", "authenticate by this SASL `mechanism`: digest, which is DIGEST-MD5, or kerberos, in the build that has it (default: ZooKeeper's digest scheme, without SASL)")
+	f.StringVar(&c.sasl, "sasl", "", "authenticate by this SASL `mechanism`: digest, which is DIGEST-MD5, or kerberos (default: ZooKeeper's digest scheme, without SASL)")
 	f.StringVar(&c.login.Keytab, "keytab", "", "`file` with the key of --principal, for Kerberos (default: the ticket cache of kinit)")
 	f.StringVar(&c.login.Principal, "principal", "", "the principal with the key in the keytab: `name`@REALM")
 	f.StringVar(&c.login.Config, "krb5-conf", "", "`file` of Kerberos's settings (default $KRB5_CONFIG, or /etc/krb5.conf)")

@@ -16,8 +16,8 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/supervise"
 )
 
 const (

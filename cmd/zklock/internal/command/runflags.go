@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/supervise"
 )
 
 type runOptions struct {

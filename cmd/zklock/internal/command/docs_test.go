@@ -17,7 +17,7 @@ import (
 // commandPage returns docs/command.md, and its sections by their headings.
 func commandPage(t *testing.T) (page string, sections map[string]string) {
 	t.Helper()
-	b, err := os.ReadFile("../../docs/command.md")
+	b, err := os.ReadFile("../../../../docs/command.md")
 	require.NoError(t, err)
 	page = strings.ReplaceAll(string(b), "\r\n", "\n")
 	sections = map[string]string{}
@@ -31,7 +31,7 @@ func commandPage(t *testing.T) (page string, sections map[string]string) {
 // The table of a job's metrics, and the alerts on them in rules.yml, have those that a report has.
 func TestCommandPage_HasEveryMetric_AndNoOther(t *testing.T) {
 	page, _ := commandPage(t)
-	rules, err := os.ReadFile("../../contrib/zklockprom/rules.yml")
+	rules, err := os.ReadFile("../../../../contrib/zklockprom/rules.yml")
 	require.NoError(t, err)
 	_, alerts, found := strings.Cut(string(rules), "- name: zklock-run\n")
 	require.True(t, found)

@@ -27,26 +27,12 @@ const (
 	saslKerberos = "kerberos"
 )
 
-// KerberosLogin has the Kerberos flags: files and names, and no secret.
-type KerberosLogin struct {
-	Keytab          string // the file; "" for a ticket cache
-	Principal       string // the principal whose key is in the keytab
-	Config          string // krb5.conf; "" for the default
-	ServerPrincipal string // "" for the default
-	HostAsGiven     bool   // the principal has the host of --servers
-}
-
-// Kerberos creates the mechanism of --sasl kerberos. It needs packages that an importer of the
-// library must not download, so it is nil in this module's zklock; the zklock of contrib/zklockkrb5
-// sets it before Main.
-var Kerberos func(KerberosLogin) (sasl.Mechanism, error)
-
 // credentials are presented to the servers. The exported fields are sent to the guardian.
 type credentials struct {
 	Auth  sessionkey.Secret // "user:password", empty if there are none
 	File  string            // its source, "" for the environment
 	SASL  string            // the mechanism: saslDigest, saslKerberos, or empty for ZooKeeper's own digest scheme
-	Login KerberosLogin     // of saslKerberos
+	Login kerberosLogin     // of saslKerberos
 
 	mechanism sasl.Mechanism // of SASL, after open
 }
@@ -57,7 +43,7 @@ func (c *connection) credentials() (credentials, error) {
 	switch {
 	case c.sasl != "" && c.sasl != saslDigest && c.sasl != saslKerberos:
 		return credentials{}, fmt.Errorf("--sasl %q: give %s or %s, or leave it out", c.sasl, saslDigest, saslKerberos)
-	case c.sasl != saslKerberos && login != KerberosLogin{}:
+	case c.sasl != saslKerberos && login != kerberosLogin{}:
 		return credentials{}, errors.New("--keytab, --principal, --krb5-conf, --krb5-host-as-given and --server-principal are for --sasl kerberos: give that, or leave them out")
 	case c.sasl == saslKerberos && c.authFile != "":
 		return credentials{}, errors.New("--sasl kerberos takes no user and password: leave out --auth-file")
@@ -90,10 +76,7 @@ func (c credentials) open() (_ credentials, err error) {
 			c.mechanism = sasl.DigestMD5Func(c.fromFile)
 		}
 	case saslKerberos:
-		if Kerberos == nil {
-			return c, errors.New("--sasl kerberos: this zklock has no Kerberos; build the one that has, contrib/zklockkrb5/cmd/zklock")
-		}
-		if c.mechanism, err = Kerberos(c.Login); err != nil {
+		if c.mechanism, err = c.Login.mechanism(); err != nil {
 			err = fmt.Errorf("--sasl kerberos: %w", err)
 		}
 	}

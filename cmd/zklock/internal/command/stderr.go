@@ -19,7 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zklock/zklock/internal/supervise"
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 )
 
 // stderr is this process's, also in the guardian. Only the process that becomes the command writes

@@ -28,7 +28,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/zklock/zklock/internal/supervise"
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 )
 
 // Exit codes if the target does not exist.

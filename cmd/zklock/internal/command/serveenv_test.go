@@ -70,7 +70,7 @@ func TestServe_AdminPort_OfTheOfficialImage(t *testing.T) {
 
 // The composition's command has flags that there are, and its variables are known.
 func TestServe_Composition(t *testing.T) {
-	text, err := os.ReadFile("../../packaging/compose/docker-compose.yml")
+	text, err := os.ReadFile("../../../../packaging/compose/docker-compose.yml")
 	require.NoError(t, err)
 	var args []string
 	require.NoError(t, json.Unmarshal([]byte(regexp.MustCompile(`(?m)^    command: (\[.*\])$`).FindStringSubmatch(string(text))[1]), &args))
