@@ -90,7 +90,7 @@ func TestSASL_Usage(t *testing.T) {
 		`--sasl "plain": give digest or kerberos, or leave it out`:                                {env("ZKLOCK_AUTH=a:b", "ZKLOCK_SASL=plain"), nil},
 		"--sasl digest needs a user and a password":                                               {nil, []string{"--sasl", "digest"}},
 		"--auth-file: give a user and a password":                                                 {env("ZKLOCK_AUTH=:b"), []string{"--sasl", "digest"}},
-		"--sasl kerberos: open /no/krb5.conf":                                                     {nil, []string{"--sasl", "kerberos", "--krb5-conf", "/no/krb5.conf"}},
+		"--sasl kerberos: zklockkrb5: TicketCache: the ticket cache: open /no/cache":              {env("KRB5CCNAME=FILE:/no/cache"), []string{"--sasl", "kerberos"}},
 		"are for --sasl kerberos: give that, or leave them out (--keytab is from $ZKLOCK_KEYTAB)": {env("ZKLOCK_KEYTAB=f"), nil},
 		"--krb5-host-as-given and --server-principal are for --sasl kerberos":                     {nil, []string{"--krb5-host-as-given"}},
 		"--keytab and --principal go together":                                                    {env("ZKLOCK_SASL=kerberos"), []string{"--keytab", "f"}},
