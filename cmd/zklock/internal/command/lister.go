@@ -295,3 +295,10 @@ func (l *lister) children(ctx context.Context, node string) (names []string, sta
 	})
 	return c.names, c.stat, readable(err)
 }
+
+func readable(err error) error {
+	if errors.Is(err, zk.ErrNoAuth) {
+		return fmt.Errorf("no READ permission: %w", err)
+	}
+	return err
+}

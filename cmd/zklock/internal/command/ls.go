@@ -5,6 +5,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 )
 
 const listHelp = `Ls lists the queue of the lock on PATH: the holder first, then the waiters, in
@@ -43,24 +45,11 @@ Curator's SharedCount writes it, the limit follows the holders: 2/3. Without
 --recursive a line on stderr has it, also of a limit in another node:
 --semaphore-limit NODE.
 
-With --watch it continues: it prints the queues, and then a line for each
-change, until a signal ends it:
-
-  15:04:05 /locks/a holds: db1, pid 12 (lock-0000000003)
-  15:04:06 /locks/a waits, 2: db2, pid 99 (lock-0000000004)
-  15:04:07 /locks/a gone, held 2.085s: db1, pid 12 (lock-0000000003)
-
-The number after "waits" is the position in the queue; for a semaphore, the
-position among the waiters. "or longer" follows the time of a participant that
-was there at the start, or joined while no server could be reached. --watch
-cannot distinguish a release from a death: both are "gone". Only if the lock is
-used with a lock-delay, a holder that died is reported as "disappeared" instead.
-Times are those at which this host saw the changes. Changes while no server can
-be reached are printed when one is reached, except for participants that joined
-and left meanwhile.
-
-With --json, --watch prints one object per line, with "change": "holds",
-"waits", "gone", or "disappeared".
+With --watch it continues until a signal ends it: it prints the queues, and
+prints them again when they have changed, at most once a second. On a terminal
+the new queues replace the old ones. Otherwise a line with the time and the PATH
+precedes each table. Changes that last less than a second may not be seen. With
+--json it prints one object per line: the time, the path, and the queue.
 
 ` + listExitCodes
 
@@ -68,6 +57,8 @@ type listing struct {
 	lister
 	printer
 	recursive, watch, held bool
+
+	screen io.Writer // the terminal on which --watch redraws, nil if stdout is none
 }
 
 func newListCommand() *cobra.Command {
@@ -84,12 +75,15 @@ func newListCommand() *cobra.Command {
 				return err
 			}
 			if l.watch {
+				if supervise.IsTerminal(os.Stdout) {
+					l.screen = os.Stdout
+				}
 				ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 				defer stop()
 				context.AfterFunc(ctx, stop) // a second signal ends zklock while Close waits
-				return l.watchUntil(ctx, paths)
+				return l.list(ctx, paths)
 			}
-			return l.list(cmd.Context(), paths[0])
+			return l.list(cmd.Context(), paths)
 		},
 	}
 	l.addFlags(cmd)
@@ -101,7 +95,7 @@ func newListCommand() *cobra.Command {
 	f.BoolVarP(&l.all, "all", "a", false, "with --recursive, also list unused locks")
 	f.BoolVar(&l.held, "held", false, "list only holders; with --recursive, only the locks that have one")
 	f.BoolVar(&l.wide, "wide", false, "print whole nodes, and more columns")
-	f.BoolVar(&l.watch, "watch", false, "print each change of the queues, until a signal ends it")
+	f.BoolVar(&l.watch, "watch", false, "print the queues again when they change, until a signal ends it")
 	return cmd
 }
 
@@ -138,12 +132,19 @@ func (l *listing) check(paths []string, given func(string) bool) error {
 	return checkLimit(paths[0], l.limit)
 }
 
-// list prints the queue of the lock on path, or the locks there and below.
-func (l *listing) list(ctx context.Context, path string) error {
+// list prints the queue of the lock on a path, or the locks there and below, or watches queues.
+func (l *listing) list(ctx context.Context, paths []string) error {
 	if err := l.open(ctx); err != nil {
+		if l.watch && ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	defer l.s.Close()
+	path := paths[0]
+	if l.watch {
+		return l.watchQueues(ctx, paths)
+	}
 	if !l.recursive {
 		q, err := l.lister.queue(ctx, path)
 		if err != nil {

@@ -245,16 +245,18 @@ const lookAgain = 5 * time.Second
 // awaitGone waits until a node was deleted, or returns the cause of ctx.
 func awaitGone(ctx context.Context, s *zklock.Session, node string) error {
 	for {
-		var there watched[bool]
-		_, err := there.renew(ctx, s, func(c *zk.Conn) (bool, <-chan zk.Event, error) {
-			is, _, fired, err := c.ExistsW(node)
-			return is, fired, err
+		deleted, err := ask(ctx, s, func(c *zk.Conn) (<-chan zk.Event, error) {
+			isThere, _, fired, err := c.ExistsW(node)
+			if !isThere {
+				return nil, err
+			}
+			return fired, err
 		})
-		if err != nil || !there.value {
-			return err
+		if err != nil || deleted == nil {
+			return readable(err)
 		}
 		select {
-		case <-there.fired:
+		case <-deleted:
 		case <-time.After(lookAgain):
 		case <-ctx.Done():
 			return context.Cause(ctx)

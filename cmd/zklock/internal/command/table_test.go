@@ -130,7 +130,6 @@ func TestEntry_NameOfARun(t *testing.T) {
 	process := fmt.Sprintf("pod-3 nightly import (%s, pid %d)", host, os.Getpid())
 	require.Equal(t, process, nameIn(e))
 	require.Equal(t, process+", session 0x7", whoIs(zklock.Participant{SessionID: 7, Data: nodeData("pod-3 nightly import")}))
-	require.Contains(t, change{Change: changeHolds, entry: e}.line(false), " holds: "+process+" (lock-0000000001)")
 	require.Equal(t, fmt.Sprintf("%s:%d pod-3 nightly import", host, os.Getpid()), e.who())
 	for data, want := range map[string]string{"a word": "", "db1:x nightly": "", "db1:12": "", "db1:12 ": ""} {
 		require.Equal(t, want, entryOf(zklock.Participant{Data: []byte(data)}).Name, data)
