@@ -166,10 +166,10 @@ func TestWatch_LockDelay_TheNextHolds(t *testing.T) {
 		w.watch(nil, "/job")
 		w.shows("/job holds:a")
 		require.NoError(t, w.srv.Delete("/job/"+w.srv.Children("/job")[0]))
-		time.Sleep(watchInterval)
+		w.shows("/job")
 		w.acquire(w.mutex("b", "/job")) // without a lock-delay: it holds, and leaves the record
 		w.acquire(w.mutex("c", "/job", zklock.WithLockDelay(d)))
-		w.shows("/job", "/job waits:b waits:c")
+		w.shows("/job waits:b waits:c")
 		time.Sleep(6 * time.Second)
 		w.shows("/job holds:b waits:c")
 	})
