@@ -12,15 +12,17 @@ all: check test
 ## the library, the command and the test server, under the race detector where there is a C compiler; without it, which would
 ## make them six times as slow, every interleaving of a few clients, fifty seeds of the simulation, and fifteen hours of
 ## random faults for each other recipe. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
-## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
-## take, because those of the command and of processes mostly wait. The frames, the simulation and the random faults check the library's
+## The packages named first take longest: begun last, they would keep one processor waiting. The command's module is tested at the same
+## time, because its tests mostly wait. The frames, the simulation and the random faults check the library's
 ## invariants (internal/invariants), without the race detector, because both together take too long; make simulation checks them in ./test.
-LONGEST := ./test ./internal/command ./shards ./internal/supervise ./internal/zkserver ./internal/frames
+LONGEST := ./test ./shards ./internal/zkserver ./internal/frames
 INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 30m -skip '^TestExplore' $(LONGEST) ./...
+	$(GO) test -C cmd/zklock $(RACE) -p 1 -vet=off -count=1 -timeout 30m ./... & command=$$!; \
+		$(GO) test $(RACE) -p 2 -vet=off -count=1 -timeout 30m -skip '^TestExplore' $(LONGEST) ./...; library=$$?; \
+		wait $$command && exit $$library
 	$(GO) test -count=1 -run '^TestExplore' ./internal/queue ./shards
 	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/frames ./internal/nodes ./internal/link ./internal/invariants
 	$(GO) test $(INVARIANTS) -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
@@ -114,7 +116,7 @@ mutants:
 ## the command, round after round: in a terminal beside what plain does, and that nothing outlives the lock: make command ROUNDS=200
 ROUNDS ?= 10
 command:
-	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test $(RACE) -count=1 -v -timeout 0 -p 1 -run 'TestScenes|TestOutlives' ./internal/command ./internal/supervise
+	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test -C cmd/zklock $(RACE) -count=1 -v -timeout 0 -p 1 -run 'TestScenes|TestOutlives' ./internal/command ./internal/supervise
 
 ## a real ensemble on network hosts of its own, cut up, and connections that fail: takes Linux and root. soak is its long run and
 ## no test else: make soak CUTS=300, or make soak DURATION=1h
@@ -165,7 +167,7 @@ bin/consul: lab/consul/go.mod
 ## workers contend for a lock, holders are killed, cut off and stopped, and what was promised is verified; needs only Go
 demo:
 	mkdir -p bin
-	$(GO) build -o bin/zklock ./cmd/zklock
+	$(GO) build -C cmd/zklock -o ../../bin/zklock
 	bin/zklock demo
 
 clean:

@@ -27,7 +27,7 @@ var built = sync.OnceValues(func() (string, error) {
 	}
 	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "zklock")
-	if out, err := exec.Command("go", "build", "-o", path, "./cmd/zklock").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "../../cmd/zklock", "-o", path).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return path, nil
