@@ -5,30 +5,35 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real contrib packages install uninstall archives nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test seen demo clean
+.PHONY: all test race check real contrib packages install uninstall archives nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test seen demo clean
 
 all: check test
 
-## the library, the command and the test server, under the race detector where there is a C compiler; without it, which would
-## make them six times as slow, every interleaving of a few clients, fifty seeds of the simulation, and fifteen hours of
-## random faults for each other recipe. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
+## the library, the command and the test server. What runs in real time runs under the race detector, where there is a C compiler. The
+## tests in virtual time take up to ten times as long under it, so it has only those of RACED on each change, and all in make race.
+## Without it, they check the library's invariants (internal/invariants). Tests of a real ZooKeeper are for make real.
 ## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
-## take, because those of the command and of processes mostly wait. The frames, the simulation and the random faults check the library's
-## invariants (internal/invariants), without the race detector, because both together take too long; make simulation checks them in ./test.
-LONGEST := ./test ./internal/command ./shards ./internal/supervise ./internal/zkserver ./internal/frames
+## take, because those of the command and of processes mostly wait. Vet is for make check.
+LONGEST := ./internal/command ./test ./internal/supervise ./internal/zkserver ./shards
+RACED := ^(Example|Fuzz|Test([^V]|V[^i]|Virtual_(Call|Do|Func|Multi|Run|Semaphore|Simulation$$|Turn)))
+VIRTUAL = $(sort $(dir $(shell grep -rlE --include='*_test.go' --exclude-dir=contrib '^func Test(Explore|F59|Virtual_)' .)))
 INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 30m -skip '^TestExplore' $(LONGEST) ./...
-	$(GO) test -count=1 -run '^TestExplore' ./internal/queue ./shards
-	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/frames ./internal/nodes ./internal/link ./internal/invariants
-	$(GO) test $(INVARIANTS) -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
-	$(GO) test $(INVARIANTS) -count=1 -timeout 30m -run RandomFaults ./test -random.hours=15
+	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test(Explore|F59|Real_)' $(LONGEST) ./...
+	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run '^Test(Explore|F59|Virtual_)' -skip 'RandomFaults|_Simulation$$' ./test ./shards $(VIRTUAL)
+	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants
+	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
+	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run RandomFaults ./test -random.hours=15
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck
 check:
 	scripts/check
+
+## all tests under the race detector
+race:
+	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 0 -skip '^TestExplore' $(LONGEST) ./...
 
 ## what one real ZooKeeper shows that zktest does not: a third of the faults at frames and a part of the behaviour tests on it; Curator, kazoo
 ## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and
@@ -64,7 +69,7 @@ uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
-nightly: test platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen archives
+nightly: test race platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen archives
 
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
 platforms:
@@ -104,7 +109,7 @@ simulation:
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual ./test -random.hours=$(HOURS)
 	$(GO) test -count=1 -v -run TestEnsemble_Chaos ./zktest -chaos.seeds=100
-	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large' ./shards -shards.worlds=1000 -shards.large
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large|TestNext_Random' ./shards -shards.worlds=1000 -shards.large -shards.cases=1000000
 
 ## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it, or the
 ## library's assertions if no test does (with -p 1, go test prints each as it ends)
