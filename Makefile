@@ -37,15 +37,17 @@ race:
 
 ## what one real ZooKeeper shows that zktest does not: a third of the faults at frames and a part of the behaviour tests on it; Curator, kazoo
 ## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and
-## what has modules of its own: the example with SQLite (which -race would compile again, for a minute), and all of contrib/
+## what has modules of its own: the examples and all of contrib/, without the race detector, because make check has compiled their
+## dependencies without it
 ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Once|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
-	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -vet=off -count=1 -timeout 10m \
+	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -vet=off -p 3 -count=1 -timeout 10m \
 		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./internal/frames ./test ./internal/conformance
 	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
-	$(MAKE) --no-print-directory contrib
+	$(MAKE) --no-print-directory contrib RACE=
 
-## the modules that others import beside the library, and their examples: whatever has a go.mod in contrib/ or examples/
+## the modules that others import beside the library, and their examples: whatever has a go.mod in contrib/ or examples/. make nightly
+## runs them under the race detector, except for the modules whose dependencies take a minute to compile for it
 contrib:
 	@set -e; for mod in contrib/*/go.mod contrib/*/*/go.mod examples/*/go.mod; do \
 		case $$mod in */fencing/* | */rulestest/*) race= ;; *) race=$(RACE) ;; esac; \
@@ -69,7 +71,7 @@ uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
-nightly: test race platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen archives
+nightly: test race contrib platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen archives
 
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
 platforms:
