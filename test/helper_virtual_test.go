@@ -70,6 +70,14 @@ func (v *virtual) hooked(hooks hook.Session, opts ...zklock.Option) *zklock.Sess
 	return hooked(v.t, hooks, v.srv.Addr(), append([]zklock.Option{zklock.WithDialer(v.net.Dial)}, opts...)...)
 }
 
+// untilDeadline returns a dialer for hook.Session.Connect, with which a Session resolves names itself.
+func untilDeadline(dial zk.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		deadline, _ := ctx.Deadline()
+		return dial(network, addr, time.Until(deadline))
+	}
+}
+
 // suspension is how long the machine has slept, from the point of view of a Session.
 type suspension struct{ atomic.Int64 }
 
