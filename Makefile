@@ -21,8 +21,8 @@ INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test(Explore|F59|Real_)' $(LONGEST) ./...
-	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run '^Test(Explore|F59|Virtual_)' -skip 'RandomFaults|_Simulation$$' ./test ./shards $(VIRTUAL)
+	$(GO) test $(RACE) -short -p 3 -parallel 4 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test(Explore|F59|Real_)' $(LONGEST) ./...
+	$(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test(Explore|F59|Virtual_)' -skip 'RandomFaults|_Simulation$$' ./test ./shards $(VIRTUAL)
 	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants
 	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
 	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run RandomFaults ./test -random.hours=15
@@ -70,7 +70,7 @@ install:
 uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
-## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
+## everything that takes long, asks for much, or counts on other people's timing. Some two and a half hours; make -k goes on after a failure
 nightly: test race contrib platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen archives
 
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
@@ -111,7 +111,7 @@ simulation:
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual ./test -random.hours=$(HOURS)
 	$(GO) test -count=1 -v -run TestEnsemble_Chaos ./zktest -chaos.seeds=100
-	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large|TestNext_Random' ./shards -shards.worlds=1000 -shards.large -shards.cases=1000000
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large|TestNext_Random|TestExplore' ./shards -shards.worlds=1000 -shards.large -shards.cases=1000000
 
 ## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it, or the
 ## library's assertions if no test does (with -p 1, go test prints each as it ends)
