@@ -14,7 +14,7 @@ all: check test
 ## Without it, they check the library's invariants (internal/invariants). Tests of a real ZooKeeper are for make real.
 ## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
 ## take, because those of the command and of processes mostly wait. Vet is for make check.
-LONGEST := ./internal/command ./test ./internal/supervise ./internal/zkserver ./shards
+LONGEST := ./internal/command ./test ./internal/supervise ./shards
 RACED := ^(Example|Fuzz|Test([^V]|V[^i]|Virtual_(Call|Do|Func|Multi|Run|Semaphore|Simulation$$|Turn)))
 VIRTUAL = $(sort $(dir $(shell grep -rlE --include='*_test.go' --exclude-dir=contrib '^func Test(Explore|F59|Virtual_)' .)))
 INVARIANTS := -tags invariants
@@ -35,14 +35,14 @@ check:
 race:
 	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 0 -skip '^TestExplore' $(LONGEST) ./...
 
-## what one real ZooKeeper shows that zktest does not: a third of the faults at frames and a part of the behaviour tests on it; Curator, kazoo
-## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and
-## what has modules of its own: the examples and all of contrib/, without the race detector, because make check has compiled their
-## dependencies without it
+## what one real ZooKeeper shows that zktest does not: a third of the faults at frames and a part of the behaviour tests on it; servers that
+## the tests start, stop and pause; Curator, kazoo and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one
+## server in a container; and what has modules of its own: the examples and all of contrib/, without the race detector, because make check
+## has compiled their dependencies without it
 ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Once|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
 	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -vet=off -p 3 -count=1 -timeout 10m \
-		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./internal/frames ./test ./internal/conformance
+		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./internal/frames ./test ./internal/conformance ./internal/zkserver
 	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
 	$(MAKE) --no-print-directory contrib RACE=
 
