@@ -9,20 +9,22 @@ export GO
 
 all: check test
 
-## the library, the command and the test server. What runs in real time runs under the race detector, where there is a C compiler. The
-## tests in virtual time take up to ten times as long under it, so it has only those of RACED on each change, and all in make race.
-## Without it, they check the library's invariants (internal/invariants). Tests of a real ZooKeeper are for make real.
+## the library, the command and the test server, in some four minutes on two processors. What runs in real time runs under the race
+## detector, where there is a C compiler. The tests in virtual time take up to ten times as long under it, and those of UNRACED a minute
+## each, so on each change the detector has only a share of them, RACED; make race has all. All run without it, and check the library's
+## invariants (internal/invariants). Vet is for make check, and the tests of real servers are for make real.
 ## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
-## take, because those of the command and of processes mostly wait. Vet is for make check.
+## take, because those of the command and of processes mostly wait.
 LONGEST := ./internal/command ./test ./internal/supervise ./shards
 RACED := ^(Example|Fuzz|Test([^V]|V[^i]|Virtual_(Call|Do|Func|Multi|Run|Semaphore|Simulation$$|Turn)))
-VIRTUAL = $(sort $(dir $(shell grep -rlE --include='*_test.go' --exclude-dir=contrib '^func Test(Explore|F59|Virtual_)' .)))
+UNRACED := Differential_|Explore|F59|Next_Random|Parity
+VIRTUAL = $(sort $(dir $(shell grep -rlE --include='*_test.go' --exclude-dir=contrib '^func Test($(UNRACED)|Virtual_)' .)))
 INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test $(RACE) -short -p 3 -parallel 4 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test(Explore|F59|Real_)' $(LONGEST) ./...
-	$(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test(Explore|F59|Virtual_)' -skip 'RandomFaults|_Simulation$$' ./test ./shards $(VIRTUAL)
+	$(GO) test $(RACE) -short -p 3 -parallel 4 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test($(UNRACED)|Real_)' $(LONGEST) ./...
+	$(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip 'RandomFaults|_Simulation$$' ./test ./shards $(VIRTUAL)
 	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants
 	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
 	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run RandomFaults ./test -random.hours=15
@@ -31,7 +33,7 @@ test:
 check:
 	scripts/check
 
-## all tests under the race detector
+## all tests under the race detector, without -short
 race:
 	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 0 -skip '^TestExplore' $(LONGEST) ./...
 
