@@ -9,10 +9,10 @@ export GO
 
 all: check test
 
-## the library, the command and the test server, in some four minutes on two processors. What runs in real time runs under the race
-## detector, where there is a C compiler. The tests in virtual time take up to ten times as long under it, and those of UNRACED a minute
-## each, so on each change the detector has only a share of them, RACED; make race has all. All run without it, and check the library's
-## invariants (internal/invariants). Vet is for make check, and the tests of real servers are for make real.
+## the library, the command and the test server. The goal is four minutes on two quiet processors. What runs in real time runs under the
+## race detector, where there is a C compiler. The tests in virtual time, and those of UNRACED, take four times as long under it, so on each
+## change the detector has only a share of them, RACED; make race has all. Without it, all of them run, and check the library's invariants
+## (internal/invariants). Vet is for make check, and the tests of real servers are for make real.
 ## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
 ## take, because those of the command and of processes mostly wait.
 LONGEST := ./internal/command ./test ./internal/supervise ./shards
