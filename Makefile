@@ -27,7 +27,7 @@ test:
 	$(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip 'RandomFaults|_Simulation$$' ./test ./shards $(VIRTUAL)
 	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants
 	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
-	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run RandomFaults ./test -random.hours=15
+	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run RandomFaults ./test -random.hours=5
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck
 check:
