@@ -129,7 +129,7 @@ func TestRun_RealTLS_RenewedUnderTheLock(t *testing.T) {
 	holder.prints("ready")
 	require.True(t, time.Now().Before(expires), "a busy machine: it had to connect before")
 	time.Sleep(time.Until(expires.Add(time.Second))) // not a hope: then it is expired
-	before := len(holder.stderr.String()) // on a busy machine, the first connection may take long, and the run says so
+	before := len(holder.stderr.String())            // on a busy machine, the first connection may take long, and the run says so
 	w.cut()
 	holder.prints("a certificate is refused; the Session tries on\" server=" + w.addr)
 	late := start(t, nil, runArgs(w.addr, path, append(i.flags(), "--connect-timeout", "3s", "--", "true")...)...)
