@@ -30,11 +30,12 @@ import (
 //	hang up       close the terminal
 //	anything else is typed, with a newline
 type scene struct {
-	name   string
-	leader string // what leads the terminal's session; an interactive bash if empty
-	script string // the file s
-	play   string
-	differ string // why the two must differ; the play then has what ours shows, and the plain run is left out
+	name    string
+	leader  string // what leads the terminal's session; an interactive bash if empty
+	script  string // the file s
+	play    string
+	nightly bool   // a scene of the same kind runs on each change, and this one in make command
+	differ  string // why the two must differ; the play then has what ours shows, and the plain run is left out
 }
 
 // tally is a program that says each signal that comes, as often as it comes, and ends with 3 when it is told to.
@@ -61,14 +62,14 @@ var scenes = []scene{
 		? $
 		echo code $?
 		? code 130`},
-	{name: "Ctrl-C in a script, dash", script: "$ZK sleep 100; echo next", play: `
+	{name: "Ctrl-C in a script, dash", nightly: true, script: "$ZK sleep 100; echo next", play: `
 		dash s
 		@ sleep S+
 		^C
 		? $
 		echo code $?
 		? code 130`},
-	{name: "Ctrl-C in a loop, bash", script: "for i in 1 2 3; do echo round $i; $ZK sleep 100; done; echo next", play: `
+	{name: "Ctrl-C in a loop, bash", nightly: true, script: "for i in 1 2 3; do echo round $i; $ZK sleep 100; done; echo next", play: `
 		bash s
 		@ sleep S+
 		^C
@@ -82,7 +83,7 @@ var scenes = []scene{
 		? $
 		echo code $?
 		? code 130`},
-	{name: "Ctrl-C in a loop that is typed", play: `
+	{name: "Ctrl-C in a loop that is typed", nightly: true, play: `
 		for i in 1 2 3; do echo round $i; $ZK sleep 100; done
 		@ sleep S+
 		^C
@@ -96,7 +97,7 @@ var scenes = []scene{
 		@ job S
 		^C
 		? next 5`},
-	{name: "Ctrl-\\ in a script, bash", script: "ulimit -c 0; $ZK sleep 100; echo next $?", play: `
+	{name: "Ctrl-\\ in a script, bash", nightly: true, script: "ulimit -c 0; $ZK sleep 100; echo next $?", play: `
 		bash s
 		@ sleep S+
 		^\
@@ -124,7 +125,7 @@ var scenes = []scene{
 		? $
 		echo code $?
 		? code 3`},
-	{name: "a loop in a script, COMMAND is killed", script: "for i in 1 2; do $ZK sh -c 'kill -TERM $$'; echo code $?; $ZK sh -c 'kill -KILL $$'; echo code $?; done", play: `
+	{name: "a loop in a script, COMMAND is killed", nightly: true, script: "for i in 1 2; do $ZK sh -c 'kill -TERM $$'; echo code $?; $ZK sh -c 'kill -KILL $$'; echo code $?; done", play: `
 		bash s
 		? code 143
 		? code 137
@@ -151,7 +152,7 @@ var scenes = []scene{
 		? $
 		echo code $?
 		? code 130`},
-	{name: "Ctrl-Z and fg, round after round", play: `
+	{name: "Ctrl-Z and fg, round after round", nightly: true, play: `
 		$ZK cat
 		` + strings.Repeat(`
 		@ cat S+
@@ -166,7 +167,7 @@ var scenes = []scene{
 		? $
 		echo code $?
 		? code 0`},
-	{name: "Ctrl-Z and fg, the output is a file", play: `
+	{name: "Ctrl-Z and fg, the output is a file", nightly: true, play: `
 		$ZK cat > out
 		` + strings.Repeat(`
 		@ cat S+
@@ -181,7 +182,7 @@ var scenes = []scene{
 		? $
 		echo code $?
 		? code 0`},
-	{name: "Ctrl-Z is ignored", play: `
+	{name: "Ctrl-Z is ignored", nightly: true, play: `
 		$ZK sh -c 'trap "" TSTP; echo up; read x; echo "read $x"'
 		? up
 		^Z
@@ -196,7 +197,7 @@ var scenes = []scene{
 		! kill $(cat pid)
 		? $`},
 	// bash can lose a signal that comes while it is handling the same. It sleeps when it has done with it.
-	{name: "Ctrl-Z, COMMAND cleans up first", script: `c() { echo cleaning; trap - TSTP; kill -TSTP $$; trap c TSTP; echo again; }
+	{name: "Ctrl-Z, COMMAND cleans up first", nightly: true, script: `c() { echo cleaning; trap - TSTP; kill -TSTP $$; trap c TSTP; echo again; }
 		trap c TSTP; mkfifo f; exec 9<>f; echo up; while :; do read -t 0.02 -u 9; done`, play: `
 		$ZK bash s
 		? up
@@ -240,7 +241,7 @@ var scenes = []scene{
 		hello
 		? again hello
 		? $`},
-	{name: "COMMAND stops itself, the output is a file", play: `
+	{name: "COMMAND stops itself, the output is a file", nightly: true, play: `
 		$ZK sh -c 'kill -STOP $$; echo again' > out
 		? Stopped
 		? $
@@ -274,7 +275,7 @@ var scenes = []scene{
 		? code 5`},
 
 	// Pipelines.
-	{name: "the other end of a pipeline reads the keyboard", play: `
+	{name: "the other end of a pipeline reads the keyboard", nightly: true, play: `
 		$ZK sh -c 'echo from below' | sh -c 'read l; read k </dev/tty; echo "pager <$l> <$k>"'
 		key
 		? pager <from below> <key>`},
@@ -286,7 +287,7 @@ var scenes = []scene{
 		? $
 		echo code ${PIPESTATUS[0]}
 		? code 130`},
-	{name: "at the end of a pipeline, COMMAND reads the keyboard", play: `
+	{name: "at the end of a pipeline, COMMAND reads the keyboard", nightly: true, play: `
 		echo data | $ZK sh -c 'read l; read k </dev/tty; echo "<$l> <$k>"'
 		key
 		? <data> <key>`},
@@ -299,7 +300,7 @@ var scenes = []scene{
 		? $
 		echo code ${PIPESTATUS[0]}
 		? code 3`},
-	{name: "a pipeline, Ctrl-Z and fg", play: `
+	{name: "a pipeline, Ctrl-Z and fg", nightly: true, play: `
 		$ZK cat | cat
 		@ cat S+
 		hello
@@ -317,10 +318,10 @@ var scenes = []scene{
 	{name: "a reader that ends", play: `
 		$ZK yes | head -1; echo code ${PIPESTATUS[0]}
 		? code 141`},
-	{name: "10 MB into a slow reader", play: `
+	{name: "10 MB into a slow reader", nightly: true, play: `
 		$ZK head -c 10000000 /dev/zero | (read -t 0.5 -u 9 9<>/dev/null; sleep 0.3; wc -c)
 		? 10000000`},
-	{name: "less", play: `
+	{name: "less", nightly: true, play: `
 		export TERM=vt100
 		seq 1 500 | $ZK less
 		? :
@@ -337,7 +338,7 @@ var scenes = []scene{
 		? code 0`},
 
 	// timeout, on either side; nohup, setsid, jobs of a script.
-	{name: "timeout in front, COMMAND reads", play: `
+	{name: "timeout in front, COMMAND reads", nightly: true, play: `
 		timeout 60 $ZK sh -c 'read x; echo "read $x"'
 		hello
 		? read hello
@@ -356,14 +357,14 @@ var scenes = []scene{
 	{name: "nohup", play: `
 		nohup $ZK sh -c 'kill -HUP $$; echo alive' < /dev/null > out 2>&1; echo code $? $(cat out)
 		? code 0 alive`},
-	{name: "setsid", play: `
+	{name: "setsid", nightly: true, play: `
 		setsid -w $ZK sh -c 'test -t 0 && sh -c ": </dev/tty" 2>/dev/null || echo no terminal; exit 4'; echo code $?
 		? no terminal
 		? code 4`},
 	{name: "a script with jobs of its own", script: "set -m; $ZK sleep 100 & kill %1; wait %1; echo code $?", play: `
 		bash s
 		? code 143`},
-	{name: "& and wait", script: "$ZK sh -c 'exit 7' & wait $!; echo code $?; $ZK sh -c 'kill -USR1 $$' & wait $!; echo code $?", play: `
+	{name: "& and wait", nightly: true, script: "$ZK sh -c 'exit 7' & wait $!; echo code $?; $ZK sh -c 'kill -USR1 $$' & wait $!; echo code $?", play: `
 		dash s
 		? code 7
 		? code 138`},
@@ -384,7 +385,7 @@ var scenes = []scene{
 		? got CONT
 		kill %1
 		? got TERM`},
-	{name: "kill, each signal", play: `
+	{name: "kill, each signal", nightly: true, play: `
 		$ZK bash tally &
 		? up
 		kill -USR2 $!
@@ -417,7 +418,7 @@ var scenes = []scene{
 		hello
 		? read hello
 		? $`},
-	{name: "in the background, COMMAND writes and may not", play: `
+	{name: "in the background, COMMAND writes and may not", nightly: true, play: `
 		stty tostop
 		$ZK sh -c 'echo out; exit 6' &
 		@ job T
@@ -428,12 +429,12 @@ var scenes = []scene{
 		? $
 		echo code $?
 		? code 6`},
-	{name: "stty tostop, in a pipeline", play: `
+	{name: "stty tostop, in a pipeline", nightly: true, play: `
 		stty tostop
 		$ZK sh -c 'echo out >/dev/tty; exit 6' | cat; echo code ${PIPESTATUS[0]}
 		? out
 		? code 6`},
-	{name: "an orphan in the background reads", play: `
+	{name: "an orphan in the background reads", nightly: true, play: `
 		sh -c '$ZK sh -c "until [ -e go ]; do sleep 0.02; done; read x </dev/tty; echo code \$?" &'
 		? $
 		! touch go
@@ -450,7 +451,7 @@ var scenes = []scene{
 		? read hello`},
 
 	// Without a shell.
-	{name: "a terminal without a shell", leader: `$ZK sh -c 'echo ready; read x; echo "read $x"; exit 3'`, play: `
+	{name: "a terminal without a shell", nightly: true, leader: `$ZK sh -c 'echo ready; read x; echo "read $x"; exit 3'`, play: `
 		? ready
 		^Z
 		hello
@@ -461,7 +462,7 @@ var scenes = []scene{
 		? got INT
 		! kill $(cat pid)
 		? got TERM`},
-	{name: "SIGTSTP and SIGCONT in quick succession", script: `$ZK sh -c 'echo up >up; exec sleep 100' & p=$!
+	{name: "SIGTSTP and SIGCONT in quick succession", nightly: true, script: `$ZK sh -c 'echo up >up; exec sleep 100' & p=$!
 		until [ -e up ]; do sleep 0.01; done
 		for i in $(seq $1); do kill -TSTP $p; kill -CONT $p; done
 		kill $p; wait $p; echo code $?`, play: `
@@ -473,7 +474,7 @@ var scenes = []scene{
 		? up
 		hang up
 		! until [ -s log ]; do sleep 0.01; done; [ "$(sort -u log)" = HUP ]`},
-	{name: "a script without a shell above", leader: "sh s", script: "$ZK sleep 100; echo next", play: `
+	{name: "a script without a shell above", nightly: true, leader: "sh s", script: "$ZK sleep 100; echo next", play: `
 		@ sleep S+
 		^C`},
 
@@ -485,13 +486,13 @@ var scenes = []scene{
 		script: `trap "" TERM; $ZK sh -c 'kill -TERM $$; echo alive'; echo code $?`, play: `
 		bash s
 		? code 143`},
-	{name: "Ctrl-C in a script, COMMAND ends by itself, dash", differ: "COMMAND leads a process group: a Ctrl-C that it answers is COMMAND's alone, and dash goes on",
+	{name: "Ctrl-C in a script, COMMAND ends by itself, dash", nightly: true, differ: "COMMAND leads a process group: a Ctrl-C that it answers is COMMAND's alone, and dash goes on",
 		script: `$ZK bash -c 'trap "exit 5" INT; echo up; while :; do sleep 0.02; done'; echo next $?`, play: `
 		dash s
 		? up
 		^C
 		? next 5`},
-	{name: "timeout behind, in a script", differ: "COMMAND leads a process group: timeout(1) need not make one, and what it starts may read",
+	{name: "timeout behind, in a script", nightly: true, differ: "COMMAND leads a process group: timeout(1) need not make one, and what it starts may read",
 		script: `$ZK timeout 60 sh -c 'read x; echo "read $x"'`, play: `
 		bash s
 		@ sh S+
@@ -507,11 +508,11 @@ var scenes = []scene{
 		? $
 		echo code ${PIPESTATUS[0]}
 		? code 130`},
-	{name: "PID 1, COMMAND dies of a signal", differ: "the kernel lets no signal end a container's first process by default: zklock exits with 128 + n", play: `
+	{name: "PID 1, COMMAND dies of a signal", nightly: true, differ: "the kernel lets no signal end a container's first process by default: zklock exits with 128 + n", play: `
 		unshare -pf --mount-proc $ZK sh -c 'kill -TERM $$'; echo code $?
 		? code 143`},
 
-	{name: "PID 1", play: `
+	{name: "PID 1", nightly: true, play: `
 		unshare -pf --mount-proc $ZK sh -c 'read x; echo "read $x"; exit 9'; echo code $?
 		hello
 		? read hello
@@ -522,7 +523,7 @@ var scenes = []scene{
 		! pkill -TERM -P $(cat outer)
 		? got TERM
 		? code 3`},
-	{name: "PID 1 without /proc", play: `
+	{name: "PID 1 without /proc", nightly: true, play: `
 		unshare -pfm sh -c 'mount -t tmpfs none /proc; exec $ZK sh -c "read x; echo read \$x; exit 9"'; echo code $?
 		hello
 		? read hello
@@ -560,6 +561,9 @@ func TestScenes(t *testing.T) {
 	binary(t)
 	for _, sc := range scenes {
 		t.Run(sc.name, func(t *testing.T) {
+			if sc.nightly && os.Getenv("ZKLOCK_ROUNDS") == "" {
+				t.Skip("this scene runs in make command, and one of its kind on each change")
+			}
 			t.Parallel()
 			ours := sc.run(t, fmt.Sprintf("%s run -q -s %s --session-timeout %s --lease single --kill-after 500ms %s",
 				binary(t), srv.Addr(), sessionTimeout, lockPath(t)))

@@ -129,6 +129,7 @@ func TestRun_RealTLS_RenewedUnderTheLock(t *testing.T) {
 	holder.prints("ready")
 	require.True(t, time.Now().Before(expires), "a busy machine: it had to connect before")
 	time.Sleep(time.Until(expires.Add(time.Second))) // not a hope: then it is expired
+	before := len(holder.stderr.String())            // on a busy machine, the first connection may take long, and the run says so
 	w.cut()
 	holder.prints("a certificate is refused; the Session tries on\" server=" + w.addr)
 	late := start(t, nil, runArgs(w.addr, path, append(i.flags(), "--connect-timeout", "3s", "--", "true")...)...)
@@ -142,7 +143,7 @@ func TestRun_RealTLS_RenewedUnderTheLock(t *testing.T) {
 	require.NoError(t, os.WriteFile(done, nil, 0o600))
 	require.Zero(t, holder.wait(), &holder.stderr)
 	require.Contains(t, holder.stdout.String(), "finished")
-	require.NotContains(t, holder.stderr.String(), "no server has accepted the session")
+	require.NotContains(t, holder.stderr.String()[before:], "no server has accepted the session")
 	require.Zero(t, next.wait(), &next.stderr)
 }
 
