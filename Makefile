@@ -10,11 +10,11 @@ export GO
 all: check test
 
 ## the library, the command and the test server, under the race detector where there is a C compiler; without it, which would
-## make them six times as slow, every interleaving of a few clients, fifty seeds of the simulation, and fifteen hours of
-## random faults for each other recipe. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
+## make them six times as slow, every interleaving of a few clients, fifty seeds of the simulation, and fifteen of each other
+## recipe's. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
 ## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
-## take, because those of the command and of processes mostly wait. The frames, the simulation and the random faults check the library's
-## invariants (internal/invariants), without the race detector, because both together take too long; make simulation checks them in ./test.
+## take, because those of the command and of processes mostly wait. The frames and the simulation check the library's invariants
+## (internal/invariants), without the race detector, because both together take too long; make simulation checks them in ./test.
 LONGEST := ./test ./internal/command ./shards ./internal/supervise ./internal/zkserver ./internal/frames
 INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
@@ -24,7 +24,7 @@ test:
 	$(GO) test -count=1 -run '^TestExplore' ./internal/queue ./shards
 	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/frames ./internal/nodes ./internal/link ./internal/invariants
 	$(GO) test $(INVARIANTS) -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
-	$(GO) test $(INVARIANTS) -count=1 -timeout 30m -run RandomFaults ./test -random.hours=15
+	$(GO) test $(INVARIANTS) -count=1 -timeout 30m -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=15 -sim.jobs=2
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck
 check:
@@ -95,14 +95,15 @@ conformance:
 explore:
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore ./internal/queue -explore.all
 
-## every fault at every frame, six thousand hours of random worlds, and five hundred of random faults for each of the other recipes, in
-## virtual time, with all that the other tests in virtual time repeat: make simulation SEEDS=2000 HOURS=500
+## every fault at every frame, six thousand hours of random worlds, and 250 worlds of each other recipe, in virtual time, with every case
+## of the other tests in virtual time: make simulation SEEDS=2000 WORLDS=250
 SEEDS ?= 2000
-HOURS ?= 500
+WORLDS ?= 250
 simulation:
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' ./internal/frames -frames.every=1
-	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
-	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual ./test -random.hours=$(HOURS)
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_Simulation -skip TestVirtual_SimulationOf ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=$(WORLDS) -sim.jobs=2
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual ./test -every
 	$(GO) test -count=1 -v -run TestEnsemble_Chaos ./zktest -chaos.seeds=100
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large' ./shards -shards.worlds=1000 -shards.large
 
