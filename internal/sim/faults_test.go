@@ -219,10 +219,22 @@ func (f *simFaults) atRecipe(ctx context.Context, c *client, id int64, root stri
 	switch {
 	case w.kind.denies && which%2 == 0:
 		f.did("requests denied")
-		f.meanwhile.Go(func() { c.denies(ctx, root, which/2, d) })
+		perm := []int32{zk.PermRead, zk.PermRead, zk.PermWrite, zk.PermCreate, zk.PermDelete}[which/2%5]
+		if names := w.ens.Children(root); len(names) > 0 && which/2%7 == 0 {
+			root, perm = path.Join(root, names[which%len(names)]), zk.PermRead
+		}
+		f.meanwhile.Go(func() { c.denies(ctx, root, perm, d) })
 	case w.kind.denies && which%4 == 1 && id != 0:
+		queue := root
+		if w.kind.recipe == permits {
+			queue, root = path.Join(path.Dir(root), "locks"), path.Join(path.Dir(root), "leases")
+		}
+		other := w.client[(c.id+1)%len(w.client)] // which is still connected
 		fault := zktest.After(zktest.Multi).Session(id).Path(root + "/*").Call(func() {
-			f.meanwhile.Go(func() { c.denies(ctx, root, which/4, d) })
+			f.meanwhile.Go(func() { other.denies(ctx, root, zk.PermRead, d) })
+			if which%8 == 1 {
+				f.meanwhile.Go(func() { other.denies(ctx, queue, zk.PermDelete, d) })
+			}
 		})
 		f.open = append(f.open, injected{"reply lost, then requests denied", w.ens.Inject(fault.DropReply().Close().Once().Optional())})
 	case w.kind.recipe == permits:
@@ -242,11 +254,7 @@ func (f *simFaults) atRecipe(ctx context.Context, c *client, id int64, root stri
 }
 
 // denies takes a permission on a node from all clients, and restores it.
-func (c *client) denies(ctx context.Context, node string, which int, d time.Duration) {
-	perm := []int32{zk.PermRead, zk.PermRead, zk.PermWrite, zk.PermCreate, zk.PermDelete}[which%5]
-	if names := c.w.ens.Children(node); len(names) > 0 && which%7 == 0 {
-		node, perm = path.Join(node, names[which%len(names)]), zk.PermRead
-	}
+func (c *client) denies(ctx context.Context, node string, perm int32, d time.Duration) {
 	for end := time.Now().Add(time.Minute); ; { // until it is denied; the client may be cut off
 		_, err := c.session().Conn().SetACL(node, zk.WorldACL(zk.PermAll&^perm), -1)
 		if errors.Is(err, zk.ErrNoNode) || err != nil && time.Now().After(end) {
