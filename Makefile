@@ -26,10 +26,10 @@ test:
 	$(GO) test -C cmd/zklock $(RACE) -short -p 1 -parallel 4 -vet=off -count=1 -timeout 30m ./... & command=$$!; \
 		$(GO) test $(RACE) -short -p 2 -parallel 4 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test($(UNRACED)|Real_)' $(LONGEST) ./...; \
 		library=$$?; wait $$command && exit $$library
-	$(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip 'RandomFaults|_Simulation$$' ./test ./shards $(VIRTUAL)
+	$(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip '^TestVirtual_Simulation' ./test ./shards $(VIRTUAL)
 	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants
 	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
-	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run RandomFaults ./test -random.hours=5
+	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=5 -sim.jobs=2
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck
 check:
@@ -107,14 +107,15 @@ conformance:
 explore:
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore ./internal/queue -explore.all
 
-## every fault at every frame, six thousand hours of random worlds, and five hundred of random faults for each of the other recipes, in
-## virtual time, with all that the other tests in virtual time repeat: make simulation SEEDS=2000 HOURS=500
+## every fault at every frame, six thousand hours of random worlds, and 250 worlds of each other recipe, in virtual time, with every case
+## of the other tests in virtual time: make simulation SEEDS=2000 WORLDS=250
 SEEDS ?= 2000
-HOURS ?= 500
+WORLDS ?= 250
 simulation:
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' ./internal/frames -frames.every=1
-	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
-	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual ./test -random.hours=$(HOURS)
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_Simulation -skip TestVirtual_SimulationOf ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=$(WORLDS) -sim.jobs=2
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual ./test -every
 	$(GO) test -count=1 -v -run TestEnsemble_Chaos ./zktest -chaos.seeds=100
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large|TestNext_Random|TestExplore' ./shards -shards.worlds=1000 -shards.large -shards.cases=1000000
 

@@ -159,7 +159,7 @@ func TestExplorePermits_WithoutTheRule(t *testing.T) {
 		{"the queue node is deleted last", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, mistakes: permitMistakes{dropsLast: true}}, "a client waits for ever"}, // for its own lease
 		{"leases are made with the queue node", permitExplorer{wants: []uint8{1, 1}, limit: 1, mistakes: permitMistakes{makesEarly: true}}, "a client waits for ever"},
 		{"one by one", permitExplorer{wants: []uint8{2, 2}, limit: 2, mistakes: permitMistakes{oneByOne: true}}, "a client waits for ever"},
-		{"no check", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, mistakes: permitMistakes{noCheck: true}}, "a lease is left"},
+		{"no check", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, mistakes: permitMistakes{noCheck: true}}, "a client waits for ever"}, // behind its own lease
 		{"who is not in front waits with leases", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, further: true, curator: 1, mistakes: permitMistakes{waitsFurther: true, noSum: true}}, "a client waits for ever"},
 		{"who is not in front does not count those ahead", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, further: true, mistakes: permitMistakes{noSum: true}}, "overtaken"},
 		{"who goes straight away does not count", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, straight: true, mistakes: permitMistakes{skipsQueue: true}}, "overtaken"},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
+	zkqueue "github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -23,6 +24,8 @@ type record struct {
 	ops     []*op
 	applied []zktest.Applied
 	killed  []int64        // sessions that an admin ended
+	limits  []limit        // of the semaphores
+	healed  time.Time      // when the faults ended
 	left    map[int64]bool // sessions that zklock has left to expire, by its log
 	pauses  []lapse
 }
@@ -30,6 +33,12 @@ type record struct {
 // lapse is a pause of a client, up to its first check of its holds.
 type lapse struct {
 	client   int
+	from, to int64
+}
+
+// limit is a change of a semaphore's limit, which took effect between two orders.
+type limit struct {
+	lock, n  int
 	from, to int64
 }
 
@@ -48,13 +57,20 @@ type op struct {
 	token     int64
 	grant     *op // that a re-entry, a release or a write is about
 
+	// How the lock is taken.
+	shared  bool     // for reading
+	beside  *op      // by the holder of this write lock
+	permits int      // of a semaphore
+	nodes   []string // all nodes of the grant
+	amid    bool     // together with other locks
+
 	// Of a grant.
 	session int64 // 0 if the hold was lost before it could be read
 	until   int64 // believed in until the notification or the release
 	untilAt time.Time
 	lost    bool // notified
 
-	// Of the register.
+	// Of the register; of work that is done once, its key, and when it began.
 	value    int
 	point    int64 // when a write took effect, or was rejected
 	believed bool  // then
@@ -70,10 +86,24 @@ const (
 	released
 	wrote
 	readBack
+	once
 )
 
 func (d deed) String() string {
-	return [...]string{"", "acquire", "try", "re-enter", "release", "write", "read"}[d]
+	return [...]string{"", "acquire", "try", "re-enter", "release", "write", "read", "once"}[d]
+}
+
+// all returns the nodes of a grant.
+func (o *op) all() []string {
+	if o.permits > 0 {
+		return o.nodes
+	}
+	return []string{o.node}
+}
+
+// excludes reports whether two holds of one lock must not overlap.
+func (o *op) excludes(other *op) bool {
+	return !(o.shared && other.shared) && o.beside != other && other.beside != o
 }
 
 // granted says whether the operation began a hold.
@@ -99,10 +129,15 @@ type lockNode struct {
 	dzxid   int64 // 0 while it exists
 	made    time.Time
 	deleted time.Time
+	reads   bool // a reader's
+	beside  bool // the reader's node of a writer, which has the writer's position
 	touched bool // deleted by an admin, or with a session that an admin killed: its client cannot be notified in time (F24)
 }
 
 func (n *lockNode) there() bool { return n.dzxid == 0 }
+
+// blocks reports whether another node waits for this one if it is behind.
+func (n *lockNode) blocks(other *lockNode) bool { return !n.reads || !other.reads }
 
 // nodes returns all lock nodes that ever existed, by path, and the nodes of each lock in the order
 // of the queue.
@@ -118,8 +153,15 @@ func (r *record) nodes() (byPath map[string]*lockNode, queue map[string][]*lockN
 		switch {
 		case a.Kind == zktest.Created && a.Owner != 0:
 			n := &lockNode{path: a.Path, owner: string(a.Data), session: a.Owner, czxid: a.Zxid, made: a.Time}
+			n.reads = zkqueue.IsReader(n.path)
 			byPath[a.Path] = n
-			queue[path.Dir(a.Path)] = append(queue[path.Dir(a.Path)], n)
+			root := path.Dir(a.Path)
+			writer := slices.IndexFunc(queue[root], func(m *lockNode) bool { return n.reads && numberOf(m.path) == numberOf(n.path) })
+			if n.beside = writer >= 0; n.beside {
+				queue[root] = slices.Insert(queue[root], writer+1, n)
+			} else {
+				queue[root] = append(queue[root], n)
+			}
 		case a.Kind == zktest.Deleted && byPath[a.Path] != nil:
 			n := byPath[a.Path]
 			n.dzxid, n.deleted = a.Zxid, a.Time
@@ -128,6 +170,9 @@ func (r *record) nodes() (byPath map[string]*lockNode, queue map[string][]*lockN
 	}
 	return byPath, queue
 }
+
+// numberOf returns the ten digits at the end of a node's name.
+func numberOf(node string) string { return node[len(node)-10:] }
 
 // paused reports whether the client is paused at that order, and until when.
 func (r *record) paused(client int, at int64) (to int64, yes bool) {
@@ -152,6 +197,11 @@ const (
 	sawOwners       = "owners with one node at a time (I2)"
 	sawBehindItself = "owners behind a node that they had given up (I2)"
 	sawLeft         = "owners behind a node of a session that was left to expire (I2)"
+	sawPermits      = "grants within the limit (I1)"
+	sawWaits        = "waits of a semaphore that ended after the faults (F48)"
+	sawDelays       = "grants after a holder disappeared (F47)"
+	sawOnce         = "works that were not begun again (I1)"
+	sawLeaders      = "observers that agree"
 	sawRoots        = "roots left empty (I4)"
 	sawMutex        = "operations linearized (mutex)"
 	sawRegister     = "operations linearized (register)"
@@ -172,13 +222,15 @@ func (r *record) check(checked map[string]int) (violations []string) {
 	byPath, queue := r.nodes()
 	grants := map[string][]*op{}
 	for _, o := range r.ops {
-		if o.granted() {
+		if o.granted() && o.permits == 0 {
 			grants[path.Dir(o.node)] = append(grants[path.Dir(o.node)], o)
 		}
 		r.checkCall(o, byPath, queue, checked, failf)
 	}
+	violations = append(violations, r.checkPermits(byPath, checked)...)
+	violations = append(violations, r.checkOnce(checked)...)
 	for lock, q := range queue {
-		if !slices.IsSortedFunc(q, func(a, b *lockNode) int { return cmp.Compare(a.czxid, b.czxid) }) {
+		if !slices.IsSortedFunc(slices.DeleteFunc(slices.Clone(q), func(n *lockNode) bool { return n.beside }), func(a, b *lockNode) int { return cmp.Compare(a.czxid, b.czxid) }) {
 			violations = append(violations, "the servers' history is out of order")
 		}
 		r.checkGrants(grants[lock], byPath, q, checked, failf)
@@ -202,18 +254,23 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 			failf(o, "I2: re-entered on another node than %s", o.grant.node)
 		}
 	case o.did == released && o.err == nil && o.call == o.grant.until:
-		checked[sawReleases]++
-		if n := byPath[o.grant.node]; n == nil || n.there() || n.deleted.After(o.end) {
-			failf(o, "I4: confirmed, and %s was there", o.grant.node)
+		if w := o.grant.beside; w != nil && (w.until == 0 || w.until > o.call) {
+			return // the reader's node goes after the writer's
 		}
-	case o.did == tried && errors.Is(o.err, zklock.ErrNotAcquired):
+		checked[sawReleases]++
+		for _, node := range o.grant.all() {
+			if n := byPath[node]; n == nil || n.there() || n.deleted.After(o.end) {
+				failf(o, "I4: confirmed, and %s was there", node)
+			}
+		}
+	case o.did == tried && errors.Is(o.err, zklock.ErrNotAcquired) && o.permits == 0 && !o.amid:
 		checked[sawTries]++
 		var made, ahead bool
 		for _, q := range queue {
 			for i, n := range q {
 				if n.owner == o.owner {
 					made = true
-					ahead = ahead || slices.ContainsFunc(q[:i], func(m *lockNode) bool { return m.there() || m.dzxid > n.czxid })
+					ahead = ahead || slices.ContainsFunc(q[:i], func(m *lockNode) bool { return m.blocks(n) && (m.there() || m.dzxid > n.czxid) })
 				}
 			}
 		}
@@ -233,17 +290,11 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 // given.
 func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []*lockNode, checked map[string]int, failf func(*op, string, ...any)) {
 	slices.SortFunc(grants, func(a, b *op) int { return cmp.Compare(a.ret, b.ret) })
-	place := map[string]int{}
-	latest := make([]*lockNode, len(queue)+1) // of all nodes ahead of a position, the one that was deleted last, or that exists
+	place, latest := map[string]int{}, latestAhead(queue)
 	for i, n := range queue {
 		place[n.path] = i
-		last := latest[i]
-		if last == nil || !last.there() && (n.there() || n.deleted.After(last.deleted)) {
-			last = n
-		}
-		latest[i+1] = last
 	}
-	var before *op // the grant before
+	var before []*op // the last exclusive grant, and the shared grants after it
 	for _, g := range grants {
 		n := byPath[g.node]
 		if n == nil {
@@ -263,35 +314,74 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 			failf(g, "I3: granted %v after its node was deleted", g.end.Sub(n.deleted))
 		}
 		checked[sawOrder]++
-		if m := latest[place[g.node]]; m != nil && (m.there() || m.deleted.After(g.end)) {
+		if m := latest[place[g.node]]; !n.beside && m != nil && (m.there() || m.deleted.After(g.end)) {
 			failf(g, "I1, I8: granted while %s of %s, which is ahead, was there", m.path, m.owner)
 		}
 		checked[sawTokens]++
-		if g.token != n.czxid {
+		if n.beside && (g.beside == nil || g.token != g.beside.token) || !n.beside && g.token != n.czxid {
 			failf(g, "I1: the token is not the czxid %#x", n.czxid)
 		}
 		if !n.there() && n.deleted.Before(g.end) {
 			continue // the node was deleted under the grant: no client waits for the end of this hold
 		}
-		if before != nil {
-			old := byPath[before.node]
-			if g.token <= before.token {
-				failf(g, "I1: after the token %#x", before.token)
-			}
-			checked[sawBeliefs]++
-			if before.until == 0 || before.until > g.ret {
-				to, paused := r.paused(before.client, g.ret)
-				told := paused && before.until != 0 && before.until <= to // at the first check after the pause (F18)
-				if told {
-					checked[sawFirstLooks]++
-				}
-				if !told && !old.touched {
-					failf(g, "I5: granted while the holder of %s with token %#x believed, for %v more", before.node, before.token, before.untilAt.Sub(g.end))
-				}
-			}
+		for _, old := range before {
+			r.checkPair(old, g, byPath[old.node], checked, failf)
 		}
-		before = g
+		if !g.shared {
+			before = nil
+		}
+		before = append(before, g)
 	}
+}
+
+// latestAhead returns, for each node of a queue, the node ahead of it that blocks it and was deleted
+// last, or that exists.
+func latestAhead(queue []*lockNode) []*lockNode {
+	var latest []*lockNode
+	var any, alone *lockNode // of all nodes so far, and of those that block readers
+	later := func(a, b *lockNode) *lockNode {
+		if a == nil || a.there() || !b.there() && !b.deleted.After(a.deleted) {
+			return cmp.Or(a, b)
+		}
+		return b
+	}
+	for _, n := range queue {
+		if n.reads {
+			latest = append(latest, alone)
+		} else {
+			latest, alone = append(latest, any), later(alone, n)
+		}
+		any = later(any, n)
+	}
+	return latest
+}
+
+// checkPair: I1 and I5, for a grant and an earlier one.
+func (r *record) checkPair(old, g *op, its *lockNode, checked map[string]int, failf func(*op, string, ...any)) {
+	if g.token < old.token && !old.shared || g.token <= old.token && !g.shared {
+		failf(g, "I1: after the token %#x", old.token)
+	}
+	if !g.excludes(old) {
+		return
+	}
+	checked[sawBeliefs]++
+	if old.until != 0 && old.until <= g.ret {
+		return
+	}
+	told := r.firstLook(old, g.ret)
+	if told {
+		checked[sawFirstLooks]++
+	}
+	if !told && !its.touched {
+		failf(g, "I5: granted while the holder of %s with token %#x believed, for %v more", old.node, old.token, old.untilAt.Sub(g.end))
+	}
+}
+
+// firstLook reports whether a holder was paused then, and was notified at the first check after the
+// pause (F18).
+func (r *record) firstLook(g *op, then int64) bool {
+	to, paused := r.paused(g.client, then)
+	return paused && g.until != 0 && g.until <= to
 }
 
 // checkOwners: I2, no owner has two nodes at a time. Exceptions are a node that it gave up and that
@@ -299,9 +389,11 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 // its end.
 func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
 	gaveUp := map[string]bool{} // attempts
+	amid := map[string]bool{}   // attempts of a Multi, which gives up nodes while it waits for others
 	for _, o := range r.ops {
+		amid[o.owner] = amid[o.owner] || o.amid
 		switch {
-		case o.did == acquired || o.did == tried:
+		case o.did == acquired || o.did == tried || o.did == once:
 			gaveUp[o.owner] = o.err != nil
 		case o.did == released && errors.Is(o.err, zklock.ErrNotConfirmed):
 			gaveUp[o.owner] = true
@@ -309,8 +401,10 @@ func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int
 	}
 	of := map[string][]*lockNode{}
 	for _, n := range byPath {
-		owner, _, _ := strings.Cut(n.owner, "/")
-		of[owner] = append(of[owner], n)
+		if owner, _, is := strings.Cut(n.owner, "/"); is && !n.beside { // the nodes of semaphores do not name their owners
+			owner = path.Join(path.Dir(n.path), owner)
+			of[owner] = append(of[owner], n)
+		}
 	}
 	for _, all := range of {
 		checked[sawOwners]++
@@ -319,7 +413,7 @@ func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int
 			old, n := all[i-1], all[i]
 			switch {
 			case !old.there() && old.dzxid < n.czxid:
-			case old.owner != n.owner && old.session == n.session && gaveUp[old.owner]:
+			case old.session == n.session && (old.owner != n.owner && gaveUp[old.owner] || amid[old.owner]):
 				checked[sawBehindItself]++
 			case r.left[old.session]:
 				checked[sawLeft]++
@@ -343,7 +437,7 @@ func (r *record) lines() (lines []string) {
 	}
 	for _, o := range r.ops {
 		all = append(all, line{o.at.Sub(r.start), fmt.Sprintf("%d: %s by %s begins", o.call, o.did, o.owner)}, line{o.end.Sub(r.start), fmt.Sprintf("%d: %v", o.ret, o)})
-		if o.lost {
+		if o.lost && o.granted() {
 			all = append(all, line{o.untilAt.Sub(r.start), fmt.Sprintf("%d: %s is told of the loss", o.until, o.owner)})
 		}
 	}
