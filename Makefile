@@ -26,7 +26,7 @@ test:
 	$(GO) test $(INVARIANTS) -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
 	$(GO) test $(INVARIANTS) -count=1 -timeout 30m -run RandomFaults ./test -random.hours=15
 
-## gofmt, go vet for Linux, macOS and Windows, staticcheck
+## gofmt, go vet for Linux, macOS and Windows, staticcheck, and the sizes in BUDGET
 check:
 	scripts/check
 
