@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real contrib packages install uninstall archives nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test seen demo clean
+.PHONY: all test check real contrib packages install uninstall archives nightly platforms vulnerabilities i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test seen demo clean
 
 all: check test
 
@@ -69,6 +69,10 @@ nightly: test platforms i386 explore simulation mutants command conformance serv
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
 platforms:
 	scripts/check platforms
+
+## the known vulnerabilities that the code of each module can reach, from vuln.go.dev
+vulnerabilities:
+	scripts/check vulnerabilities
 
 ## the tests where an int has 32 bits, if the kernel runs such programs
 i386:
