@@ -111,9 +111,16 @@ simulation:
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large' ./shards -shards.worlds=1000 -shards.large
 
 ## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it, or the
-## library's assertions if no test does (with -p 1, go test prints each as it ends)
+## library's assertions if no test does (with -p 1, go test prints each as it ends). With RANDOM, so many mistakes at random places instead,
+## and the first layer of the tests that finds each: make mutants RANDOM=300 SEED=7. It takes minutes for each that the unit tests miss
+RANDOM ?= 0
+SEED ?= 1
 mutants:
+ifeq ($(RANDOM),0)
 	ZKLOCK_MUTANTS=1 $(GO) test -p 1 -count=1 -v -timeout 0 -run AllCaught ./internal/mutants ./internal/conformance
+else
+	$(GO) test -count=1 -v -timeout 0 -run TestMutants_Random ./internal/mutants -random=$(RANDOM) -seed=$(SEED)
+endif
 
 ## the command, round after round: in a terminal beside what plain does, and that nothing outlives the lock: make command ROUNDS=200
 ROUNDS ?= 10
