@@ -33,7 +33,7 @@ var (
 var mutated = []string{".", "internal/queue", "internal/nodes", "internal/link", "internal/lease"}
 
 // failure matches the lines of a test's output that name what failed.
-var failure = regexp.MustCompile(`--- FAIL: \S+|panic: .*`)
+var failure = regexp.MustCompile(`--- FAIL: \S+|(panic|fatal error|signal): .*|\*\*\* Test killed.*`)
 
 // layer is a part of the tests, as arguments of go test.
 type layer struct {
@@ -152,7 +152,7 @@ func (p place) detectedBy(t *testing.T) (by []string, compiles bool) {
 			continue
 		}
 		l.correct.Do(func() { l.runCorrect(t) })
-		out, passed := l.run(max(5*time.Minute, 5*l.took), overlay)
+		out, passed := l.run(max(15*time.Minute, 5*l.took), overlay)
 		if strings.Contains(out, "[build failed]") {
 			return nil, false
 		}
