@@ -98,8 +98,8 @@ func mutations(t testing.TB, name, text string) map[string][]edit {
 	return found
 }
 
-// withoutError returns the statement that ends a function with zero values, or "" if its last result
-// is no error.
+// withoutError returns the statement that ends a function with zero values, or "" if its last
+// result is no error.
 func withoutError(f *ast.FuncType, source func(ast.Node) string) string {
 	if f.Results == nil || source(f.Results.List[len(f.Results.List)-1].Type) != "error" {
 		return ""

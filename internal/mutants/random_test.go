@@ -64,8 +64,8 @@ type place struct {
 	edit
 }
 
-// Each random mutant is detected by a layer. A mutant that none detects behaves as the code does, or
-// shows that a test is missing. It is printed as a difference.
+// Each random mutant is detected by a layer. A mutant that no layer detects behaves as the code
+// does, or shows that a test is missing. It is printed as a difference.
 func TestMutants_Random(t *testing.T) {
 	if *randomMutants == 0 {
 		t.Skip("random mutants are made only with -random=N, as make mutants RANDOM=N does")
@@ -138,7 +138,8 @@ func randomPlaces(t *testing.T) (order []place) {
 	return order
 }
 
-// detectedBy runs the layers on a mutant, and returns those that detect it with the tests that failed.
+// detectedBy runs the layers on a mutant, and returns those that detect it, with the tests that
+// failed.
 func (p place) detectedBy(t *testing.T) (by []string, compiles bool) {
 	overlay := p.overlay(t)
 	own := slices.IndexFunc(layers, func(l *layer) bool { return l.dir == p.dir })
@@ -200,8 +201,8 @@ func (p place) diff() string {
 		lines("-", p.text[from:to]) + lines("+", p.text[from:p.from]+p.edit.text+p.text[p.to:to])
 }
 
-// goTool runs the go command, and all that it starts, on a mutant, or on the code as it is if overlay
-// is empty.
+// goTool runs the go command, and the go commands of the tests, on a mutant, or on the code as it
+// is if overlay is empty.
 func goTool(overlay string, args ...string) (out string, succeeded bool) {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = root

@@ -74,9 +74,9 @@ func pageWords(t *testing.T) int {
 	return n
 }
 
-// surface counts the files of the root, their exported names, and the words of these names' comments,
-// of the comments of exported fields and of the package's comment. A method is a name, also one that
-// seals an interface; a field is none.
+// surface counts the files of the root, their exported names, and the words in the comments of
+// these names, of exported fields and of the package. A method counts as a name, also one that
+// seals an interface. A field does not.
 func surface(t *testing.T) (rootFiles, names, words int) {
 	_, files := sources(t, "zklock")
 	add := func(comments ...*ast.CommentGroup) {
@@ -117,8 +117,8 @@ func surface(t *testing.T) (rootFiles, names, words int) {
 	return len(files), names, words
 }
 
-// members adds the comments of a type's exported fields or of its methods, and returns the number of
-// the methods.
+// members adds the comments of a type's exported fields or of its methods, and returns the number
+// of methods.
 func members(typ ast.Expr, add func(...*ast.CommentGroup)) (methods int) {
 	switch typ := typ.(type) {
 	case *ast.StructType:
