@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real contrib packages install uninstall archives nightly platforms vulnerabilities i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test seen demo clean
+.PHONY: all test check real contrib packages install uninstall archives nightly platforms vulnerabilities i386 servers integration conformance explore simulation mutants fuzz command chaos soak bench bench-quick lab lab-test seen demo clean
 
 all: check test
 
@@ -64,7 +64,7 @@ uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
-nightly: test platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen archives
+nightly: test platforms i386 explore simulation mutants fuzz command conformance servers chaos integration bench-quick lab-test lab seen archives
 
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
 platforms:
@@ -121,6 +121,11 @@ ifeq ($(RANDOM),0)
 else
 	$(GO) test -count=1 -v -timeout 0 -run TestMutants_Random ./internal/mutants -random=$(RANDOM) -seed=$(SEED)
 endif
+
+## random inputs for each fuzz target of each module, some ten minutes: make fuzz FUZZTIME=10m. An input that fails becomes a seed
+FUZZTIME ?= 60s
+fuzz:
+	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 ## the command, round after round: in a terminal beside what plain does, and that nothing outlives the lock: make command ROUNDS=200
 ROUNDS ?= 10
