@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test race check real contrib packages install uninstall archives nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test seen demo clean
+.PHONY: all test race check real contrib packages install uninstall archives nightly platforms vulnerabilities i386 servers integration conformance explore simulation mutants fuzz command chaos soak bench bench-quick lab lab-test seen demo clean
 
 all: check test
 
@@ -31,7 +31,7 @@ test:
 	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
 	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=5 -sim.jobs=2
 
-## gofmt, go vet for Linux, macOS and Windows, staticcheck
+## gofmt, go vet for Linux, macOS and Windows, staticcheck, and the sizes in BUDGET
 check:
 	scripts/check
 
@@ -76,11 +76,15 @@ uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some two and a half hours; make -k goes on after a failure
-nightly: test race contrib platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen archives
+nightly: test race contrib platforms i386 explore simulation mutants fuzz command conformance servers chaos integration bench-quick lab-test lab seen archives
 
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
 platforms:
 	scripts/check platforms
+
+## the known vulnerabilities that the code of each module can reach, from vuln.go.dev
+vulnerabilities:
+	scripts/check vulnerabilities
 
 ## the tests where an int has 32 bits, if the kernel runs such programs
 i386:
@@ -120,9 +124,21 @@ simulation:
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large|TestNext_Random|TestExplore' ./shards -shards.worlds=1000 -shards.large -shards.cases=1000000
 
 ## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it, or the
-## library's assertions if no test does (with -p 1, go test prints each as it ends)
+## library's assertions if no test does (with -p 1, go test prints each as it ends). With RANDOM, so many mistakes at random places instead,
+## and the first layer of the tests that finds each: make mutants RANDOM=300 SEED=7. It takes minutes for each that the unit tests miss
+RANDOM ?= 0
+SEED ?= 1
 mutants:
+ifeq ($(RANDOM),0)
 	ZKLOCK_MUTANTS=1 $(GO) test -p 1 -count=1 -v -timeout 0 -run AllCaught ./internal/mutants ./internal/conformance
+else
+	$(GO) test -count=1 -v -timeout 0 -run TestMutants_Random ./internal/mutants -random=$(RANDOM) -seed=$(SEED)
+endif
+
+## random inputs for each fuzz target of each module, some ten minutes: make fuzz FUZZTIME=10m. An input that fails becomes a seed
+FUZZTIME ?= 60s
+fuzz:
+	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 ## the command, round after round: in a terminal beside what plain does, and that nothing outlives the lock: make command ROUNDS=200
 ROUNDS ?= 10
