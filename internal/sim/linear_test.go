@@ -20,8 +20,8 @@ import (
 // The recorded history as operations on two objects with a clear sequential meaning, for each lock
 // separately:
 //
-// A lock with owners, which is free, or has an owner, a count and a token, or has readers. It has the
-// last token that it gave, and the last that it gave to an owner alone. A mutex has no readers.
+// A lock with owners, which is free, or has an owner, a count and a token, or has readers. It has
+// the last token that it gave, and the last that it gave to an owner alone. A mutex has no readers.
 //
 //	acquire → token   free, and the token is larger than the last: taken, count 1
 //	read → token      no other owner has it alone, and the token is not smaller than that of the

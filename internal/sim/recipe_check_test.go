@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -31,12 +32,13 @@ func (r *record) mostAllowed(lock int, from, to int64) (most int) {
 	return max(most, before)
 }
 
-// patience is how long a call of a semaphore may wait after the faults have ended: all sessions that
-// were cut off have expired, and each other caller may hold once.
+// patience is how long a call of a semaphore may wait after the faults have ended: all sessions
+// that were cut off have expired, and each other caller may hold once.
 const patience = 150 * time.Second
 
 // checkPermits: I1, the leases of believed holds, up to the last lease of a grant, are never more
-// than the limit allowed during the call. Those behind came later, and those ahead are only deleted.
+// than the limit allowed during the call. Later leases are behind it, and earlier ones are only
+// deleted.
 // F48: once the faults have ended, each call that waits is granted.
 func (r *record) checkPermits(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
 	grants := map[int][]*op{}
@@ -209,4 +211,38 @@ func withWord(data, word string) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// settleLock checks that a client can take a lock after all faults.
+func (w *world) settleLock(wk *worker) {
+	if w.kind.recipe == works {
+		for _, key := range w.rec.doneKeys(wk.lock) {
+			if o := wk.doOnce(key, time.Minute); o.err != nil {
+				w.failf("after all faults: %v", o)
+			}
+		}
+	}
+	h, g := wk.acquire(false, time.Minute)
+	if h == nil {
+		w.failf("after all faults: %s cannot be had: %v", w.locks[wk.lock], g.err)
+		return
+	}
+	if w.kind.recipe == election {
+		w.leads(h)
+	}
+	if data, _ := w.ens.Get(w.locks[wk.lock]); w.kind.recipe == delayed && holderIn(data) != path.Base(h.Node()) {
+		w.failf("F47: the record of %s is %q", h.Node(), data)
+	}
+	wk.release(h, g, time.Minute)
+}
+
+// leads checks that every observer sees the one leader.
+func (w *world) leads(h *zklock.Hold) {
+	time.Sleep(10 * time.Second)
+	for _, c := range w.client {
+		w.sum.checked[sawLeaders]++
+		if seen := c.leader.Load(); seen == nil || seen.Node != h.Node() {
+			w.failf("client %d sees the leader %+v, and %s leads", c.id, seen, h.Node())
+		}
+	}
 }

@@ -242,7 +242,8 @@ func TestVirtual_SimulationOfReadersAndWriters(t *testing.T) {
 	recipeWorlds(t, ofRecipe(readers), sawMutex, sawRegister, sawTries, sawBeliefs, sawFirstLooks)
 }
 
-// I1, F48, F60: semaphores whose limit changes, also to 0, and whose requests are denied for a while.
+// I1, F48, F60: semaphores whose limit changes, also to 0, and whose requests are denied for a
+// while.
 func TestVirtual_SimulationOfSemaphores(t *testing.T) {
 	kind := ofRecipe(permits)
 	kind.wait, kind.denies, kind.timeouts = 8*time.Minute, true, []time.Duration{8 * time.Second, 15 * time.Second}

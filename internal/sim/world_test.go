@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -256,40 +255,6 @@ func (w *world) settle() {
 	}
 	if all := w.ens.Sessions(); len(all) > 0 {
 		w.failf("I7: ZooKeeper sessions outlive Close: %+v", all)
-	}
-}
-
-// settleLock checks that a client can take a lock after all faults.
-func (w *world) settleLock(wk *worker) {
-	if w.kind.recipe == works {
-		for _, key := range w.rec.doneKeys(wk.lock) {
-			if o := wk.doOnce(key, time.Minute); o.err != nil {
-				w.failf("after all faults: %v", o)
-			}
-		}
-	}
-	h, g := wk.acquire(false, time.Minute)
-	if h == nil {
-		w.failf("after all faults: %s cannot be had: %v", w.locks[wk.lock], g.err)
-		return
-	}
-	if w.kind.recipe == election {
-		w.leads(h)
-	}
-	if data, _ := w.ens.Get(w.locks[wk.lock]); w.kind.recipe == delayed && holderIn(data) != path.Base(h.Node()) {
-		w.failf("F47: the record of %s is %q", h.Node(), data)
-	}
-	wk.release(h, g, time.Minute)
-}
-
-// leads checks that every observer sees the one leader.
-func (w *world) leads(h *zklock.Hold) {
-	time.Sleep(10 * time.Second)
-	for _, c := range w.client {
-		w.sum.checked[sawLeaders]++
-		if seen := c.leader.Load(); seen == nil || seen.Node != h.Node() {
-			w.failf("client %d sees the leader %+v, and %s leads", c.id, seen, h.Node())
-		}
 	}
 }
 
