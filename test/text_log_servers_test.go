@@ -27,13 +27,13 @@ const (
 	askedToEnd         = "zklock: asked a server to end the given-up session"
 	notEnded           = "zklock: no server has said that it ended the given-up session; unless one does, it expires"
 	heartbeatsRejected = "zklock: the servers reject the heartbeat; the holds end with the lease"
-	credentialsRefused = "zklock: the server refused the credentials"
+	credentialsRefused = "zklock: the server rejected the credentials"
 	closesConnection   = "zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?"
 )
 
 // nodesInLog are the scenes about nodes that the servers do not create or delete.
 var nodesInLog = []logScene{
-	{"each node that the servers refuse to delete; permits of one hold count as one", "zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", func(x *logged) []string {
+	{"each node that the servers refuse to delete; permits of one hold count as one", "zklock: the servers reject the deletion of a lock node, which still blocks the lock; does the ACL give DELETE on the lock root?", func(x *logged) []string {
 		holds, more := x.manyHolds(x.session())
 		var kept []*zklock.Hold
 		for i := range manyOfAKind {
@@ -68,7 +68,7 @@ var nodesInLog = []logScene{
 		require.ErrorIs(x.t, err, zk.ErrNoAuth)
 		return append(want, "path="+semPath)
 	}},
-	{"each record that may not be deleted", "zklock: the servers refuse to take the record of a grant back; the next holder waits for the lock-delay", func(x *logged) []string {
+	{"each record that may not be deleted", "zklock: the servers reject the removal of a grant's record; the next holder waits for the lock-delay", func(x *logged) []string {
 		holds := x.tenHolds(x.session(), zklock.WithLockDelay(lockDelay))
 		paths, want := tenPaths()
 		for _, path := range paths {

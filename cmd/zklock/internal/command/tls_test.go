@@ -93,7 +93,7 @@ func TestRun_TLS(t *testing.T) {
 		require.Equal(t, want.code, p.wait(), &p.stderr)
 		require.Contains(t, p.stderr.String(), want.says)
 		if want.code == exitRefused {
-			require.Contains(t, p.stderr.String(), "certificate refused")
+			require.Contains(t, p.stderr.String(), "certificate rejected")
 			require.Equal(t, 1, strings.Count(p.stderr.String(), "level=ERROR"), "logged once: %s", &p.stderr)
 		}
 	}

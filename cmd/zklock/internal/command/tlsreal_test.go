@@ -131,10 +131,10 @@ func TestRun_RealTLS_RenewedUnderTheLock(t *testing.T) {
 	time.Sleep(time.Until(expires.Add(time.Second))) // not a hope: then it is expired
 	before := len(holder.stderr.String())            // on a busy machine, the first connection may take long, and the run says so
 	w.cut()
-	holder.prints("a certificate is refused; the Session tries on\" server=" + w.addr)
+	holder.prints("a certificate is rejected; the Session keeps trying\" server=" + w.addr)
 	late := start(t, nil, runArgs(w.addr, path, append(i.flags(), "--connect-timeout", "3s", "--", "true")...)...)
 	require.Equal(t, exitRefused, late.wait(), &late.stderr)
-	require.Contains(t, late.stderr.String(), "the server refuses this client's ("+i.cert)
+	require.Contains(t, late.stderr.String(), "the server rejects this client's ("+i.cert)
 
 	i.renew(time.Hour)
 	holder.prints("state=Reconnected")
