@@ -135,7 +135,7 @@ func (h *Hold) DeadlineContext(margin time.Duration) (context.Context, context.C
 }
 
 // deadlineOf returns a context derived from under that ends with the holds.
-func deadlineOf(under *holdContext, holds []*Hold, margin time.Duration) (context.Context, context.CancelFunc) {
+func deadlineOf(under context.Context, holds []*Hold, margin time.Duration) (context.Context, context.CancelFunc) {
 	c := &deadlineContext{under: under, holds: holds, margin: margin}
 	c.Context, c.cancel = context.WithCancelCause(under)
 	c.timer = time.AfterFunc(math.MaxInt64, c.poll)
@@ -146,7 +146,7 @@ func deadlineOf(under *holdContext, holds []*Hold, margin time.Duration) (contex
 
 type deadlineContext struct {
 	context.Context // ends with under
-	under           *holdContext
+	under           context.Context
 	holds           []*Hold
 	margin          time.Duration
 	cancel          context.CancelCauseFunc

@@ -109,6 +109,9 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	if hooks.Key != nil {
 		*hooks.Key = s.key
 	}
+	if hooks.File != nil && s.file != nil {
+		*hooks.File = s.file.file.Dup
+	}
 	return s, nil
 }
 

@@ -2,7 +2,7 @@
 // ZooKeeper sessions of processes that have died. A Session keeps a connection to the guard's Unix
 // socket, and sends each ZooKeeper session before that has a node. The end of the connection and
 // the death of the process together prove to the guard that nothing uses the session any more
-// (internal/guard/watch).
+// (cmd/zklock/internal/watch).
 //
 // The package promises that no call waits for the guard, and that a process killed after Opened has
 // returned has sent its session, if a guard was connected.

@@ -5,6 +5,7 @@ package hook
 import (
 	"context"
 	"net"
+	"os"
 	"time"
 
 	"github.com/zklock/zklock/internal/sessionkey"
@@ -15,6 +16,9 @@ type Session struct {
 	// Key is set to a function that returns the key of the current ZooKeeper session. The key is
 	// zero without a session, or if the session was given up.
 	Key *func() sessionkey.Key
+	// File is set to a function that returns a descriptor of the session file for a child, which
+	// then keeps it locked. It is not set if the Session has no file.
+	File *func() (*os.File, error)
 	// Unreached is called with a function that adds the result of the last try at each server to an
 	// error, as long as no server accepts the session.
 	Unreached func(func(error) error)

@@ -38,6 +38,10 @@ func open(path string, servers []string) (f *File, found Found, err error) {
 	f = &File{head: header{boot: bootID(), file: id, servers: servers, owner: thisProcess()}}
 	f.write = func(b []byte) error { _, err := file.WriteAt(b, 0); return err }
 	f.close = file.Close
+	f.dup = func() (*os.File, error) {
+		n, err := syscall.Dup(int(file.Fd()))
+		return os.NewFile(uintptr(n), path), err
+	}
 	b := make([]byte, size)
 	n, err := file.ReadAt(b, 0)
 	if err != nil && err != io.EOF {

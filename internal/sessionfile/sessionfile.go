@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ const (
 type File struct {
 	write func(b []byte) error
 	close func() error
+	dup   func() (*os.File, error)
 	head  header
 
 	mu struct {
@@ -141,6 +143,10 @@ func (f *File) Close() error {
 	f.mu.Unlock()
 	return f.flush()
 }
+
+// Dup returns another descriptor of the file, which programs that this process starts inherit. The
+// file stays locked until all its descriptors are closed.
+func (f *File) Dup() (*os.File, error) { return f.dup() }
 
 // flush writes the present state, and waits for that for a short time. A write that takes longer
 // continues without us, so that a file system that hangs does not hang Close.

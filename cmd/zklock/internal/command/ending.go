@@ -1,0 +1,121 @@
+package command
+
+// The end of a killed zklock's ZooKeeper session by another process, the guardian.
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
+	"github.com/zklock/zklock/internal/certs"
+	"github.com/zklock/zklock/internal/expire"
+	"github.com/zklock/zklock/internal/sessionkey"
+	jute "github.com/zklock/zklock/internal/wire"
+)
+
+// ending has everything that the guardian needs to end zklock's ZooKeeper session. It is sent to
+// the guardian over the socket pair only.
+type ending struct {
+	sessionkey.Key
+	Creds credentials
+	TLS   *tlsFiles // nil for none
+	Lock  string    // for messages
+
+	Delay time.Duration // the lock-delay, which begins with the end of the session; 0 for none
+}
+
+func (c *connection) ending(lock string) *ending {
+	return &ending{Key: c.key(), Creds: c.creds(), TLS: c.forGuardian(), Lock: lock}
+}
+
+// will returns the data for the guardian, nil while there is no session.
+func (e *ending) will() []byte {
+	if e.ID == 0 {
+		return nil
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		panic("zklock: " + err.Error()) // all its fields have a JSON form
+	}
+	return b
+}
+
+// carryOut, called by the guardian, ends the ZooKeeper session of a zklock that was killed, so that
+// the next holder need not wait until it expires.
+func carryOut(will []byte, since supervise.Moment) {
+	var e ending
+	if err := json.Unmarshal(will, &e); err != nil {
+		panic("zklock: " + err.Error()) // zklock wrote it
+	}
+	if err := e.end(since); err != nil {
+		fmt.Fprintf(stderr(), "zklock: %s: its ZooKeeper session was not ended: %v; others get the lock when it expires, within %v\n",
+			e.Lock, err, e.Timeout)
+		return
+	}
+	fmt.Fprintf(stderr(), "zklock: %s: ended its ZooKeeper session: %s\n", e.Lock, e.after())
+}
+
+// after describes when another client can get the lock after the end of the session.
+func (e *ending) after() string {
+	if e.Delay > 0 {
+		return fmt.Sprintf("others get the lock after the lock-delay of %v", e.Delay)
+	}
+	return "the lock is free"
+}
+
+// end ends the session. It gives up one and a half session timeouts after the session's own client
+// died: by then the session has expired. (By default a tick is half of the shortest timeout.)
+func (e *ending) end(gone supervise.Moment) error {
+	creds, err := e.Creds.open()
+	if err != nil {
+		return err
+	}
+	var base *tls.Config
+	var files *certs.Files
+	if e.TLS != nil {
+		if base, files, err = e.TLS.open(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), gone.Add(e.Timeout+e.Timeout/2).Sub(supervise.Now()))
+	defer cancel()
+	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
+	_, err = expire.Dead(ctx, session, e.Servers, func(ctx context.Context, server string) (conn net.Conn, shown expire.Credentials, err error) {
+		if conn, err = dialOne(ctx, server); err != nil {
+			return nil, shown, err
+		}
+		if base != nil {
+			conn = tls.Client(conn, configFor(base, files, server))
+		}
+		if shown, err = creds.forOne(ctx, server); err != nil {
+			_ = conn.Close()
+		}
+		return conn, shown, err
+	})
+	return err
+}
+
+// dialOne connects to one address of a server. The addresses share the time, because net.Dialer
+// would spend all of it on the first one. Their order is random, so a later call finds another
+// address if this one leads to a server that does not respond.
+func dialOne(ctx context.Context, server string) (conn net.Conn, err error) {
+	name, port, _ := net.SplitHostPort(server)
+	ips, err := net.DefaultResolver.LookupHost(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	until, _ := ctx.Deadline()
+	for left, i := range slices.Backward(rand.Perm(len(ips))) {
+		dialer := net.Dialer{Timeout: time.Until(until) / time.Duration(left+1)}
+		if conn, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort(ips[i], port)); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}
