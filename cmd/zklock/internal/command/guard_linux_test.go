@@ -167,7 +167,7 @@ func TestGuard_HundredSessionsOfAProcess_AllAreEnded(t *testing.T) {
 	}
 }
 
-// The guard is stopped while the holder connects and is killed. It ends the session later.
+// F58: the guard is stopped while the holder connects and is killed. It ends the session later.
 func TestGuard_GuardStopped_EndsTheSessionWhenItIsContinued(t *testing.T) {
 	t.Parallel()
 	servers, socket := fakeServer(t), socketIn(t)
@@ -182,7 +182,7 @@ func TestGuard_GuardStopped_EndsTheSessionWhenItIsContinued(t *testing.T) {
 	acquired(t, s, "/job/0")
 }
 
-// The guard is killed: nothing is ended, and the holder works on. The next guard replaces the
+// F58: the guard is killed, nothing is ended, and the holder works on. The next guard replaces the
 // socket, gets the sessions again, and ends them when the holder is killed.
 func TestGuard_GuardKilledAndReturned_EndsTheSessions(t *testing.T) {
 	t.Parallel()
@@ -216,7 +216,7 @@ func TestGuard_Terminated_EndsNothing(t *testing.T) {
 	held(t, clientOf(t, servers), "/job/0")
 }
 
-// The servers are unreachable when the holder is killed, and return.
+// F58: the servers are unreachable when the holder is killed, and return.
 func TestGuard_ServersReturn_SessionIsEnded(t *testing.T) {
 	t.Parallel()
 	srv, socket := zktest.Start(t), socketIn(t)
@@ -446,7 +446,7 @@ func TestGuard_SASL(t *testing.T) {
 // checked: on a quiet machine, and with a command that was built without the race detector.
 const envKills = "ZKLOCK_GUARD_KILLS"
 
-// A real server: holders are killed, one after the other, and the waiter is granted at once.
+// F58, a real server: holders are killed, one after the other, and the waiter is granted at once.
 func TestGuard_Real_HolderKilled_WaiterIsGranted(t *testing.T) {
 	kills, err := strconv.Atoi(cmp.Or(os.Getenv(envKills), "3"))
 	require.NoError(t, err)
