@@ -5,6 +5,9 @@ package zklockprom_test
 
 import (
 	"context"
+	"io"
+	"net"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/contrib/zklockprom"
+	"github.com/zklock/zklock/internal/guard"
 	"github.com/zklock/zklock/internal/oneway"
 	"github.com/zklock/zklock/zktest"
 )
@@ -43,6 +47,32 @@ func TestVirtual_Sessions_AddedUpAndForgotten(t *testing.T) {
 		require.Equal(t, []float64{0, 0, 0, 2}, []float64{now["zklock_sessions"], now["zklock_sessions_attached"], now["zklock_holds"], now["zklock_reconnects_total"]})
 		require.Equal(t, 2.0, v.shown()["zklock_reconnects_total"], "it is asked again")
 	})
+}
+
+// A Session that is connected to a guard is counted.
+func TestSession_Guarded_IsCounted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sock")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer l.Close()
+	metrics := newMetrics()
+	srv := zktest.Start(t)
+	s := connectTo(t, srv, zklock.WithGuard(path))
+	defer s.Close()
+	metrics.Watch(s)
+	require.Zero(t, shownBy(t, metrics)["zklock_sessions_guarded"])
+	conn, err := l.Accept()
+	require.NoError(t, err)
+	defer conn.Close()
+	changes := s.Changes(t.Context())
+	_, err = io.WriteString(conn, guard.Welcome)
+	require.NoError(t, err)
+	for c := range changes {
+		if c.Guarded {
+			break
+		}
+	}
+	require.Equal(t, 1.0, shownBy(t, metrics)["zklock_sessions_guarded"])
 }
 
 // While no server can be reached the Session is not attached, the lease of its hold runs down, and
@@ -111,7 +141,7 @@ func TestNew_NilOption_PanicsWithAText(t *testing.T) {
 // A Metrics without Sessions shows zeros. Nothing of it runs.
 func TestNew_ShowsZeros(t *testing.T) {
 	now := shownBy(t, newMetrics())
-	require.Len(t, now, 7)
+	require.Len(t, now, 8)
 	require.Zero(t, now.sum("zklock_"))
 }
 
