@@ -25,9 +25,9 @@ var ErrRefused = errors.New("the server rejected the request")
 
 // Dead ends the session of a process that is dead: another process may end a session only if the
 // kernel has reported that. Dead tries one server after the other until ctx ends. It returns no
-// error when a server has confirmed the end, or has no such session; was is false if the session did
-// not exist any more before the first attempt. open connects to a server within its ctx, and returns
-// the credentials for the connection.
+// error when a server has confirmed the end, or has no such session; was is false if the session
+// did not exist any more before the first attempt. open connects to a server within its ctx, and
+// returns the credentials for the connection.
 //
 // An attempt ends after a short time without a response, and the next one gets twice the time, up
 // to two seconds, as in Session.
