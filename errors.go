@@ -63,8 +63,8 @@ var (
 	// server's. It is never final, because the next dial uses a renewed certificate (WithTLSFiles).
 	// It is joined as ErrAuthFailed is.
 	ErrCertificate = errCertificate
-	// ErrSessionFileInUse: another Session, perhaps of another process, has the file of
-	// WithSessionFile. Give each Session its own file.
+	// ErrSessionFileInUse: another Session, or a process that lives, has the file of
+	// WithSessionFile.
 	ErrSessionFileInUse = errSessionFileInUse
 )
 

@@ -18,20 +18,14 @@ import (
 )
 
 // WithSessionFile makes a restart after a crash fast: the process that is started again on the same
-// host ends the ZooKeeper session of the crashed one, so it need not wait for the session timeout
-// until its own locks are free. By default a Session has no such file.
+// host ends the ZooKeeper session of the crashed one, so its locks are free at once. By default
+// they are free when the session expires.
 //
-// The Session keeps its ZooKeeper sessions in the file, which it creates with mode 0600, and locks
-// the file as long as it lives. Give each Session a path of its own on a local file system that
-// outlives the process, such as /run/orders/zk.session. Connect ends the sessions that it finds
-// there only if the kernel reports that their process is dead; for a file that is in use it waits
-// for a second, and then returns ErrSessionFileInUse. It takes at most one second longer than
-// without the file. If a session cannot be ended, it expires as without the file.
-//
-// Processes that the crashed one has started, and that do the locked work, lose the lock at once:
-// run them under zklock run. Every process that can read the file can end the session. The option
-// needs Linux or macOS; otherwise, and if the file or its file system is unsuitable, Connect returns
-// an error. It costs one write of a page for each ZooKeeper session.
+// Give each Session a path of its own on a local file system, such as /run/orders/zk.session.
+// Connect creates the file with mode 0600, and takes at most a second longer. It ends the sessions
+// in the file only if the kernel reports that their process is dead. If the file is in use for a
+// second, it returns ErrSessionFileInUse. A process that can read the file can end the session. The
+// option needs Linux or macOS. docs/operating.md describes which crashes it covers.
 func WithSessionFile(path string) Option {
 	return func(o *sessionOptions) {
 		if o.sessionFile = path; path == "" {

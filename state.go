@@ -72,8 +72,8 @@ type Stats struct {
 	Lost     int // lost holds with an unreleased handle: work may still run
 	Deleting int // unconfirmed deletions of lock nodes
 
-	SessionsEnded     int // ZooKeeper sessions of crashed processes that were ended (WithSessionFile)
-	SessionFileErrors int // changes that the session file may not contain
+	SessionsEnded     int // sessions of crashed processes (WithSessionFile)
+	SessionFileErrors int // writes of that file that failed
 }
 
 // changeFeed sends the changes of a Session's state to readers, in order. The zero value has no

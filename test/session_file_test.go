@@ -34,8 +34,8 @@ const (
 	notEndedLeft = "zklock: the session of a crashed process was not ended; it expires"
 )
 
-// leaves takes a lock in a Session that is then closed while it is cut off, so its ZooKeeper session
-// remains on the servers and in the file. It returns the session's id.
+// leaves takes a lock in a Session that is then closed while it is cut off, so its ZooKeeper
+// session remains on the servers and in the file. It returns the session's id.
 func (v *virtual) leaves(path string, timeout time.Duration, opts ...zklock.Option) (id int64) {
 	line := &line{dial: v.net.Dial}
 	s := v.connect(append(opts, zklock.WithSessionFile(path), zklock.WithSessionTimeout(timeout), zklock.WithDialer(line.Dial))...)
@@ -56,8 +56,8 @@ func (v *virtual) lives(session int64) bool {
 	return false
 }
 
-// attachLoss is a dialer whose connections lose the first requests to attach to a session, and then all
-// that follows.
+// attachLoss is a dialer whose connections lose the first requests to attach to a session, and then
+// all that follows.
 type attachLoss struct {
 	dial     zk.Dialer
 	session  int64

@@ -46,8 +46,8 @@ func (s server) role(t testing.TB) role {
 	return role{Servers: s.addr, File: filepath.Join(t.TempDir(), "zk.session"), Timeout: 20 * time.Second}
 }
 
-// F58: the process that is started again ends the session of the killed one, and holds the lock long
-// before the session timeout.
+// F58: the process that is started again ends the session of the killed one, and holds the lock
+// long before the session timeout.
 func TestF58_Kill_TheNextProcessHolds(t *testing.T) {
 	r := newServer(t).role(t)
 	s := r.start(t)
@@ -69,8 +69,10 @@ func TestF58_Kill_TheNextProcessHolds(t *testing.T) {
 // F58: the session of a process that lives is not ended. Another Session with its file waits for a
 // second and fails.
 func TestF58_ProcessLives_FileIsInUse(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"works", "stopped", "second", "first thread"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			srv := newServer(t)
 			r := srv.role(t)
 			r.Then = name
@@ -109,6 +111,7 @@ func TestF58_ProcessLives_FileIsInUse(t *testing.T) {
 // F58: a child that has the file open keeps it locked, as a fork without exec does. When it ends,
 // the file is free.
 func TestF58_ChildHasTheFile_FileIsInUse(t *testing.T) {
+	t.Parallel()
 	srv := newServer(t)
 	r := srv.role(t)
 	r.Then = "heir"
@@ -144,6 +147,7 @@ func TestF58_ChildIsBetweenForkAndExec_TheNextProcessWaits(t *testing.T) {
 
 // F58: exec in place ends the old program, and the new one has the same process.
 func TestF58_Exec_TheNewProgramHolds(t *testing.T) {
+	t.Parallel()
 	r := newServer(t).role(t)
 	r.Then = "exec"
 	s := r.start(t)
@@ -156,6 +160,7 @@ func TestF58_Exec_TheNewProgramHolds(t *testing.T) {
 // F58: a file that was deleted while it was in use leads to the wait as without a file, and no live
 // session ends.
 func TestF58_FileIsDeleted_TheNextProcessWaits(t *testing.T) {
+	t.Parallel()
 	srv := newServer(t)
 	r := srv.role(t)
 	r.Timeout = 4 * time.Second
@@ -213,4 +218,20 @@ func TestF58_RandomKills(t *testing.T) {
 	slices.Sort(took)
 	require.NotEmpty(t, took)
 	t.Logf("%d killed while they started; from Connect to the grant of %d others: p50 %v, max %v", killed, len(took), took[len(took)/2], took[len(took)-1])
+}
+
+// F58: servers that require credentials end the session, because the request has them.
+func TestF58_CredentialsRequired(t *testing.T) {
+	if os.Getenv("ZKLOCK_TEST_REAL") != "1" {
+		t.Skip("zktest does not require credentials; ZKLOCK_TEST_REAL=1 takes a real ZooKeeper")
+	}
+	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))
+	r := server{addr: srv.Addr()}.role(t)
+	r.Digest = "secret"
+	s := r.start(t)
+	s.await("holds")
+	s.kill()
+	now := r.start(t).await("holds")
+	require.Equal(t, 1, now.Ended)
+	require.Less(t, now.After, r.Timeout/4)
 }

@@ -57,8 +57,8 @@ func stat(pid int) (start uint64, isDead bool, err error) {
 	return start, bytes.ContainsAny(f[0], "ZX") && threads <= 1, errors.Join(err, terr)
 }
 
-// shared are the file systems that several kernels can mount, or that a program implements. Their
-// locks may be those of one kernel only, or outlive a process.
+// shared are the file systems that several kernels can mount, or that a program implements. On
+// these, a lock may exclude the processes of one kernel only, or outlive its process.
 var shared = map[uint32]string{
 	0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB2", 0x65735546: "FUSE", 0x01021997: "9p",
 	0x00c36400: "Ceph", 0x5346414f: "AFS", 0x6b414653: "AFS", 0x73757245: "Coda", 0x564c: "NCP", 0x7461636f: "OCFS2",

@@ -144,31 +144,6 @@ func TestOpen_OtherServers(t *testing.T) {
 	require.Contains(t, found.Ignored, "other servers")
 }
 
-// The kernel has a second proof that a process is dead: it does not exist.
-func TestOpen_OwnerLivesWithoutTheLock(t *testing.T) {
-	if thisProcess().space == "" {
-		t.Skip("this system does not report the start of a process")
-	}
-	path := at(t)
-	f, _ := mustOpen(t, path, servers...)
-	f.head.owner.pid = os.Getppid()
-	start, _, err := stat(os.Getppid())
-	require.NoError(t, err)
-	f.head.owner.start = start
-	require.NoError(t, f.Add(key(-1)))
-	crash(f) // another process: `closefrom` without exec
-	_, _, err = Open(t.Context(), path, servers)
-	require.ErrorIs(t, err, ErrInUse)
-	require.ErrorContains(t, err, "lives")
-
-	f, _ = mustOpen(t, path+"2", servers...)
-	f.head.owner.pid, f.head.owner.start = os.Getppid(), start+1 // the number was used again
-	require.NoError(t, f.Add(key(-1)))
-	crash(f)
-	_, found := mustOpen(t, path+"2", servers...)
-	require.Len(t, found.Sessions, 1)
-}
-
 // A file that is not suitable is an error that names the reason, and it is not changed.
 func TestOpen_Unsuitable(t *testing.T) {
 	for want, prepare := range map[string]func(path string) error{
