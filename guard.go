@@ -7,12 +7,8 @@ import "github.com/zklock/zklock/internal/guard"
 // the path of the guard's Unix socket; the default is $ZKLOCK_GUARD, and "" is none. The guard must
 // run on the same host, on Linux, under the same user.
 //
-// The Session never waits for the guard. Without one it works as usual, tries to connect every
-// second, and reports in Stats and Changes whether a guard is connected. If Close could not end the
-// ZooKeeper session, the guard does.
-//
-// A child of this process that continues its work under the lock must end with it: run such
-// programs under zklock run.
+// The Session never waits for the guard, and tries every second to connect (Stats.Guarded).
+// Children of this process that continue its work lose the lock with it: run them under zklock run.
 func WithGuard(socket string) Option { return func(o *sessionOptions) { o.guard = socket } }
 
 // startGuard connects to the guard. It is called before the Session connects to the servers, so
