@@ -113,7 +113,7 @@ func (k *worker) doOnce(key int, bound time.Duration) *op {
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	o := w.begun(&op{did: once, client: k.c.id, owner: g.owner, lock: k.lock, bound: bound + simGrace, value: key}) // the mark and the release have half a second each
+	o := w.begun(&op{did: once, client: k.c.id, owner: g.owner, lock: k.lock, bound: bound, value: key})
 	g.call, g.at = o.call, o.at
 	var release *op
 	var listening sync.WaitGroup
