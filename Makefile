@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test race check real contrib packages install uninstall archives nightly platforms vulnerabilities i386 servers integration conformance explore simulation mutants fuzz command chaos soak bench bench-quick lab lab-test seen demo clean
+.PHONY: all setup test race check real contrib packages install uninstall archives nightly platforms vulnerabilities i386 servers integration conformance explore simulation mutants fuzz command chaos soak bench bench-quick lab lab-test seen demo clean
 
 all: check test
 
@@ -76,7 +76,11 @@ uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some two and a half hours; make -k goes on after a failure
-nightly: test race contrib platforms i386 explore simulation mutants fuzz command conformance servers chaos integration bench-quick lab-test lab seen archives
+nightly: setup test race contrib platforms i386 explore simulation mutants fuzz command conformance servers chaos integration bench-quick lab-test lab seen archives
+
+## what test, race and contrib need if nothing may be left out; each other part of nightly asks for its own
+setup:
+	scripts/setup compiler zookeeper clients kerberos
 
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
 platforms:
