@@ -28,7 +28,7 @@ test:
 		library=$$?; wait $$command && exit $$library
 	$(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip '^TestVirtual_Simulation' ./test ./shards $(VIRTUAL)
 	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants
-	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
+	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation($$|With|Repeats)' ./internal/sim -sim.seeds=50 -sim.jobs=2
 	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=5 -sim.jobs=2
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck, and the sizes in BUDGET
