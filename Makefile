@@ -35,7 +35,7 @@ test:
 check:
 	scripts/check
 
-## all tests under the race detector, without -short
+## all tests under the race detector, without -short, except the explorations, which have one goroutine
 race:
 	$(GO) test $(RACE) -p 2 -vet=off -count=1 -timeout 0 -skip '^TestExplore' $(LONGEST) ./...
 	$(GO) test -C cmd/zklock $(RACE) -p 1 -vet=off -count=1 -timeout 0 ./...
