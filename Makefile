@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test race check real contrib packages install uninstall archives nightly platforms vulnerabilities i386 servers integration conformance explore simulation mutants fuzz command crash chaos soak bench bench-quick lab lab-test seen demo clean
+.PHONY: all setup test race check real contrib packages install uninstall archives nightly platforms vulnerabilities i386 servers integration conformance explore simulation mutants fuzz command crash chaos soak bench bench-quick lab lab-test seen demo clean
 
 all: check test
 
@@ -28,14 +28,14 @@ test:
 		library=$$?; wait $$command && exit $$library
 	$(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip '^TestVirtual_Simulation' ./test ./shards $(VIRTUAL)
 	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants
-	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
+	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation($$|With|Repeats)' ./internal/sim -sim.seeds=50 -sim.jobs=2
 	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=5 -sim.jobs=2
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck, and the sizes in BUDGET
 check:
 	scripts/check
 
-## all tests under the race detector, without -short
+## all tests under the race detector, without -short, except the explorations, which have one goroutine
 race:
 	$(GO) test $(RACE) -p 2 -vet=off -count=1 -timeout 0 -skip '^TestExplore' $(LONGEST) ./...
 	$(GO) test -C cmd/zklock $(RACE) -p 1 -vet=off -count=1 -timeout 0 ./...
@@ -76,7 +76,11 @@ uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some two and a half hours; make -k goes on after a failure
-nightly: test race contrib platforms i386 explore simulation mutants fuzz command crash conformance servers chaos integration bench-quick lab-test lab seen archives
+nightly: setup test race contrib platforms i386 explore simulation mutants fuzz command crash conformance servers chaos integration bench-quick lab-test lab seen archives
+
+## what test, race and contrib need if nothing may be left out; each other part of nightly asks for its own
+setup:
+	scripts/setup compiler zookeeper clients kerberos
 
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
 platforms:

@@ -84,7 +84,7 @@ type holdsContext struct {
 	context.Context // ends with the caller's, with a hold, and by end
 	caller          context.Context
 	holds           []*Hold // in the order of the locks
-	checked         []*Hold // whose Err this context's Err asks: the first of each Session or, if isDone, all
+	checked         []*Hold // whose Err this context's Err asks: one of each ZooKeeper session, or all (under)
 	shared          *sharedHolds
 }
 

@@ -53,9 +53,30 @@ var layers = []*layer{
 	{name: "link", dir: "internal/link"},
 	{name: "root", dir: "."},
 	{name: "frames", dir: "internal/frames", args: []string{"-tags=invariants"}},
-	{name: "sim", dir: "internal/sim", args: []string{"-tags=invariants", "-run=TestVirtual_Simulation$", "-sim.seeds=5"}},
+	{name: "sim", dir: "internal/sim", args: []string{"-tags=invariants", "-run=TestVirtual_Simulation($|Of)", "-sim.seeds=5"}},
 	{name: "explore", dir: "internal/queue", args: []string{"-run=^TestExplore"}},
-	{name: "test", dir: "test", args: []string{"-random.few=1"}},
+	{name: "test", dir: "test"},
+}
+
+// Each layer's own flags exist: random mutants are made too rarely to show that a flag was removed.
+func TestLayers_FlagsExist(t *testing.T) {
+	for _, l := range layers {
+		files, err := filepath.Glob(filepath.Join(root, l.dir, "*_test.go"))
+		require.NoError(t, err)
+		var declared string
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			declared += string(text)
+		}
+		for _, arg := range l.args {
+			name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+			if !slices.Contains([]string{"run", "skip", "tags"}, name) {
+				is := regexp.MustCompile(`flag\.\w+\("` + regexp.QuoteMeta(name) + `"`).MatchString(declared)
+				require.True(t, is, "the tests of layer %s have no flag -%s", l.name, name)
+			}
+		}
+	}
 }
 
 // place is one edit of one file. The file is named from the repository's root.

@@ -143,7 +143,7 @@ func (l *listing) list(ctx context.Context, paths []string) error {
 	defer l.s.Close()
 	path := paths[0]
 	if l.watch {
-		return l.watchQueues(ctx, paths)
+		return l.watchUntil(ctx, paths)
 	}
 	if !l.recursive {
 		q, err := l.lister.queue(ctx, path)

@@ -30,6 +30,27 @@ type view struct {
 	text    string // the queue and the notes, without times that differ in each read
 }
 
+// watchEndsWithin is how long watchUntil waits for a reader that does not read, when ctx has ended.
+const watchEndsWithin = time.Second
+
+// watchUntil watches the queues until ctx ends, even if a write cannot end because no reader takes
+// the output.
+func (l *listing) watchUntil(ctx context.Context, paths []string) error {
+	ended := make(chan error, 1)
+	go func() { ended <- l.watchQueues(ctx, paths) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(watchEndsWithin):
+		return nil
+	}
+}
+
 // watchQueues prints the queues of the paths, and again after each change, until ctx ends.
 func (l *listing) watchQueues(ctx context.Context, paths []string) error {
 	var views []*view

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func (w *watching) watch(change func(*listing), paths ...string) {
 	}
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(context.Background())
-	go func() { w.ended <- l.watchQueues(ctx, paths) }()
+	go func() { w.ended <- l.watchUntil(ctx, paths) }()
 	w.t.Cleanup(func() { w.stop(); <-w.ended })
 	synctest.Wait()
 }
@@ -227,6 +228,23 @@ func TestWatch_ConnectionLost_GoesOn(t *testing.T) {
 			require.Equal(t, outage > time.Minute, was != w.s.SessionID())
 		})
 	}
+}
+
+// A reader that does not read prevents no signal from ending the command.
+func TestWatch_ReaderIsSlow_Ends(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		read, out := io.Pipe()
+		defer read.Close()
+		w.watch(func(l *listing) { l.out = out }, "/a")
+		w.stop()
+		select {
+		case err := <-w.ended:
+			require.NoError(t, err)
+			w.ended <- nil
+		case <-time.After(2 * watchEndsWithin):
+			t.Error("it waits for the reader")
+		}
+	})
 }
 
 // A queue that may not be read ends the command, and so does a limit that ls rejects.
