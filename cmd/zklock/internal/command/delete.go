@@ -31,7 +31,7 @@ Exit codes:
   1    there is no such node in the queue of PATH
   122  no server could be reached
   123  rejected: permissions, credentials, a certificate
-  125  wrong usage, such as a NODE that is not a lock node, or zklock itself failed`
+  125  wrong usage, NODE is not a lock node, or zklock itself failed`
 
 type deleting struct {
 	lister

@@ -43,10 +43,10 @@ Exit codes:
   0    the session has ended
   1    the servers have no such session
   122  no server could be reached
-  123  rejected: credentials, a certificate, or a server that resumes no sessions
+  123  rejected: credentials, a certificate; or the server resumes no sessions
   125  wrong usage, or zklock itself failed`,
 		Example: `  zklock expire --yes --servers 127.0.0.1:2181 0x10000658c6e0000
-  zklock ls --json /locks/nightly | jq -r '.[0].session' | xargs zklock expire --yes`,
+  zklock expire --yes $(zklock ls --json /locks/nightly | jq -r '.[0].session')`,
 		Args:              one("the id of a SESSION, as zklock ls shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -28,10 +28,11 @@ func newGuardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "guard [flags] {--listen PATH | -- COMMAND [ARGS...]}",
 		Short: "End the ZooKeeper sessions of processes that die",
-		Long: `Guard ends the ZooKeeper session of a process on this host as soon as the process
-has died, by kill -9, the OOM killer, a crash or an exit. Its locks are then free
-at once, and not only after the session timeout. It is for programs that use
-zklock as a library: they find the guard by $ZKLOCK_GUARD, or by WithGuard.
+		Long: `Guard ends the ZooKeeper session of a process on this host as soon as the
+process has died, by kill -9, the OOM killer, a crash or an exit. Its locks are
+then free at once, and not only after the session timeout. It is for programs
+that use zklock as a library: they find the guard by $ZKLOCK_GUARD, or by
+WithGuard.
 
 With --listen, guard serves the processes of its user that connect to the socket
 PATH. Run it as a service, or as a sidecar, so that what kills the process does

@@ -65,7 +65,7 @@ func newListCommand() *cobra.Command {
 	var l listing
 	cmd := &cobra.Command{
 		Use:               "ls [flags] PATH...",
-		Short:             "List the queue of a lock, the holder first, watch it, or list the locks below a path",
+		Short:             "List or watch the queue of a lock, or list the locks below a path",
 		Long:              listHelp,
 		Args:              l.checkArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,

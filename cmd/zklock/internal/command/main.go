@@ -16,7 +16,7 @@
 // the deletion of a lock node, the end of a session, a server for development, and internal/demo.
 // guard.go ends the sessions that other processes leave behind (guard_linux.go: the socket).
 // servecontrol.go is the server's control port, and servefault.go parses the faults that it
-// accepts. credentials.go has the credentials that --auth-file and --sasl name, and tls.go the
+// accepts. help.go prints the flags of a command, and man.go the man page. credentials.go has the credentials that --auth-file and --sasl name, and tls.go the
 // files of the --tls flags. printable.go escapes characters that a terminal would interpret.
 package command
 
@@ -56,7 +56,7 @@ const runExitCodes = `Exit codes:
   120      the lock was lost: COMMAND was ended, or had already ended by itself
   121      not acquired: another client holds the lock; -E sets another code
   122      no server could be reached, or none has reported another holder
-  123      rejected: permissions, credentials, a certificate, a quota, a deleted chroot
+  123      rejected: permission, credentials, certificate, quota, deleted chroot
   125      wrong usage, or zklock itself failed
   126, 127 COMMAND cannot be run, was not found
   128+n    signal n ended COMMAND, or zklock while it waited
@@ -173,14 +173,14 @@ To try it without servers:
 		return err
 	})
 	root.SetVersionTemplate("zklock {{.Version}}\n")
-	root.AddCommand(withVariables(newRunCommand(), newListCommand(), newRunsCommand(), newShardsCommand(), newRevokeCommand(), newDeleteCommand(), newExpireCommand(), newGuardCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())...)
+	root.AddCommand(withVariables(newRunCommand(), newListCommand(), newRunsCommand(), newShardsCommand(), newRevokeCommand(), newDeleteCommand(), newExpireCommand(), newGuardCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand(), newManCommand())...)
 	usage := root.UsageFunc()
 	root.SetUsageFunc(func(c *cobra.Command) error {
-		err := usage(c)
-		if c != root {
-			fmt.Fprint(c.OutOrStderr(), variablesHelp(c))
+		if c.HasAvailableSubCommands() {
+			return usage(c)
 		}
-		return err
+		printUsage(c)
+		return nil
 	})
 	return root
 }

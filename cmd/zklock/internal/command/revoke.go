@@ -39,7 +39,7 @@ from then on.
 Exit codes:
   0    the lock is no longer held: the holder has released it, or died; with
        --wait 0, the holder was asked
-  1    no client was asked: no client holds the lock, or the holder had released it
+  1    no client was asked: none holds the lock, or the holder has released it
   121  the holder still holds the lock, and the wait has ended
   122  no server could be reached
   123  rejected: permissions, credentials, a certificate

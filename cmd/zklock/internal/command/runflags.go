@@ -59,18 +59,19 @@ type runOptions struct {
 const runHelp = `Run waits for the lock on PATH, runs COMMAND, ends the processes that COMMAND
 leaves running (see --leftovers), and releases the lock. The lock is a mutex, or
 
-  --shared              the read side of a read/write lock: readers run together,
-                        but not with a run without --shared, which writes
+  --shared              the read side of a read/write lock: readers run
+                        together, but not with a run without --shared, which
+                        writes
   --semaphore N         permits of a semaphore: N may be in use at a time. All
                         runs give the same N; --permits K takes K, or none.
                         With --semaphore-limit NODE the number is in that node
                         for all runs, as Curator's SharedCount writes it, and
                         can be changed there. The first run creates it, with N
-  --elect               the leadership among candidates: COMMAND runs for as long
-                        as this run leads. If it ends by itself, the run ends. If
-                        the leadership is lost, COMMAND is ended, and started
-                        again when this run is elected again. --wait and
-                        --no-wait apply to each campaign
+  --elect               the leadership among candidates: COMMAND runs for as
+                        long as this run leads. If it ends by itself, the run
+                        ends. If the leadership is lost, COMMAND is ended, and
+                        started again when this run is elected again. --wait
+                        and --no-wait apply to each campaign
 
 Runs without any of these, with --shared and with --elect share one queue; a
 PATH with nodes of another kind is rejected. Curator's names for them are
@@ -141,8 +142,8 @@ func newRunCommand() *cobra.Command {
 		Short: "Run a command while holding a lock",
 		Long:  runHelp + platformHelp() + runExitCodes,
 		Example: `  zklock run --servers zk1:2181,zk2:2181,zk3:2181 /locks/nightly -- ./backup.sh
-  zklock run --no-wait -E 0 /locks/nightly -- ./backup.sh   # a skip is no failure
-  zklock run --semaphore 4 /locks/import -- ./import.sh     # at most four at a time
+  zklock run --no-wait -E 0 /locks/nightly -- ./backup.sh  # or skip it
+  zklock run --semaphore 4 /locks/import -- ./import.sh    # four at a time
   zklock run --elect /leaders/billing -- billing-scheduler
   zklock run --wait 5m /locks/deploy -- sh -c 'deploy --fence "$ZKLOCK_TOKEN"'`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -203,8 +204,7 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&o.container, "container", false, "create the lock root and its parents as containers, which the servers remove when they are no longer used")
 	f.BoolVar(&o.chroot, "create-chroot", false, "create the chroot of --servers if it does not exist")
 	f.StringVar(&o.acl, "acl", "world", "the clients that may use the created nodes: world, or creator (needs credentials or a client certificate)")
-	f.StringVar(&o.leftovers, "leftovers", string(supervise.EndThem), `processes that COMMAND leaves running: end them; leave those in a session of their own,
-also when the lock is lost; or wait for them, and hold the lock meanwhile`)
+	f.StringVar(&o.leftovers, "leftovers", string(supervise.EndThem), "processes that COMMAND leaves running: end them; leave those in a session of their own, also when the lock is lost; or wait for them, and hold the lock meanwhile")
 	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if another client holds the lock, 0 to 255")
 	f.StringVar(&o.name, "name", "", "`TEXT` that ls and the messages of waiters show with host and pid: the name and purpose of this process")
 	f.StringVar(&o.metrics, "metrics-file", "", "describe the run in `F`, whose name ends in .prom, for node_exporter's textfile collector")

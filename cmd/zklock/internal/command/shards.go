@@ -48,7 +48,7 @@ Exit codes:
   0    the group was printed
   122  no server could be reached
   123  rejected: permissions, credentials, a certificate
-  125  wrong usage, PATH is no group, its plan is damaged, or zklock itself failed`
+  125  wrong usage, no group, a damaged plan, or zklock itself failed`
 
 type shardGroup struct {
 	lister

@@ -1,0 +1,70 @@
+package command
+
+// Attacks on the help and the man page: flags that are in no group, lines that a terminal breaks,
+// and a page that man cannot format.
+
+import (
+	"bytes"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each flag of run is in one group of the help, and no other name is.
+func TestHelp_EachFlagOfRunIsInOneGroup(t *testing.T) {
+	run, _, err := newRootCommand().Find([]string{"run"})
+	require.NoError(t, err)
+	var grouped, flags []string
+	for _, g := range flagGroups {
+		grouped = append(grouped, g.names...)
+	}
+	for _, f := range each(run.Flags().VisitAll) {
+		flags = append(flags, f.Name)
+	}
+	slices.Sort(grouped)
+	require.Equal(t, flags, grouped)
+}
+
+func TestHelp_FitsIn80Columns(t *testing.T) {
+	for _, c := range newRootCommand().Commands() {
+		var help bytes.Buffer
+		c.SetOut(&help)
+		require.NoError(t, c.Help())
+		for line := range strings.Lines(help.String()) {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), lineWidth, "zklock %s --help: %s", c.Name(), line)
+		}
+	}
+}
+
+// The man page has the sections that people look for, and every flag of every command.
+func TestManPage_HasEachSectionAndEachFlag(t *testing.T) {
+	var out, errs bytes.Buffer
+	require.Equal(t, 0, execute([]string{"__man"}, &out, &errs), errs.String())
+	page := out.String()
+	at := 0
+	for _, section := range []string{"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES", "SEE ALSO"} {
+		next := strings.Index(page, "\n.SH "+section+"\n")
+		require.Greater(t, next, at, section)
+		at = next
+	}
+	for _, c := range newRootCommand().Commands() {
+		for _, f := range each(c.Flags().VisitAll) {
+			require.Regexp(t, `(?m)^\.B .*--`+f.Name+`\b`, strings.ReplaceAll(page, `\-`, "-"), "zklock %s", c.Name())
+		}
+	}
+	require.Contains(t, page, roff("--wait 0, the holder was asked"), "a line of the exit codes that continues")
+	if _, err := exec.LookPath("man"); err != nil || runtime.GOOS != "linux" {
+		t.Skip("no man with --warnings on this machine: the format of the page is not checked")
+	}
+	man := exec.Command("man", "--warnings", "-l", "-")
+	man.Stdin = strings.NewReader(page)
+	var warnings bytes.Buffer
+	man.Stderr = &warnings
+	require.NoError(t, man.Run())
+	require.Empty(t, warnings.String())
+}
