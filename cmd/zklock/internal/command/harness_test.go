@@ -115,6 +115,14 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
+// take returns what was written since the last call.
+func (b *buffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.b.Reset()
+	return b.b.String()
+}
+
 // proc is a process of zklock.
 type proc struct {
 	*proctest.Proc

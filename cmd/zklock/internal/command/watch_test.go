@@ -3,7 +3,6 @@ package command
 // These tests attack ls --watch, in virtual time: it prints each queue once for each change, at a bounded cost, and continues after an outage.
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,7 +25,7 @@ type watching struct {
 	net      *zktest.Network
 	srv      *zktest.Server
 	s        *zklock.Session // of ls
-	out, err bytes.Buffer
+	out, err buffer
 	ended    chan error
 	stop     context.CancelFunc
 }
@@ -67,10 +66,7 @@ func (w *watching) watch(change func(*listing), paths ...string) {
 func (w *watching) take() (out, err string) {
 	time.Sleep(watchInterval)
 	synctest.Wait()
-	out, err = w.out.String(), w.err.String()
-	w.out.Reset()
-	w.err.Reset()
-	return out, err
+	return w.out.take(), w.err.take()
 }
 
 // shows compares the tables that were printed since the last call: their paths, states and names.

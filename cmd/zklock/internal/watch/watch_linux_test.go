@@ -414,7 +414,7 @@ func TestPeer_PidfdOpen_ShowsTheDeath(t *testing.T) {
 
 // F58: processes connect, send sessions, stop, lose their connections, replace themselves, close
 // their Session and die in random order. The test observes from outside that a process is dead when
-// its session is ended, and in the end each session that is left was ended once.
+// its session is ended, and in the end each session that is left was ended.
 func TestGuard_RandomWorlds_NoSessionOfALiveProcessIsEnded(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -499,8 +499,16 @@ func randomWorld(t *testing.T, r *rand.Rand) {
 	for _, p := range g.all {
 		p.kill()
 	}
-	g.ended(left...)
-	g.endedNone()
+	// A session may be ended again if the guard has read an old connection after a new one: the
+	// servers no longer have it.
+	for want := left; len(want) > 0; {
+		select {
+		case ended := <-g.ends:
+			want = slices.DeleteFunc(want, func(id int64) bool { return id == ended })
+		case <-time.After(proctest.Patience):
+			require.FailNow(t, "not ended", "%v", want)
+		}
+	}
 }
 
 // Drain waits until the sessions of dead processes were ended, and not for other processes.
