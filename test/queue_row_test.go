@@ -42,6 +42,23 @@ func (v *virtual) lists(m zklock.Lock) bool {
 	return v.cost(func() { cycles(v.t, m, 1) }).Total(zktest.GetChildren) > 0
 }
 
+// nodeNumber returns the sequence number of a hold's node.
+func nodeNumber(h *zklock.Hold) string { return h.Node()[len(h.Node())-10:] }
+
+// inARow acquires and releases a lock until a row is expected, and then once in a row. It returns
+// the last number.
+func (v *virtual) inARow(m zklock.Lock) (last string) {
+	v.t.Helper()
+	cycles(v.t, m, rowWarmUp)
+	got := v.cost(func() {
+		h := acquire(v.t, m)
+		last = nodeNumber(h)
+		release(v.t, h)
+	})
+	require.Zero(v.t, got.Total(zktest.GetChildren), "it is in a row")
+	return last
+}
+
 // I8: each kind of lock that may be in a row takes two requests for a cycle, and one round trip for
 // an acquire. Each other kind lists each time.
 func TestVirtual_Row_TwoRequestsForEachCycle(t *testing.T) {
@@ -121,7 +138,7 @@ func TestVirtual_Row_TwoRequestsForEachCycle(t *testing.T) {
 	})
 }
 
-// I1: the lock root is deleted and created again, and another client's nodes reach the number that
+// I1, F57: the lock root is deleted and created again, and another client's nodes reach the number that
 // would be next in the old root. The watch on the root shows that; without it, two clients hold.
 func TestVirtual_Row_RootCreatedAgain_WaitsBehindItsHolder(t *testing.T) {
 	for _, tt := range []struct {
@@ -141,12 +158,12 @@ func TestVirtual_Row_RootCreatedAgain_WaitsBehindItsHolder(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				s := v.connect()
 				m, other := newMutex(t, s, "/job/a"), newMutex(t, v.connect(), "/job/a")
-				cycles(t, m, rowWarmUp)
-				require.False(t, v.lists(m), "a row is expected")
+				last := v.inARow(m)
 				tt.change(t, v, s)
 				require.NoError(t, v.srv.Delete("/job/a"))
-				cycles(t, other, rowWarmUp+1)
-				h := acquire(t, other) // its number is the last one of the old root's, and then ours is the next
+				cycles(t, other, rowWarmUp)
+				h := acquire(t, other)
+				require.Equal(t, last, nodeNumber(h), "our next number is the one after it, as in the old root")
 				w := v.queueUp(m)
 				time.Sleep(time.Second)
 				require.False(t, w.isGranted(), "I1")
@@ -157,21 +174,20 @@ func TestVirtual_Row_RootCreatedAgain_WaitsBehindItsHolder(t *testing.T) {
 	}
 }
 
-// I1: READ is removed from the lock root, so the server withholds its event, and the root is deleted
+// I1, F57: READ is removed from the lock root, so the server withholds its event, and the root is deleted
 // and created again. A row lasts no longer than a session timeout, and then the Session lists.
 func TestVirtual_Row_NoEvents_EndsAfterASessionTimeout(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		m, other := newMutex(t, s, "/job/a"), newMutex(t, v.connect(), "/job/a")
-		cycles(t, m, rowWarmUp)
-		require.False(t, v.lists(m))
+		last := v.inARow(m)
 		_, err := v.connect().Conn().SetACL("/job/a", zk.WorldACL(zk.PermAll&^zk.PermRead), -1)
 		require.NoError(t, err)
 		require.NoError(t, v.srv.Delete("/job/a"))
-		cycles(t, other, rowWarmUp+1)
+		cycles(t, other, rowWarmUp)
 		h := acquire(t, other)
-		require.NotEmpty(t, v.srv.Children("/job/a"))
-		time.Sleep(s.Timeout())
+		require.Equal(t, last, nodeNumber(h), "our next number is the one after it, as in the old root")
+		time.Sleep(s.Timeout() + time.Millisecond)
 		w := v.queueUp(m)
 		require.False(t, w.isGranted(), "I1")
 		release(t, h)

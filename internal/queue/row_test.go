@@ -47,7 +47,7 @@ func TestIsAlone(t *testing.T) {
 	require.False(t, IsAlone([]string{ours(1, 7), "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000005"}, Markers))
 }
 
-// I1, I8: no interleaving breaks a promise.
+// I1, I8, F57: no interleaving breaks a promise.
 func TestExploreRow(t *testing.T) {
 	two := []string{"m", "m"}
 	for _, tt := range []struct {
@@ -88,7 +88,7 @@ func rowWithout(touchUp func(r *Row, number int64, conn uint64)) func(Row, int64
 	}
 }
 
-// I1, I8, F34: each clause is left out, and the explorer finds the consequence, by the fewest steps.
+// I1, I8, F34, F57: each clause is left out, and the explorer finds the consequence, by the fewest steps.
 // With -v it prints them.
 func TestExploreRow_WithoutAClause(t *testing.T) {
 	const before, past = "I8: granted in a row before an earlier node", "F34"

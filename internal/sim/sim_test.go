@@ -41,6 +41,7 @@ type worldKind struct {
 	hold     time.Duration   // of three in four; the fourth is six times as long
 	calm     time.Duration   // between two faults at servers, and between two at clients; 0 for none
 	slow     float64         // by how much clients' clocks are too slow
+	roots    time.Duration   // between two acts on the lock roots; 0 for none
 }
 
 var (
@@ -61,7 +62,10 @@ var (
 // repeat is the command that runs one seed again.
 func (k worldKind) repeat(seed uint64) string {
 	test := "TestVirtual_Simulation$"
-	if k.calm == 0 {
+	switch {
+	case k.roots > 0:
+		test = "TestVirtual_SimulationOfRows"
+	case k.calm == 0:
 		test = "TestVirtual_SimulationWithoutFaults"
 	}
 	return fmt.Sprintf("repeat: go test -run '%s' -v ./internal/sim -sim.seed=%d -sim.kind=%s -sim.times=50", test, seed, k.name)

@@ -80,6 +80,7 @@ func (k *worker) acquire(ctx context.Context, try bool, bound time.Duration) (*z
 		w.failf("%v", err)
 		return nil, g
 	}
+	listed := w.lists(s.SessionID())
 	actx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), k.who), bound)
 	defer cancel()
 	var h *zklock.Hold
@@ -92,6 +93,9 @@ func (k *worker) acquire(ctx context.Context, try bool, bound time.Duration) (*z
 		h, err = m.Acquire(actx)
 	}
 	session := s.SessionID()
+	if now := w.lists(session); err == nil && w.kind.roots > 0 && now == listed {
+		w.count("grants in a row")
+	}
 	stands := err == nil && h.Err() == nil
 	w.ended(g, func() {
 		if g.err = err; err == nil {
