@@ -142,8 +142,9 @@ func (a *attempt) carryOut() error {
 // makeNode creates the node, and the lock root if it is missing.
 //
 // The list is sent in the same batch as the create, after it, so an uncontended acquire takes one
-// round trip. If the node is expected to be in a row (row.go), no list is sent. A missing lock root costs one more batch, which sends the root's create before both.
-// Missing parents of the root cost another batch.
+// round trip. If the node is expected to be in a row (row.go), no list is sent. A missing lock root
+// costs one more batch, which sends the root's create before both. Missing parents of the root cost
+// another batch.
 func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) {
 	root, at := a.d.root, a.attemptIn(e, by, false)
 	defer func() {

@@ -15,7 +15,8 @@ import (
 )
 
 // batch creates nodes in several queues by one transaction, and requests the lists of those queues
-// right after it, except the lists of queues in which a row is expected (row.go). The transaction creates all nodes or none.
+// right after it, except the lists of queues in which a row is expected (row.go). The transaction
+// creates all nodes or none.
 type batch struct {
 	e      *zkSession
 	wanted context.Context // once it ends, nothing further is sent

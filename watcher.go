@@ -11,12 +11,11 @@ import (
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// The watches of one ZooKeeper session: set, shared, removed, restored after a reconnect, and
-// checked for lost events.
+// The watches of one ZooKeeper session: set, shared, removed, and restored after a reconnect.
+// watchcheck.go checks them for lost events.
 
 // watcher manages the watches of one ZooKeeper session: at most one of each kind on a path (I7).
 type watcher struct {
@@ -282,23 +281,6 @@ func (w *watcher) rootWatch(path string) *watch {
 	return on
 }
 
-// leaveIdleRoots removes the watches on lock roots that no row has used for a session timeout. Such
-// a row has ended, because its list is older.
-func (w *watcher) leaveIdleRoots() {
-	var idle []*watch
-	now, most := w.z.Clock.Now(), w.z.Timeout()
-	w.mu.Lock()
-	for _, on := range w.mu.watches {
-		if on.use == ofRows && now.Sub(on.used) >= most {
-			idle = append(idle, on)
-		}
-	}
-	w.mu.Unlock()
-	for _, on := range idle {
-		w.leave(on)
-	}
-}
-
 // countWaiters counts attempts that wait. While there are any, the Session sends requests often
 // enough that a grant can renew the lease immediately.
 func (w *watcher) countWaiters(n int) {
@@ -357,71 +339,6 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 		}
 		for _, on := range w.sameLocked(watchKey{path: ev.Path, op: op}) {
 			w.endLocked(on, event)
-		}
-	}
-}
-
-// checkWatches reads the Stat of each watched node once every session timeout while a client waits
-// or observes, and once every tenth session timeout while there are only watches on the nodes of
-// our holds, because a server can lose an event (F30). It reads a few bytes, for a queue of any
-// length and any number of waiters. It also checks the nodes of waiters that watch nothing and wait
-// for a handoff.
-//
-// If the node exists, that proves as much as a list would. A waiter's position changes only when
-// its own node or one of the blockers that it watches is deleted. No node can enter the queue
-// between them, because numbers grow.
-func (w *watcher) checkWatches() {
-	const (
-		atATime = 16
-		seldom  = 10
-	)
-	slots := make(chan struct{}, atATime)
-	for unawaited := 1; w.z.Pause(w.z.Timeout()); unawaited++ {
-		w.leaveIdleRoots()
-		conn, _, _ := w.z.AttachedConn()
-		w.mu.Lock()
-		if w.mu.queued == 0 && len(w.mu.watches) == 0 {
-			w.mu.checking = false // the next watch or waiter starts it again
-			w.mu.Unlock()
-			return
-		}
-		if w.mu.queued > 0 || w.mu.users > 0 {
-			unawaited = 0
-		}
-		if conn == 0 || unawaited%seldom != 0 {
-			w.mu.Unlock()
-			continue
-		}
-		type check struct {
-			node string
-			done func(now *wire.Stat, err error)
-		}
-		var checks []check
-		for _, on := range w.mu.watches {
-			if on.isArmed() && on.use != ofRows {
-				checks = append(checks, check{on.path, func(now *wire.Stat, err error) {
-					if on.hasMissed(now, err) { // an event would have arrived before a response that shows its change
-						w.wakeUsers(on)
-					}
-				}})
-			}
-		}
-		w.mu.Unlock()
-		for _, on := range w.nodes.Waiting() {
-			checks = append(checks, check{on.Node, func(_ *wire.Stat, err error) {
-				if errors.Is(err, zk.ErrNoNode) {
-					on.Notify(queue.NodeDeleted)
-				}
-			}})
-		}
-		for _, l := range checks {
-			slots <- struct{}{}
-			if !w.z.Carrier.Spawn(func() {
-				defer func() { <-slots }()
-				l.done(w.z.Stat(l.node))
-			}) {
-				return
-			}
 		}
 	}
 }

@@ -138,8 +138,9 @@ func TestVirtual_Row_TwoRequestsForEachCycle(t *testing.T) {
 	})
 }
 
-// I1, F57: the lock root is deleted and created again, and another client's nodes reach the number that
-// would be next in the old root. The watch on the root shows that; without it, two clients hold.
+// I1, F57: the lock root is deleted and created again, and another client's nodes reach the number
+// that would be next in the old root. The watch on the root shows that; without it, two clients
+// hold.
 func TestVirtual_Row_RootCreatedAgain_WaitsBehindItsHolder(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -174,8 +175,35 @@ func TestVirtual_Row_RootCreatedAgain_WaitsBehindItsHolder(t *testing.T) {
 	}
 }
 
-// I1, F57: READ is removed from the lock root, so the server withholds its event, and the root is deleted
-// and created again. A row lasts no longer than a session timeout, and then the Session lists.
+// I1, F57: the same on any server: the numbers meet, and the Session waits behind the other holder.
+func TestRow_RootCreatedAgain_Waits(t *testing.T) {
+	const path = "/row"
+	server := startOwn(t, serverConfig{})
+	a := admin(t, server.Addr())
+	m, other := newMutex(t, connect(t, server.Addr()), path), newMutex(t, connect(t, server.Addr()), path)
+	cycles(t, m, rowWarmUp)
+	h := acquire(t, m)
+	last := nodeNumber(h)
+	release(t, h)
+	require.NoError(t, a.Delete(path, -1))
+	cycles(t, other, rowWarmUp)
+	h = acquire(t, other)
+	require.Equal(t, last, nodeNumber(h), "our next number is the one after it, as in the old root")
+	before, err := server.WatchCount()
+	require.NoError(t, err)
+	w := queueUp(t, a, m, path)
+	eventually(t, "it watches its node and the holder's, or was granted", func() bool {
+		n, err := server.WatchCount()
+		return w.isGranted() || err == nil && n >= before+2
+	})
+	require.False(t, w.isGranted(), "I1")
+	release(t, h)
+	release(t, w.granted(t))
+}
+
+// I1, F57: READ is removed from the lock root, so the server withholds its event, and the root is
+// deleted and created again. A row lasts no longer than a session timeout, and then the Session
+// lists.
 func TestVirtual_Row_NoEvents_EndsAfterASessionTimeout(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

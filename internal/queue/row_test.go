@@ -88,8 +88,8 @@ func rowWithout(touchUp func(r *Row, number int64, conn uint64)) func(Row, int64
 	}
 }
 
-// I1, I8, F34, F57: each clause is left out, and the explorer finds the consequence, by the fewest steps.
-// With -v it prints them.
+// I1, I8, F34, F57: each clause is left out, and the explorer finds the consequence, by the fewest
+// steps. With -v it prints them.
 func TestExploreRow_WithoutAClause(t *testing.T) {
 	const before, past = "I8: granted in a row before an earlier node", "F34"
 	two, seldom := []string{"m", "m"}, []uint8{2, 1}
