@@ -5,42 +5,54 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real contrib packages install uninstall archives nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test seen demo clean
+.PHONY: all test race check real contrib packages install uninstall archives nightly platforms vulnerabilities i386 servers integration conformance explore simulation mutants fuzz command chaos soak bench bench-quick lab lab-test seen demo clean
 
 all: check test
 
-## the library, the command and the test server, under the race detector where there is a C compiler; without it, which would
-## make them six times as slow, every interleaving of a few clients, fifty seeds of the simulation, and fifteen hours of
-## random faults for each other recipe. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
-## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
-## take, because those of the command and of processes mostly wait. The frames, the simulation and the random faults check the library's
-## invariants (internal/invariants), without the race detector, because both together take too long; make simulation checks them in ./test.
-LONGEST := ./test ./internal/command ./shards ./internal/supervise ./internal/zkserver ./internal/frames
+## the library, the command and the test server. The goal is four minutes on two quiet processors. What runs in real time runs under the
+## race detector, where there is a C compiler. The tests in virtual time, and those of UNRACED, take four times as long under it, so on each
+## change the detector has only a share of them, RACED; make race has all. Without it, all of them run, and check the library's invariants
+## (internal/invariants). Vet is for make check, and the tests of real servers are for make real.
+## The packages named first take longest: begun last, they would keep one processor waiting. The command's module is tested at the same
+## time, because its tests mostly wait.
+LONGEST := ./test ./shards
+RACED := ^(Example|Fuzz|Test([^V]|V[^i]|Virtual_(Call|Do|Func|Multi|Run|Semaphore|Simulation$$|Turn)))
+UNRACED := Differential_|Explore|F59|Next_Random|Parity
+VIRTUAL = $(sort $(dir $(shell grep -rlE --include='*_test.go' --exclude-dir=contrib --exclude-dir=cmd '^func Test($(UNRACED)|Virtual_)' .)))
 INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 30m -skip '^TestExplore' $(LONGEST) ./...
-	$(GO) test -count=1 -run '^TestExplore' ./internal/queue ./shards
-	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/frames ./internal/nodes ./internal/link ./internal/invariants
-	$(GO) test $(INVARIANTS) -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
-	$(GO) test $(INVARIANTS) -count=1 -timeout 30m -run RandomFaults ./test -random.hours=15
+	$(GO) test -C cmd/zklock $(RACE) -short -p 1 -parallel 4 -vet=off -count=1 -timeout 30m ./... & command=$$!; \
+		$(GO) test $(RACE) -short -p 2 -parallel 4 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test($(UNRACED)|Real_)' $(LONGEST) ./...; \
+		library=$$?; wait $$command && exit $$library
+	$(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip '^TestVirtual_Simulation' ./test ./shards $(VIRTUAL)
+	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants
+	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
+	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=5 -sim.jobs=2
 
-## gofmt, go vet for Linux, macOS and Windows, staticcheck
+## gofmt, go vet for Linux, macOS and Windows, staticcheck, and the sizes in BUDGET
 check:
 	scripts/check
 
-## what one real ZooKeeper shows that zktest does not: a third of the faults at frames and a part of the behaviour tests on it; Curator, kazoo
-## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and
-## what has modules of its own: the example with SQLite (which -race would compile again, for a minute), and all of contrib/
+## all tests under the race detector, without -short
+race:
+	$(GO) test $(RACE) -p 2 -vet=off -count=1 -timeout 0 -skip '^TestExplore' $(LONGEST) ./...
+	$(GO) test -C cmd/zklock $(RACE) -p 1 -vet=off -count=1 -timeout 0 ./...
+
+## what one real ZooKeeper shows that zktest does not: a third of the faults at frames and a part of the behaviour tests on it; servers that
+## the tests start, stop and pause; Curator, kazoo and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one
+## server in a container; and what has modules of its own: the examples and all of contrib/, without the race detector, because make check
+## has compiled their dependencies without it
 ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Once|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
-	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -vet=off -count=1 -timeout 10m \
-		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./internal/frames ./test ./internal/conformance
-	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
-	$(MAKE) --no-print-directory contrib
+	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -vet=off -p 3 -count=1 -timeout 10m \
+		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./internal/frames ./test ./internal/conformance ./internal/zkserver
+	scripts/integration -run TestMutex_Container
+	$(MAKE) --no-print-directory contrib RACE=
 
-## the modules that others import beside the library, and their examples: whatever has a go.mod in contrib/ or examples/
+## the modules that others import beside the library, and their examples: whatever has a go.mod in contrib/ or examples/. make nightly
+## runs them under the race detector, except for the modules whose dependencies take a minute to compile for it
 contrib:
 	@set -e; for mod in contrib/*/go.mod contrib/*/*/go.mod examples/*/go.mod; do \
 		case $$mod in */fencing/* | */rulestest/*) race= ;; *) race=$(RACE) ;; esac; \
@@ -63,12 +75,16 @@ install:
 uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
-## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
-nightly: test platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen archives
+## everything that takes long, asks for much, or counts on other people's timing. Some two and a half hours; make -k goes on after a failure
+nightly: test race contrib platforms i386 explore simulation mutants fuzz command conformance servers chaos integration bench-quick lab-test lab seen archives
 
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
 platforms:
 	scripts/check platforms
+
+## the known vulnerabilities that the code of each module can reach, from vuln.go.dev
+vulnerabilities:
+	scripts/check vulnerabilities
 
 ## the tests where an int has 32 bits, if the kernel runs such programs
 i386:
@@ -81,7 +97,7 @@ servers:
 	scripts/servers
 	ZKLOCK_TEST_REAL=1 $(GO) test -count=1 -v -timeout 10m -run '^TestReal' ./shards
 
-## the library against containers, and docker-compose.yml
+## the tests that start ZooKeeper in a container, and the ensemble of docker-compose.yml
 integration:
 	scripts/setup docker
 	scripts/integration
@@ -95,26 +111,39 @@ conformance:
 explore:
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore ./internal/queue -explore.all
 
-## every fault at every frame, six thousand hours of random worlds, and five hundred of random faults for each of the other recipes, in
-## virtual time, with all that the other tests in virtual time repeat: make simulation SEEDS=2000 HOURS=500
+## every fault at every frame, six thousand hours of random worlds, and 250 worlds of each other recipe, in virtual time, with every case
+## of the other tests in virtual time: make simulation SEEDS=2000 WORLDS=250
 SEEDS ?= 2000
-HOURS ?= 500
+WORLDS ?= 250
 simulation:
 	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' ./internal/frames -frames.every=1
-	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
-	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual ./test -random.hours=$(HOURS)
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_Simulation -skip TestVirtual_SimulationOf ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=$(WORLDS) -sim.jobs=2
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run TestVirtual ./test -every
 	$(GO) test -count=1 -v -run TestEnsemble_Chaos ./zktest -chaos.seeds=100
-	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large' ./shards -shards.worlds=1000 -shards.large
+	$(GO) test $(INVARIANTS) -count=1 -v -timeout 0 -run 'TestF59_RandomWorlds|TestVirtual_Large|TestNext_Random|TestExplore' ./shards -shards.worlds=1000 -shards.large -shards.cases=1000000
 
 ## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it, or the
-## library's assertions if no test does (with -p 1, go test prints each as it ends)
+## library's assertions if no test does (with -p 1, go test prints each as it ends). With RANDOM, so many mistakes at random places instead,
+## and the first layer of the tests that finds each: make mutants RANDOM=300 SEED=7. It takes minutes for each that the unit tests miss
+RANDOM ?= 0
+SEED ?= 1
 mutants:
+ifeq ($(RANDOM),0)
 	ZKLOCK_MUTANTS=1 $(GO) test -p 1 -count=1 -v -timeout 0 -run AllCaught ./internal/mutants ./internal/conformance
+else
+	$(GO) test -count=1 -v -timeout 0 -run TestMutants_Random ./internal/mutants -random=$(RANDOM) -seed=$(SEED)
+endif
+
+## random inputs for each fuzz target of each module, some ten minutes: make fuzz FUZZTIME=10m. An input that fails becomes a seed
+FUZZTIME ?= 60s
+fuzz:
+	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 ## the command, round after round: in a terminal beside what plain does, and that nothing outlives the lock: make command ROUNDS=200
 ROUNDS ?= 10
 command:
-	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test $(RACE) -count=1 -v -timeout 0 -p 1 -run 'TestScenes|TestOutlives' ./internal/command ./internal/supervise
+	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test -C cmd/zklock $(RACE) -count=1 -v -timeout 0 -p 1 -run 'TestScenes|TestOutlives' ./internal/command ./internal/supervise
 
 ## a real ensemble on network hosts of its own, cut up, and connections that fail: takes Linux and root. soak is its long run and
 ## no test else: make soak CUTS=300, or make soak DURATION=1h
@@ -165,7 +194,7 @@ bin/consul: lab/consul/go.mod
 ## workers contend for a lock, holders are killed, cut off and stopped, and what was promised is verified; needs only Go
 demo:
 	mkdir -p bin
-	$(GO) build -o bin/zklock ./cmd/zklock
+	$(GO) build -C cmd/zklock -o ../../bin/zklock
 	bin/zklock demo
 
 clean:

@@ -25,17 +25,17 @@ func (h *Hold) workContext(caller context.Context) (work *holdContext, done func
 	}
 }
 
-// runWork runs f under the hold, until ctx ends, and then releases it, for as long as caller lasts.
+// runWork runs f under the hold, until ctx ends, and then releases it, for as long as p permits.
 // It returns Do's error, and whether the hold was lost before the release. If ctx has ended as the
 // lock was granted, or the lock was lost already, it does not call f.
-func (h *Hold) runWork(ctx, caller context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
+func (h *Hold) runWork(ctx context.Context, p *graceTime, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
 	work, done := h.workContext(ctx)
 	returned := watchWork(h)
 	defer func() { // also if f panics
 		returned()
 		done()
 		before := h.Err() // f may have released it
-		end := cmp.Or(h.Release(caller), before)
+		end := cmp.Or(h.beginRelease().wait(p), before)
 		lost, err = errors.Is(end, ErrLost), h.outcomeOf(work, err, end)
 	}()
 	if work.Err() != nil {
@@ -135,7 +135,7 @@ func (h *Hold) DeadlineContext(margin time.Duration) (context.Context, context.C
 }
 
 // deadlineOf returns a context derived from under that ends with the holds.
-func deadlineOf(under *holdContext, holds []*Hold, margin time.Duration) (context.Context, context.CancelFunc) {
+func deadlineOf(under context.Context, holds []*Hold, margin time.Duration) (context.Context, context.CancelFunc) {
 	c := &deadlineContext{under: under, holds: holds, margin: margin}
 	c.Context, c.cancel = context.WithCancelCause(under)
 	c.timer = time.AfterFunc(math.MaxInt64, c.poll)
@@ -146,7 +146,7 @@ func deadlineOf(under *holdContext, holds []*Hold, margin time.Duration) (contex
 
 type deadlineContext struct {
 	context.Context // ends with under
-	under           *holdContext
+	under           context.Context
 	holds           []*Hold
 	margin          time.Duration
 	cancel          context.CancelCauseFunc

@@ -216,7 +216,7 @@ func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx conte
 	}
 	e.setHold(hold)
 	defer e.setHold(nil) // also if lead panics
-	lost, err := hold.runWork(ctx, caller, lead)
+	lost, err := hold.runWork(ctx, &graceTime{ctx: caller}, lead)
 	if lost && ctx.Err() == nil && !errors.Is(hold.Err(), ErrClosed) && !isMarked(err) {
 		return false, err
 	}

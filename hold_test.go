@@ -42,7 +42,7 @@ func TestHoldRun_EndedAtTheGrant_DoesNotCall(t *testing.T) {
 				require.NoError(t, err)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				c.end(srv, h, cancel)
-				lost, err := h.runWork(ctx, t.Context(), func(context.Context, *Hold) error {
+				lost, err := h.runWork(ctx, &graceTime{ctx: t.Context()}, func(context.Context, *Hold) error {
 					t.Error("the work was called")
 					return nil
 				})

@@ -153,11 +153,11 @@ func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiH
 	if err != nil {
 		return err
 	}
-	work, done := under(ctx, h.holds)
+	work := under(ctx, h.holds)
 	returned := watchWork(h.holds...)
 	defer func() {
 		returned()
-		done()
+		work.end(nil)
 		ends := make([]error, len(h.holds))
 		for i, hold := range h.holds {
 			ends[i] = hold.Err() // f, or a call that shares the hold, may have released it
@@ -209,11 +209,12 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 			releaseAll(p, holds)
 		}
 	}()
+	// The context of each wait carries the holds so far, so the last hold's context carries all. It
+	// ends with the first of them to end: then the rest are useless, and another client may hold
+	// that lock.
+	work := newHoldsContext(ctx)
+	defer work.end(nil)
 	for began, left := time.Now(), wait; len(holds) < len(m.locks); {
-		// The context of this wait carries the holds so far, so the last hold's context carries
-		// all. It ends with the first of them to end: then the rest are useless, and another client
-		// may hold that lock.
-		work, done := under(ctx, holds)
 		i := len(holds)
 		if i >= next {
 			o, next = m.open(work, i, left == 0)
@@ -221,18 +222,20 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 		isCalling = true
 		hold, err := m.locks[i].acquireMember(work, left, o.part(i))
 		isCalling = false
-		done()
 		if hold != nil {
-			holds = append(holds, hold)
+			holds, work = append(holds, hold), work.with(hold)
 		}
-		for _, hold := range slices.Backward(holds) { // check all: a hold may have ended after the wait, and the wait's error may only follow from that
-			err = cmp.Or(hold.Err(), err)
+		if err != nil || len(holds) == len(m.locks) || work.Err() != nil { // a hold may have ended, and the wait's error may only follow from that
+			for _, hold := range slices.Backward(holds) {
+				err = cmp.Or(hold.Err(), err)
+			}
 		}
 		if wait > 0 && wait < forever {
 			left = wait - time.Since(began)
 		}
 		if err != nil { // do not wait for the deletions longer than the wait's own clean-up may take
 			p.beginGrace(time.Now().Add(grace + min(left, 0)))
+			work.end(nil)
 			return nil, giveBack(ctx, p, o, holds, work, o.refused(ctx, err))
 		}
 		next = o.nextAfter(i, next)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -12,13 +13,11 @@ import (
 // sends requests.
 type MultiHold struct {
 	holds []*Hold
-	ctx   *holdContext // ends with the first hold to end; its cause is that hold's Err
-	done  func()       // removes the functions that end ctx
+	ctx   *holdsContext // of all the holds
 }
 
 func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
-	work, done := under(context.WithoutCancel(ctx), holds)
-	return &MultiHold{holds: holds, ctx: work.(*holdContext), done: done}
+	return &MultiHold{holds, under(context.WithoutCancel(ctx), holds)}
 }
 
 // granted is for methods that return no error.
@@ -73,24 +72,137 @@ func (h *MultiHold) Release(ctx context.Context) error {
 // release returns the error of each hold's Release.
 func (h *MultiHold) release(ctx context.Context) []error {
 	_ = h.ctx.Err() // a loss that no call has seen yet came first
-	h.ctx.cancel(h.holds[len(h.holds)-1].d.errorf("hold", errReleased))
-	h.done()
+	h.ctx.end(h.holds[len(h.holds)-1].d.errorf("hold", errReleased))
 	return releaseAll(&graceTime{ctx: ctx}, h.holds)
 }
 
-// under returns a context that carries the holds. It ends with ctx or with the first hold to end,
-// with that end's cause. done ends it, too.
-func under(ctx context.Context, holds []*Hold) (work context.Context, done func()) {
-	var ends []func()
-	for _, hold := range holds {
-		inner, end := hold.workContext(ctx)
-		ctx, ends = inner, append(ends, end)
+// holdsContext is a context that carries the holds of a Multi. It ends with the caller's context,
+// or with the first hold to end, with that hold's Err as its cause. with returns a context that
+// carries one hold more. It shares everything with the shorter one, and both end together, so each
+// step of an acquire costs the same, however many locks the Multi has.
+type holdsContext struct {
+	context.Context // ends with the caller's, with a hold, and by end
+	caller          context.Context
+	holds           []*Hold // in the order of the locks
+	checked         []*Hold // whose Err this context's Err asks: the first of each Session or, if isDone, all
+	shared          *sharedHolds
+}
+
+// sharedHolds is what the contexts of one acquire share.
+type sharedHolds struct {
+	cancel context.CancelCauseFunc
+	mu     sync.Mutex
+	of     map[string]int // the index of the hold of a lock root
+	stops  []func() bool  // the functions that end the context with a hold
+}
+
+func newHoldsContext(caller context.Context) *holdsContext {
+	c := &holdsContext{caller: caller, shared: &sharedHolds{of: map[string]int{}}}
+	c.Context, c.shared.cancel = context.WithCancelCause(caller)
+	return c
+}
+
+// under returns a context that carries these holds, and whose Err asks each of them.
+func under(caller context.Context, holds []*Hold) *holdsContext {
+	c := newHoldsContext(caller)
+	for _, h := range holds {
+		c = c.with(h)
 	}
-	return ctx, func() {
-		for _, end := range slices.Backward(ends) {
-			end()
+	c.checked = holds
+	return c
+}
+
+// with returns a context that also carries h. It may be called once for each context.
+func (c *holdsContext) with(h *Hold) *holdsContext {
+	longer := *c
+	longer.holds = append(c.holds, h)
+	if len(c.checked) == 0 || c.checked[len(c.checked)-1].d.e != h.d.e {
+		longer.checked = append(c.checked, h)
+	}
+	stop := context.AfterFunc(h.ctx, func() { c.shared.cancel(context.Cause(h.ctx)) })
+	c.shared.mu.Lock()
+	defer c.shared.mu.Unlock()
+	c.shared.of[h.d.key.path] = len(c.holds)
+	c.shared.stops = append(c.shared.stops, stop)
+	return &longer
+}
+
+// end ends this context, the shorter ones and the longer ones, with cause unless one has ended.
+func (c *holdsContext) end(cause error) {
+	c.shared.cancel(cause)
+	c.shared.mu.Lock()
+	defer c.shared.mu.Unlock()
+	for _, stop := range c.shared.stops {
+		stop()
+	}
+	c.shared.stops = nil
+}
+
+// Err compares the clock with the lease of each Session first.
+func (c *holdsContext) Err() error {
+	_ = c.caller.Err() // if it carries a hold past its lease, that hold ends now, and c with it
+	for _, h := range c.checked {
+		if err := h.Err(); err != nil {
+			c.shared.cancel(err)
+			break
 		}
 	}
+	return c.Context.Err()
+}
+
+// Value returns the hold for a holdKey or a lock root, as the context of a single hold does. What
+// the library looks up besides is in the caller's context. Other values are those of the last
+// AcquireStart, whose context should have the values of the earlier ones and of the caller's.
+func (c *holdsContext) Value(key any) any {
+	switch k := key.(type) {
+	case holdKey:
+		for _, h := range c.candidates(k) {
+			if k.fits(h) {
+				return h
+			}
+		}
+	case *lockRoot:
+		if h := c.holdOf(k.path); h != nil {
+			return h
+		}
+	case ownerKey:
+	case waitKey:
+		return nil // it was for the wait, which has ended
+	default:
+		for _, h := range slices.Backward(c.holds) {
+			if h.values == nil {
+				continue
+			}
+			if v := h.values.Value(key); v != nil {
+				return v
+			}
+			break
+		}
+	}
+	return c.Context.Value(key)
+}
+
+// candidates returns the holds that may fit, the last first.
+func (c *holdsContext) candidates(k holdKey) (all []*Hold) {
+	if k.root != "" && !k.after {
+		if h := c.holdOf(k.root); h != nil {
+			return []*Hold{h}
+		}
+		return nil
+	}
+	all = slices.Clone(c.holds)
+	slices.Reverse(all)
+	return all
+}
+
+// holdOf returns the hold of a lock root, nil if this context does not carry one.
+func (c *holdsContext) holdOf(root string) *Hold {
+	c.shared.mu.Lock()
+	defer c.shared.mu.Unlock()
+	if i, ok := c.shared.of[root]; ok && i < len(c.holds) {
+		return c.holds[i]
+	}
+	return nil
 }
 
 // releaseAll releases the holds, the last first, and then waits for all replies together. It

@@ -126,9 +126,15 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.acquir
 // if the lock was lost before the release, whatever f returned; [ErrNotConfirmed] if no server
 // confirmed the release in time; [ErrNotHeld] if the hold was released before f returned.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
+	return m.do(&graceTime{ctx: ctx}, f, opts)
+}
+
+// do is Do with the context and the time that the release has after the context's end.
+func (m *Mutex) do(p *graceTime, f func(ctx context.Context, hold *Hold) error, opts []DoOption) error {
 	if !m.isMade() {
 		return &Error{Op: "do", Err: errNoMutex}
 	}
+	ctx := p.ctx
 	o, err := newDoOptions(opts)
 	if err == nil && f == nil {
 		err = errors.New("nil function: give Do the work")
@@ -144,7 +150,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 	if err != nil {
 		return err
 	}
-	_, err = h.runWork(ctx, ctx, f)
+	_, err = h.runWork(ctx, p, f)
 	return err
 }
 

@@ -87,11 +87,12 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 		if isDone, err := m.isDone(ctx, key); isDone || err != nil {
 			return false, err
 		}
-		err = m.Do(ctx, func(ctx context.Context, h *Hold) (err error) {
-			o := &marking{h: h, mark: m.markPath(), key: key, kept: cmp.Or(m.opts.keptRuns, defaultKeptRuns), acl: m.opts.acl, by: m.opts.data}
+		p := &graceTime{ctx: ctx}
+		err = m.do(p, func(ctx context.Context, h *Hold) (err error) {
+			o := &marking{h: h, left: p.left, mark: m.markPath(), key: key, kept: cmp.Or(m.opts.keptRuns, defaultKeptRuns), acl: m.opts.acl, by: m.opts.data}
 			ran, err = o.markRun(ctx, f)
 			return err
-		}, opts...)
+		}, opts)
 		return ran, err
 	}
 	return false, &Error{Op: "once", Path: m.root.given, Err: err}
@@ -173,6 +174,7 @@ func has(runs []OnceRun, key string) bool {
 // marking is a call of Once that has the lock.
 type marking struct {
 	h       *Hold
+	left    func() time.Duration // how long the mark and the release have together after the end of the context
 	mark    string
 	key     string
 	kept    int // the largest number of runs in the mark
@@ -210,7 +212,7 @@ func (o *marking) markRun(work context.Context, f func(ctx context.Context, hold
 					return true, err
 				}
 				err = o.h.Err()
-				ctx, end = o.h.lasting(work)
+				ctx, end = o.lasting(work)
 			}
 			w = w.Worked()
 		case queue.OnceWrite:
@@ -237,11 +239,11 @@ func (o *marking) markRun(work context.Context, f func(ctx context.Context, hold
 	}
 }
 
-// lasting returns a context for the steps after the work: it ends with the hold, or a grace after
-// ctx.
-func (h *Hold) lasting(ctx context.Context) (context.Context, func()) {
-	last, cancel := context.WithCancel(h.ctx)
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+// lasting returns a context for the steps after the work: it ends with the hold, or when the time
+// after the end of ctx is over.
+func (o *marking) lasting(ctx context.Context) (context.Context, func()) {
+	last, cancel := context.WithCancel(o.h.ctx)
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(o.left(), cancel) })
 	return last, func() { stop(); cancel() }
 }
 

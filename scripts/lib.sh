@@ -76,6 +76,3 @@ mirror() {
 	found=$(apt-get update --print-uris 2>/dev/null | sed -n "s|^'\(.*\)/dists/$(codename)/InRelease' .*|\1|p" | awk 'NR == 1')
 	[ -n "$found" ] && echo "$found"
 }
-
-# command_module prints the folder of the module whose cmd/zklock is given to others: that with Kerberos.
-command_module() { if [ -d contrib/zklockkrb5/cmd/zklock ]; then echo contrib/zklockkrb5; else echo .; fi; }

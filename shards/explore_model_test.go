@@ -5,7 +5,8 @@ package shards
 import (
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/zklock/zklock/internal/explore"
 )
 
 const (
@@ -62,6 +63,8 @@ type model struct {
 	shards [mShards][mProcs]int8 // the queues: 1 + process
 	writes [mProcs]mWrite
 	budget [evKinds]int8
+
+	byOther bool // the last plan came from a member that is not the first
 }
 
 // mistakes that are planted in the rule.
@@ -71,11 +74,7 @@ type mistakes struct{ doesNotWait, releasesEarly, noCheck, staysDeaf bool }
 type explorer struct {
 	names [mProcs]string
 	plant mistakes
-	seen  map[model]bool
-	from  map[model]model
-	how   map[model]string
-	todo  []model
-	bad   string
+	take  func(next *model, must bool, what func() string)
 }
 
 func push(q *[mProcs]int8, x int8) {
@@ -133,53 +132,34 @@ func (x *explorer) present(m *model) (ms []Member) {
 	return ms
 }
 
-func (x *explorer) step(from, to model, format string, args ...any) {
-	if !x.seen[to] {
-		x.seen[to] = true
-		x.from[to], x.how[to] = from, fmt.Sprintf(format, args...)
-		x.todo = append(x.todo, to)
+// steps gives all states that can come next.
+func (x *explorer) steps(m *model, take func(next *model, must bool, what func() string)) {
+	x.take = take
+	x.plans(*m)
+	for p := range mProcs {
+		x.works(*m, p)
+		x.suffers(*m, p)
 	}
 }
 
-func (x *explorer) fail(m model, format string, args ...any) {
-	if x.bad != "" {
-		return
-	}
-	var steps []string
-	for s := m; x.how[s] != ""; s = x.from[s] {
-		steps = append(steps, x.how[s])
-	}
-	slices.Reverse(steps)
-	x.bad = fmt.Sprintf(format, args...) + ":\n" + strings.Join(steps, "\n")
+// step takes a state. A step from within must come some time.
+func (x *explorer) step(to model, must bool, format string, args ...any) {
+	x.take(&to, must, func() string { return fmt.Sprintf(format, args...) })
 }
 
-// explore returns how many states there are, and what is wrong in one of them.
-func explore(names [mProcs]string, start int, budget [evKinds]int8, plant mistakes) (int, string) {
-	x := &explorer{names: names, plant: plant, seen: map[model]bool{}, from: map[model]model{}, how: map[model]string{}}
+// explores visits all states.
+func explores(names [mProcs]string, start int, budget [evKinds]int8, plant mistakes) explore.Found {
+	x := &explorer{names: names, plant: plant}
 	m := model{budget: budget, owners: [mShards]int8{nobody, nobody}}
 	for p := range start {
 		m.procs[p].state = isUp
 		push(&m.queue, x.node(&m, p))
 	}
-	x.seen[m], x.todo = true, []model{m}
-	for len(x.todo) > 0 && x.bad == "" {
-		m := x.todo[len(x.todo)-1]
-		x.todo = x.todo[:len(x.todo)-1]
-		isQuiet := !x.plans(m)
-		for p := range mProcs {
-			if x.works(m, p) {
-				isQuiet = false
-			}
-			x.suffers(m, p)
-		}
-		x.check(m, isQuiet)
-	}
-	return len(x.seen), x.bad
+	return explore.Model[model]{First: m, Steps: x.steps, Broken: x.broken, Stuck: x.stuck}.Run()
 }
 
-// plans has the first member plan, and the servers do what was sent. It reports whether there was
-// anything to do.
-func (x *explorer) plans(m model) (acts bool) {
+// plans has the first member plan, and the servers do what was sent.
+func (x *explorer) plans(m model) {
 	if f := m.queue[0]; f != 0 && m.writes[procOf(f)].node == 0 {
 		old, present := x.planOf(m.owners), x.present(&m)
 		var absent []Member
@@ -192,8 +172,7 @@ func (x *explorer) plans(m model) (acts bool) {
 			if owners := ownersOf(p); owners != m.owners {
 				n := m
 				n.writes[procOf(f)] = mWrite{f, m.ver, owners}
-				x.step(m, n, "%d plans %v", procOf(f), owners)
-				acts = true
+				x.step(n, true, "%d plans %v", procOf(f), owners)
 			}
 		}
 	}
@@ -201,33 +180,27 @@ func (x *explorer) plans(m model) (acts bool) {
 		if w.node == 0 {
 			continue
 		}
-		acts = true
 		n := m
 		n.writes[p] = mWrite{}
 		if x.plant.noCheck || slices.Contains(m.queue[:], w.node) && w.ver == m.ver {
-			if m.queue[0] != w.node {
-				x.fail(m, "%d writes a plan and is not the first member", p)
-			}
-			n.ver, n.owners = m.ver+1, w.owners
+			n.ver, n.owners, n.byOther = m.ver+1, w.owners, m.queue[0] != w.node
 		}
-		x.step(m, n, "the plan of %d arrives", p)
+		x.step(n, true, "the plan of %d arrives", p)
 		if m.budget[evDrop] > 0 {
 			n := m
 			n.writes[p] = mWrite{}
 			n.budget[evDrop]--
-			x.step(m, n, "the plan of %d is lost", p)
+			x.step(n, false, "the plan of %d is lost", p)
 		}
 	}
-	return acts
 }
 
-// works has a process read the plan and work. It reports whether there was anything to do.
-func (x *explorer) works(m model, p int) (acts bool) {
+// works has a process read the plan and work.
+func (x *explorer) works(m model, p int) {
 	do := func(change func(n *model, pr *mProc), format string, args ...any) {
 		n := m
 		change(&n, &n.procs[p])
-		x.step(m, n, format, args...)
-		acts = true
+		x.step(n, true, format, args...)
 	}
 	pr := m.procs[p]
 	if pr.state == isUp && (!pr.hasRead || pr.read != m.owners) {
@@ -268,7 +241,6 @@ func (x *explorer) works(m model, p int) (acts bool) {
 			do(func(n *model, pr *mProc) { pr.stage[shard] = idle; leaveQueue(n, shard) }, "%d: the function of %d returns, and it is released", p, shard)
 		}
 	}
-	return acts
 }
 
 // suffers has something happen to the process.
@@ -278,7 +250,7 @@ func (x *explorer) suffers(m model, p int) {
 			n := m
 			n.budget[ev]--
 			change(&n, &n.procs[p])
-			x.step(m, n, "%d %s", p, what)
+			x.step(n, false, "%d %s", p, what)
 		}
 	}
 	gone := func(n *model) {
@@ -317,26 +289,33 @@ func (x *explorer) suffers(m model, p int) {
 	do(evCrash, func(n *model, pr *mProc) { gone(n); *pr = mProc{} }, "crashes")
 }
 
-// check looks for two functions in one state; and, when nothing can happen any more from within,
-// for shards that are not worked on.
-func (x *explorer) check(m model, isQuiet bool) {
+// broken looks for two functions in one state, and for a plan of a member that was not the first.
+func (x *explorer) broken(m *model) string {
+	if m.byOther {
+		return "a member that is not the first member writes a plan"
+	}
 	for shard := range mShards {
 		holders := 0
 		for p, pr := range m.procs {
 			runs := pr.stage[shard] == working || pr.stage[shard] == returning
 			if runs && (pr.lost[shard] || pr.late[shard]) {
-				x.fail(m, "%d runs two functions for %d", p, shard)
+				return fmt.Sprintf("%d runs two functions for %d", p, shard)
 			}
 			if runs || pr.late[shard] {
 				holders++
 			}
 		}
 		if holders > 1 {
-			x.fail(m, "two processes work on %d", shard)
+			return fmt.Sprintf("two processes work on %d", shard)
 		}
 	}
-	if !isQuiet || m.queue[0] == 0 {
-		return
+	return ""
+}
+
+// stuck looks for shards that are not worked on when nothing can happen any more from within.
+func (x *explorer) stuck(m *model) string {
+	if m.queue[0] == 0 {
+		return ""
 	}
 	loads, names := map[string]int{}, map[string]int{}
 	for _, node := range m.queue {
@@ -348,12 +327,11 @@ func (x *explorer) check(m model, isQuiet bool) {
 	}
 	for shard, o := range m.owners {
 		if o == nobody || names[x.names[o]] == 0 || procOf(int8(names[x.names[o]])) != int(o) {
-			x.fail(m, "the plan gives %d to %d, which is no member, for ever", shard, o)
-			return
+			return fmt.Sprintf("the plan gives %d to %d, which is no member, for ever", shard, o)
 		}
 		loads[x.names[o]]++
 		if m.shards[shard][0] != o+1 || m.procs[o].stage[shard] != working {
-			x.fail(m, "nobody works on %d, for ever", shard)
+			return fmt.Sprintf("nobody works on %d, for ever", shard)
 		}
 	}
 	least, most := mShards, 0
@@ -361,6 +339,7 @@ func (x *explorer) check(m model, isQuiet bool) {
 		least, most = min(least, n), max(most, n)
 	}
 	if most-least > 1 {
-		x.fail(m, "uneven for ever: %v", loads)
+		return fmt.Sprintf("uneven for ever: %v", loads)
 	}
+	return ""
 }

@@ -52,9 +52,9 @@ func TestExploreShards(t *testing.T) {
 	}
 	all := 0
 	for _, w := range worlds {
-		n, bad := explore(w.names, w.start, w.budget, mistakes{})
-		require.Empty(t, bad, "%+v", w)
-		all += n
+		f := explores(w.names, w.start, w.budget, mistakes{})
+		require.Empty(t, f.Broken, "%+v: %v", w, f)
+		all += f.States
 	}
 	t.Logf("%d worlds, %d states", len(worlds), all)
 }
@@ -73,8 +73,7 @@ func TestExploreShards_Mistakes(t *testing.T) {
 		"a member that cannot follow the plan remains a member":    {2, events(evFail, evJoin), mistakes{staysDeaf: true}, "for ever"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			_, bad := explore(threeNames, c.start, c.budget, c.plant)
-			require.Contains(t, bad, c.says)
+			require.Contains(t, explores(threeNames, c.start, c.budget, c.plant).Broken, c.says)
 		})
 	}
 }

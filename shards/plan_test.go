@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var cases = flag.Int("shards.cases", 100_000, "how many random cases TestNext_Random plans")
+var cases = flag.Int("shards.cases", 10_000, "how many random cases TestNext_Random plans")
 
 func members(names ...string) (ms []Member) {
 	for _, name := range names {

@@ -4,6 +4,7 @@ package zklock_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -159,6 +160,16 @@ func (p inProcess) Start() error { return p.s.Start() }
 // slow, and costs nothing in the normal case.
 const soon = 15 * time.Second
 
+var everyCase = flag.Bool("every", false, "try every case, where a test otherwise tries a few")
+
+// oneIn returns the step of a test that repeats itself: 1 with -every, and otherwise n.
+func oneIn(n int) int {
+	if *everyCase {
+		return 1
+	}
+	return n
+}
+
 // within returns a context for all requests of a test.
 func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
@@ -170,7 +181,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // quiet drops the log lines that a test provokes, unless the test runs verbosely.
 func quiet(t testing.TB) zklock.Option {
 	level := slog.LevelError
-	if testing.Verbose() && *randomHours == 0 {
+	if testing.Verbose() && !*everyCase {
 		level = slog.LevelInfo
 	}
 	return zklock.WithLogger(slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: level})))

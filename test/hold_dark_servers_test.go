@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -323,34 +322,30 @@ func TestVirtual_ServerGoesDark_WhileTheRootIsMade(t *testing.T) {
 
 // F41: the connection string is one name with two addresses. The one that the Session is connected
 // to stops responding, and the Session moves to the other one before the lease ends.
-func TestSession_NameWithTwoAddresses_OneGoesDark(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("127.0.0.2 and 127.0.0.3 need no set-up on Linux only")
-	}
-	srv := zktest.Start(t)
-	_, port, err := net.SplitHostPort(srv.Addr())
-	require.NoError(t, err)
-	addrs := []string{"127.0.0.2", "127.0.0.3"}
-	var used atomic.Pointer[zktest.Proxy] // by the last frame
-	for _, addr := range addrs {
-		proxy := zktest.StartProxy(t, srv.Addr(), zktest.WithAddr(net.JoinHostPort(addr, port)))
-		proxy.OnFrame(func(zktest.Frame) { used.Store(proxy) })
-	}
-	lookup := func(context.Context, string) ([]string, error) { return addrs, nil }
-	const timeout = 9 * time.Second // the lease is 4.9 s, and the client would notice after 6 s
-	s := hooked(t, hook.Session{Lookup: lookup}, "zk.test:"+port, zklock.WithSessionTimeout(timeout))
-	connected := time.Now()
-	h := acquire(t, newMutex(t, s, "/job"))
-	until := func(deadline time.Time) {
-		for !h.Deadline().After(deadline) {
-			require.NoError(t, h.Err())
-			time.Sleep(10 * time.Millisecond)
+func TestVirtual_NameWithTwoAddresses_OneGoesDark(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		addrs := []string{"192.0.2.101", "192.0.2.102"}
+		var used atomic.Pointer[zktest.Proxy] // by the last frame
+		for _, addr := range addrs {
+			proxy := zktest.StartProxy(t, v.srv.Addr(), zktest.WithNetwork(v.net), zktest.WithAddr(net.JoinHostPort(addr, "2181")))
+			proxy.OnFrame(func(zktest.Frame) { used.Store(proxy) })
 		}
-	}
-	until(connected.Add(timeout)) // a new session has a longer lease
-	dark := used.Load()
-	dark.Freeze()
-	until(h.Deadline().Add(timeout / 10)) // a heartbeat may have had a response just before
-	require.NotSame(t, dark, used.Load())
-	release(t, h)
+		lookup := func(context.Context, string) ([]string, error) { return addrs, nil }
+		const timeout = 9 * time.Second // the lease is 4.9 s, and the client would notice after 6 s
+		s := hooked(t, hook.Session{Lookup: lookup, Connect: untilDeadline(v.net.Dial)}, "zk.test:2181", zklock.WithSessionTimeout(timeout))
+		connected := time.Now()
+		h := acquire(t, newMutex(t, s, "/job"))
+		until := func(deadline time.Time) {
+			for !h.Deadline().After(deadline) {
+				require.NoError(t, h.Err())
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		until(connected.Add(timeout)) // a new session has a longer lease
+		dark := used.Load()
+		dark.Freeze()
+		until(h.Deadline().Add(timeout / 10)) // a heartbeat may have had a response just before
+		require.NotSame(t, dark, used.Load())
+		release(t, h)
+	})
 }

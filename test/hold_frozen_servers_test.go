@@ -219,10 +219,7 @@ func (f *frozen) ofOneName(timeout time.Duration, addrs []string, opts ...zklock
 			}
 			return hosts, nil
 		},
-		Connect: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			deadline, _ := ctx.Deadline()
-			return f.dial(network, addr, time.Until(deadline))
-		},
+		Connect: untilDeadline(f.dial),
 	}
 	return hooked(f.t, hooks, "zk.test:2181", append([]zklock.Option{zklock.WithSessionTimeout(timeout)}, opts...)...)
 }

@@ -381,39 +381,41 @@ func TestVirtual_Connect_ExpiredWithoutASession_Pauses(t *testing.T) {
 
 // F46: the name server responds after three seconds, one name has no address, and one never gets a
 // response. The Session connects through the remaining one.
-func TestConnect_SlowNameServer(t *testing.T) {
-	srv := zktest.Start(t)
-	_, port, err := net.SplitHostPort(srv.Addr())
-	require.NoError(t, err)
-	silent := make(chan struct{})
-	lookup := func(ctx context.Context, host string) ([]string, error) {
-		var answer <-chan time.Time // none for silent.test
-		switch host {
-		case "nowhere.test":
-			return nil, errors.New("no such host")
-		case "silent.test":
-			close(silent) // asked once: a name that waits for its response is not asked again
-		case "later.test": // is no use before silent.test has been tried
-			select {
-			case <-silent:
-			case <-ctx.Done():
-			}
-			fallthrough
-		default:
-			answer = time.After(3 * time.Second)
-		}
-		select {
-		case <-answer:
-			return []string{"127.0.0.1"}, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	for timeout, names := range map[time.Duration]string{30 * time.Second: "nowhere.test:%s,slow.test:%[1]s", 12 * time.Second: "silent.test:%s,later.test:%[1]s"} {
-		s, err := zklock.Connect(hook.With(within(t, 2*soon), hook.Session{Lookup: lookup}), fmt.Sprintf(names, port), zklock.WithSessionTimeout(timeout), quiet(t))
+func TestVirtual_Connect_SlowNameServer(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		host, port, err := net.SplitHostPort(v.srv.Addr())
 		require.NoError(t, err)
-		require.NoError(t, s.Close())
-	}
+		silent := make(chan struct{})
+		lookup := func(ctx context.Context, name string) ([]string, error) {
+			var answer <-chan time.Time // none for silent.test
+			switch name {
+			case "nowhere.test":
+				return nil, errors.New("no such host")
+			case "silent.test":
+				close(silent) // asked once: a name that waits for its response is not asked again
+			case "later.test": // is no use before silent.test has been tried
+				select {
+				case <-silent:
+				case <-ctx.Done():
+				}
+				fallthrough
+			default:
+				answer = time.After(3 * time.Second)
+			}
+			select {
+			case <-answer:
+				return []string{host}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		for timeout, names := range map[time.Duration]string{30 * time.Second: "nowhere.test:%s,slow.test:%[1]s", 12 * time.Second: "silent.test:%s,later.test:%[1]s"} {
+			ctx := hook.With(within(t, 2*soon), hook.Session{Lookup: lookup, Connect: untilDeadline(v.net.Dial)})
+			s, err := zklock.Connect(ctx, fmt.Sprintf(names, port), zklock.WithSessionTimeout(timeout), quiet(t))
+			require.NoError(t, err)
+			require.NoError(t, s.Close())
+		}
+	})
 }
 
 // R54: Connect works when the server comes up later.

@@ -96,7 +96,7 @@ func TestVirtual_SASL_RefusedForLong_HoldEndsByItsLease(t *testing.T) {
 	for name, refuse := range map[string]func(k *kdc, on bool) (why string){
 		"server": func(k *kdc, on bool) (why string) {
 			k.wrong.Store(on)
-			return "refused the credentials (code -124)"
+			return "rejected the credentials (code -124)"
 		},
 		"KDC": func(k *kdc, on bool) (why string) {
 			k.refuses.Store(on)

@@ -29,7 +29,7 @@ func inSASLTime(t *testing.T, f func(t *testing.T, v *virtual)) {
 }
 
 // refusedLine is logged when a server rejects the credentials.
-const refusedLine = "the server refused the credentials"
+const refusedLine = "the server rejected the credentials"
 
 // drop closes a connection that has lasted: the client reconnects without a pause.
 func (v *virtual) drop(s *zklock.Session) {
@@ -80,7 +80,7 @@ func TestVirtual_SASL_Refused(t *testing.T) {
 		var lines warnings
 		_, err := zklock.Connect(within(t, soon), v.srv.Addr(), zklock.WithDialer(v.net.Dial), lines.option(), zklock.WithSASL(sasl.DigestMD5(saslUser, "wrong")))
 		require.ErrorIs(t, err, zklock.ErrAuthFailed)
-		require.EqualError(t, err, fmt.Sprintf("zklock: connect %[1]s: authentication failed: %[1]s refused the credentials (code -124)", v.srv.Addr()))
+		require.EqualError(t, err, fmt.Sprintf("zklock: connect %[1]s: authentication failed: %[1]s rejected the credentials (code -124)", v.srv.Addr()))
 		time.Sleep(time.Minute)
 		require.Equal(t, 1, lines.about(refusedLine, ""))
 		require.Equal(t, 2, v.srv.Requests().Total(saslOp))
@@ -108,7 +108,7 @@ func TestVirtual_SASL_MechanismRefused_IsNotFinal(t *testing.T) {
 			defer cancel()
 			_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), withSASL())
 			require.NotErrorIs(t, err, zklock.ErrAuthFailed)
-			require.ErrorContains(t, err, fmt.Sprintf("SASL: the server refused before it saw any credentials (code %d)", code))
+			require.ErrorContains(t, err, fmt.Sprintf("SASL: the server rejected the login before it saw any credentials (code %d)", code))
 			require.ErrorContains(t, err, "fips-mode=false")
 			time.Sleep(time.Minute) // the Connect in vain ends
 		})

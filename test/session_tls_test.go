@@ -77,13 +77,13 @@ func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
 		var log warnings
 		s := v.connectTLS(front, n, lines(&log, slog.LevelInfo))
 		changes := s.Changes(t.Context())
-		const refused = "zklock: no connection: a certificate is refused; the Session tries on"
+		const refused = "zklock: no connection: a certificate is rejected; the Session keeps trying"
 		for i, tt := range []struct {
 			renew func()
 			says  []string
 		}{
-			{func() { writeTo(t, n, a, a, 100*time.Hour) }, []string{"the server refuses this client's", "valid until 2000-01-01T01:00:00Z", "expired certificate"}},
-			{func() { front.shows(a, "zk.test", 100*time.Hour, a) }, []string{"this client refuses the server's", "has expired"}},
+			{func() { writeTo(t, n, a, a, 100*time.Hour) }, []string{"the server rejects this client's", "valid until 2000-01-01T01:00:00Z", "expired certificate"}},
+			{func() { front.shows(a, "zk.test", 100*time.Hour, a) }, []string{"this client rejects the server's", "has expired"}},
 		} {
 			time.Sleep(time.Until(time.Date(2000, 1, 1, 1+2*i, 10, 0, 0, time.UTC)))
 			front.cut()
@@ -123,9 +123,9 @@ func TestVirtual_Connect_CertificateRefused(t *testing.T) {
 			serverName  string
 			says        string
 		}{
-			{"another name", a, a, "zk9.test", "this client refuses the server's: tls: failed to verify certificate: x509: certificate is valid for zk9.test, not zk.test"},
-			{"we do not trust it", other, a, "zk.test", "this client refuses the server's: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-			{"it does not trust us", a, other, "zk.test", "the server refuses this client's (" + n.Cert + ", valid until 2000-01-01T"},
+			{"another name", a, a, "zk9.test", "this client rejects the server's: tls: failed to verify certificate: x509: certificate is valid for zk9.test, not zk.test"},
+			{"we do not trust it", other, a, "zk.test", "this client rejects the server's: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+			{"it does not trust us", a, other, "zk.test", "the server rejects this client's (" + n.Cert + ", valid until 2000-01-01T"},
 		} {
 			front.shows(tt.shows, tt.serverName, time.Hour, a)
 			writeTo(t, n, tt.ours, a, time.Hour)
@@ -149,7 +149,7 @@ func TestVirtual_Connect_CertificateRefused(t *testing.T) {
 		defer cancel()
 		_, err := zklock.Connect(ctx, front.addr+",nobody.test:2281", zklock.WithDialer(v.net.Dial), zklock.WithTLSFiles(n.CA, n.Cert, n.Key), quiet(t))
 		require.NotErrorIs(t, err, zklock.ErrCertificate)
-		require.ErrorContains(t, err, "this client refuses the server's")
+		require.ErrorContains(t, err, "this client rejects the server's")
 		require.ErrorContains(t, err, "nobody.test:2281")
 		time.Sleep(10 * time.Second) // the rest of a Connect in vain ends by itself
 	})

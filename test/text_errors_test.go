@@ -185,10 +185,10 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 		{"expired", "the servers ended the ZooKeeper session", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
 			v.srv.ExpireSession(s.SessionID())
 		}},
-		{"ping refused", "a server refused the session's ping: SERVER, code -112", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
+		{"ping refused", "a server rejected the session's ping: SERVER, code -112", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
 			v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Fail(zktest.SessionExpired).Once())
 		}},
-		{"READ taken", "the servers refuse to confirm the lock node: check: no READ permission on NODE: zk: not authenticated", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {
+		{"READ taken", "the servers reject the check of the lock node: check: no READ permission on NODE: zk: not authenticated", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {
 			_, _ = v.connect().Conn().SetACL(h.Node(), unreadable, -1)
 		}},
 	} {

@@ -1,34 +1,66 @@
 package zklock_test
 
-// These tests have many goroutines check locks, and attack how often the log reports the end of
-// each.
+// These tests have many calls meet one cause, while other goroutines check the locks, and attack
+// how often the log reports it.
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/zktest"
 )
 
-// once requires a message exactly once for each thing, and for no other. A thing is a part of the
-// line.
+// logScene is a scene in virtual time. It returns the things that the message has to report; each
+// is a part of a line. A thing that is returned twice has to be in two lines, and "" is in each.
+type logScene struct {
+	name, message string
+	scene         func(x *logged) (things []string)
+}
+
+// logged is a server with clients whose lines go to one log.
+type logged struct {
+	*virtual
+	log warnings
+}
+
+// session connects a client that writes to the log.
+func (x *logged) session(opts ...zklock.Option) *zklock.Session {
+	return x.connect(append(opts, lines(&x.log, slog.LevelDebug))...)
+}
+
+// Each message is logged exactly once for each thing that it reports. One scene attacks R117.
+func TestVirtual_LogOnce(t *testing.T) {
+	for _, row := range slices.Concat(callsInLog, nodesInLog, serversInLog) {
+		t.Run(row.name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				x := &logged{virtual: v}
+				x.log.once(t, row.message, row.scene(x)...)
+			})
+		})
+	}
+}
+
+// once requires that each thing is in as many lines of a message as it is given times, and that the
+// message has no other lines.
 func (w *warnings) once(t testing.TB, message string, things ...string) {
 	t.Helper()
-	got := w.of(message)
+	got, want := w.of(message), map[string]int{}
 	require.Len(t, got, len(things), "%s: %q", message, got)
 	for _, thing := range things {
-		require.Equal(t, 1, having(got, thing), "%s: %s", message, thing)
+		want[thing]++
+	}
+	for thing, n := range want {
+		require.Equal(t, n, having(got, thing), "%s: %s: %q", message, thing, got)
 	}
 }
 
@@ -86,31 +118,86 @@ func saidNodes(holds []*zklock.Hold) (nodes []string) {
 	return nodes
 }
 
+// tenPaths returns ten lock paths, and the form that each has in the log.
+func tenPaths() (paths, said []string) {
+	for i := range 10 {
+		paths = append(paths, fmt.Sprintf("/job/%d", i))
+		said = append(said, "path="+paths[i])
+	}
+	return paths, said
+}
+
+// tenHolds takes a mutex at each of the ten paths.
+func (v *virtual) tenHolds(s *zklock.Session, opts ...zklock.MutexOption) (holds []*zklock.Hold) {
+	paths, _ := tenPaths()
+	for _, path := range paths {
+		holds = append(holds, acquire(v.t, newMutex(v.t, s, path, opts...)))
+	}
+	return holds
+}
+
+// refusing creates a lock root without some permissions for all clients but the test.
+func (v *virtual) refusing(path string, perms int32) {
+	a := v.connect().Conn()
+	if _, err := a.SetACL(path, zk.WorldACL(perms), -1); err != nil {
+		_, err = a.Create(path, nil, 0, zk.WorldACL(perms))
+		require.NoError(v.t, err)
+	}
+}
+
+// releaseAtOnce releases each handle in three goroutines. Each call waits at most that long.
+func releaseAtOnce(t *testing.T, limit time.Duration, holds ...*zklock.Hold) {
+	var all sync.WaitGroup
+	for _, h := range holds {
+		for range 3 {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				_ = h.Release(ctx)
+			})
+		}
+	}
+	all.Wait()
+}
+
+// restarts stops and starts the server n times, and pauses after each start.
+func (v *virtual) restarts(n int, pause time.Duration) {
+	for range n {
+		v.srv.Stop()
+		synctest.Wait()
+		require.NoError(v.t, v.srv.Start())
+		time.Sleep(pause)
+	}
+}
+
+// losses are causes for which holds are lost.
+var losses = map[string]func(v *virtual, s *zklock.Session, holds []*zklock.Hold, sleeps *suspension){
+	"no server answers": func(v *virtual, _ *zklock.Session, _ []*zklock.Hold, _ *suspension) { v.srv.Stop() },
+	"the session has expired": func(v *virtual, s *zklock.Session, _ []*zklock.Hold, _ *suspension) {
+		v.srv.ExpireSession(s.SessionID())
+	},
+	"the process stood still": func(_ *virtual, _ *zklock.Session, _ []*zklock.Hold, sleeps *suspension) {
+		sleeps.Add(int64(time.Hour))
+	},
+	"the nodes are deleted": func(v *virtual, _ *zklock.Session, holds []*zklock.Hold, _ *suspension) {
+		for _, h := range holds {
+			for _, check := range h.Checks() {
+				_ = v.srv.Delete(check.Path) // one that is released just now may be gone
+			}
+		}
+	},
+	"the nodes give no READ": func(v *virtual, _ *zklock.Session, holds []*zklock.Hold, _ *suspension) {
+		a := v.connect().Conn()
+		for _, h := range holds {
+			_, _ = a.SetACL(h.Node(), unreadable, -1)
+		}
+	},
+}
+
 // R91: each hold ends once in the log, as lost or as released, whatever the cause of its loss, and
 // even if other goroutines check or release it at that moment.
 func TestVirtual_LogOnce_EachHoldEndsOnce(t *testing.T) {
-	for name, lose := range map[string]func(v *virtual, s *zklock.Session, holds []*zklock.Hold, sleeps *suspension){
-		"no server answers": func(v *virtual, _ *zklock.Session, _ []*zklock.Hold, _ *suspension) { v.srv.Stop() },
-		"the session has expired": func(v *virtual, s *zklock.Session, _ []*zklock.Hold, _ *suspension) {
-			v.srv.ExpireSession(s.SessionID())
-		},
-		"the process stood still": func(_ *virtual, _ *zklock.Session, _ []*zklock.Hold, sleeps *suspension) {
-			sleeps.Add(int64(time.Hour))
-		},
-		"the nodes are deleted": func(v *virtual, _ *zklock.Session, holds []*zklock.Hold, _ *suspension) {
-			for _, h := range holds {
-				for _, check := range h.Checks() {
-					_ = v.srv.Delete(check.Path) // one that is released just now may be gone
-				}
-			}
-		},
-		"the nodes give no READ": func(v *virtual, _ *zklock.Session, holds []*zklock.Hold, _ *suspension) {
-			a := v.connect().Conn()
-			for _, h := range holds {
-				_, _ = a.SetACL(h.Node(), unreadable, -1)
-			}
-		},
-	} {
+	for name, lose := range losses {
 		for _, releasedToo := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, released meanwhile: %v", name, releasedToo), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -152,278 +239,27 @@ func TestVirtual_LogOnce_EachHoldEndsOnce(t *testing.T) {
 	}
 }
 
-// Each node that many goroutines acquire and release is queued, granted and released once in the
-// log, even if connections end meanwhile and the servers do not confirm a release in time.
-func TestVirtual_LogOnce_QueuedGrantedReleased(t *testing.T) {
-	for _, confirmed := range []bool{true, false} {
-		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			v.net.SetLatency(time.Millisecond)
-			var log warnings
-			s := v.connect(lines(&log, slog.LevelDebug))
-			holds, more := v.manyHolds(s)
-			for range 2 {
-				v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Close().Once())
-				time.Sleep(10 * time.Second)
-			}
-			log.once(t, "zklock: granted", saidNodes(holds)...)
-			stop := lookAt(s, append(more, holds...)...)
-			if !confirmed {
-				v.srv.Freeze()
-			}
-			var all sync.WaitGroup
-			for _, h := range append(more, holds...) {
-				for range 3 {
-					all.Go(func() {
-						ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-						defer cancel()
-						_ = h.Release(ctx)
-					})
-				}
-			}
-			all.Wait()
-			stop()
-			log.once(t, "zklock: released", saidNodes(holds)...)
-			require.Empty(t, log.of("zklock: hold lost"))
-			if !confirmed {
-				v.srv.Thaw()
-			}
-			time.Sleep(time.Minute)
-			log.once(t, "zklock: released", saidNodes(holds)...)
-		})
-	}
-}
-
-// A hold that no caller gets, because a trace ended the goroutine, is also released in the log.
-func TestVirtual_LogOnce_NobodyGetsTheHold_IsReleased(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
+// The Session logs once that it leaves an unresponsive server, with many holds and many waiters.
+func TestVirtual_LogOnce_SilentServer(t *testing.T) {
+	inTheDark(t, 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
 		var log warnings
-		ends := &zklock.Trace{AcquireEnd: func(context.Context, zklock.AcquireEndInfo) { runtime.Goexit() }}
-		s, err := zklock.Connect(within(t, soon), v.srv.Addr(), zklock.WithDialer(v.net.Dial), zklock.WithTrace(ends), lines(&log, slog.LevelDebug))
-		require.NoError(t, err)
-		defer s.Close()
-		var calls sync.WaitGroup
-		for i := range 10 {
-			calls.Go(func() { _, _ = newMutex(t, s, fmt.Sprintf("/job/%d", i)).Acquire(t.Context()) })
+		s := connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(30*time.Second), lines(&log, slog.LevelWarn))
+		var holds []*zklock.Hold
+		for i := range 5 {
+			holds = append(holds, acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d", i))))
+			d.queueUp(s)
 		}
-		calls.Wait()
-		require.Len(t, log.of("zklock: granted"), 10)
-		require.Len(t, log.of("zklock: released"), 10)
-		for i := range 10 {
-			require.Equal(t, 1, having(log.of("zklock: released"), fmt.Sprintf("path=/job/%d", i)))
-		}
-	})
-}
-
-// Each wait is logged as queued once for each of its nodes, and as long after one, two and four
-// minutes, whatever part of its connection and session ends meanwhile.
-func TestVirtual_LogOnce_EachLongWait(t *testing.T) {
-	for _, expires := range []bool{false, true} {
-		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			var paths, nodes []string
-			var log warnings
-			s, holder := v.connect(lines(&log, slog.LevelDebug)), v.connect()
-			for i := range 10 {
-				path := fmt.Sprintf("/job/%d", i)
-				paths = append(paths, "path="+path)
-				acquire(t, newMutex(t, holder, path))
-				v.queueUp(newMutex(t, s, path))
-				nodes = append(nodes, "node="+path+"/"+lastOf(v.srv.Children(path)))
-			}
-			log.once(t, "zklock: queued", nodes...)
-			for range 10 { // repeated checks
-				v.srv.Stop()
-				require.NoError(t, v.srv.Start())
-				time.Sleep(25 * time.Second)
-			}
-			queued := 1
-			if expires {
-				v.srv.ExpireSession(s.SessionID())
-				queued++
-			}
-			time.Sleep(20 * time.Second)
-			for _, path := range paths {
-				require.Equal(t, queued, having(log.of("zklock: queued"), path), path)
-			}
-			for _, waited := range []string{"waited=1m0s", "waited=2m0s", "waited=4m0s"} {
-				said := log.of("zklock: still waiting for the lock")
-				require.Len(t, said, 3*len(paths), "%q", said)
-				require.Equal(t, len(paths), having(said, waited), waited)
-				for _, path := range paths {
-					require.Equal(t, 3, having(said, path), path)
-				}
-			}
-		})
-	}
-}
-
-// A disappeared holder is logged once in each Session that notices it, even if calls begin and end
-// until the delay has ended, and their connections end.
-func TestVirtual_LogOnce_TheHolderDisappeared(t *testing.T) {
-	for _, tryFirst := range []bool{false, true} {
-		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			const line = "zklock: the holder disappeared; no client is granted before the end of the lock-delay"
-			var log warnings
-			s := v.connect(lines(&log, slog.LevelInfo))
-			m := newMutex(t, s, "/job", zklock.WithLockDelay(lockDelay))
-			gone := v.connect()
-			held := acquire(t, newMutex(t, gone, "/job", zklock.WithLockDelay(lockDelay)))
-			try := func() {
-				_, err := m.TryAcquire(within(t, soon))
-				require.ErrorIs(t, err, zklock.ErrNotAcquired)
-			}
-			if tryFirst {
-				v.srv.ExpireSession(gone.SessionID())
-				try()
-			}
-			var ws []*waiting
-			for range 5 {
-				ws = append(ws, v.queueUp(m))
-			}
-			v.srv.ExpireSession(gone.SessionID())
-			time.Sleep(time.Second)
-			for _, w := range ws[:4] {
-				v.srv.Stop()
-				require.NoError(t, v.srv.Start())
-				time.Sleep(2 * time.Second)
-				try()
-				w.stop()
-				<-w.done
-				time.Sleep(2 * time.Second)
-			}
-			log.once(t, line, "holder="+base(held.Node()))
-			h := ws[4].granted2(t, 2*lockDelay)
-			log.once(t, line, "holder="+base(held.Node()))
-			require.NoError(t, v.srv.Delete(h.Node()))
-			ws[4] = v.queueUp(m)
-			log.once(t, line, "holder="+base(held.Node()), "holder="+base(h.Node()))
-		})
-	}
-}
-
-// Each candidate campaigns again once for each leadership that it lost.
-func TestVirtual_LogOnce_StandingAgain(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var log warnings
-		s := v.connect(lines(&log, slog.LevelInfo))
-		var cs []*candidate
-		for i := range 10 {
-			cs = append(cs, v.stand(newElection(t, s, fmt.Sprintf("/job/%d", i), "a"), untilItEnds))
-		}
-		for round := 1; round <= 3; round++ {
-			var holds []*zklock.Hold
-			for _, c := range cs {
-				holds = append(holds, c.hold.Load())
-			}
+		var left []string
+		for range 3 {
+			time.Sleep(15 * time.Minute)
+			server := s.Conn().Server()
+			left = append(left, "server="+server)
 			stop := lookAt(s, holds...)
-			v.srv.ExpireSession(s.SessionID())
-			time.Sleep(time.Minute)
+			d.net.Partition(server)
+			time.Sleep(30 * time.Second)
+			d.net.Heal(server)
 			stop()
-			said := log.of("zklock: campaigning again")
-			require.Len(t, said, round*len(cs), "%q", said)
-			for i := range cs {
-				require.Equal(t, round, having(said, fmt.Sprintf("path=/job/%d", i)))
-			}
+			log.once(t, "zklock: the server is silent; trying another", left...)
 		}
-	})
-}
-
-// Each function that continues after the loss of its lock is logged after five seconds, ten, twenty
-// and forty. A Multi is logged once, for the first lock that it lost.
-func TestVirtual_LogOnce_WorkStillRuns(t *testing.T) {
-	const line = "zklock: work still runs after its lock was lost"
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var log warnings
-		s := v.connect(lines(&log, slog.LevelWarn))
-		worked := errors.New("has worked on")
-		var works sync.WaitGroup
-		works.Go(func() {
-			multi := newMulti(t, newMutex(t, s, "/job/a"), newMutex(t, s, "/job/b"))
-			_ = multi.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { time.Sleep(time.Minute); return worked })
-		})
-		var paths []string
-		for i := range 10 {
-			m := newMutex(t, s, fmt.Sprintf("/job/%d", i))
-			paths = append(paths, "path="+m.Path())
-			works.Go(func() {
-				_ = m.Do(t.Context(), func(_ context.Context, h *zklock.Hold) error {
-					defer lookAt(s, h)()
-					time.Sleep(time.Minute)
-					return worked
-				})
-			})
-		}
-		time.Sleep(10 * time.Second)
-		v.srv.ExpireSession(s.SessionID())
-		works.Wait()
-		said := log.of(line)
-		require.Len(t, said, 4*(len(paths)+1), "%q", said)
-		for _, path := range paths {
-			require.Equal(t, 4, having(said, path), path)
-		}
-		for _, lasted := range []string{"for=5s", "for=10s", "for=20s", "for=40s"} {
-			require.Equal(t, len(paths)+1, having(said, lasted), lasted)
-		}
-	})
-}
-
-// Each hold that two goroutines re-enter at the same time is logged once, however many there are
-// and however often they do. A hold that is re-entered in nested calls, in calls one after the
-// other, by an owner or by readers is not.
-func TestVirtual_LogOnce_SharedHold(t *testing.T) {
-	const line = "zklock: two calls re-entered one hold at the same time; they do not exclude each other"
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var log warnings
-		s := v.connect(lines(&log, slog.LevelWarn))
-		together := func(ctx context.Context, l zklock.Lock) {
-			for range 3 {
-				var all sync.WaitGroup
-				for range 8 {
-					all.Go(func() {
-						_ = l.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
-							time.Sleep(time.Second)
-							return l.Do(ctx, func(context.Context, *zklock.Hold) error { time.Sleep(time.Second); return nil })
-						})
-					})
-				}
-				all.Wait()
-			}
-		}
-		var nodes []string
-		for i := range 10 {
-			m := newMutex(t, s, fmt.Sprintf("/job/%d", i%5)) // each lock is held twice
-			require.NoError(t, m.Do(t.Context(), func(ctx context.Context, h *zklock.Hold) error {
-				nodes = append(nodes, "node="+h.Node())
-				return m.Do(ctx, func(inner context.Context, _ *zklock.Hold) error {
-					together(inner, m)
-					together(ctx, m)
-					return nil
-				})
-			}))
-		}
-		log.once(t, line, nodes...)
-
-		m := newMutex(t, s, "/nested")
-		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, _ *zklock.Hold) error {
-			for range 3 {
-				require.NoError(t, m.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
-					return m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil })
-				}))
-			}
-			return nil
-		}))
-		inPart := newMutex(t, s, "/in-part") // one re-entry sets the owner, and those inside it do not
-		require.NoError(t, inPart.Do(t.Context(), func(ctx context.Context, h *zklock.Hold) error {
-			nodes = append(nodes, "node="+h.Node())
-			together(ctx, inPart)
-			return inPart.Do(zklock.WithOwner(ctx, h.Owner()), func(ctx context.Context, _ *zklock.Hold) error {
-				together(zklock.WithOwner(ctx, zklock.Owner{}), inPart)
-				return nil
-			})
-		}))
-		owner := zklock.WithOwner(t.Context(), zklock.NewOwner("a"))
-		require.NoError(t, m.Do(owner, func(ctx context.Context, _ *zklock.Hold) error { together(ctx, m); together(owner, m); return nil }))
-		readers := newRWMutex(t, s, "/rw").ReadLock()
-		require.NoError(t, readers.Do(t.Context(), func(ctx context.Context, _ *zklock.Hold) error { together(ctx, readers); return nil }))
-		log.once(t, line, nodes...)
 	})
 }

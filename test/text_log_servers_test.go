@@ -1,17 +1,16 @@
 package zklock_test
 
-// These tests have many calls meet rejections, losses and ends by servers, and attack how often the
-// log reports them.
+// These are the scenes of TestVirtual_LogOnce about servers that do not delete or create nodes,
+// reject requests, or do not respond. Each attacks how often the log has one message.
 
 import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -21,58 +20,167 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// Each change of the state is logged once, in order, and an outage after three seconds and then
-// rarely, however many calls wait for a server.
-func TestVirtual_LogOnce_StateAndOutage(t *testing.T) {
-	const state, outage = "zklock: connection state", "zklock: no server has accepted the session"
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var log warnings
-		s := v.connect(lines(&log, slog.LevelInfo))
-		id := fmt.Sprintf("session=%#x", s.SessionID())
-		holds, more := v.manyHolds(s)
-		stopLooking := lookAt(s, append(more, holds...)...)
-		defer stopLooking()
-		stopCalling := call(t, s)
-		defer stopCalling()
-		steps := []string{"state=Connected " + id}
-		for round := range 3 {
-			v.srv.Stop()
-			synctest.Wait()
-			time.Sleep(time.Second)
-			require.NoError(t, v.srv.Start())
-			time.Sleep(10 * time.Second)
-			steps = append(steps, "state=Suspended "+id, "state=Reconnected "+id)
-			said := log.of(state)
-			require.Len(t, said, len(steps), "%d: %q", round, said)
+const (
+	creationUnknown    = "zklock: cannot determine whether a lock node was created; if it was, it blocks the lock until READ is granted again or this ZooKeeper session ends"
+	rootNotRemoved     = "zklock: could not remove the empty lock root to start its sequence counter again"
+	stateChanged       = "zklock: connection state"
+	askedToEnd         = "zklock: asked a server to end the given-up session"
+	notEnded           = "zklock: no server has said that it ended the given-up session; unless one does, it expires"
+	heartbeatsRejected = "zklock: the servers reject the heartbeat; the holds end with the lease"
+	credentialsRefused = "zklock: the server rejected the credentials"
+	closesConnection   = "zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?"
+)
+
+// nodesInLog are the scenes about nodes that the servers do not create or delete.
+var nodesInLog = []logScene{
+	{"each node that the servers refuse to delete; permits of one hold count as one", "zklock: the servers reject the deletion of a lock node, which still blocks the lock; does the ACL give DELETE on the lock root?", func(x *logged) []string {
+		holds, more := x.manyHolds(x.session())
+		var kept []*zklock.Hold
+		for i := range manyOfAKind {
+			x.refusing(fmt.Sprintf("/job/%d", i), zk.PermAll&^zk.PermDelete)
+			x.refusing(fmt.Sprintf("/job/%dsem/leases", i), zk.PermAll&^zk.PermDelete)
+			kept = append(kept, holds[4*i], holds[4*i+3])
+		}
+		releaseAtOnce(x.t, time.Hour, append(more, holds...)...)
+		x.restarts(5, 20*time.Second)
+		return saidNodes(kept)
+	}},
+	{"each node whose creation remains unknown, also of calls that search together, and of permits", creationUnknown, func(x *logged) []string {
+		release(x.t, take(x.t, x.permits(1, 3)))
+		s := x.session()
+		x.net.SetLatency(time.Millisecond)
+		paths, want := tenPaths()
+		for _, path := range paths {
+			x.refusing(path, zk.PermAll&^zk.PermRead)
+			x.srv.Inject(zktest.After(zktest.Create).Path(path + "/*").DropReply().Close().Once().Optional()) // the end of one connection ends all its responses
+		}
+		var calls sync.WaitGroup
+		for _, path := range paths {
+			calls.Go(func() { _, _ = newMutex(x.t, s, path).Acquire(within(x.t, time.Minute)) })
+		}
+		calls.Wait()
+		x.log.once(x.t, creationUnknown, want...)
+
+		denied := x.srv.Inject(zktest.Before(zktest.GetChildren).Path(semLeases).Session(s.SessionID()).Fail(zktest.NoAuth))
+		defer denied.Remove()
+		x.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
+		_, err := newSemaphore(x.t, s, semPath, 3).Acquire(within(x.t, soon), 3)
+		require.ErrorIs(x.t, err, zk.ErrNoAuth)
+		return append(want, "path="+semPath)
+	}},
+	{"each record that may not be deleted", "zklock: the servers reject the removal of a grant's record; the next holder waits for the lock-delay", func(x *logged) []string {
+		holds := x.tenHolds(x.session(), zklock.WithLockDelay(lockDelay))
+		paths, want := tenPaths()
+		for _, path := range paths {
+			x.refusing(path, zk.PermAll&^zk.PermWrite)
+		}
+		releaseAtOnce(x.t, time.Hour, holds...)
+		time.Sleep(time.Minute)
+		return want
+	}},
+	{"each counter near its end, once for the obstacle, and once when its root is recreated", "zklock: removed the empty lock root to start its sequence counter again", func(x *logged) []string {
+		s, roots := x.session(), []string{"/job/near", semQueue, semLeases}
+		release(x.t, acquire(x.t, newMutex(x.t, s, "/job/near")))
+		release(x.t, take(x.t, x.permits(2, 4)))
+		twenty := func(data string) {
+			for _, path := range roots {
+				require.NoError(x.t, x.srv.SetData(path, []byte(data)))
+			}
+			for range 2 {
+				var calls sync.WaitGroup
+				for range 10 {
+					calls.Go(func() { release(x.t, acquire(x.t, newMutex(x.t, s, "/job/near"))) })
+					calls.Go(func() { release(x.t, acquire(x.t, newSemaphore(x.t, s, semPath, 4).Permits(2))) })
+				}
+				calls.Wait()
+				time.Sleep(time.Second)
+			}
+		}
+		for _, path := range roots {
+			require.True(x.t, x.srv.SetCreates(path, counterEnd-1<<19))
+		}
+		nodes := []string{"node=" + roots[0], "node=" + roots[1], "node=" + roots[2]}
+		twenty("mine")
+		x.log.once(x.t, "zklock: the lock root's sequence counter is near its end; zklock restarts it when the queue is empty", "path=/job/near", "path="+semPath, "path="+semPath)
+		x.log.once(x.t, rootNotRemoved, nodes...)
+		twenty("")
+		x.log.once(x.t, rootNotRemoved, nodes...)
+		return nodes
+	}},
+}
+
+// serversInLog are the scenes in which servers reject requests, or do not respond.
+var serversInLog = []logScene{
+	{"each outage after three seconds and then rarely, and each change of the state", "zklock: no server has accepted the session", func(x *logged) []string {
+		s := x.session()
+		id := " session=" + fmt.Sprintf("%#x", s.SessionID())
+		holds, more := x.manyHolds(s)
+		stopLooking, stopCalling := lookAt(s, append(more, holds...)...), call(x.t, s)
+		steps := []string{"state=Connected" + id}
+		for range 3 {
+			x.restarts(1, 10*time.Second)
+			steps = append(steps, "state=Suspended"+id, "state=Reconnected"+id)
+			require.Len(x.t, x.log.of(stateChanged), len(steps))
 		}
 		stopLooking()
-		v.srv.Stop()
-		synctest.Wait()
 		for range 2 {
+			x.srv.Stop()
 			time.Sleep(140 * time.Second)
-			require.NoError(t, v.srv.Start())
+			require.NoError(x.t, x.srv.Start())
 			time.Sleep(10 * time.Second)
-			v.srv.Stop()
-			synctest.Wait()
 		}
-		said := log.of(outage)
-		require.Len(t, said, 6, "%q", said)
-		for _, lasted := range []string{"for=3s", "for=33s", "for=2m12s"} {
-			require.Equal(t, 2, having(said, lasted), "%q", said)
-		}
-		require.NoError(t, v.srv.Start())
 		stopCalling()
-		require.NoError(t, s.Close())
-		said = log.of(state)
-		for i, step := range steps {
-			require.True(t, strings.HasPrefix(said[i], step), said[i])
+		require.NoError(x.t, s.Close())
+		said, last := x.log.of(stateChanged), ""
+		require.Equal(x.t, 1, having(said, "state=Closed"))
+		require.Equal(x.t, 1, having(said, "state=Lost"+id))
+		for i, line := range said {
+			require.True(x.t, i >= len(steps) || strings.HasPrefix(line, steps[i]), line)
+			require.NotEqual(x.t, last, strings.Fields(line)[0], "%q", said)
+			last = strings.Fields(line)[0]
 		}
-		require.Equal(t, 1, having(said, "state=Closed"))
-		require.Equal(t, 1, having(said, "state=Lost "+id))
-		for i := 1; i < len(said); i++ {
-			require.NotEqual(t, strings.Fields(said[i-1])[0], strings.Fields(said[i])[0], "%q", said)
+		return slices.Repeat([]string{"for=3s", "for=33s", "for=2m12s"}, 2)
+	}},
+	{"each session that was given up, and each server that was asked to end it", notEnded, givenUpSessions},
+	{"each run of rejected heartbeats", heartbeatsRejected, func(x *logged) []string {
+		s := x.session(zklock.WithSessionTimeout(20 * time.Second))
+		holds := x.tenHolds(s)
+		defer lookAt(s, holds...)()
+		for round := 1; round <= 3; round++ {
+			refused := x.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(quotaExceeded))
+			time.Sleep(9 * time.Second)
+			require.Greater(x.t, refused.Fired(), 1, "or this shows nothing")
+			refused.Remove()
+			time.Sleep(20 * time.Second)
+			require.NoError(x.t, holds[0].Err())
+			require.Len(x.t, x.log.of(heartbeatsRejected), round)
 		}
-	})
+		return make([]string, 3)
+	}},
+	{"rejected credentials, and again after a server has served the Session", credentialsRefused, func(x *logged) []string {
+		s := x.session(zklock.WithDigest("ann", "1"), zklock.WithDigest("ben", "2"))
+		defer lookAt(s, x.tenHolds(s)...)()
+		refused := x.srv.Inject(zktest.Before(authOp).Fail(authFailed))
+		x.restarts(1, time.Minute)
+		require.Equal(x.t, zklock.Lost, s.State())
+		require.Len(x.t, x.log.of(credentialsRefused), 1, "and not at each try")
+		refused.Remove()
+		release(x.t, acquire(x.t, newMutex(x.t, s, "/job")))
+		x.srv.Inject(zktest.Before(authOp).Fail(authFailed))
+		require.True(x.t, x.srv.DropConnection(s.SessionID()))
+		time.Sleep(time.Minute)
+		return make([]string, 2)
+	}},
+	{"each request at which servers close the connection, although it is sent three times", closesConnection, func(x *logged) []string {
+		s := x.session(zklock.WithDialer((&narrow{dial: x.net.Dial, most: 30_000}).Dial))
+		for i := range 3 {
+			long := zklock.WithData(bytes.Repeat([]byte("x"), 40_000+i))
+			_, err := newMutex(x.t, s, "/job", long).Acquire(x.t.Context())
+			require.ErrorIs(x.t, err, zk.ErrConnectionClosed)
+			require.Len(x.t, x.log.of(closesConnection), i+1)
+		}
+		return make([]string, 3)
+	}},
 }
 
 // call has ten goroutines take and release locks until stop is called.
@@ -92,139 +200,37 @@ func call(t *testing.T, s *zklock.Session) (stop func()) {
 	return func() { cancel(); calls.Wait() }
 }
 
-// The Session logs once that it leaves an unresponsive server, with many holds and many waiters.
-func TestVirtual_LogOnce_SilentServer(t *testing.T) {
-	inTheDark(t, 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
-		var log warnings
-		s := connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(30*time.Second), lines(&log, slog.LevelWarn))
-		var holds []*zklock.Hold
-		for i := range 5 {
-			holds = append(holds, acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d", i))))
-			d.queueUp(s)
-		}
-		var left []string
-		for range 3 {
-			time.Sleep(15 * time.Minute)
-			server := s.Conn().Server()
-			left = append(left, "server="+server)
-			stop := lookAt(s, holds...)
-			d.net.Partition(server)
-			time.Sleep(30 * time.Second)
-			d.net.Heal(server)
-			stop()
-			said := log.of("zklock: the server is silent; trying another")
-			require.Len(t, said, len(left), "%q", said)
-			require.Contains(t, said[len(said)-1], left[len(left)-1]+" ")
-		}
-	})
-}
-
-// For each session that was given up, the log has each server that was asked to end it, and once
-// that no server has confirmed the end.
-func TestVirtual_LogOnce_GivenUpSession(t *testing.T) {
-	const asked, unended = "zklock: asked a server to end the given-up session", "zklock: no server has said that it ended the given-up session; unless one does, it expires"
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var log warnings
-		way := &line{dial: v.net.Dial}
-		s := v.connect(zklock.WithDialer(way.Dial), zklock.WithSessionTimeout(8*time.Second), lines(&log, slog.LevelInfo))
-		for round := 1; round <= 2; round++ {
-			holds := []*zklock.Hold{acquire(t, newMutex(t, s, "/job"))}
-			for i := range 10 {
-				holds = append(holds, acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d/%d", round, i))))
-			}
-			stop := lookAt(s, holds...)
-			old := fmt.Sprintf("session=%#x", s.SessionID())
-			time.Sleep(20 * time.Second) // a new session has a longer lease
-			hangUp := v.srv.Inject(zktest.Before(zktest.CloseSession).Session(s.SessionID()).Close())
-			way.silent.Store(true)
-			<-holds[0].Lost()
-			way.silent.Store(false)
-			time.Sleep(time.Minute)
-			stop()
-			require.Equal(t, 1, having(log.of(unended), old), "%q", log.of(unended))
-			require.Len(t, log.of(unended), round)
-			require.Equal(t, hangUp.Fired(), having(log.of(asked), old), "%q", log.of(asked))
-			for _, h := range holds {
-				require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
-			}
-		}
-
-		// Close asks, too, and reports that there was no response.
-		v.srv.Inject(zktest.Before(zktest.CloseSession).Session(s.SessionID()).Close())
-		old, before := fmt.Sprintf("session=%#x", s.SessionID()), len(log.of(asked))
-		v.srv.Stop()
-		synctest.Wait()
-		require.NoError(t, v.srv.Start())
-		require.NoError(t, s.Close())
-		said := log.of(asked)[before:]
-		require.Len(t, said, 1, "%q", said)
-		require.Contains(t, said[0], old+" ")
-		require.Contains(t, said[0], `outcome="no answer"`)
-	})
-}
-
-// A heartbeat that the servers reject is logged once until they accept one again, with many holds,
-// and many heartbeats before the lease ends.
-func TestVirtual_LogOnce_HeartbeatRefused(t *testing.T) {
-	const line = "zklock: the servers reject the heartbeat; the holds end with the lease"
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var log warnings
-		s := v.connect(lines(&log, slog.LevelError), zklock.WithSessionTimeout(20*time.Second))
-		var holds []*zklock.Hold
-		for i := range 20 {
-			holds = append(holds, acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d", i))))
-		}
-		defer lookAt(s, holds...)()
-		for round := 1; round <= 3; round++ {
-			refused := v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(quotaExceeded))
-			time.Sleep(9 * time.Second)
-			require.Greater(t, refused.Fired(), 1, "or this shows nothing")
-			refused.Remove()
-			time.Sleep(20 * time.Second)
-			require.NoError(t, holds[0].Err())
-			require.Len(t, log.of(line), round, "%q", log.of(line))
-		}
-	})
-}
-
-// R117: rejected credentials are logged once, until a server has served the Session again.
-func TestVirtual_LogOnce_CredentialsRefused(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var log warnings
-		s := v.connect(zklock.WithDigest("ann", "1"), zklock.WithDigest("ben", "2"), lines(&log, slog.LevelError))
-		var holds []*zklock.Hold
-		for i := range 20 {
-			holds = append(holds, acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d", i))))
-		}
-		defer lookAt(s, holds...)()
-		refused := v.srv.Inject(zktest.Before(authOp).Fail(zktest.Code(-115)))
-		v.srv.Stop()
-		require.NoError(t, v.srv.Start())
+// givenUpSessions has Sessions give up two ZooKeeper sessions, and Close end a third one.
+func givenUpSessions(x *logged) (ids []string) {
+	way := &line{dial: x.net.Dial}
+	s := x.session(zklock.WithDialer(way.Dial), zklock.WithSessionTimeout(8*time.Second))
+	for range 2 {
+		holds := x.tenHolds(s)
+		stop := lookAt(s, holds...)
+		id := fmt.Sprintf("session=%#x", s.SessionID())
+		ids = append(ids, id)
+		time.Sleep(20 * time.Second) // a new session has a longer lease
+		hangUp := x.srv.Inject(zktest.Before(zktest.CloseSession).Session(s.SessionID()).Close())
+		way.silent.Store(true)
+		<-holds[0].Lost()
+		way.silent.Store(false)
 		time.Sleep(time.Minute)
-		require.Equal(t, zklock.Lost, s.State())
-		require.Len(t, log.of("zklock: the server refused the credentials"), 1, "and not at each try")
-		refused.Remove()
-		release(t, acquire(t, newMutex(t, s, "/job")))
-		v.srv.Inject(zktest.Before(authOp).Fail(zktest.Code(-115)))
-		require.True(t, v.srv.DropConnection(s.SessionID()))
-		time.Sleep(time.Minute)
-		require.Len(t, log.of("zklock: the server refused the credentials"), 2, "once more after a server has served it")
-	})
-}
-
-// A request at which servers close the connection is logged once, although it is sent three times,
-// and once more for the next request.
-func TestVirtual_LogOnce_HungUpOn(t *testing.T) {
-	const line = "zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?"
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		way, log := &narrow{dial: v.net.Dial, most: 30_000}, &warnings{}
-		s := v.connect(zklock.WithDialer(way.Dial), lines(log, slog.LevelWarn))
-		for i := range 3 {
-			long := zklock.WithData(bytes.Repeat([]byte("x"), 40_000+i))
-			_, err := newMutex(t, s, "/job", long).Acquire(t.Context())
-			require.ErrorIs(t, err, zk.ErrConnectionClosed)
-			said := log.of(line)
-			require.Len(t, said, i+1, "%q", said)
+		stop()
+		x.log.once(x.t, notEnded, ids...)
+		require.Equal(x.t, hangUp.Fired(), having(x.log.of(askedToEnd), id), "%q", x.log.of(askedToEnd))
+		for _, h := range holds {
+			require.ErrorIs(x.t, h.Release(x.t.Context()), zklock.ErrLost)
 		}
-	})
+	}
+
+	// Close asks, too, and reports that there was no response.
+	x.srv.Inject(zktest.Before(zktest.CloseSession).Session(s.SessionID()).Close())
+	id, before := fmt.Sprintf("session=%#x", s.SessionID()), len(x.log.of(askedToEnd))
+	x.restarts(1, 0)
+	require.NoError(x.t, s.Close())
+	said := x.log.of(askedToEnd)[before:]
+	require.Len(x.t, said, 1, "%q", said)
+	require.Contains(x.t, said[0], id+" ")
+	require.Contains(x.t, said[0], `outcome="no answer"`)
+	return ids
 }

@@ -58,7 +58,7 @@ func TestVirtual_Log_QueuedGrantedReleased(t *testing.T) {
 		require.Empty(t, log.of("zklock: released"))
 		release(t, h)
 		require.Equal(t, []string{says}, log.of("zklock: released"))
-		require.Empty(t, log.of("zklock: still waiting for the lock"))
+		require.Empty(t, log.of(stillWaiting))
 	})
 }
 
@@ -86,7 +86,7 @@ func TestVirtual_LongWait_IsLogged_AndSeldom(t *testing.T) {
 				want = append(want, fmt.Sprintf(`path=/job node=%s waited=%s position=%d %s="%s, session %#x, queued since %s"`,
 					mine, waited, place, who, host, st.EphemeralOwner, time.UnixMilli(st.Ctime).Format(time.RFC3339)))
 			}
-			require.Equal(t, want, log.of("zklock: still waiting for the lock"))
+			require.Equal(t, want, log.of(stillWaiting))
 			require.Zero(t, v.srv.Requests().Of(s.SessionID(), zktest.GetChildren, zktest.GetData))
 			w.stop()
 			<-w.done
@@ -113,7 +113,7 @@ func TestVirtual_LongWait_OfManyInOneSession_IsLoggedOnce(t *testing.T) {
 				ws = append(ws, v.queueUp(newMutex(t, s, "/job")))
 			}
 			time.Sleep(90 * time.Second)
-			said := log.of("zklock: still waiting for the lock")
+			said := log.of(stillWaiting)
 			require.Len(t, said, 1)
 			require.Contains(t, said[0], "position=2 ")
 			if itself {
@@ -246,7 +246,7 @@ func TestVirtual_LongWait_BehindReadersOfTheSession_IsLogged(t *testing.T) {
 			w := v.queueUp(newRWMutex(t, s, "/job").WriteLock())
 			release(t, first)
 			time.Sleep(90 * time.Second)
-			said := log.of("zklock: still waiting for the lock")
+			said := log.of(stillWaiting)
 			require.Len(t, said, 1, "%d readers", n)
 			require.Contains(t, said[0], "another owner in this Session")
 			for _, r := range readers {

@@ -27,7 +27,7 @@ var built = sync.OnceValues(func() (string, error) {
 	}
 	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "zklock")
-	if out, err := exec.Command("go", "build", "-o", path, "./cmd/zklock").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "../../cmd/zklock", "-o", path).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return path, nil
@@ -104,7 +104,7 @@ func TestCommand_Refused(t *testing.T) {
 		code int
 		args []string
 	}{
-		"the KDC refuses gone@" + realm:          {123, []string{"--keytab", k.path("gone"), "--principal", "gone"}},
+		"the KDC rejects gone@" + realm:          {123, []string{"--keytab", k.path("gone"), "--principal", "gone"}},
 		"the keytab has another key of wrong@":   {123, []string{"--keytab", k.path("wrong"), "--principal", "wrong"}},
 		"KDC 127.0.0.1:1: dial tcp":              {122, []string{"--keytab", k.path("locker"), "--principal", "locker", "--krb5-conf", none, "--connect-timeout", "1s"}},
 		"has no key of nobody@":                  {125, []string{"--keytab", k.path("locker"), "--principal", "nobody"}},

@@ -95,7 +95,7 @@ func (l *login) ticketFor(ctx context.Context, addr string) (t ticket, wasKept b
 	}
 	t, err = l.ask(ctx, addr)
 	if no, ok := refusal(err); ok && slices.Contains(refusesUs, no.ErrorCode) {
-		err = fmt.Errorf("%w: the KDC refuses %w", zklock.ErrAuthFailed, err)
+		err = fmt.Errorf("%w: the KDC rejects %w", zklock.ErrAuthFailed, err)
 	}
 	if err != nil {
 		return ticket{}, false, err

@@ -20,7 +20,7 @@ const testServerExamples = "../../examples/testserver"
 func withCommand(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "zklock"), "../../cmd/zklock").CombinedOutput()
+	out, err := exec.Command("go", "build", "-C", "../../cmd/zklock", "-o", filepath.Join(dir, "zklock")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1")
 }

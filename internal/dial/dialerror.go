@@ -63,7 +63,7 @@ func tlsError(err error, ours string) error {
 	case errors.As(err, &record):
 		return fmt.Errorf("TLS: the server does not speak it: its answer begins with %q", record.RecordHeader[:])
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &op) && !op.Timeout() && (op.Op == "read" || op.Op == "write"):
-		return fmt.Errorf("TLS: the server closed the connection at the handshake (%w): does it expect connections without TLS, or refuse ours?", err)
+		return fmt.Errorf("TLS: the server closed the connection at the handshake (%w): does it expect connections without TLS, or reject ours?", err)
 	}
 	return fmt.Errorf("TLS: %w", err)
 }

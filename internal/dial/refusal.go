@@ -16,11 +16,11 @@ import (
 // credential is renewed, or the trusted authorities change, and then the next dial succeeds.
 
 // ErrCertificate: a server rejected our certificate, or we rejected its.
-var ErrCertificate = errors.New("certificate refused")
+var ErrCertificate = errors.New("certificate rejected")
 
 var (
-	errTheirs = fmt.Errorf("%w: this client refuses the server's", ErrCertificate)
-	errOurs   = fmt.Errorf("%w: the server refuses this client's", ErrCertificate)
+	errTheirs = fmt.Errorf("%w: this client rejects the server's", ErrCertificate)
+	errOurs   = fmt.Errorf("%w: the server rejects this client's", ErrCertificate)
 )
 
 // alerts are the TLS alerts that a server sends about a certificate that it rejects. Java servers
@@ -70,9 +70,9 @@ func (d *Dialer) sayRefusedLocked(addr string, err error) {
 		}
 		d.mu.said[addr] = why
 		if why == sasl.ErrFailed {
-			d.how.Log.Error("zklock: the server refused the credentials", "server", addr, "err", err)
+			d.how.Log.Error("zklock: the server rejected the credentials", "server", addr, "err", err)
 		} else {
-			d.how.Log.Error("zklock: no connection: a certificate is refused; the Session tries on", "server", addr, "err", err)
+			d.how.Log.Error("zklock: no connection: a certificate is rejected; the Session keeps trying", "server", addr, "err", err)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func OutcomeOf(there bool, err error) Outcome {
 	case errors.Is(err, ErrAnotherSession):
 		return "the server opened another session: it expires by itself"
 	case errors.As(err, &refusal):
-		return Outcome(fmt.Sprintf("refused with code %d: it expires by itself", refusal))
+		return Outcome(fmt.Sprintf("rejected with code %d: it expires by itself", refusal))
 	case err != nil:
 		return NoAnswer
 	case there:

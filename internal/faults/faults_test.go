@@ -52,7 +52,7 @@ func TestTable(t *testing.T) {
 func citations(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	var files []string
-	for _, pattern := range []string{"*_test.go", "test/*_test.go", "internal/*/*_test.go", "shards/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "test/*_test.go", "internal/*/*_test.go", "cmd/zklock/internal/*/*_test.go", "shards/*_test.go"} {
 		more, err := filepath.Glob(filepath.Join("../..", pattern))
 		require.NoError(t, err)
 		files = append(files, more...)

@@ -37,9 +37,9 @@ var (
 	// ErrNodeGone: the session lives, and the node of the hold was deleted.
 	ErrNodeGone = errors.New("another client deleted the lock node")
 	// ErrUnreadable: the session lives, and its heartbeat may not READ the node of the hold.
-	ErrUnreadable   = errors.New("the servers refuse to confirm the lock node")
+	ErrUnreadable   = errors.New("the servers reject the check of the lock node")
 	errMoved        = errors.New("the ZooKeeper session has moved to another connection")
-	errPingRefused  = errors.New("a server refused the session's ping")
+	errPingRefused  = errors.New("a server rejected the session's ping")
 	errConnClosed   = fmt.Errorf("%w: Session.Conn() was closed", ErrClosed)
 	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
 )

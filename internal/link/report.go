@@ -307,7 +307,7 @@ func (l *Link) unauthenticated(addr, server string, err error) {
 }
 
 func rejectedBy(server string, code wire.Code) error {
-	return fmt.Errorf("%w: %s refused the credentials (code %d)", ErrAuthFailed, server, code)
+	return fmt.Errorf("%w: %s rejected the credentials (code %d)", ErrAuthFailed, server, code)
 }
 
 // Unreached adds to an error the result of the last try at each server, if none has accepted the

@@ -10,7 +10,7 @@ var semaphore = []mutant{
 		"PositionOfLeases", "if found < len(mine) {", "if found == 0 {"}}},
 	{"permits: past the end of the counter", "I1, F34", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_SequenceEnd", []Swap{{
 		"PositionOfLeases", "if m.PastTheEnd() && (ours[m.Name] || m.Seq < 0) {", "if m.Seq < 0 {"}}},
-	{"permits: nobody watches the limit", "F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_SharedLimit_BelowWhatIsWanted_Waits|TestVirtual_Semaphore_RandomFaults", []Swap{{
+	{"permits: nobody watches the limit", "F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_SharedLimit_BelowWhatIsWanted_Waits|TestVirtual_SimulationOfSemaphores", []Swap{{
 		"permitAttempt.awaitCapacity", `if p.limit != "" {`, `if p.limit == "" {`}}},
 	{"permits: a lost answer made nothing", "I4, F3", ".", "TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted", []Swap{{
 		"permitAttempt.resolveLeases", "found, err = e.findMade(leases, id); err != nil", "_, err = e.findMade(leases, id); err != nil"}}},
@@ -32,7 +32,7 @@ var semaphore = []mutant{
 		"permitAttempt.withdraw", "if len(a.held) == 0 {", "if len(a.held) > 0 {"}}},
 	{"permits: leases that come late and check nothing stay", "I4, F2", ".", "TestVirtual_Semaphore_Straight_AnswerLost", []Swap{{
 		"permitAttempt.resolveLeases", "		e.reaper.NoteOrphan(leases.path, id)\n		return nil, errRequeue\n", "		return nil, errRequeue\n"}}},
-	{"permits: an orphan is identified by its id alone", "I4, R105", "internal/queue", "TestOrphansIn|TestExplorePermits_Denied|TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo|TestVirtual_Semaphore_RequestLost_NoDelete_LateCopyLeaksNothing|TestVirtual_Semaphore_RandomFaults", []Swap{{
+	{"permits: an orphan is identified by its id alone", "I4, R105", "internal/queue", "TestOrphansIn|TestExplorePermits_Denied|TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo|TestVirtual_Semaphore_RequestLost_NoDelete_LateCopyLeaksNothing|TestVirtual_SimulationOfSemaphores", []Swap{{
 		"OrphansIn", "orphans[Orphan{root, id}] {", "func() bool { for o := range orphans { if o.ID == id { if o.Root != root { delete(orphans, o) }; return true } }; return false }() {"}}},
 	{"permits: a session that ends meanwhile passes for a grant", "I6", ".", "TestVirtual_Semaphore_Straight_SessionEndsMeanwhile", []Swap{{
 		"permits.beforeQueue", "	err = at.withdraw(err)\n", "	if err = at.withdraw(err); e.HasEnded() {\n		return nil\n	}\n"}}},

@@ -379,8 +379,8 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 	}{
 		{"ended", [][]byte{granted, reply(wire.XidAuth, 0, 0), reply(1, 9, 0)}, "ended"},
 		{"ended, the credentials answered late", [][]byte{granted, reply(1, 9, 0), reply(wire.XidAuth, 0, 0)}, "ended"},
-		{"refused", [][]byte{granted, reply(1, 9, -124)}, "refused"},
-		{"credentials refused, and the connection closed", [][]byte{granted, reply(wire.XidAuth, 0, -115)}, "refused"},
+		{"refused", [][]byte{granted, reply(1, 9, -124)}, "rejected with code"},
+		{"credentials refused, and the connection closed", [][]byte{granted, reply(wire.XidAuth, 0, -115)}, "rejected with code"},
 		{"gone already", [][]byte{expired}, "it was gone"},
 		{"another session (R126)", [][]byte{connectAnswer(10_000, 0x78), reply(wire.XidAuth, 0, 0), reply(1, 9, 0)}, "the server opened another session"},
 	} {

@@ -151,7 +151,7 @@ func TestTap_SASL_GivenUpSession(t *testing.T) {
 		outcome expire.Outcome
 	}{
 		"ended":         {[][]byte{granted, tokenReply(2, 0, "one"), tokenReply(3, 0, "two"), reply(1, 9, 0)}, []wire.Op{wire.OpSASL, wire.OpSASL, wire.OpClose}, "ended"},
-		"refused":       {[][]byte{granted, reply(2, 0, -124)}, []wire.Op{wire.OpSASL}, "refused with code -124: it expires by itself"},
+		"refused":       {[][]byte{granted, reply(2, 0, -124)}, []wire.Op{wire.OpSASL}, "rejected with code -124: it expires by itself"},
 		"it was gone":   {[][]byte{connectAnswer(0, 0)}, nil, "it was gone"},
 		"no answer":     {nil, nil, expire.NoAnswer},
 		"silence later": {[][]byte{granted, tokenReply(2, 0, "one")}, []wire.Op{wire.OpSASL, wire.OpSASL}, expire.NoAnswer},

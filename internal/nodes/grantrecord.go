@@ -124,7 +124,7 @@ func (x *Deletion) recordFailed(err error) bool {
 		x.record.IsKnown = false
 		return true
 	case reply.IsRefusal(err): // the record must not keep the lock from being released
-		x.r.z.Log.Error("zklock: the servers refuse to take the record of a grant back; the next holder waits for the lock-delay", "path", x.record.Root, "err", reply.Denied(err, "set", "WRITE", x.record.Root))
+		x.r.z.Log.Error("zklock: the servers reject the removal of a grant's record; the next holder waits for the lock-delay", "path", x.record.Root, "err", reply.Denied(err, "set", "WRITE", x.record.Root))
 		x.record = nil
 		return true
 	}

@@ -334,7 +334,7 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 	}
 	x.Last.Note(err)
 	if reply.IsRefusal(err) && x.Refusal == nil {
-		z.Log.Error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", x.node, "err", err)
+		z.Log.Error("zklock: the servers reject the deletion of a lock node, which still blocks the lock; does the ACL give DELETE on the lock root?", "node", x.node, "err", err)
 		x.refuse(reply.Denied(err, "delete", "DELETE", path.Dir(x.node)))
 	}
 	return false, true

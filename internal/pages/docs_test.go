@@ -223,7 +223,7 @@ func TestDocs_EveryLogLineHasATest(t *testing.T) {
 	}
 	for at, line := range logLines(t) {
 		if strings.HasPrefix(line.message, "zklock: ") && !strings.Contains(tests.String(), `"`+line.message+`"`) {
-			t.Errorf("%s logs %q, which is in no test: show that it comes once for each thing that it reports, with many goroutines looking, as test/text_log_once_test.go does", at, line.message)
+			t.Errorf("%s logs %q, which is in no test: show that it comes once for each thing that it reports, with many goroutines looking, as the scenes of test/text_log_calls_test.go do", at, line.message)
 		}
 	}
 }

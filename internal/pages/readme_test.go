@@ -31,7 +31,7 @@ func readFile(t *testing.T, name string) string {
 // below; docs/testing.md has examples of its own, in zktest.)
 func TestDocs_GoIsInTheExamples(t *testing.T) {
 	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
-	sources := readFile(t, "example_test.go") + readFile(t, "fence/example_test.go") + readFile(t, "fence/zkfence/example_test.go") +
+	sources := readFile(t, "example_test.go") + readFile(t, "example_recipes_test.go") + readFile(t, "fence/example_test.go") + readFile(t, "fence/zkfence/example_test.go") +
 		readFile(t, "shards/example_test.go") + readFile(t, "examples/service/main.go")
 	for _, pattern := range []string{"contrib/*/example*_test.go", "contrib/*/example*/*.go", "contrib/*/examples/*/*.go"} {
 		names, err := filepath.Glob(pattern)

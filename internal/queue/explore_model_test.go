@@ -754,7 +754,7 @@ func (w *world) name(c uint8) string {
 
 // emit takes a world that one step leads to. A step that is neither a fault nor a client's choice
 // must come some time.
-type emit func(next *world, must bool, what func() string)
+type emit = func(next *world, must bool, what func() string)
 
 // steps gives all worlds that one step leads to.
 func (x *explorer) steps(w *world, out emit) {

@@ -261,10 +261,10 @@ func TestExplore_ReadersAndWriters(t *testing.T) {
 		}
 		t.Run(tt.name, func(t *testing.T) {
 			f := tt.x.explore()
-			require.Empty(t, f.broken, "%s:\n%s", &tt.x, strings.Join(f.trace, "\n"))
+			require.Empty(t, f.Broken, "%s:\n%s", &tt.x, strings.Join(f.Trace, "\n"))
 			require.Positive(t, tt.x.grants[ToList]+tt.x.grants[ToAwait]+tt.x.grants[ToAwaitHandoff])
 			require.True(t, len(tt.x.sessions) < 3 || tt.x.last > 0, "nobody was granted on the last of several events")
-			t.Logf("%s: %d states in %.1f s, and no promise broken in any", &tt.x, f.states, f.took.Seconds())
+			t.Logf("%s: %d states in %.1f s, and no promise broken in any", &tt.x, f.States, f.Took.Seconds())
 		})
 	}
 }
@@ -344,8 +344,8 @@ func TestExplore_WithoutARuleOfReaders(t *testing.T) {
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			f := tt.x.explore()
-			require.True(t, slices.ContainsFunc(tt.want, func(w string) bool { return strings.Contains(f.broken, w) }), "%q after %d states", f.broken, f.states)
-			t.Log(fmt.Sprintf("%s; found after %d states:\n", &tt.x, f.states) + strings.Join(f.trace, "\n"))
+			require.True(t, slices.ContainsFunc(tt.want, func(w string) bool { return strings.Contains(f.Broken, w) }), "%q after %d states", f.Broken, f.States)
+			t.Log(fmt.Sprintf("%s; found after %d states:\n", &tt.x, f.States) + strings.Join(f.Trace, "\n"))
 		})
 	}
 }

@@ -5,30 +5,21 @@ package queue
 import (
 	"flag"
 	"fmt"
-	"hash/maphash"
 	"math/bits"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/explore"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/reply"
 )
 
-// found is what an exploration came to.
-type found struct {
-	states int
-	broken string   // the first promise that broke, by the fewest steps
-	trace  []string // how
-	took   time.Duration
-}
-
-// explore visits all worlds that steps lead to, nearest first. A world is visited once: two that
-// differ only in facts without effect are the same. A hash of 64 bits identifies them.
-func (x *explorer) explore() found {
+// explore visits all worlds that steps lead to. Two that differ only in facts without effect are the
+// same.
+func (x *explorer) explore() explore.Found {
 	if x.place == nil {
 		x.place = PositionOf
 	}
@@ -45,83 +36,13 @@ func (x *explorer) explore() found {
 		x.turns = Rule.HandsOff
 	}
 	x.places = map[placeKey]placed{}
-	began := time.Now()
-	type origin struct {
-		from uint32
-		step uint16
-	}
-	seed := maphash.MakeSeed()
-	var buf []byte
-	seen := map[uint64]struct{}{}
-	origins := []origin{{}}
-	first := x.start()
-	buf = x.encode(buf[:0], &first)
-	seen[maphash.Bytes(seed, buf)] = struct{}{}
-	level, at := []world{first}, uint32(0) // at is the number of the level's first world
-	result := func(broken string, last uint32) found {
-		f := found{states: len(origins), broken: broken, took: time.Since(began)}
-		if broken == "" {
-			return f
-		}
-		var path []uint16
-		for i := last; i != 0; i = origins[i].from {
-			path = append(path, origins[i].step)
-		}
-		slices.Reverse(path)
-		w := first
-		for _, want := range path {
-			n := uint16(0)
-			var next world
-			x.steps(&w, func(to *world, _ bool, what func() string) {
-				if n == want {
-					next = *to
-					f.trace = append(f.trace, what())
-				}
-				n++
-			})
-			w = next
-		}
-		f.trace = append(f.trace, "BROKEN: "+broken)
-		return f
-	}
-	for len(level) > 0 {
-		var next []world
-		for i := range level {
-			w, me := &level[i], at+uint32(i)
-			n, goesOn := uint16(0), false
-			var bad *origin
-			why := ""
-			x.steps(w, func(to *world, must bool, _ func() string) {
-				goesOn = goesOn || must
-				step := n
-				n++
-				if to.broken != "" {
-					if bad == nil {
-						bad, why = &origin{me, step}, to.broken
-					}
-					return
-				}
-				buf = x.encode(buf[:0], to)
-				h := maphash.Bytes(seed, buf)
-				if _, ok := seen[h]; ok {
-					return
-				}
-				seen[h] = struct{}{}
-				origins = append(origins, origin{me, step})
-				next = append(next, *to)
-			})
-			if bad != nil {
-				origins = append(origins, *bad)
-				return result(why, uint32(len(origins)-1))
+	return explore.Model[world]{First: x.start(), Steps: x.steps, Encode: x.encode, Broken: func(w *world) string { return w.broken },
+		Stuck: func(w *world) string {
+			if w.done() || w.deaf {
+				return ""
 			}
-			if !goesOn && !w.done() && !w.deaf {
-				return result("the queue stops: nobody holds, nothing is under way, and somebody waits", me)
-			}
-		}
-		at += uint32(len(level))
-		level = next
-	}
-	return result("", 0)
+			return "the queue stops: nobody holds, nothing is under way, and somebody waits"
+		}}.Run()
 }
 
 // encode writes the relevant facts of a world. Nodes whose events cannot reach a client any more
@@ -309,13 +230,13 @@ func TestExplore(t *testing.T) {
 		}
 		t.Run(tt.name, func(t *testing.T) {
 			f := tt.x.explore()
-			require.Empty(t, f.broken, "%s:\n%s", &tt.x, strings.Join(f.trace, "\n"))
+			require.Empty(t, f.Broken, "%s:\n%s", &tt.x, strings.Join(f.Trace, "\n"))
 			require.Positive(t, tt.x.grants[ToList], "nobody was granted on a list")
 			if of := tt.x.start().nSess; tt.x.suffixes == nil { // past the counter's end there is no such number
 				require.True(t, of == 1 || tt.x.grants[ToAwait] > 0, "nobody was granted on an event")
 				require.Equal(t, int(of) < len(tt.x.sessions), tt.x.grants[ToAwaitHandoff] > 0, "granted by a turn")
 			}
-			t.Logf("%s: %d states in %.1f s, and no promise broken in any", &tt.x, f.states, f.took.Seconds())
+			t.Logf("%s: %d states in %.1f s, and no promise broken in any", &tt.x, f.States, f.Took.Seconds())
 		})
 	}
 }
@@ -390,13 +311,13 @@ func TestExplore_WithoutAClause(t *testing.T) {
 			}
 			f := tt.x.explore()
 			if tt.want == "" {
-				require.Empty(t, f.broken, "this clause is needed after all: say so\n%s", strings.Join(f.trace, "\n"))
-				t.Logf("%s: nothing breaks without it; %d states", &tt.x, f.states)
+				require.Empty(t, f.Broken, "this clause is needed after all: say so\n%s", strings.Join(f.Trace, "\n"))
+				t.Logf("%s: nothing breaks without it; %d states", &tt.x, f.States)
 				return
 			}
-			require.Contains(t, f.broken, tt.want, "after %d states", f.states)
-			require.Greater(t, len(f.trace), 5)
-			t.Logf("%s; found after %d states:\n%s", &tt.x, f.states, strings.Join(f.trace, "\n"))
+			require.Contains(t, f.Broken, tt.want, "after %d states", f.States)
+			require.Greater(t, len(f.Trace), 5)
+			t.Logf("%s; found after %d states:\n%s", &tt.x, f.States, strings.Join(f.Trace, "\n"))
 		})
 	}
 }
@@ -427,8 +348,8 @@ func TestExplore_WithoutThePassing(t *testing.T) {
 		t.Run(tt.part, func(t *testing.T) {
 			tt.x.wrong, tt.x.after = tt.wrong, tt.after
 			f := tt.x.explore()
-			require.Contains(t, f.broken, tt.want, "after %d states", f.states)
-			t.Logf("%s; found after %d states:\n%s", &tt.x, f.states, strings.Join(f.trace, "\n"))
+			require.Contains(t, f.Broken, tt.want, "after %d states", f.States)
+			t.Logf("%s; found after %d states:\n%s", &tt.x, f.States, strings.Join(f.Trace, "\n"))
 		})
 	}
 }
@@ -443,8 +364,8 @@ func TestExplore_WithoutTheLook(t *testing.T) {
 		return reply.FateOf(f, o, over)
 	}
 	f := x.explore()
-	require.Equal(t, "I2: two nodes of one owner", f.broken)
-	t.Logf("found after %d states:\n%s", f.states, strings.Join(f.trace, "\n"))
+	require.Equal(t, "I2: two nodes of one owner", f.Broken)
+	t.Logf("found after %d states:\n%s", f.States, strings.Join(f.Trace, "\n"))
 }
 
 // F34, I1: nodes past the counter's end are taken in the order of their numbers, as other clients
@@ -461,6 +382,6 @@ func TestExplore_WithoutTheEnd(t *testing.T) {
 		return Position{Kind: Front}
 	}
 	f := x.explore()
-	require.Contains(t, f.broken, "I8: granted before an earlier node")
-	t.Logf("found after %d states:\n%s", f.states, strings.Join(f.trace, "\n"))
+	require.Contains(t, f.Broken, "I8: granted before an earlier node")
+	t.Logf("found after %d states:\n%s", f.States, strings.Join(f.Trace, "\n"))
 }

@@ -5,12 +5,12 @@ package queue
 
 import (
 	"fmt"
-	"hash/maphash"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/explore"
 )
 
 // The model: a lock root and a mark at a leader, servers that are some transactions behind, and
@@ -307,12 +307,8 @@ func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result
 	}
 }
 
-// explore visits all worlds, nearest first. It returns the broken promise, or "", and the steps.
-func (x *onceExplorer) explore(t *testing.T) (broken string, how []string) {
-	type step struct {
-		from int
-		what string
-	}
+// explore visits all worlds.
+func (x *onceExplorer) explore(t *testing.T) explore.Found {
 	first := oWorld{faults: x.faults}
 	first.hist[0].alive = 1<<oHolders - 1
 	for i := range first.h {
@@ -321,33 +317,20 @@ func (x *onceExplorer) explore(t *testing.T) (broken string, how []string) {
 	for i := range first.hist {
 		first.hist[i] = first.hist[0]
 	}
-	seed := maphash.MakeSeed()
-	seen, worlds, steps := map[uint64]bool{maphash.Comparable(seed, first): true}, []oWorld{first}, []step{{-1, ""}}
-	back := func(at int) (how []string) {
-		for ; at > 0; at = steps[at].from {
-			how = append(how, steps[at].what)
-		}
-		slices.Reverse(how)
-		return how
-	}
-	for at := 0; at < len(worlds); at++ {
-		w, goesOn := worlds[at], false
-		if w.broken != "" {
-			return w.broken, back(at)
-		}
-		x.steps(w, func(n *oWorld, what string) {
-			goesOn = goesOn || n.faults == w.faults
-			if h := maphash.Comparable(seed, *n); !seen[h] {
-				seen[h] = true
-				worlds, steps = append(worlds, *n), append(steps, step{at, what})
+	f := explore.Model[oWorld]{First: first, Broken: func(w *oWorld) string { return w.broken },
+		Steps: func(w *oWorld, take func(next *oWorld, must bool, what func() string)) {
+			x.steps(*w, func(n *oWorld, what string) { take(n, n.faults == w.faults, func() string { return what }) })
+		},
+		Stuck: func(w *oWorld) string {
+			if slices.ContainsFunc(w.h[:], func(c oHolder) bool { return c.phase < oReleased }) {
+				return "somebody waits for ever"
 			}
-		})
-		if !goesOn && slices.ContainsFunc(w.h[:], func(c oHolder) bool { return c.phase < oReleased }) {
-			return "somebody waits for ever", back(at)
-		}
+			return ""
+		}}.Run()
+	if f.Broken == "" {
+		t.Logf("works %v, %d faults: %d worlds", x.works, x.faults, f.States)
 	}
-	t.Logf("works %v, %d faults: %d worlds", x.works, x.faults, len(worlds))
-	return "", nil
+	return f
 }
 
 var sameWork, otherWorks, twoWorks = [oHolders][]uint8{{0}, {0}}, [oHolders][]uint8{{0}, {1}}, [oHolders][]uint8{{0, 1}, {0, 1}}
@@ -361,8 +344,8 @@ func TestExploreOnce(t *testing.T) {
 	}{{"one work, three faults", sameWork, 3}, {"two works, three faults", otherWorks, 3}, {"two works each under a hold, two faults", twoWorks, 2}} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := onceExplorer{works: tt.works, faults: tt.faults, denies: true}
-			broken, how := x.explore(t)
-			require.Empty(t, broken, strings.Join(how, "\n"))
+			f := x.explore(t)
+			require.Empty(t, f.Broken, f)
 			require.Positive(t, x.begun)
 			require.True(t, x.done || tt.name == "two works, three faults", "nobody found the work done")
 		})
@@ -390,9 +373,9 @@ func TestExploreOnce_WithoutTheRule(t *testing.T) {
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			x := onceExplorer{works: tt.works, faults: tt.faults, denies: tt.denies, mistakes: tt.mistakes}
-			broken, how := x.explore(t)
-			require.Equal(t, tt.want, broken)
-			t.Logf("%s:\n%s", broken, strings.Join(how, "\n"))
+			f := x.explore(t)
+			require.Equal(t, tt.want, f.Broken)
+			t.Log(f)
 		})
 	}
 }

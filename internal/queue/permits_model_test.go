@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/zklock/zklock/internal/explore"
 )
 
 // The model: leases and the queue are two lists at one server. A client proceeds as permits does,
@@ -214,13 +216,14 @@ func (w *permitWorld) drop(c uint8, of func(try uint8) bool) {
 	w.changed()
 }
 
-// steps returns all worlds that can come next.
-func (x *permitExplorer) steps(w permitWorld) (next []permitWorld) {
+// steps gives all worlds that can come next.
+func (x *permitExplorer) steps(from *permitWorld, take func(next *permitWorld, must bool, what func() string)) {
+	w := *from
 	add := func(f func(n *permitWorld)) {
 		n := w
 		f(&n)
 		x.check(&n)
-		next = append(next, n)
+		take(&n, true, nil)
 	}
 	for i := range x.wants {
 		x.stepsOf(w, uint8(i), add)
@@ -236,7 +239,6 @@ func (x *permitExplorer) steps(w permitWorld) (next []permitWorld) {
 			}
 		})
 	}
-	return next
 }
 
 // check looks for what must never be.
@@ -617,32 +619,6 @@ func (x *permitExplorer) waits(w permitWorld, i uint8, add func(func(n *permitWo
 	}
 }
 
-// throughAll visits all worlds that can follow from one. It returns the promise that was broken in
-// one of them, or the world without a next step, or "", and how many worlds there are.
-func throughAll[W comparable](w W, steps func(W) []W, brokenIn, atTheEnd func(W) string) (broken string, worlds int) {
-	seen := map[W]bool{w: true}
-	todo := []W{w}
-	for len(todo) > 0 {
-		w, todo = todo[len(todo)-1], todo[:len(todo)-1]
-		next := steps(w)
-		if len(next) == 0 {
-			if broken := atTheEnd(w); broken != "" {
-				return broken, len(seen)
-			}
-		}
-		for _, n := range next {
-			if broken := brokenIn(n); broken != "" {
-				return broken, len(seen)
-			}
-			if !seen[n] {
-				seen[n] = true
-				todo = append(todo, n)
-			}
-		}
-	}
-	return "", len(seen)
-}
-
 // explore visits all worlds. It returns the broken promise, or "".
 func (x *permitExplorer) explore(t *testing.T) string {
 	w := permitWorld{limit: x.limit, most: x.limit, faults: x.faults, giveUps: x.giveUps, denials: x.denials}
@@ -652,11 +628,11 @@ func (x *permitExplorer) explore(t *testing.T) string {
 			w.c[i] = permitClient{left: x.acquire}
 		}
 	}
-	broken, seen := throughAll(w, x.steps, func(w permitWorld) string { return w.broken }, func(w permitWorld) string { return x.atTheEnd(&w) })
-	if broken == "" {
-		t.Logf("%v of %d: %d worlds", x.wants, x.limit, seen)
+	f := explore.Model[permitWorld]{First: w, Steps: x.steps, Broken: func(w *permitWorld) string { return w.broken }, Stuck: x.atTheEnd}.Run()
+	if f.Broken == "" {
+		t.Logf("%v of %d: %d worlds", x.wants, x.limit, f.States)
 	}
-	return broken
+	return f.Broken
 }
 
 // atTheEnd checks a world without a next step.

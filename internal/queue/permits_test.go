@@ -62,6 +62,34 @@ func TestPlaceOfLeases(t *testing.T) {
 	}
 }
 
+// The specification of Without and HaveCapacity: a client in the queue that has its leases counts by
+// these, and our own node and those behind it do not count.
+func TestWithout(t *testing.T) {
+	node := func(client, seq int) string {
+		return fmt.Sprintf("_c_00000000-0000-4000-8000-%012d-lock-%010d", client, seq)
+	}
+	lease := func(client int) string {
+		return fmt.Sprintf("_c_00000000-0000-4000-8000-%012d-lease-%010d", client, 9)
+	}
+	queued := []string{node(3, 30), node(1, 10), node(2, 20), "x"}
+	for _, tt := range []struct {
+		name, self string
+		leases     []string
+		want       int
+	}{
+		{"first", node(1, 10), nil, 0},
+		{"one is before us", node(2, 20), nil, 1},
+		{"two are", node(3, 30), nil, 2},
+		{"it has its leases", node(2, 20), []string{lease(1), lease(1)}, 0},
+		{"another client has leases", node(2, 20), []string{lease(7), "lease-0000000009"}, 1},
+		{"we do not queue", "", []string{lease(2)}, 2},
+	} {
+		require.Equal(t, tt.want, Without(tt.self, queued, tt.leases, Markers), tt.name)
+	}
+	require.True(t, HaveCapacity(2, 1, 2, 5))
+	require.False(t, HaveCapacity(2, 1, 2, 4))
+}
+
 // The specification of OrphansIn: the root and the id identify an orphan.
 func TestOrphansIn(t *testing.T) {
 	const id, other = "_c_00000000-0000-4000-8000-000000000000", "_c_00000000-0000-4000-8000-000000000001"
@@ -159,7 +187,7 @@ func TestExplorePermits_WithoutTheRule(t *testing.T) {
 		{"the queue node is deleted last", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, mistakes: permitMistakes{dropsLast: true}}, "a client waits for ever"}, // for its own lease
 		{"leases are made with the queue node", permitExplorer{wants: []uint8{1, 1}, limit: 1, mistakes: permitMistakes{makesEarly: true}}, "a client waits for ever"},
 		{"one by one", permitExplorer{wants: []uint8{2, 2}, limit: 2, mistakes: permitMistakes{oneByOne: true}}, "a client waits for ever"},
-		{"no check", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, mistakes: permitMistakes{noCheck: true}}, "a lease is left"},
+		{"no check", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, mistakes: permitMistakes{noCheck: true}}, "a client waits for ever"}, // behind its own lease
 		{"who is not in front waits with leases", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, further: true, curator: 1, mistakes: permitMistakes{waitsFurther: true, noSum: true}}, "a client waits for ever"},
 		{"who is not in front does not count those ahead", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, further: true, mistakes: permitMistakes{noSum: true}}, "overtaken"},
 		{"who goes straight away does not count", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, straight: true, mistakes: permitMistakes{skipsQueue: true}}, "overtaken"},

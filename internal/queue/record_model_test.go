@@ -4,9 +4,10 @@ package queue
 
 import (
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"testing"
+
+	"github.com/zklock/zklock/internal/explore"
 )
 
 // The model: a lock root with nodes and a record, at a leader; servers that are some transactions
@@ -611,9 +612,8 @@ func (x *delayExplorer) deletes(w dWorld, i uint8, add dAdd) {
 	}
 }
 
-// explore visits all worlds, nearest first. It returns the broken promise, or "", and the steps. A
-// hash identifies a world.
-func (x *delayExplorer) explore(t *testing.T) (broken string, how []string) {
+// explore visits all worlds.
+func (x *delayExplorer) explore(t *testing.T) explore.Found {
 	first := dWorld{faults: x.faults, giveUps: x.giveUps, writes: x.writes, anew: x.anew}
 	for i := range first.c {
 		if first.c[i].phase = dEnded; i < len(x.sessions) {
@@ -621,59 +621,23 @@ func (x *delayExplorer) explore(t *testing.T) (broken string, how []string) {
 			first.s[x.of(uint8(i))] = dSession{conn: 1, conns: 1}
 		}
 	}
-	type origin struct {
-		from uint32
-		step uint16
-	}
 	x.places = map[[2]uint16]Position{}
-	seed := maphash.MakeSeed()
-	seen, origins := map[uint64]struct{}{maphash.Comparable(seed, first): {}}, []origin{{}}
-	back := func(last uint32) (how []string) {
-		var path []uint16
-		for ; last != 0; last = origins[last].from {
-			path = append(path, origins[last].step)
-		}
-		slices.Reverse(path)
-		w := first
-		for _, want := range path {
-			n, to := uint16(0), w
-			x.steps(w, func(next *dWorld, what string) {
-				if n == want {
-					to, how = *next, append(how, what)
-				}
-				n++
+	f := explore.Model[dWorld]{First: first, Broken: func(w *dWorld) string { return w.broken },
+		Steps: func(w *dWorld, take func(next *dWorld, must bool, what func() string)) {
+			x.steps(*w, func(n *dWorld, what string) {
+				must := n.faults == w.faults && n.giveUps == w.giveUps && n.writes == w.writes && n.anew == w.anew && *n != *w
+				take(n, must, func() string { return what })
 			})
-			w = to
-		}
-		return how
-	}
-	level, at := []dWorld{first}, uint32(0)
-	for len(level) > 0 {
-		var after []dWorld
-		for i, w := range level {
-			me, n, goesOn := at+uint32(i), uint16(0), false
-			x.steps(w, func(next *dWorld, _ string) {
-				goesOn = goesOn || next.faults == w.faults && next.giveUps == w.giveUps && next.writes == w.writes && next.anew == w.anew && *next != w
-				if h := maphash.Comparable(seed, *next); broken == "" {
-					if _, ok := seen[h]; !ok {
-						seen[h] = struct{}{}
-						origins, after = append(origins, origin{me, n}), append(after, *next)
-						broken = next.broken
-					}
-				}
-				n++
-			})
-			if broken != "" {
-				return broken, back(uint32(len(origins) - 1))
+		},
+		Stuck: func(w *dWorld) string {
+			if w.n < dNodes && slices.ContainsFunc(w.c[:], func(c dClient) bool { return c.phase != dEnded }) {
+				return "somebody waits for ever"
 			}
-			if !goesOn && w.n < dNodes && slices.ContainsFunc(w.c[:], func(c dClient) bool { return c.phase != dEnded }) {
-				return "somebody waits for ever", back(me)
-			}
-		}
-		at += uint32(len(level))
-		level = after
+			return ""
+		}}.Run()
+	if f.Broken == "" {
+		t.Logf("%d clients on %d sessions, %d acquisitions each, %d faults, %d give up, %d other writes, %d roots made anew: %d worlds", len(x.sessions), slices.Max(x.sessions)+1,
+			x.acquire, x.faults, x.giveUps, x.writes, x.anew, f.States)
 	}
-	t.Logf("%d clients on %d sessions, %d acquisitions each, %d faults, %d give up, %d other writes, %d roots made anew: %d worlds", len(x.sessions), slices.Max(x.sessions)+1,
-		x.acquire, x.faults, x.giveUps, x.writes, x.anew, len(seen))
-	return "", nil
+	return f
 }

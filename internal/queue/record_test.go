@@ -32,8 +32,8 @@ func TestExploreDelay(t *testing.T) {
 			continue
 		}
 		t.Run(tt.name, func(t *testing.T) {
-			broken, how := tt.x.explore(t)
-			require.Empty(t, broken, strings.Join(how, "\n"))
+			f := tt.x.explore(t)
+			require.Empty(t, f.Broken, f)
 			require.Positive(t, tt.x.granted)
 			require.True(t, tt.x.waited, "nobody waited for the delay")
 		})
@@ -70,9 +70,9 @@ func TestExploreDelay_WithoutTheRule(t *testing.T) {
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			tt.x.acquire = max(tt.x.acquire, 1)
-			broken, how := tt.x.explore(t)
-			require.Equal(t, tt.want, broken)
-			t.Logf("%s:\n%s", broken, strings.Join(how, "\n"))
+			f := tt.x.explore(t)
+			require.Equal(t, tt.want, f.Broken)
+			t.Log(f)
 		})
 	}
 }

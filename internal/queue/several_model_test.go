@@ -5,6 +5,8 @@ package queue
 import (
 	"fmt"
 	"testing"
+
+	"github.com/zklock/zklock/internal/explore"
 )
 
 // The model: a few queues at one server. All clients want all locks, in the order of the queues. A
@@ -136,13 +138,14 @@ func (w *severalWorld) place(c, q uint8) Position {
 	return PositionOf(Rule{MutexName, Markers}, self, all)
 }
 
-// steps returns all worlds that can come next.
-func (x *severalExplorer) steps(w severalWorld) (next []severalWorld) {
+// steps gives all worlds that can come next.
+func (x *severalExplorer) steps(from *severalWorld, take func(next *severalWorld, must bool, what func() string)) {
+	w := *from
 	add := func(f func(n *severalWorld)) {
 		n := w
 		f(&n)
 		x.check(&n)
-		next = append(next, n)
+		take(&n, true, nil)
 	}
 	for q := range x.queues {
 		for i, node := range w.queues[q] {
@@ -158,7 +161,6 @@ func (x *severalExplorer) steps(w severalWorld) (next []severalWorld) {
 		x.strikes(w, c, add)
 		x.stepsOf(w, c, add)
 	}
-	return next
 }
 
 // check looks for what must never be.
@@ -358,11 +360,11 @@ func (x *severalExplorer) explore(t *testing.T) string {
 			w.c[i] = severalClient{left: x.acquire}
 		}
 	}
-	broken, seen := throughAll(w, x.steps, func(w severalWorld) string { return w.broken }, func(w severalWorld) string { return x.atTheEnd(&w) })
-	if broken == "" {
-		t.Logf("%s, %d queues: %d worlds", x.takers, x.queues, seen)
+	f := explore.Model[severalWorld]{First: w, Steps: x.steps, Broken: func(w *severalWorld) string { return w.broken }, Stuck: x.atTheEnd}.Run()
+	if f.Broken == "" {
+		t.Logf("%s, %d queues: %d worlds", x.takers, x.queues, f.States)
 	}
-	return broken
+	return f.Broken
 }
 
 // atTheEnd checks a world without a next step.

@@ -55,7 +55,7 @@ func (b Begin) Start(ctx context.Context, addr string) (Exchange, error) {
 			answer, err := ask(token)
 			var refusal wire.Code
 			if first && len(token) == 0 && errors.As(err, &refusal) { // not wrapped: the server has not seen our identity yet
-				return unfit{fmt.Errorf("the server refused before it saw any credentials (code %d): it does not have the mechanism. ZooKeeper 3.9.6 has DIGEST-MD5 only with fips-mode=false", refusal)}
+				return unfit{fmt.Errorf("the server rejected the login before it saw any credentials (code %d): it does not have the mechanism. ZooKeeper 3.9.6 has DIGEST-MD5 only with fips-mode=false", refusal)}
 			}
 			if err != nil || done {
 				return err

@@ -17,7 +17,7 @@ type DigestServer struct {
 // Realm is the realm of a ZooKeeper server.
 const Realm = "zk-sasl-md5"
 
-var errServer = errors.New("refused")
+var errServer = errors.New("rejected")
 
 // Answer takes a token from the client and returns the server's, or an error if it rejects the
 // token.

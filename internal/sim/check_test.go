@@ -1,6 +1,6 @@
 package sim
 
-// The record of the simulation, and the checks of the record against the promises.
+// The checks of the record against the promises.
 
 import (
 	"cmp"
@@ -12,132 +12,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/zktest"
 )
-
-// record is the history of a world: the clients' actions and beliefs, and the servers'
-// transactions. Its checks are pure, so that each can be tested with a wrong history.
-type record struct {
-	start   time.Time
-	last    int64 // the order handed out last
-	ops     []*op
-	applied []zktest.Applied
-	killed  []int64        // sessions that an admin ended
-	left    map[int64]bool // sessions that zklock has left to expire, by its log
-	pauses  []lapse
-}
-
-// lapse is a pause of a client, up to its first check of its holds.
-type lapse struct {
-	client   int
-	from, to int64
-}
-
-// op is one call of a client. Orders are unique and are compared among clients; times are compared
-// with the servers'.
-type op struct {
-	did       deed
-	client    int
-	owner     string // and, behind a slash, which attempt; the data of its node
-	lock      int
-	bound     time.Duration
-	call, ret int64
-	at, end   time.Time
-	err       error
-	node      string
-	token     int64
-	grant     *op // that a re-entry, a release or a write is about
-
-	// Of a grant.
-	session int64 // 0 if the hold was lost before it could be read
-	until   int64 // believed in until the notification or the release
-	untilAt time.Time
-	lost    bool // notified
-
-	// Of the register.
-	value    int
-	point    int64 // when a write took effect, or was rejected
-	believed bool  // then
-	accepted bool
-}
-
-type deed int
-
-const (
-	acquired deed = iota + 1
-	tried
-	reentered
-	released
-	wrote
-	readBack
-)
-
-func (d deed) String() string {
-	return [...]string{"", "acquire", "try", "re-enter", "release", "write", "read"}[d]
-}
-
-// granted says whether the operation began a hold.
-func (o *op) granted() bool { return (o.did == acquired || o.did == tried) && o.err == nil }
-
-func (o *op) String() string {
-	s := fmt.Sprintf("%v by %s of client %d", o.did, o.owner, o.client)
-	if o.node != "" {
-		s += fmt.Sprintf(", %s with token %#x", o.node, o.token)
-	}
-	if o.err != nil {
-		s += fmt.Sprintf(": %v", o.err)
-	}
-	return s
-}
-
-// lockNode is the life of one node, by the servers' history.
-type lockNode struct {
-	path    string
-	owner   string
-	session int64
-	czxid   int64
-	dzxid   int64 // 0 while it exists
-	made    time.Time
-	deleted time.Time
-	touched bool // deleted by an admin, or with a session that an admin killed: its client cannot be notified in time (F24)
-}
-
-func (n *lockNode) there() bool { return n.dzxid == 0 }
-
-// nodes returns all lock nodes that ever existed, by path, and the nodes of each lock in the order
-// of the queue.
-func (r *record) nodes() (byPath map[string]*lockNode, queue map[string][]*lockNode) {
-	byPath, queue = map[string]*lockNode{}, map[string][]*lockNode{}
-	killed := map[int64]bool{} // zxids that end a session
-	for _, a := range r.applied {
-		if a.Kind == zktest.Expired && slices.Contains(r.killed, a.Session) {
-			killed[a.Zxid] = true
-		}
-	}
-	for _, a := range r.applied {
-		switch {
-		case a.Kind == zktest.Created && a.Owner != 0:
-			n := &lockNode{path: a.Path, owner: string(a.Data), session: a.Owner, czxid: a.Zxid, made: a.Time}
-			byPath[a.Path] = n
-			queue[path.Dir(a.Path)] = append(queue[path.Dir(a.Path)], n)
-		case a.Kind == zktest.Deleted && byPath[a.Path] != nil:
-			n := byPath[a.Path]
-			n.dzxid, n.deleted = a.Zxid, a.Time
-			n.touched = a.Session == 0 || killed[a.Zxid]
-		}
-	}
-	return byPath, queue
-}
-
-// paused reports whether the client is paused at that order, and until when.
-func (r *record) paused(client int, at int64) (to int64, yes bool) {
-	for _, p := range r.pauses {
-		if p.client == client && p.from < at && at < p.to {
-			return p.to, true
-		}
-	}
-	return 0, false
-}
 
 // The checks of the promises, by the name under which they are counted.
 const (
@@ -152,6 +27,11 @@ const (
 	sawOwners       = "owners with one node at a time (I2)"
 	sawBehindItself = "owners behind a node that they had given up (I2)"
 	sawLeft         = "owners behind a node of a session that was left to expire (I2)"
+	sawPermits      = "grants within the limit (I1)"
+	sawWaits        = "waits of a semaphore that ended after the faults (F48)"
+	sawDelays       = "grants after a holder disappeared (F47)"
+	sawOnce         = "works that were not begun again (I1)"
+	sawLeaders      = "observers that agree"
 	sawRoots        = "roots left empty (I4)"
 	sawMutex        = "operations linearized (mutex)"
 	sawRegister     = "operations linearized (register)"
@@ -172,13 +52,15 @@ func (r *record) check(checked map[string]int) (violations []string) {
 	byPath, queue := r.nodes()
 	grants := map[string][]*op{}
 	for _, o := range r.ops {
-		if o.granted() {
+		if o.granted() && o.permits == 0 {
 			grants[path.Dir(o.node)] = append(grants[path.Dir(o.node)], o)
 		}
 		r.checkCall(o, byPath, queue, checked, failf)
 	}
+	violations = append(violations, r.checkPermits(byPath, checked)...)
+	violations = append(violations, r.checkOnce(checked)...)
 	for lock, q := range queue {
-		if !slices.IsSortedFunc(q, func(a, b *lockNode) int { return cmp.Compare(a.czxid, b.czxid) }) {
+		if !slices.IsSortedFunc(slices.DeleteFunc(slices.Clone(q), func(n *lockNode) bool { return n.beside }), func(a, b *lockNode) int { return cmp.Compare(a.czxid, b.czxid) }) {
 			violations = append(violations, "the servers' history is out of order")
 		}
 		r.checkGrants(grants[lock], byPath, q, checked, failf)
@@ -202,18 +84,23 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 			failf(o, "I2: re-entered on another node than %s", o.grant.node)
 		}
 	case o.did == released && o.err == nil && o.call == o.grant.until:
-		checked[sawReleases]++
-		if n := byPath[o.grant.node]; n == nil || n.there() || n.deleted.After(o.end) {
-			failf(o, "I4: confirmed, and %s was there", o.grant.node)
+		if w := o.grant.beside; w != nil && (w.until == 0 || w.until > o.call) {
+			return // the reader's node goes after the writer's
 		}
-	case o.did == tried && errors.Is(o.err, zklock.ErrNotAcquired):
+		checked[sawReleases]++
+		for _, node := range o.grant.all() {
+			if n := byPath[node]; n == nil || n.there() || n.deleted.After(o.end) {
+				failf(o, "I4: confirmed, and %s was there", node)
+			}
+		}
+	case o.did == tried && errors.Is(o.err, zklock.ErrNotAcquired) && o.permits == 0 && !o.amid:
 		checked[sawTries]++
 		var made, ahead bool
 		for _, q := range queue {
 			for i, n := range q {
 				if n.owner == o.owner {
 					made = true
-					ahead = ahead || slices.ContainsFunc(q[:i], func(m *lockNode) bool { return m.there() || m.dzxid > n.czxid })
+					ahead = ahead || slices.ContainsFunc(q[:i], func(m *lockNode) bool { return m.blocks(n) && (m.there() || m.dzxid > n.czxid) })
 				}
 			}
 		}
@@ -233,17 +120,11 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 // given.
 func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []*lockNode, checked map[string]int, failf func(*op, string, ...any)) {
 	slices.SortFunc(grants, func(a, b *op) int { return cmp.Compare(a.ret, b.ret) })
-	place := map[string]int{}
-	latest := make([]*lockNode, len(queue)+1) // of all nodes ahead of a position, the one that was deleted last, or that exists
+	place, latest := map[string]int{}, latestAhead(queue)
 	for i, n := range queue {
 		place[n.path] = i
-		last := latest[i]
-		if last == nil || !last.there() && (n.there() || n.deleted.After(last.deleted)) {
-			last = n
-		}
-		latest[i+1] = last
 	}
-	var before *op // the grant before
+	var before []*op // the last exclusive grant, and the shared grants after it
 	for _, g := range grants {
 		n := byPath[g.node]
 		if n == nil {
@@ -263,35 +144,74 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 			failf(g, "I3: granted %v after its node was deleted", g.end.Sub(n.deleted))
 		}
 		checked[sawOrder]++
-		if m := latest[place[g.node]]; m != nil && (m.there() || m.deleted.After(g.end)) {
+		if m := latest[place[g.node]]; !n.beside && m != nil && (m.there() || m.deleted.After(g.end)) {
 			failf(g, "I1, I8: granted while %s of %s, which is ahead, was there", m.path, m.owner)
 		}
 		checked[sawTokens]++
-		if g.token != n.czxid {
+		if n.beside && (g.beside == nil || g.token != g.beside.token) || !n.beside && g.token != n.czxid {
 			failf(g, "I1: the token is not the czxid %#x", n.czxid)
 		}
 		if !n.there() && n.deleted.Before(g.end) {
 			continue // the node was deleted under the grant: no client waits for the end of this hold
 		}
-		if before != nil {
-			old := byPath[before.node]
-			if g.token <= before.token {
-				failf(g, "I1: after the token %#x", before.token)
-			}
-			checked[sawBeliefs]++
-			if before.until == 0 || before.until > g.ret {
-				to, paused := r.paused(before.client, g.ret)
-				told := paused && before.until != 0 && before.until <= to // at the first check after the pause (F18)
-				if told {
-					checked[sawFirstLooks]++
-				}
-				if !told && !old.touched {
-					failf(g, "I5: granted while the holder of %s with token %#x believed, for %v more", before.node, before.token, before.untilAt.Sub(g.end))
-				}
-			}
+		for _, old := range before {
+			r.checkPair(old, g, byPath[old.node], checked, failf)
 		}
-		before = g
+		if !g.shared {
+			before = nil
+		}
+		before = append(before, g)
 	}
+}
+
+// latestAhead returns, for each node of a queue, the node ahead of it that blocks it and was
+// deleted last, or that exists.
+func latestAhead(queue []*lockNode) []*lockNode {
+	var latest []*lockNode
+	var any, alone *lockNode // of all nodes so far, and of those that block readers
+	later := func(a, b *lockNode) *lockNode {
+		if a == nil || a.there() || !b.there() && !b.deleted.After(a.deleted) {
+			return cmp.Or(a, b)
+		}
+		return b
+	}
+	for _, n := range queue {
+		if n.reads {
+			latest = append(latest, alone)
+		} else {
+			latest, alone = append(latest, any), later(alone, n)
+		}
+		any = later(any, n)
+	}
+	return latest
+}
+
+// checkPair: I1 and I5, for a grant and an earlier one.
+func (r *record) checkPair(old, g *op, its *lockNode, checked map[string]int, failf func(*op, string, ...any)) {
+	if g.token < old.token && !old.shared || g.token <= old.token && !g.shared {
+		failf(g, "I1: after the token %#x", old.token)
+	}
+	if !g.excludes(old) {
+		return
+	}
+	checked[sawBeliefs]++
+	if old.until != 0 && old.until <= g.ret {
+		return
+	}
+	told := r.firstLook(old, g.ret)
+	if told {
+		checked[sawFirstLooks]++
+	}
+	if !told && !its.touched {
+		failf(g, "I5: granted while the holder of %s with token %#x believed, for %v more", old.node, old.token, old.untilAt.Sub(g.end))
+	}
+}
+
+// firstLook reports whether a holder was paused then, and was notified at the first check after the
+// pause (F18).
+func (r *record) firstLook(g *op, then int64) bool {
+	to, paused := r.paused(g.client, then)
+	return paused && g.until != 0 && g.until <= to
 }
 
 // checkOwners: I2, no owner has two nodes at a time. Exceptions are a node that it gave up and that
@@ -299,9 +219,11 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 // its end.
 func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
 	gaveUp := map[string]bool{} // attempts
+	amid := map[string]bool{}   // attempts of a Multi, which gives up nodes while it waits for others
 	for _, o := range r.ops {
+		amid[o.owner] = amid[o.owner] || o.amid
 		switch {
-		case o.did == acquired || o.did == tried:
+		case o.did == acquired || o.did == tried || o.did == once:
 			gaveUp[o.owner] = o.err != nil
 		case o.did == released && errors.Is(o.err, zklock.ErrNotConfirmed):
 			gaveUp[o.owner] = true
@@ -309,8 +231,10 @@ func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int
 	}
 	of := map[string][]*lockNode{}
 	for _, n := range byPath {
-		owner, _, _ := strings.Cut(n.owner, "/")
-		of[owner] = append(of[owner], n)
+		if owner, _, is := strings.Cut(n.owner, "/"); is && !n.beside { // the nodes of semaphores do not name their owners
+			owner = path.Join(path.Dir(n.path), owner)
+			of[owner] = append(of[owner], n)
+		}
 	}
 	for _, all := range of {
 		checked[sawOwners]++
@@ -319,7 +243,7 @@ func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int
 			old, n := all[i-1], all[i]
 			switch {
 			case !old.there() && old.dzxid < n.czxid:
-			case old.owner != n.owner && old.session == n.session && gaveUp[old.owner]:
+			case old.session == n.session && (old.owner != n.owner && gaveUp[old.owner] || amid[old.owner]):
 				checked[sawBehindItself]++
 			case r.left[old.session]:
 				checked[sawLeft]++
@@ -329,27 +253,4 @@ func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int
 		}
 	}
 	return violations
-}
-
-// lines returns the history as text, for a failed seed.
-func (r *record) lines() (lines []string) {
-	type line struct {
-		at   time.Duration
-		text string
-	}
-	var all []line
-	for _, a := range r.applied {
-		all = append(all, line{a.Time.Sub(r.start), fmt.Sprintf("server: %v %s", a, a.Data)})
-	}
-	for _, o := range r.ops {
-		all = append(all, line{o.at.Sub(r.start), fmt.Sprintf("%d: %s by %s begins", o.call, o.did, o.owner)}, line{o.end.Sub(r.start), fmt.Sprintf("%d: %v", o.ret, o)})
-		if o.lost {
-			all = append(all, line{o.untilAt.Sub(r.start), fmt.Sprintf("%d: %s is told of the loss", o.until, o.owner)})
-		}
-	}
-	slices.SortStableFunc(all, func(a, b line) int { return cmp.Compare(a.at, b.at) })
-	for _, l := range all {
-		lines = append(lines, fmt.Sprintf("%v %s", l.at, l.text))
-	}
-	return lines
 }

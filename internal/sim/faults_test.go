@@ -4,11 +4,14 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path"
 	"sync"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/zktest"
 )
@@ -16,8 +19,9 @@ import (
 // simFaults injects realistic faults into a world, into its servers and its clients at the same
 // time, and leaves it healthy.
 type simFaults struct {
-	w    *world
-	open []injected
+	w         *world
+	open      []injected
+	meanwhile sync.WaitGroup // what faults have begun
 }
 
 type injected struct {
@@ -118,10 +122,10 @@ func (f *simFaults) atServers(ctx context.Context, r *rand.Rand) {
 func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 	ens, net := f.w.ens, f.w.net
 	ops := []zktest.Op{zktest.Create, zktest.Delete, zktest.GetChildren, zktest.GetData, zktest.Exists, zktest.Sync, zktest.Multi, zktest.SetWatches, zktest.AnyOp}
-	var restarts sync.WaitGroup
 	for pause(ctx, upTo(r, f.w.kind.calm)) {
 		c, d := f.w.client[r.IntN(len(f.w.client))], upTo(r, 40*time.Second)
-		lock, op, nth, what, which := f.w.locks[r.IntN(len(f.w.locks))], ops[r.IntN(len(ops))], 1+r.IntN(3), r.IntN(20), r.IntN(1<<20)
+		roots := f.w.roots()
+		lock, op, nth, what, which := roots[r.IntN(len(roots))], ops[r.IntN(len(ops))], 1+r.IntN(3), r.IntN(20+f.w.kind.more()), r.IntN(1<<20)
 		f.plan("client %d: %d for %v, %s, %d of %v, %d", c.id, what, d, lock, nth, op, which)
 		id, names := c.session().SessionID(), ens.Children(lock)
 		inject := func(what string, fault zktest.Fault) {
@@ -159,7 +163,7 @@ func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 		case 9:
 			if c.restarting() {
 				f.did("client restarted")
-				restarts.Go(c.restart)
+				f.meanwhile.Go(c.restart)
 			}
 		case 10, 11:
 			inject("cut before a request", zktest.Before(op).Nth(nth).Close())
@@ -182,11 +186,93 @@ func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 			c.way.Cut()
 			pause(ctx, d)
 			c.way.Heal()
+		default:
+			f.atRecipe(ctx, c, id, lock, which, d)
 		}
 		f.settleInjections(16)
 	}
-	restarts.Wait()
 	f.settleInjections(0)
+	f.meanwhile.Wait()
+	for i := range f.w.locks {
+		if f.w.kind.recipe == permits {
+			if err := f.w.setLimit(i, usualLimit); err != nil {
+				f.w.failf("%v", err)
+			}
+		}
+	}
+}
+
+// more is how many faults a recipe adds to those of clients.
+func (k worldKind) more() (n int) {
+	if k.denies {
+		n += 6
+	}
+	if k.recipe == permits || k.recipe == delayed {
+		n += 6
+	}
+	return n
+}
+
+// atRecipe injects a fault that concerns one recipe.
+func (f *simFaults) atRecipe(ctx context.Context, c *client, id int64, root string, which int, d time.Duration) {
+	w := f.w
+	switch {
+	case w.kind.denies && which%2 == 0:
+		f.did("requests denied")
+		perm := []int32{zk.PermRead, zk.PermRead, zk.PermWrite, zk.PermCreate, zk.PermDelete}[which/2%5]
+		if names := w.ens.Children(root); len(names) > 0 && which/2%7 == 0 {
+			root, perm = path.Join(root, names[which%len(names)]), zk.PermRead
+		}
+		f.meanwhile.Go(func() { c.denies(ctx, root, perm, d) })
+	case w.kind.denies && which%4 == 1 && id != 0:
+		queue := root
+		if w.kind.recipe == permits {
+			queue, root = path.Join(path.Dir(root), "locks"), path.Join(path.Dir(root), "leases")
+		}
+		other := w.client[(c.id+1)%len(w.client)] // which is still connected
+		fault := zktest.After(zktest.Multi).Session(id).Path(root + "/*").Call(func() {
+			f.meanwhile.Go(func() { other.denies(ctx, root, zk.PermRead, d) })
+			if which%8 == 1 {
+				f.meanwhile.Go(func() { other.denies(ctx, queue, zk.PermDelete, d) })
+			}
+		})
+		f.open = append(f.open, injected{"reply lost, then requests denied", w.ens.Inject(fault.DropReply().Close().Once().Optional())})
+	case w.kind.recipe == permits:
+		lock := which / 4 % len(w.locks)
+		if err := w.setLimit(lock, which/8%(mostLimit+1)); err == nil {
+			f.did("limit changed")
+		}
+	case w.kind.recipe == delayed:
+		f.did("another word written")
+		f.meanwhile.Go(func() {
+			conn := c.session().Conn()
+			if data, stat, err := conn.Get(root); err == nil {
+				_, _ = conn.Set(root, []byte(withWord(string(data), fmt.Sprint("n=", which))), stat.Version)
+			}
+		})
+	}
+}
+
+// denies takes a permission on a node from all clients, and restores it.
+func (c *client) denies(ctx context.Context, node string, perm int32, d time.Duration) {
+	for end := time.Now().Add(time.Minute); ; { // until it is denied; the client may be cut off
+		_, err := c.session().Conn().SetACL(node, zk.WorldACL(zk.PermAll&^perm), -1)
+		if errors.Is(err, zk.ErrNoNode) || err != nil && time.Now().After(end) {
+			return
+		}
+		if err == nil {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	pause(ctx, d)
+	for {
+		_, err := c.session().Conn().SetACL(node, zk.WorldACL(zk.PermAll), -1)
+		if err == nil || errors.Is(err, zk.ErrNoNode) {
+			return
+		}
+		time.Sleep(time.Second)
+	}
 }
 
 // settleInjections ends all but the last faults at frames, and counts those that fired.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -19,10 +20,12 @@ import (
 // The recorded history as operations on two objects with a clear sequential meaning, for each lock
 // separately:
 //
-// A mutex with owners, which is free or has an owner, a count and a token, and has the last token
-// that it gave.
+// A lock with owners, which is free, or has an owner, a count and a token, or has readers. It has
+// the last token that it gave, and the last that it gave to an owner alone. A mutex has no readers.
 //
 //	acquire → token   free, and the token is larger than the last: taken, count 1
+//	read → token      no other owner has it alone, and the token is not smaller than that of the
+//	                  last one that did: one reader more; its releases and losses are its own
 //	acquire → no      nothing: an acquire that gave up, or a try in vain, has had no effect
 //	re-enter → token  the owner has it with that token: count + 1
 //	release → ok      the owner has it: count − 1, and free with the last
@@ -44,41 +47,73 @@ import (
 // process was paused (F18); its writes remain.
 
 type mutexCall struct {
-	what  string
-	owner string
+	what   string
+	owner  string
+	shared bool
 }
 
 type mutexState struct {
-	owner string // "" while it is free
-	count int
-	token int64 // the last given
+	owner   string // "" while no owner has it alone
+	count   int
+	readers string // the owners that read, each in angle brackets, in order
+	token   int64  // the last given
+	alone   int64  // the last given to an owner alone
 }
 
 var mutexModel = porcupine.Model{
 	Init: func() any { return mutexState{} },
 	Step: func(state, input, output any) (bool, any) {
 		s, in, token := state.(mutexState), input.(mutexCall), output.(int64)
+		if in.shared {
+			return s.read(in.what, in.owner, token)
+		}
 		own := s.owner == in.owner
 		switch in.what {
 		case "acquire":
-			return s.owner == "" && token > s.token, mutexState{in.owner, 1, token}
+			ok := s.owner == "" && s.readers == "" && token > s.token
+			s.owner, s.count, s.token, s.alone = in.owner, 1, token, token
+			return ok, s
 		case "acquire in vain":
 			return true, s
 		case "re-enter":
-			return own && token == s.token, mutexState{s.owner, s.count + 1, s.token}
-		case "release":
-			if s.count == 1 {
-				return own, mutexState{token: s.token}
+			s.count++
+			return own && token == s.alone, s
+		case "release", "lose":
+			if s.count--; s.count == 0 || in.what == "lose" {
+				s.owner, s.count = "", 0
 			}
-			return own, mutexState{s.owner, s.count - 1, s.token}
-		case "lose":
-			return own, mutexState{token: s.token}
+			return own, s
 		case "release lost":
 			return !own, s
 		}
 		panic(in.what)
 	},
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %#x", input, output) },
+}
+
+// read is a step of a reader.
+func (s mutexState) read(what, owner string, token int64) (bool, mutexState) {
+	own := "<" + owner + ">"
+	reads := strings.Contains(s.readers, own)
+	switch what {
+	case "acquire", "re-enter":
+		ok := (s.owner == "" || s.owner == owner) && token >= s.alone && reads == (what == "re-enter")
+		all := append(strings.SplitAfter(s.readers, ">"), own)
+		slices.Sort(all)
+		s.readers, s.token = strings.Join(all, ""), max(s.token, token)
+		return ok, s
+	case "acquire in vain":
+		return true, s
+	case "release":
+		s.readers = strings.Replace(s.readers, own, "", 1)
+		return reads, s
+	case "lose":
+		s.readers = strings.ReplaceAll(s.readers, own, "")
+		return reads, s
+	case "release lost":
+		return !reads, s
+	}
+	panic(what)
 }
 
 type registerCall struct {
@@ -119,6 +154,7 @@ func (r *record) linearizable(checked map[string]int) (violations []string) {
 	mutexes, registers := map[int][]porcupine.Operation{}, map[int][]porcupine.Operation{}
 	for _, o := range r.ops {
 		switch o.did {
+		case once:
 		case wrote, readBack:
 			registers[o.lock] = append(registers[o.lock], registerOperation(o, out))
 		default:
@@ -159,9 +195,13 @@ func (r *record) outside() map[*op]bool {
 		for i, g := range grants {
 			_, asleep := r.paused(g.client, g.ret)
 			overtaken := false
-			if i+1 < len(grants) && g.until > grants[i+1].ret {
-				to, paused := r.paused(g.client, grants[i+1].ret)
-				overtaken = paused && g.until <= to
+			for _, next := range grants[i+1:] {
+				if g.excludes(next) {
+					overtaken = overtaken || g.until > next.ret && r.firstLook(g, next.ret)
+					if !next.shared {
+						break
+					}
+				}
 			}
 			if n := byPath[g.node]; n != nil && n.touched || overtaken || asleep && g.lost {
 				out[g] = true
@@ -172,11 +212,11 @@ func (r *record) outside() map[*op]bool {
 }
 
 func (r *record) mutexOperations(o *op, out map[*op]bool) (ops []porcupine.Operation) {
-	if out[o] || out[o.grant] {
+	if out[o] || out[o.grant] || o.permits > 0 || o.grant != nil && o.grant.permits > 0 {
 		return nil
 	}
 	add := func(what string, from, to int64) {
-		ops = append(ops, porcupine.Operation{ClientId: o.client, Input: mutexCall{what, o.owner}, Output: o.token, Call: from, Return: to})
+		ops = append(ops, porcupine.Operation{ClientId: o.client, Input: mutexCall{what, o.owner, o.shared}, Output: o.token, Call: from, Return: to})
 	}
 	switch {
 	case o.granted():

@@ -20,7 +20,7 @@ import (
 var lonely = worldKind{
 	name: "lonely", long: 8 * time.Minute, locks: 2, clients: 3, workers: 1,
 	timeouts: []time.Duration{8 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second},
-	think:    300 * time.Millisecond, wait: time.Minute, hold: 200 * time.Millisecond, calm: 30 * time.Second, roots: time.Second,
+	think:    300 * time.Millisecond, wait: time.Minute, hold: 200 * time.Millisecond, calm: 30 * time.Second, roots: time.Second, recipe: mutexes,
 }
 
 // atRoots deletes lock roots that are empty, writes their data, and creates other children. Most

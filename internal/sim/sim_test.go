@@ -17,14 +17,14 @@ import (
 )
 
 var (
-	simSeed  = flag.Uint64("sim.seed", 0, "run this one seed of TestVirtual_Simulation")
-	simFirst = flag.Uint64("sim.first", 1, "the first seed TestVirtual_Simulation runs")
-	simSeeds = flag.Uint64("sim.seeds", 1, "how many seeds TestVirtual_Simulation runs")
+	simSeed  = flag.Uint64("sim.seed", 0, "run this one seed of each simulation")
+	simFirst = flag.Uint64("sim.first", 1, "the first seed that a simulation runs")
+	simSeeds = flag.Uint64("sim.seeds", 1, "how many seeds each simulation runs")
 	simKind  = flag.String("sim.kind", "", "run worlds of this kind only: busy or long")
 	simTimes = flag.Uint64("sim.times", 1, "how often -sim.seed is run, until it fails: same seed, same world and faults, another schedule")
 	simJobs  = flag.Int("sim.jobs", 1, "how many seeds run at a time")
 	simCalm  = flag.Uint64("sim.calm", 1, "how many hours without faults TestVirtual_SimulationWithoutFaults runs")
-	simEvery = flag.Uint64("sim.every", 500, "say how far it is after so many seeds")
+	simEvery = flag.Int("sim.every", 500, "say how far it is after so many seeds")
 )
 
 // worldKind describes a simulated world. Durations are upper bounds of random values, except in
@@ -42,18 +42,20 @@ type worldKind struct {
 	calm     time.Duration   // between two faults at servers, and between two at clients; 0 for none
 	slow     float64         // by how much clients' clocks are too slow
 	roots    time.Duration   // between two acts on the lock roots; 0 for none
+	recipe   *recipe         // what the workers take
+	denies   bool            // whether the servers also deny requests for a while
 }
 
 var (
 	// busy has many short holds in dense contention, and a fault every few seconds.
 	busy = worldKind{
-		name: "busy", long: 8 * time.Minute, locks: 2, clients: 4, workers: 3,
+		name: "busy", recipe: mutexes, long: 8 * time.Minute, locks: 2, clients: 4, workers: 3,
 		timeouts: []time.Duration{8 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second},
 		think:    5 * time.Second, wait: time.Minute, hold: 8 * time.Second, calm: 30 * time.Second,
 	}
 	// long has hours of nightly jobs, and a fault every few minutes.
 	long = worldKind{
-		name: "long", long: 5 * time.Hour, locks: 1, clients: 3, workers: 1,
+		name: "long", recipe: mutexes, long: 5 * time.Hour, locks: 1, clients: 3, workers: 1,
 		timeouts: slices.Concat([]time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 2 * time.Minute}, slices.Repeat([]time.Duration{5 * time.Minute}, 6)),
 		think:    20 * time.Minute, wait: 30 * time.Minute, hold: 15 * time.Minute, calm: 22 * time.Minute,
 	}
@@ -62,10 +64,13 @@ var (
 // repeat is the command that runs one seed again.
 func (k worldKind) repeat(seed uint64) string {
 	test := "TestVirtual_Simulation$"
-	switch {
-	case k.roots > 0:
-		test = "TestVirtual_SimulationOfRows"
-	case k.calm == 0:
+	if k.roots > 0 {
+		return fmt.Sprintf("repeat: go test -run TestVirtual_SimulationOfRows -v ./internal/sim -sim.seed=%d -sim.times=50", seed)
+	}
+	if k.recipe != mutexes {
+		return fmt.Sprintf("repeat: go test -run TestVirtual_SimulationOf -v ./internal/sim -sim.seed=%d -sim.times=50", seed)
+	}
+	if k.calm == 0 {
 		test = "TestVirtual_SimulationWithoutFaults"
 	}
 	return fmt.Sprintf("repeat: go test -run '%s' -v ./internal/sim -sim.seed=%d -sim.kind=%s -sim.times=50", test, seed, k.name)
@@ -137,24 +142,18 @@ func (a *tally) String() string {
 		a.seeds, a.hours, total(a.faults), listed(a.faults), listed(a.counts), listed(a.checked))
 }
 
-// I1–I8: seeded runs of clients and random faults over a miniature ensemble, in virtual time. Every
-// run is recorded by the servers and by the clients, and the record is compared with the promises.
-func TestVirtual_Simulation(t *testing.T) {
+// worlds runs the seeds of a test, and returns the sums by the names of the kinds. It stops after a
+// few seeds with violations.
+func worlds(t *testing.T, kindOf func(seed uint64) worldKind) (sums map[string]*tally, all *tally) {
 	seeds := seedsOf(*simSeeds)
 	var mu sync.Mutex
-	sums := map[string]*tally{busy.name: newTally(), long.name: newTally()}
-	done, failed := uint64(0), 0
-	sum := func() (hours float64, faults int) {
-		return sums[busy.name].hours + sums[long.name].hours, total(sums[busy.name].faults) + total(sums[long.name].faults)
-	}
+	sums, all = map[string]*tally{}, newTally()
+	failed := 0
 	report := func() {
-		for _, kind := range []worldKind{busy, long} {
-			if sum := sums[kind.name]; sum.seeds > 0 {
-				t.Logf("%s worlds: %v", kind.name, sum)
-			}
+		for _, name := range slices.Sorted(maps.Keys(sums)) {
+			t.Logf("%s worlds: %v", name, sums[name])
 		}
-		hours, faults := sum()
-		t.Logf("all: %d seeds, %.0f virtual hours, %d faults, %d seeds with violations", done, hours, faults, failed)
+		t.Logf("all: %d seeds, %.0f virtual hours, %d faults, %d seeds with violations", all.seeds, all.hours, total(all.faults), failed)
 	}
 	next, enough := 0, 10
 	if *simSeed != 0 {
@@ -175,11 +174,14 @@ func TestVirtual_Simulation(t *testing.T) {
 			for seed, ok := take(); ok; seed, ok = take() {
 				w := simulate(t, seed, kindOf(seed))
 				mu.Lock()
+				if sums[w.kind.name] == nil {
+					sums[w.kind.name] = newTally()
+				}
 				sums[w.kind.name].add(w.sum)
-				if done++; len(w.violations) > 0 {
+				if all.add(w.sum); len(w.violations) > 0 {
 					failed++
 				}
-				if done%*simEvery == 0 {
+				if all.seeds%*simEvery == 0 {
 					report()
 				}
 				mu.Unlock()
@@ -188,15 +190,88 @@ func TestVirtual_Simulation(t *testing.T) {
 	}
 	jobs.Wait()
 	report()
-	for _, what := range sawAll {
-		if done >= 50 && *simSeed == 0 && *simKind == "" && sums[busy.name].checked[what]+sums[long.name].checked[what] == 0 {
+	return sums, all
+}
+
+// I1–I8: seeded runs of clients and random faults over a miniature ensemble, in virtual time. Every
+// run is recorded by the servers and by the clients, and the record is compared with the promises.
+func TestVirtual_Simulation(t *testing.T) {
+	_, all := worlds(t, kindOf)
+	if all.seeds >= 50 && *simSeed == 0 && *simKind == "" {
+		all.hasSeen(t, sawAll)
+	}
+	// The goal of make simulation.
+	if all.seeds >= 2000 && *simKind == "" && (all.hours < 5000 || total(all.faults) < 50_000) {
+		t.Errorf("only %.0f hours and %d faults", all.hours, total(all.faults))
+	}
+}
+
+// hasSeen fails the test if a check never had any input.
+func (a *tally) hasSeen(t *testing.T, checks []string) {
+	for _, what := range checks {
+		if a.checked[what] == 0 {
 			t.Errorf("never seen: %s", what)
 		}
 	}
-	// The goal of make simulation.
-	if hours, faults := sum(); done >= 2000 && *simKind == "" && (hours < 5000 || faults < 50_000) {
-		t.Errorf("only %.0f hours and %d faults", hours, faults)
+}
+
+// ofRecipe is a busy world of another recipe.
+func ofRecipe(r *recipe) worldKind {
+	k := busy
+	k.recipe, k.name = r, r.name
+	k.long, k.locks, k.workers, k.think, k.hold, k.calm = 10*time.Minute, 1, 2, 3*time.Second, 4*time.Second, 10*time.Second
+	return k
+}
+
+// recipeWorlds runs worlds of one kind. After some of them, all checks must have had input.
+func recipeWorlds(t *testing.T, kind worldKind, checks ...string) {
+	_, all := worlds(t, func(uint64) worldKind { return kind })
+	if all.seeds < 20 || *simSeed != 0 {
+		return
 	}
+	all.hasSeen(t, append(checks, sawBounds, sawReleases, sawRoots))
+	if n := total(all.faults); n < 50*all.seeds {
+		t.Errorf("only %d faults in %d worlds", n, all.seeds)
+	}
+}
+
+// I1, I5, I8: candidates campaign, resign and campaign again. One leads at a time, and in the end
+// all observers see the one leader.
+func TestVirtual_SimulationOfElections(t *testing.T) {
+	recipeWorlds(t, ofRecipe(election), sawMutex, sawRegister, sawLeaders, sawBeliefs)
+}
+
+// I1, I5, I8, F18: readers hold together, a writer or a mutex holds alone, and writers also read.
+func TestVirtual_SimulationOfReadersAndWriters(t *testing.T) {
+	recipeWorlds(t, ofRecipe(readers), sawMutex, sawRegister, sawTries, sawBeliefs, sawFirstLooks)
+}
+
+// I1, F48, F60: semaphores whose limit changes, also to 0, and whose requests are denied for a
+// while.
+func TestVirtual_SimulationOfSemaphores(t *testing.T) {
+	kind := ofRecipe(permits)
+	kind.wait, kind.denies, kind.timeouts = 8*time.Minute, true, []time.Duration{8 * time.Second, 15 * time.Second}
+	recipeWorlds(t, kind, sawPermits, sawWaits)
+}
+
+// I1, I5, I6, F60: callers take some of three locks together, each for reading, for writing or as a
+// mutex; requests are denied for a while.
+func TestVirtual_SimulationOfMultis(t *testing.T) {
+	kind := ofRecipe(several)
+	kind.locks, kind.denies = 3, true
+	recipeWorlds(t, kind, sawMutex, sawBeliefs, sawPermits)
+}
+
+// F47, I1: no client is granted before the lock-delay is over after a holder disappeared.
+func TestVirtual_SimulationOfLockDelays(t *testing.T) {
+	recipeWorlds(t, ofRecipe(delayed), sawMutex, sawRegister, sawTries, sawBeliefs, sawDelays)
+}
+
+// I1: work that is done once is not begun again after a call has reported it as done.
+func TestVirtual_SimulationOfOnce(t *testing.T) {
+	kind := ofRecipe(works)
+	kind.think = 10 * time.Second // so often there is the next work
+	recipeWorlds(t, kind, sawMutex, sawOnce, sawBeliefs)
 }
 
 // I5, I8: without faults no holder is ever notified of a loss, no connection is suspended, and one

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/link"
 )
@@ -23,6 +25,7 @@ type worker struct {
 	rnd  *rand.Rand
 	lock int
 	n    int // attempts so far
+	e    entry
 
 	s     *zklock.Session // the present one
 	lives int             // Sessions so far
@@ -58,91 +61,135 @@ func (k *worker) run(ctx context.Context) {
 		if k.rnd.IntN(8) == 0 {
 			k.read()
 		}
-		if h, g := k.acquire(ctx, k.rnd.IntN(3) == 0, bound); h != nil {
+		if k.w.kind.recipe.run != nil {
+			k.w.kind.recipe.run(k, bound)
+		} else if h, g := k.acquire(k.rnd.IntN(3) == 0, bound); h != nil {
 			k.hold(h, g)
 		}
 	}
 }
 
-// acquire records an attempt, whose name identifies its node. All attempts of a worker in one
-// Session have one owner.
-func (k *worker) acquire(ctx context.Context, try bool, bound time.Duration) (*zklock.Hold, *op) {
-	w := k.w
+// attempt returns the op of the next attempt, whose name identifies its node. All attempts of a
+// worker in one Session have one owner.
+func (k *worker) attempt(lock int, bound time.Duration) (*zklock.Session, *op) {
 	k.n++
 	s := k.c.session()
 	if s != k.s {
 		k.s, k.lives = s, k.lives+1
 		k.who = zklock.NewOwner("")
 	}
-	g := &op{did: acquired, client: k.c.id, owner: fmt.Sprintf("%s.%d/%d", k.name, k.lives, k.n), lock: k.lock, bound: bound}
-	m, err := zklock.NewMutex(s, w.locks[k.lock], zklock.WithData([]byte(g.owner)))
+	return s, &op{did: acquired, client: k.c.id, owner: fmt.Sprintf("%s.%d/%d", k.name, k.lives, k.n), lock: lock, bound: bound}
+}
+
+// acquire takes the worker's lock.
+func (k *worker) acquire(try bool, bound time.Duration) (*zklock.Hold, *op) {
+	w := k.w
+	s, g := k.attempt(k.lock, bound)
+	e, err := w.kind.recipe.take(k, s, g)
 	if err != nil {
 		w.failf("%v", err)
 		return nil, g
 	}
-	listed := w.lists(s.SessionID())
-	actx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), k.who), bound)
+	k.e = e
+	ctx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), k.who), bound)
 	defer cancel()
-	var h *zklock.Hold
+	return k.enter(ctx, s, e, try && e.leave == nil, g), g
+}
+
+// enter calls Acquire or TryAcquire, and records the result. It returns nil if the call got no
+// hold.
+func (k *worker) enter(ctx context.Context, s *zklock.Session, l zklock.Lock, try bool, g *op) (h *zklock.Hold) {
+	w := k.w
+	var err error
+	listed := w.lists(s.SessionID())
 	if try {
-		g.did, g.bound = tried, min(bound, 2*max(s.Timeout()/10, 250*time.Millisecond)) // two heartbeats
+		k.c.tries(s, g, 1)
 		w.begun(g)
-		h, err = m.TryAcquire(actx)
+		h, err = l.TryAcquire(ctx)
 	} else {
 		w.begun(g)
-		h, err = m.Acquire(actx)
+		h, err = l.Acquire(ctx)
 	}
-	session := s.SessionID()
-	if now := w.lists(session); err == nil && w.kind.roots > 0 && now == listed {
+	k.c.got(s, g, h, err)
+	if err != nil {
+		k.c.expects(s, err, try)
+		return nil
+	}
+	if w.kind.roots > 0 && w.lists(s.SessionID()) == listed {
 		w.count("grants in a row")
 	}
+	return h
+}
+
+// tries makes an op a try of some locks, whose bound is two heartbeats for each.
+func (c *client) tries(s *zklock.Session, g *op, locks int) {
+	g.did, g.bound = tried, min(g.bound, time.Duration(2*locks)*max(s.Timeout()/10, 250*time.Millisecond))
+}
+
+// got records the result of an attempt.
+func (c *client) got(s *zklock.Session, g *op, h *zklock.Hold, err error) {
+	session := s.SessionID()
 	stands := err == nil && h.Err() == nil
-	w.ended(g, func() {
+	c.w.ended(g, func() {
 		if g.err = err; err == nil {
 			g.node, g.token = h.Node(), h.Token()
+			for _, check := range h.Checks() {
+				g.nodes = append(g.nodes, check.Path)
+			}
 		}
 		if stands { // otherwise the session may be the next already
 			g.session = session
 		}
 	})
+	if err == nil {
+		c.noteGrant(g, h)
+		c.w.count("grants")
+	}
+}
+
+// expects fails the world if a call that got no hold has failed for an unexpected reason.
+func (c *client) expects(s *zklock.Session, err error, try bool) {
+	w := c.w
 	switch {
-	case err == nil:
-		k.c.noteGrant(g, h)
-		w.count("grants")
-		return h, g
 	case errors.Is(err, zklock.ErrNotAcquired) && try:
 		w.count("tries in vain")
 	case errors.Is(err, zklock.ErrNotConnected) && try:
 		w.count("tries without an answer")
 	case errors.Is(err, context.DeadlineExceeded):
 		w.count("given up")
-	case errors.Is(err, zklock.ErrClosed) && k.c.hasClosed(s):
+	case errors.Is(err, zklock.ErrClosed) && c.hasClosed(s):
 		w.count("ended by Close")
 	case errors.Is(err, link.ErrHungUp): // three connections in a row were cut at creates
 		w.count("cut off at creates")
+	case errors.Is(err, zk.ErrNoAuth) && w.kind.denies:
+		w.count("denied")
+	case errors.Is(err, zklock.ErrLost) && w.kind.recipe.run != nil:
+		w.count("lost before all was done")
+	case errors.Is(err, zklock.ErrNotConfirmed) && w.kind.recipe.run != nil:
+		w.count("releases unconfirmed")
 	default:
 		w.failf("acquire: %v", err)
 	}
-	return nil, g
 }
 
 // hold is a critical section.
 func (k *worker) hold(h *zklock.Hold, g *op) {
-	w, kind := k.w, k.w.kind
-	released := make(chan struct{})
-	var listening sync.WaitGroup
-	listening.Go(func() {
-		select {
-		case <-h.Lost():
-			w.told(g)
-		case <-released:
+	kind, e := k.w.kind, k.e
+	defer k.listen(h, g)()
+	var again, reads *zklock.Hold
+	var shared *op // of reads
+	if k.rnd.IntN(3) == 0 && !e.alone {
+		again = k.reenter(h, e, g)
+	}
+	if e.reads != nil && k.rnd.IntN(2) == 0 {
+		if reads, shared = k.alsoRead(h, e, g); reads != nil {
+			defer k.listen(reads, shared)()
 		}
-	})
-	var again *zklock.Hold
-	if k.rnd.IntN(3) == 0 {
-		again = k.reenter(h, g)
 	}
 	for range k.rnd.IntN(3) {
+		if g.shared || g.permits > 0 {
+			break // several may hold, so no token protects the resource
+		}
 		pause(h.Context(), k.upTo(kind.hold/3))
 		k.c.awake()
 		late := k.upTo(50 * time.Millisecond)
@@ -162,22 +209,58 @@ func (k *worker) hold(h *zklock.Hold, g *op) {
 	if again != nil {
 		k.release(again, g, time.Minute)
 	}
+	if reads == nil {
+		k.release(h, g, k.upTo(20*time.Second))
+		return
+	}
+	other, its := reads, shared
+	if k.rnd.IntN(2) == 0 {
+		h, g, other, its = reads, shared, h, g
+	}
 	k.release(h, g, k.upTo(20*time.Second))
-	close(released)
-	listening.Wait()
+	pause(other.Context(), k.upTo(kind.hold))
+	k.c.awake()
+	k.release(other, its, k.upTo(20*time.Second))
 }
 
-func (k *worker) reenter(h *zklock.Hold, g *op) *zklock.Hold {
-	w := k.w
-	m, err := zklock.NewMutex(k.c.session(), w.locks[k.lock])
-	if err != nil {
-		w.failf("%v", err)
-		return nil
+// listen records when the holder is notified of a loss, until the returned function is called.
+func (k *worker) listen(h *zklock.Hold, g *op) (end func()) {
+	released := make(chan struct{})
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		select {
+		case <-h.Lost():
+			k.w.told(g)
+		case <-released:
+		}
+	})
+	return func() {
+		close(released)
+		listening.Wait()
 	}
-	o := w.begun(&op{did: reentered, client: k.c.id, owner: g.owner, lock: k.lock, bound: time.Second, grant: g})
+}
+
+// alsoRead takes the read lock beside the write lock.
+func (k *worker) alsoRead(h *zklock.Hold, e entry, g *op) (*zklock.Hold, *op) {
+	bound := time.Second + k.upTo(k.w.kind.wait)
+	o := &op{did: acquired, client: k.c.id, owner: g.owner, lock: g.lock, bound: bound, shared: true, beside: g}
+	ctx, cancel := context.WithTimeout(h.Context(), bound)
+	defer cancel()
+	k.w.begun(o)
+	reads, err := e.reads.Acquire(ctx)
+	k.c.got(k.s, o, reads, err)
+	if err != nil && h.Err() == nil {
+		k.c.expects(k.s, err, false)
+	}
+	return reads, o
+}
+
+func (k *worker) reenter(h *zklock.Hold, e entry, g *op) *zklock.Hold {
+	w := k.w
+	o := w.begun(&op{did: reentered, client: k.c.id, owner: g.owner, lock: g.lock, shared: g.shared, bound: time.Second, grant: g})
 	ctx, cancel := context.WithTimeout(h.Context(), time.Second)
 	defer cancel()
-	again, err := m.Acquire(ctx)
+	again, err := e.Acquire(ctx)
 	w.ended(o, func() {
 		if o.err = err; err == nil {
 			o.node, o.token = again.Node(), again.Token()
@@ -193,30 +276,44 @@ func (k *worker) reenter(h *zklock.Hold, g *op) *zklock.Hold {
 	return again
 }
 
-// release releases one handle. From the call that releases the owner's last handle on, the owner
-// does not believe in the hold.
+// release releases one handle.
 func (k *worker) release(h *zklock.Hold, g *op, bound time.Duration) {
-	w := k.w
+	release := h.Release
+	if k.e.leave != nil {
+		release, bound = k.e.leave, time.Minute
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	lost := false
+	o := k.releases(h, g, bound)
+	k.released(o, release(ctx))
+}
+
+// releases records that a handle is about to be released. From the call that releases the owner's
+// last handle on, the owner does not believe in the hold.
+func (k *worker) releases(h *zklock.Hold, g *op, bound time.Duration) *op {
+	w := k.w
+	o := &op{did: released, client: k.c.id, owner: g.owner, lock: g.lock, bound: bound, shared: g.shared, grant: g}
 	select {
 	case <-h.Lost():
-		lost = true
+		o.lost = true
 		w.told(g) // the context may have ended before the listener ran
 	default:
 	}
-	last := h == k.c.holdOf(g)
-	o := w.begun(&op{did: released, client: k.c.id, owner: g.owner, lock: k.lock, bound: bound, grant: g})
-	if last {
+	w.begun(o)
+	if h == k.c.holdOf(g) {
 		k.c.forgetGrant(g)
 		w.believedUntil(g, o)
 	}
-	err := h.Release(ctx)
+	return o
+}
+
+// released records the result of a release.
+func (k *worker) released(o *op, err error) {
+	w := k.w
 	w.ended(o, func() { o.err = err })
 	switch {
 	case err == nil:
-		if lost {
+		if o.lost {
 			w.failf("I5: the release of a lost hold says that all was well")
 		}
 	case errors.Is(err, zklock.ErrLost):
@@ -257,7 +354,7 @@ type register struct {
 // write takes late to reach the resource, and as long again to respond.
 func (k *worker) write(h *zklock.Hold, g *op, late time.Duration) {
 	w := k.w
-	o := w.begun(&op{did: wrote, client: k.c.id, owner: g.owner, lock: k.lock, token: h.Token(), grant: g})
+	o := w.begun(&op{did: wrote, client: k.c.id, owner: g.owner, lock: g.lock, token: h.Token(), grant: g})
 	time.Sleep(late)
 	w.mu.Lock()
 	r := w.reg[k.lock]

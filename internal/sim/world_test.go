@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,6 +122,11 @@ func runWorld(t *testing.T, seed uint64, kind worldKind) *world {
 	finished = true
 	w.violations = append(w.violations, w.rec.check(w.sum.checked)...)
 	w.violations = append(w.violations, w.rec.linearizable(w.sum.checked)...)
+	if kind.recipe == delayed {
+		for _, lock := range w.locks {
+			w.violations = append(w.violations, checkDelays(w.rec.applied, lock, delay, w.sum.checked)...)
+		}
+	}
 	w.sum.seeds, w.sum.hours = 1, kind.long.Hours()
 	return w
 }
@@ -159,6 +165,9 @@ func (w *world) run(t *testing.T) {
 		w.locks = append(w.locks, fmt.Sprintf("/locks/%c", 'a'+i))
 		w.reg = append(w.reg, &register{})
 	}
+	if err := w.makeLimits(); err != nil {
+		w.failf("%v", err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var workers, faults sync.WaitGroup
@@ -188,6 +197,9 @@ func (w *world) run(t *testing.T) {
 	time.Sleep(w.kind.long)
 	cancel()
 	faults.Wait()
+	w.mu.Lock()
+	w.rec.healed = time.Now()
+	w.mu.Unlock()
 	workers.Wait()
 	w.settle()
 	w.mu.Lock()
@@ -214,13 +226,17 @@ func (w *world) settle() {
 		}
 	}
 	time.Sleep(slices.Max(w.kind.timeouts) + 90*time.Second) // sessions that could not be closed have expired, too
-	for _, lock := range w.locks {
-		if left := w.ens.Children(lock); len(left) > 0 {
-			w.failf("I4: left in %s: %v", lock, left)
+	for _, root := range w.roots() {
+		if left := w.ens.Children(root); len(left) > 0 {
+			w.failf("I4: left in %s: %v", root, left)
 		}
 	}
-	w.sum.checked[sawRoots] += len(w.locks)
-	if left := w.ens.Watches(); len(left) > 0 {
+	w.sum.checked[sawRoots] += len(w.roots())
+	observing := 0 // each Session of an election has one watch
+	if w.kind.recipe == election {
+		observing = len(w.client)
+	}
+	if left := w.ens.Watches(); len(left) > observing {
 		w.failf("I7: watches are left: %v", left)
 	}
 	if all := w.ens.Sessions(); len(all) != len(w.client) {
@@ -229,11 +245,7 @@ func (w *world) settle() {
 	for _, c := range w.client {
 		for i := range w.locks {
 			wk := &worker{w: w, c: c, name: fmt.Sprintf("c%dlast%d", c.id, i), lock: i, rnd: rand.New(rand.NewPCG(w.seed, 4))}
-			if h, g := wk.acquire(context.Background(), false, time.Minute); h == nil {
-				w.failf("after all faults: %s cannot be had: %v", w.locks[i], g.err)
-			} else {
-				wk.release(h, g, time.Minute)
-			}
+			w.settleLock(wk)
 		}
 	}
 	for _, c := range w.client {
@@ -257,6 +269,7 @@ type client struct {
 	host    string
 	way     *oneway.Way
 	timeout time.Duration
+	leader  atomic.Pointer[zklock.Leadership] // of the first lock, as its Session has observed it
 
 	mu struct {
 		sync.Mutex // a leaf
@@ -306,6 +319,17 @@ func (c *client) connect() error {
 				if ch.State != zklock.Closed {
 					c.w.failf("without faults: %v", ch)
 				}
+			}
+		})
+	}
+	if c.w.kind.recipe == election {
+		e, err := zklock.NewElection(s, c.w.locks[0])
+		if err != nil {
+			return err
+		}
+		c.w.watching.Go(func() {
+			for seen := range e.Observe(context.Background()) {
+				c.leader.Store(&seen)
 			}
 		})
 	}

@@ -24,7 +24,7 @@ import (
 
 // F34, I1, I5: 50 clients contend through the end of the lock root's counter on a real server, and
 // try again when they are rejected. When the queue has drained, the lock works again.
-func TestSequenceEnd_Contended(t *testing.T) {
+func TestReal_SequenceEnd_Contended(t *testing.T) {
 	const last, end = 1<<31 - 1, 1<<31 - 1<<20 // nobody is granted from end on
 	const sessions, clients, holds = 10, 5, 6  // clients of a session, holds of a client
 	cases := []struct {

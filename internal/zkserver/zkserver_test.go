@@ -20,7 +20,7 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// envHelper turns this test binary into the process that TestChild_DiesWithThisProcess kills.
+// envHelper turns this test binary into the process that TestReal_Child_DiesWithThisProcess kills.
 const envHelper = "ZKSERVER_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -66,7 +66,7 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-func TestSingle_StopAndStart_KeepsAddressAndData(t *testing.T) {
+func TestReal_StopAndStart_KeepsAddressAndData(t *testing.T) {
 	s := zkserver.Single(t, zkserver.Own())
 	mode, err := s.Mode()
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestSingle_StopAndStart_KeepsAddressAndData(t *testing.T) {
 
 // Tests that restart no server run in parallel. A test that restarts one needs its old port, which
 // the server of another test could take.
-func TestSingle_PausedAnswersNothing_ResumedServes(t *testing.T) {
+func TestReal_PausedAnswersNothing_ResumedServes(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGSTOP on Windows")
@@ -125,7 +125,7 @@ func TestSingle_PausedAnswersNothing_ResumedServes(t *testing.T) {
 	require.ErrorContains(t, s.Resume(), "does not run")
 }
 
-func TestSingle_Close_LeavesNothing(t *testing.T) {
+func TestReal_Close_LeavesNothing(t *testing.T) {
 	s := zkserver.Single(t, zkserver.Own())
 	require.DirExists(t, s.Dir())
 
@@ -136,7 +136,7 @@ func TestSingle_Close_LeavesNothing(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-func TestSingle_DataDir_OutlivesTheServer(t *testing.T) {
+func TestReal_DataDir_OutlivesTheServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first := zkserver.Single(t, zkserver.DataDir(dir))
@@ -151,7 +151,7 @@ func TestSingle_DataDir_OutlivesTheServer(t *testing.T) {
 	require.True(t, exists)
 }
 
-func TestSingle_OptionsReachTheServer(t *testing.T) {
+func TestReal_OptionsReachTheServer(t *testing.T) {
 	t.Parallel()
 	s := zkserver.Single(t,
 		zkserver.TickTime(250*time.Millisecond),
@@ -172,7 +172,7 @@ func TestSingle_OptionsReachTheServer(t *testing.T) {
 	require.Contains(t, s.Log(), "minSessionTimeout set to 1500", "the log is kept")
 }
 
-func TestSingle_Counters(t *testing.T) {
+func TestReal_Counters(t *testing.T) {
 	t.Parallel()
 	s := zkserver.Single(t, zkserver.Own())
 	before, err := s.WatchCount()
@@ -195,7 +195,7 @@ func TestSingle_Counters(t *testing.T) {
 	require.Equal(t, 1, ephemerals)
 }
 
-func TestExpireSession_EndsItAndItsNodes(t *testing.T) {
+func TestReal_ExpireSession_EndsItAndItsNodes(t *testing.T) {
 	s := zkserver.Single(t, zkserver.Own())
 	events := make(chan zk.State, 64)
 	// The client's event channel drops events that are not read in time; the callback sees all.
@@ -226,7 +226,7 @@ func TestExpireSession_EndsItAndItsNodes(t *testing.T) {
 	require.ErrorIs(t, zkserver.ExpireSession(s.Addr(), expired), zkserver.ErrNoSession)
 }
 
-func TestEnsemble_LeaderKilled_AnotherLeads(t *testing.T) {
+func TestReal_Ensemble_LeaderKilled_AnotherLeads(t *testing.T) {
 	ens := zkserver.Ensemble(t, 3, zkserver.TickTime(200*time.Millisecond))
 	require.Len(t, ens.Servers(), 3)
 	old, err := ens.Leader()
@@ -253,7 +253,7 @@ func TestEnsemble_LeaderKilled_AnotherLeads(t *testing.T) {
 	require.True(t, exists)
 }
 
-func TestEnsemble_LeaderPaused_AnotherLeads_ResumedFollows(t *testing.T) {
+func TestReal_Ensemble_LeaderPaused_AnotherLeads_ResumedFollows(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGSTOP on Windows")
@@ -275,7 +275,7 @@ func TestEnsemble_LeaderPaused_AnotherLeads_ResumedFollows(t *testing.T) {
 	}, "the deposed leader follows")
 }
 
-func TestEnsemble_WatchCountIsTheSum(t *testing.T) {
+func TestReal_Ensemble_WatchCountIsTheSum(t *testing.T) {
 	t.Parallel()
 	ens := zkserver.Ensemble(t, 3, zkserver.TickTime(200*time.Millisecond))
 	for _, s := range ens.Servers() {
@@ -288,7 +288,7 @@ func TestEnsemble_WatchCountIsTheSum(t *testing.T) {
 	require.Equal(t, 3, watches)
 }
 
-func TestStart_ServerThatCannotStart_ShowsItsLog(t *testing.T) {
+func TestReal_ServerThatCannotStart_ShowsItsLog(t *testing.T) {
 	zkserver.Single(t, zkserver.Own()) // skips where none is installed
 
 	_, err := zkserver.Start(zkserver.NewConfig(zkserver.Line("tickTime=often")))
@@ -335,7 +335,7 @@ func TestNothingInstalled_SkipsOrFails(t *testing.T) {
 	require.ErrorIs(t, err, zkserver.ErrNotInstalled)
 }
 
-func TestNamedServers_AreUsedAsTheyAre(t *testing.T) {
+func TestReal_NamedServers_AreUsedAsTheyAre(t *testing.T) {
 	own := zkserver.Single(t, zkserver.Own())
 	t.Setenv(zkserver.EnvServers, own.Addr()+",127.0.0.1:1")
 
@@ -353,7 +353,7 @@ func TestNamedServers_AreUsedAsTheyAre(t *testing.T) {
 	require.NotEqual(t, own.Addr(), zkserver.Single(t, zkserver.Own()).Addr(), "an option asks for one's own")
 }
 
-func TestFailedTest_ShowsTheLog(t *testing.T) {
+func TestReal_FailedTest_ShowsTheLog(t *testing.T) {
 	zkserver.Single(t, zkserver.Own()) // skips where none is installed
 
 	for _, failed := range []bool{true, false} {
@@ -368,7 +368,7 @@ func TestFailedTest_ShowsTheLog(t *testing.T) {
 	}
 }
 
-func TestChild_DiesWithThisProcess(t *testing.T) {
+func TestReal_Child_DiesWithThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has parent-death signals")
 	}

@@ -55,9 +55,7 @@ func read(t *testing.T, name string, into any) {
 func zklock(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "zklock")
-	build := exec.Command("go", "build", "-o", name, "./cmd/zklock")
-	build.Dir = "../.."
-	out, err := build.CombinedOutput()
+	out, err := exec.Command("go", "build", "-C", "../../cmd/zklock", "-o", name).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return name
 }

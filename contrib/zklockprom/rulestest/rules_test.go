@@ -8,6 +8,7 @@ package rulestest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -181,29 +182,54 @@ func TestCases_EachAlertFiresAndIsSilent(t *testing.T) {
 
 var nameOf = regexp.MustCompile(`fqName: "([^"]*)"`)
 
-// Every metric in the rules belongs to zklockprom, or to `zklock run`, whose own tests check for
-// it.
-func TestRules_NameMetricsThatAreThere(t *testing.T) {
+// requireMetricsExist requires that an expression parses, and that each of its metrics belongs to
+// zklockprom, or to `zklock run`, whose own tests check for it.
+func requireMetricsExist(t *testing.T, in, text string) {
+	t.Helper()
 	there := make(map[string]bool)
 	descs := make(chan *prometheus.Desc, 100)
 	zklockprom.New().Describe(descs)
 	close(descs)
 	for d := range descs {
 		name := nameOf.FindStringSubmatch(d.String())[1]
-		for _, suffix := range []string{"", "_sum", "_count"} {
+		for _, suffix := range []string{"", "_sum", "_count", "_bucket"} {
 			there[name+suffix] = true
 		}
 	}
+	expr, err := parser.ParseExpr(text)
+	require.NoError(t, err, in)
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if v, ok := n.(*parser.VectorSelector); ok {
+			require.True(t, there[v.Name] || strings.HasPrefix(v.Name, "zklock_run_"), "%s names %s", in, v.Name)
+		}
+		return nil
+	})
+}
+
+func TestRules_NameMetricsThatAreThere(t *testing.T) {
 	for _, g := range parse(t).Groups {
 		for _, r := range g.Rules {
-			expr, err := parser.ParseExpr(r.Expr)
-			require.NoError(t, err)
-			parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-				if v, ok := n.(*parser.VectorSelector); ok {
-					require.True(t, there[v.Name] || strings.HasPrefix(v.Name, "zklock_run_"), "%s names %s", r.Alert, v.Name)
-				}
-				return nil
-			})
+			requireMetricsExist(t, r.Alert, r.Expr)
+		}
+	}
+}
+
+// Each query of the dashboard parses with Grafana's variables replaced, and each panel has one.
+func TestDashboard_NamesMetricsThatAreThere(t *testing.T) {
+	text, err := os.ReadFile("../dashboard.json")
+	require.NoError(t, err)
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &dashboard))
+	require.NotEmpty(t, dashboard.Panels)
+	for _, p := range dashboard.Panels {
+		require.NotEmpty(t, p.Targets, p.Title)
+		for _, query := range p.Targets {
+			requireMetricsExist(t, p.Title, strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$lock", ".*").Replace(query.Expr))
 		}
 	}
 }

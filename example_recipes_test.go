@@ -1,0 +1,167 @@
+package zklock_test
+
+// The recipes of docs/recipes.md: each is a function to copy.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/zklock/zklock"
+)
+
+// report stands for the work of the recipes.
+func report(ctx context.Context, what string, token int64) error {
+	fmt.Printf("%s; token %t, still held %t\n", what, token > 0, ctx.Err() == nil)
+	return nil
+}
+
+// One process at a time.
+func chargeOrders(ctx context.Context, s *zklock.Session) error {
+	m, err := zklock.NewMutex(s, "/locks/orders")
+	if err != nil {
+		return err
+	}
+	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		return report(ctx, "charge the orders", hold.Token())
+	})
+}
+
+// A mutex, without a wait.
+func chargeUnlessBusy(ctx context.Context, s *zklock.Session) error {
+	m, err := zklock.NewMutex(s, "/locks/orders")
+	if err != nil {
+		return err
+	}
+	err = m.TryDo(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		return report(ctx, "charge if no other process does", hold.Token())
+	})
+	if errors.Is(err, zklock.ErrNotAcquired) {
+		return nil // another process charges them
+	}
+	return err
+}
+
+// Many readers, or one writer.
+func updatePrices(ctx context.Context, s *zklock.Session) error {
+	prices, err := zklock.NewRWMutex(s, "/locks/prices")
+	if err != nil {
+		return err
+	}
+	err = prices.WriteLock().Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		return report(ctx, "write the prices", hold.Token())
+	})
+	if err != nil {
+		return err
+	}
+	return prices.ReadLock().Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		return report(ctx, "read the prices", hold.Token())
+	})
+}
+
+// At most three imports at a time.
+func importFile(ctx context.Context, s *zklock.Session, large bool) error {
+	imports, err := zklock.NewSemaphore(s, "/semaphores/imports", 3)
+	if err != nil {
+		return err
+	}
+	permits := 1
+	if large {
+		permits = 2
+	}
+	return imports.Permits(permits).Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		return report(ctx, fmt.Sprint("import with permits: ", permits), hold.Token())
+	})
+}
+
+// Two accounts, or neither.
+func transfer(ctx context.Context, s *zklock.Session, from, to string) error {
+	a, err := zklock.NewMutex(s, zklock.PathOf("/locks/accounts", from), zklock.WithContainer())
+	if err != nil {
+		return err
+	}
+	b, err := zklock.NewMutex(s, zklock.PathOf("/locks/accounts", to), zklock.WithContainer())
+	if err != nil {
+		return err
+	}
+	both, err := zklock.NewMulti(a, b)
+	if err != nil {
+		return err
+	}
+	return both.Do(ctx, func(ctx context.Context, hold *zklock.MultiHold) error {
+		return report(ctx, "transfer", hold.Holds()[0].Token())
+	})
+}
+
+// One replica leads, and another takes over.
+func leadBilling(ctx context.Context, s *zklock.Session) error {
+	e, err := zklock.NewElection(s, "/elections/billing", zklock.WithData([]byte("replica-1")))
+	if err != nil {
+		return err
+	}
+	return e.Run(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		if err := report(ctx, "lead", hold.Token()); err != nil {
+			return err // another replica may lead now
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// Once a day, on one of all hosts.
+func invoice(ctx context.Context, s *zklock.Session, day string) error {
+	m, err := zklock.NewMutex(s, "/locks/invoices")
+	if err != nil {
+		return err
+	}
+	ran, err := m.Once(ctx, day, func(ctx context.Context, hold *zklock.Hold) error {
+		return report(ctx, "send the invoices of "+day, hold.Token())
+	})
+	if err == nil && !ran {
+		fmt.Println("sent before:", day)
+	}
+	return err
+}
+
+// Once an hour, with clocks that differ by less than a minute.
+func hourly(ctx context.Context, s *zklock.Session) error {
+	m, err := zklock.NewMutex(s, "/locks/hourly", zklock.WithMinHold(time.Minute))
+	if err != nil {
+		return err
+	}
+	err = m.TryDo(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		return report(ctx, "hourly", hold.Token())
+	})
+	if errors.Is(err, zklock.ErrNotAcquired) {
+		return nil // another host runs it, or has just run it
+	}
+	return err
+}
+
+func Example_recipes() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	leading, end := context.WithTimeout(ctx, time.Second)
+	defer end()
+	err := errors.Join(
+		chargeOrders(ctx, s), chargeUnlessBusy(ctx, s), updatePrices(ctx, s),
+		importFile(ctx, s, false), importFile(ctx, s, true), transfer(ctx, s, "7", "3"),
+		invoice(ctx, s, "2026-07-01"), invoice(ctx, s, "2026-07-01"), hourly(ctx, s), hourly(ctx, s), leadBilling(leading, s))
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// charge the orders; token true, still held true
+	// charge if no other process does; token true, still held true
+	// write the prices; token true, still held true
+	// read the prices; token true, still held true
+	// import with permits: 1; token true, still held true
+	// import with permits: 2; token true, still held true
+	// transfer; token true, still held true
+	// send the invoices of 2026-07-01; token true, still held true
+	// sent before: 2026-07-01
+	// hourly; token true, still held true
+	// lead; token true, still held true
+}
