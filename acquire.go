@@ -142,8 +142,9 @@ func (a *attempt) carryOut() error {
 // makeNode creates the node, and the lock root if it is missing.
 //
 // The list is sent in the same batch as the create, after it, so an uncontended acquire takes one
-// round trip. A missing lock root costs one more batch, which sends the root's create before both.
-// Missing parents of the root cost another batch.
+// round trip. If the node is expected to be in a row (row.go), no list is sent. A missing lock root
+// costs one more batch, which sends the root's create before both. Missing parents of the root cost
+// another batch.
 func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) {
 	root, at := a.d.root, a.attemptIn(e, by, false)
 	defer func() {
@@ -153,13 +154,14 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 	}()
 	for {
 		by.creating(at)
+		inRow := root.expectsRow(e)
 		c, err := e.create(a.ctx, root, a.opts.data)
 		if err != nil {
 			return nil, err
 		}
 		c.last = &a.last
-		at.machine.Early, at.list = c.sent, nil
-		if c.sent {
+		at.machine.Early, at.list = c.sent && !inRow, nil
+		if at.machine.Early {
 			at.list = e.lists.List(root.path)
 			by.listing(at)
 		}
@@ -175,7 +177,11 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 			return nil, unfit
 		}
 		if err == nil {
-			return at.adopt(c), nil
+			var row *rootView
+			if seen, ok := root.isInRow(e, c.node, c.conn); ok && !at.machine.Early {
+				row = &seen
+			}
+			return at.adopt(c, row), nil
 		}
 		roots, err := root.make(a.ctx, e.ZKSession, at.roots, root.shownPath(), &a.last)
 		if err != nil {
@@ -194,11 +200,15 @@ func (a *acquisition) attemptIn(e *zkSession, by recipe, early bool) *attempt {
 	return at
 }
 
-// adopt begins the attempt: the node exists.
-func (a *attempt) adopt(c *nodeCreate) *attempt {
+// adopt begins the attempt: the node exists. If it is in a row, row is the list on which the row
+// rests; otherwise nil.
+func (a *attempt) adopt(c *nodeCreate, row *rootView) *attempt {
 	a.d.root.warnOfTheEnd(a.e, c.node)
 	a.made.Add(1)
 	a.node, a.token = c.node, c.token
+	if row != nil {
+		a.seen, a.machine = *row, a.machine.InARow(c.conn)
+	}
 	return a
 }
 

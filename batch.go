@@ -15,7 +15,8 @@ import (
 )
 
 // batch creates nodes in several queues by one transaction, and requests the lists of those queues
-// right after it. The transaction creates all nodes or none.
+// right after it, except the lists of queues in which a row is expected (row.go). The transaction
+// creates all nodes or none.
 type batch struct {
 	e      *zkSession
 	wanted context.Context // once it ends, nothing further is sent
@@ -26,7 +27,8 @@ type batch struct {
 type batchResult struct {
 	root *lockRoot
 	c    *nodeCreate    // has the node, once created
-	list *nodes.Listing // requested after the transaction
+	row  *rootView      // the list on which the node's row rests; nil if it is not in a row
+	list *nodes.Listing // requested after the transaction; nil if it was expected to be in a row
 	made *rootCreate    // creation of the root, if it was missing
 }
 
@@ -103,19 +105,17 @@ func (f *batch) send() (<-chan batchReply, error) {
 	case !f.e.Carrier.Send(f.e.ZKSession, r):
 		return nil, zk.ErrConnectionClosed
 	}
-	f.list()
+	for _, n := range f.nodes {
+		if n.list = nil; !n.root.expectsRow(f.e) {
+			n.list = f.e.lists.List(n.root.path)
+		}
+	}
 	return answered, nil
 }
 
 // longestBatch is the largest transaction, in bytes. A server that rejects this length also rejects
 // the heartbeat of a Session that holds many locks.
 const longestBatch = 256 << 10
-
-func (f *batch) list() {
-	for _, n := range f.nodes {
-		n.list = f.e.lists.List(n.root.path)
-	}
-}
 
 // noteReplies records the nodes before any later response is read, as nodeCreate.noteReply does.
 // Their czxid is the zxid of the response, because a server responds to a write before it executes
@@ -134,6 +134,7 @@ func (f *batch) noteReplies(a mux.Reply) error {
 		if !n.c.note(wire.PathStatResponse{Path: results[i].Path, Stat: stat}) {
 			return wire.ErrMalformed // counts as no response
 		}
+		n.c.conn = a.Conn
 	}
 	return nil
 }
@@ -175,17 +176,27 @@ func (f *batch) resolve() bool {
 			all = false
 		}
 	}
-	if all {
-		f.list()
+	for _, n := range f.nodes {
+		n.list = nil // the list may be older than the node
 	}
 	return all
 }
 
-// places waits for the lists and returns the positions of the nodes, Missing if a list failed.
+// places waits for the lists and returns the positions of the nodes, Missing if a list failed. It
+// requests the lists of nodes that are not in a row as expected.
 func (f *batch) places() []queue.Position {
+	for _, n := range f.nodes {
+		if seen, ok := n.root.isInRow(f.e, n.c.node, n.c.conn); ok && n.list == nil {
+			n.row = &seen
+		} else if n.list == nil {
+			n.list = f.e.lists.List(n.root.path)
+		}
+	}
 	places := make([]queue.Position, len(f.nodes))
 	for i, n := range f.nodes {
-		if n.list.Wait(f.wanted, f.e.ZKSession) == nil {
+		if n.row != nil {
+			places[i].Kind = queue.Front
+		} else if n.list.Wait(f.wanted, f.e.ZKSession) == nil {
 			places[i] = n.place()
 		}
 	}

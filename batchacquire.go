@@ -308,12 +308,12 @@ func (r opened) take(a *acquisition) (*attempt, error) {
 	if !isOff {
 		a.left = slices.DeleteFunc(a.left, func(other *acquisition) bool { return other == p.left })
 		p.left.finished()
-		at := a.attemptIn(o.e, r, true)
+		at := a.attemptIn(o.e, r, p.list != nil)
 		if p.inFront {
 			at.batchHolder = p
 		}
 		at.list = p.list
-		return at.adopt(p.c), nil
+		return at.adopt(p.c, p.row), nil
 	}
 	if o.behind != nil || a.ctx.Err() != nil {
 		o.awaitGone(grace)

@@ -63,7 +63,8 @@
 // ends.
 //
 // I7, no growth: goroutines, watches and memory do not grow with the number of cycles, timeouts or
-// failures. A node of another client is watched only while a caller of the [Session] waits for it.
+// failures. A node of another client is watched only while a caller of the [Session] waits for it,
+// and a lock root for up to twice the session timeout after the last acquire.
 //
 // I8, fairness: grants follow the queue. A release wakes the next waiter, or all readers up to the
 // next writer. docs/design.md lists the other waiters that a release notifies.
@@ -84,6 +85,9 @@
 //     lock ([Hold.Context] and contexts derived from it). They re-enter the lock, unless it has the
 //     option [WithoutReentry].
 //   - Protection from programs that delete a holder's node, or end or change its ZooKeeper session.
+//   - Exclusion if the permission READ on a lock root is removed while clients use it, and the root
+//     is then deleted and created again within a session timeout: the servers do not report the
+//     deletion to clients without READ.
 //   - A timely notification where no clock runs during a suspend: on systems other than Linux,
 //     macOS and Windows, and in a virtual machine that its hypervisor pauses.
 //

@@ -33,6 +33,7 @@ type lockRoot struct {
 
 	// Set by a recipe.
 	share   string // the name of an owner's share: each share has owners of its own
+	kind    string // the kind of lock, whose nodes may be in a row (row.go); "" if each grant needs a list
 	isFresh bool   // each call takes a new share, and never re-enters one
 }
 

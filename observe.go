@@ -119,7 +119,7 @@ func (o *observing) attached(ctx context.Context, l *link.Link) (*zkSession, err
 
 // watch replaces the watch before, unless that is the same watch and has not fired.
 func (o *observing) watch(ctx context.Context, before **watch, path string, op wire.Op) (*watch, error) {
-	*before = o.z.watches.keep(*before, watchKey{path, op, true})
+	*before = o.z.watches.keep(*before, watchKey{path, op, ofObservers})
 	return *before, (*before).waitArmed(ctx, o.z.ZKSession)
 }
 
@@ -161,7 +161,7 @@ func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) 
 		if there {
 			op = wire.OpGetChildren2
 		}
-		if o.on.isActive(watchKey{root, op, true}) { // it was set before this list
+		if o.on.isActive(watchKey{root, op, ofObservers}) { // it was set before this list
 			return nil
 		}
 		if _, err := o.watch(ctx, &o.on, root, op); err != nil && !errors.Is(err, zk.ErrNoNode) {

@@ -35,6 +35,7 @@ type nodeCreate struct {
 	id    string                // of the current try: each id belongs to one node, and names do not grow (R32)
 	sent  bool                  // the request of the current try was sent
 	reply chan mux.Reply        // the reply to it
+	conn  uint64                // the connection over which the reply named the node; 0 if it was lost
 	made  wire.PathStatResponse // the node that it created, if the reply names it; set before the reply is passed on
 
 	node  string // absolute
@@ -68,7 +69,7 @@ func (e *zkSession) newNodeCreate(wanted context.Context, root *lockRoot, data [
 
 // request returns the request for the node, with another id than the previous request.
 func (c *nodeCreate) request() wire.CreateRequest {
-	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
+	c.id, c.made, c.conn = uuid.NewString(), wire.PathStatResponse{}, 0
 	return wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: wireACL(c.root.acl), Flags: wire.FlagEphemeralSequential}
 }
 
@@ -86,8 +87,8 @@ func (c *nodeCreate) send() error {
 // another node's predecessor.
 func (c *nodeCreate) noteReply(a mux.Reply) {
 	var made wire.PathStatResponse
-	if reply.ErrOf(a) == nil && a.Decode(&made) == nil {
-		c.note(made)
+	if reply.ErrOf(a) == nil && a.Decode(&made) == nil && c.note(made) {
+		c.conn = a.Conn
 	}
 	a.Body = nil
 	c.reply <- a

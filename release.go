@@ -108,7 +108,9 @@ func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*nodes.Deletion, <-c
 }
 
 func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
-	return [2]*nodes.Deletion{d.root.handOff(d.e, d.node, false, d.state.record())}
+	x := d.root.handOff(d.e, d.node, false, d.state.record())
+	d.root.noteRow(d.e, d.node, d.seen, x)
+	return [2]*nodes.Deletion{x}
 }
 
 func (noState) lossLocked(*lockData) {}

@@ -61,7 +61,7 @@ const maxPermits = math.MaxInt32
 // handles of the owner return the same Sequencer, also after the hold has ended.
 func (h *Hold) Sequencer() Sequencer {
 	d := h.granted()
-	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
+	q := Sequencer{Path: d.root.path, Root: d.seen.czxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
 	if d.root.share == queue.LeaseName {
 		q.Path, q.Shared, q.Permits, q.Node = parentOf(d.root.path), true, len(d.held), slices.Min(d.held)
 	}
@@ -254,7 +254,7 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 	case err != nil && e.HasEnded(): // the list may still arrive
 		return unknown(err)
 	default:
-		return q.verdict(got[0], got[1], found{list.Conn, list.Root, err}, list.Names)
+		return q.verdict(got[0], got[1], found{list.Conn, list.Root.Czxid, err}, list.Names)
 	}
 }
 

@@ -78,7 +78,7 @@ func (a *attempt) listQueue() error {
 		}
 	}
 	a.pos, *w = p, w.Listed(p, a.list.Conn)
-	a.rootCzxid = a.list.Root // a root that was deleted and created again has lost our node
+	a.seen = rootView{a.list.Root.Czxid, a.list.Root.Mzxid, a.list.Began, p.Kind == queue.Front && queue.IsAlone(a.list.Names, root.rule.Markers)}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/reply"
@@ -14,7 +15,8 @@ import (
 // One watch, its states, and the events that it can miss. watcher.go has the watches of a session.
 
 // watch is one watch on one node, shared by all its users. The last user that leaves removes it
-// (leave), so that nothing is watched unless a caller waits for it (I7).
+// (leave), so that nothing is watched unless a caller waits for it (I7). All rows of a lock root are
+// one user, which leaves when no row has used the watch for a session timeout.
 //
 //	arming ──▶ armed ──▶ fired
 //	   └─────▶ failed ─▶ fired, if the node does not exist
@@ -30,17 +32,28 @@ type watch struct {
 	fired chan struct{} // closed when the event has arrived; the field below is then set
 	event zk.EventType
 
-	users int // callers that have started the watch and have not left; guarded by the watcher
+	// Guarded by the watcher.
+	users int           // callers that have started the watch and have not left
+	used  clock.Instant // of a watch on a lock root: when a row last used it
 }
 
 // watchKey identifies a watch. The operation that sets the watch determines its events: getData,
 // the node's deletion and changes of its data; exists, its creation too; getChildren2, its deletion
 // and changes of its children.
 type watchKey struct {
-	path     string
-	op       wire.Op
-	observed bool // by users that only observe; they get all of the data
+	path string
+	op   wire.Op
+	use  watchUse
 }
+
+// watchUse distinguishes the users of a watch. Each use has a watch of its own on a node.
+type watchUse uint8
+
+const (
+	ofWaiters   watchUse = iota
+	ofObservers          // they get all of the data
+	ofRows               // on a lock root (row.go): it proves that the root has not changed, and is not restored on another connection
+)
 
 func (k watchKey) isOfChildren() bool { return k.op == wire.OpGetChildren2 }
 

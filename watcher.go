@@ -11,12 +11,11 @@ import (
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// The watches of one ZooKeeper session: set, shared, removed, restored after a reconnect, and
-// checked for lost events.
+// The watches of one ZooKeeper session: set, shared, removed, and restored after a reconnect.
+// watchcheck.go checks them for lost events.
 
 // watcher manages the watches of one ZooKeeper session: at most one of each kind on a path (I7).
 type watcher struct {
@@ -51,7 +50,7 @@ func (w *watcher) checkInvariants() {
 		invariants.Check(on.watchKey == key, "a watch is kept under its key", "under %v there is the watch %v", key, on.watchKey)
 		invariants.Check(on.users > 0, "a watch is not kept without a caller (I7)", "%v has %d callers", key, on.users)
 		invariants.Check(!on.hasFired() && !on.hasFailed(), "a watch is kept until it fires or fails", "%v: fired %t, failed %t", key, on.hasFired(), on.hasFailed())
-		if on.observed {
+		if on.use == ofObservers {
 			observers += on.users
 		}
 	}
@@ -79,13 +78,15 @@ func (w *watcher) startWatch(path string) *watch {
 func (w *watcher) start(key watchKey) *watch {
 	w.mu.Lock()
 	if on := w.mu.watches[key]; on != nil {
-		w.useLocked(on, 1)
+		if key.use != ofRows {
+			w.useLocked(on, 1)
+		}
 		w.mu.Unlock()
 		return on
 	}
 	// Registered before the request is sent, because the event can arrive before the response is
 	// read here.
-	on := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{})}
+	on := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{}), used: w.z.Clock.Now()}
 	w.mu.watches[key] = on
 	w.useLocked(on, 1)
 	mustStart := !w.mu.checking
@@ -103,7 +104,7 @@ func (w *watcher) start(key watchKey) *watch {
 
 func (w *watcher) useLocked(on *watch, n int) {
 	on.users += n
-	if on.observed {
+	if on.use == ofObservers {
 		w.mu.users += n
 	}
 }
@@ -135,7 +136,7 @@ func (w *watcher) leave(on *watch) {
 	w.useLocked(on, -1)
 	isLast := on.users == 0 && w.mu.watches[on.watchKey] == on
 	if isLast {
-		delete(w.mu.watches, on.watchKey)
+		w.endLocked(on, zk.EventNotWatching)
 	}
 	isLast = isLast && len(w.sameLocked(on.watchKey)) == 0
 	w.mu.Unlock()
@@ -162,8 +163,8 @@ func (w *watcher) leave(on *watch) {
 // sameLocked returns our watches that share one watch on the server with that key.
 func (w *watcher) sameLocked(key watchKey) (same []*watch) {
 	for _, op := range []wire.Op{wire.OpGetData, wire.OpExists, wire.OpGetChildren2} {
-		for _, observed := range []bool{false, true} {
-			other := watchKey{key.path, op, observed}
+		for _, use := range []watchUse{ofWaiters, ofObservers, ofRows} {
+			other := watchKey{key.path, op, use}
 			if on := w.mu.watches[other]; on != nil && other.isOfChildren() == key.isOfChildren() {
 				same = append(same, on)
 			}
@@ -188,7 +189,7 @@ func (w *watcher) armed(on *watch, a mux.Reply) {
 			}
 		}
 	} else {
-		if !on.observed {
+		if on.use != ofObservers {
 			data.Data = data.Data[:min(len(data.Data), maxShown)]
 		}
 		on.stat, on.data = data.Stat, slices.Clone(data.Data)
@@ -210,7 +211,11 @@ func (w *watcher) restore(before int64) (rs []*mux.Request) {
 	}
 	var active []*watch
 	for _, on := range w.mu.watches {
-		if on.isArmed() {
+		switch {
+		case !on.isArmed():
+		case on.use == ofRows:
+			w.endLocked(on, zk.EventNotWatching)
+		default:
 			active = append(active, on)
 		}
 	}
@@ -250,6 +255,32 @@ func (w *watcher) restored(them []*watch, a mux.Reply) {
 	}
 }
 
+// watchRoot watches a lock root for its rows, or keeps the watch for another session timeout. A
+// watch that showed the root with another mzxid than a later list is not kept, because its event is
+// lost.
+func (w *watcher) watchRoot(path string, mzxid int64) {
+	on := w.rootWatch(path)
+	if on != nil && on.isArmed() && on.stat.Mzxid != mzxid {
+		w.leave(on)
+		on = nil
+	}
+	if on == nil {
+		w.start(watchKey{path, wire.OpGetData, ofRows})
+	}
+}
+
+// rootWatch returns the watch on a lock root that a row uses now; nil if there is none, or if its
+// event has arrived.
+func (w *watcher) rootWatch(path string) *watch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	on := w.mu.watches[watchKey{path, wire.OpGetData, ofRows}]
+	if on != nil {
+		on.used = w.z.Clock.Now()
+	}
+	return on
+}
+
 // countWaiters counts attempts that wait. While there are any, the Session sends requests often
 // enough that a grant can renew the lease immediately.
 func (w *watcher) countWaiters(n int) {
@@ -280,10 +311,15 @@ func (w *watcher) wakeUsers(on *watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.watches[on.watchKey] == on {
-		delete(w.mu.watches, on.watchKey)
-		on.event = zk.EventNotWatching
-		close(on.fired)
+		w.endLocked(on, zk.EventNotWatching)
 	}
+}
+
+// endLocked ends a watch: its event has arrived, or will not be needed.
+func (w *watcher) endLocked(on *watch, event zk.EventType) {
+	delete(w.mu.watches, on.watchKey)
+	on.event = event
+	close(on.fired)
 }
 
 // fire passes an event to its watches. It runs on the client's goroutine, in the order in which the
@@ -302,73 +338,7 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 			op = wire.OpGetChildren2
 		}
 		for _, on := range w.sameLocked(watchKey{path: ev.Path, op: op}) {
-			delete(w.mu.watches, on.watchKey)
-			on.event = event
-			close(on.fired)
-		}
-	}
-}
-
-// checkWatches reads the Stat of each watched node once every session timeout while a client waits
-// or observes, and once every tenth session timeout while there are only watches on the nodes of
-// our holds, because a server can lose an event (F30). It reads a few bytes, for a queue of any
-// length and any number of waiters. It also checks the nodes of waiters that watch nothing and wait
-// for a handoff.
-//
-// If the node exists, that proves as much as a list would. A waiter's position changes only when
-// its own node or one of the blockers that it watches is deleted. No node can enter the queue
-// between them, because numbers grow.
-func (w *watcher) checkWatches() {
-	const (
-		atATime = 16
-		seldom  = 10
-	)
-	slots := make(chan struct{}, atATime)
-	for unawaited := 1; w.z.Pause(w.z.Timeout()); unawaited++ {
-		conn, _, _ := w.z.AttachedConn()
-		w.mu.Lock()
-		if w.mu.queued == 0 && len(w.mu.watches) == 0 {
-			w.mu.checking = false // the next watch or waiter starts it again
-			w.mu.Unlock()
-			return
-		}
-		if w.mu.queued > 0 || w.mu.users > 0 {
-			unawaited = 0
-		}
-		if conn == 0 || unawaited%seldom != 0 {
-			w.mu.Unlock()
-			continue
-		}
-		type check struct {
-			node string
-			done func(now *wire.Stat, err error)
-		}
-		var checks []check
-		for _, on := range w.mu.watches {
-			if on.isArmed() {
-				checks = append(checks, check{on.path, func(now *wire.Stat, err error) {
-					if on.hasMissed(now, err) { // an event would have arrived before a response that shows its change
-						w.wakeUsers(on)
-					}
-				}})
-			}
-		}
-		w.mu.Unlock()
-		for _, on := range w.nodes.Waiting() {
-			checks = append(checks, check{on.Node, func(_ *wire.Stat, err error) {
-				if errors.Is(err, zk.ErrNoNode) {
-					on.Notify(queue.NodeDeleted)
-				}
-			}})
-		}
-		for _, l := range checks {
-			slots <- struct{}{}
-			if !w.z.Carrier.Spawn(func() {
-				defer func() { <-slots }()
-				l.done(w.z.Stat(l.node))
-			}) {
-				return
-			}
+			w.endLocked(on, event)
 		}
 	}
 }

@@ -151,7 +151,7 @@ func TestWatch_TakenBack_WakesWhoCameMeanwhile(t *testing.T) {
 	w := newEventTest(t)
 	there := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
 	w.c.sends = answering(there)
-	watches, key := w.e.watches, watchKey{"/locks/a/p", wire.OpGetData, true}
+	watches, key := w.e.watches, watchKey{"/locks/a/p", wire.OpGetData, ofObservers}
 	first := watches.start(key)
 	require.Same(t, first, watches.start(key), "all observers share one")
 	w.c.sends = func(*mux.Request) bool { t.Error("another still observes"); return false }

@@ -276,7 +276,8 @@ func TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes(t *testing.T) {
 	for _, again := range []bool{false, true} { // another client acquires there before
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()
-			_, err := s.Conn().Create("/closed", nil, 0, unreadable)
+			release(t, acquire(t, newMutex(t, s, "/closed")))
+			_, err := s.Conn().SetACL("/closed", unreadable, -1)
 			require.NoError(t, err)
 			_, err = newMutex(t, s, "/closed").Acquire(within(t, time.Minute))
 			require.ErrorIs(t, err, zk.ErrNoAuth)

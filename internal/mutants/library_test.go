@@ -36,6 +36,12 @@ var library = []mutant{
 	{"rule: the watch on a node ahead may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"isFirstNow", "|| k.blockerConn != k.conn {", "{"}}},
 
+	// The rule by which a number grants (Row.Precedes).
+	{"row: the lock root may be another", "I1, F57", "internal/queue", "TestRow_Precedes|TestVirtual_Row_RootCreatedAgain_WaitsBehindItsHolder", []Swap{{
+		"Row.Precedes", "if r.WatchRoot != r.Root || conn == 0 || r.WatchConn != conn {", "if conn == 0 {"}}},
+	{"row: it lasts until an event arrives", "I1, F57", "internal/queue", "TestRow_Precedes|TestVirtual_Row_NoEvents_EndsAfterASessionTimeout", []Swap{{
+		"Row.Precedes", "if !r.Recent {", "if false {"}}},
+
 	// The wait's state machine, and the grant.
 	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"Machine.Listed", "if early { // the list", "if early && false { // the list"}}},

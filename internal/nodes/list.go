@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/reply"
@@ -15,11 +16,12 @@ import (
 
 // Listing is one list of the queue, shared by all callers that requested it before it was sent.
 type Listing struct {
+	Began clock.Instant // when it was first requested
 	done  chan struct{} // closed when the fields below are set
 	Names []string
-	Root  int64  // czxid of the root
-	Conn  uint64 // the connection over which the response arrived
-	At    int64  // the server's last zxid at that time
+	Root  wire.Stat // of the root
+	Conn  uint64    // the connection over which the response arrived
+	At    int64     // the server's last zxid at that time
 	err   error
 }
 
@@ -69,7 +71,7 @@ func (l *Lists) list(kind listKind) *Listing {
 		l.mu.queues[kind] = q
 	}
 	if q.next == nil {
-		q.next = &Listing{done: make(chan struct{})}
+		q.next = &Listing{Began: l.z.Clock.Now(), done: make(chan struct{})}
 	}
 	next, start := q.next, !q.running
 	q.running = true
@@ -109,7 +111,7 @@ func (l *Lists) goOn(kind listKind, q *listQueue) {
 			if err == nil {
 				err = a.Decode(&children)
 			}
-			next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat.Czxid, a.Conn, a.Zxid, reply.Denied(err, "list", "READ", kind.root)
+			next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat, a.Conn, a.Zxid, reply.Denied(err, "list", "READ", kind.root)
 			l.answered(kind, q, next)
 		})
 		q.next = nil // sent from here on: later callers need a later list
@@ -143,7 +145,7 @@ func (l *Lists) askSlowly(kind listKind, q *listQueue, next *Listing) {
 		_, _ = l.z.WaitAttached(context.Background()) // if no connection will follow, the list returns the error
 		next := take()
 		children, a, err := l.children(kind)
-		next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat.Czxid, a.Conn, a.Zxid, err
+		next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat, a.Conn, a.Zxid, err
 		l.answered(kind, q, next)
 	}) {
 		next := take()

@@ -170,7 +170,7 @@ func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 		case 12, 13, 14:
 			inject("reply lost", zktest.After(op).Nth(nth).DropReply().Close())
 		case 15:
-			inject("event lost", zktest.OnEvent(zktest.NodeDeleted).Drop().Once())
+			inject("event lost", zktest.OnEvent(zktest.NodeDeleted).Path("/locks/*/*").Drop().Once())
 		case 16:
 			inject("event twice", zktest.OnEvent(zktest.NodeDeleted).Duplicate().Once())
 		case 17:

@@ -41,6 +41,7 @@ type worldKind struct {
 	hold     time.Duration   // of three in four; the fourth is six times as long
 	calm     time.Duration   // between two faults at servers, and between two at clients; 0 for none
 	slow     float64         // by how much clients' clocks are too slow
+	roots    time.Duration   // between two acts on the lock roots; 0 for none
 	recipe   *recipe         // what the workers take
 	denies   bool            // whether the servers also deny requests for a while
 }
@@ -63,6 +64,9 @@ var (
 // repeat is the command that runs one seed again.
 func (k worldKind) repeat(seed uint64) string {
 	test := "TestVirtual_Simulation$"
+	if k.roots > 0 {
+		return fmt.Sprintf("repeat: go test -run TestVirtual_SimulationOfRows -v ./internal/sim -sim.seed=%d -sim.times=50", seed)
+	}
 	if k.recipe != mutexes {
 		return fmt.Sprintf("repeat: go test -run TestVirtual_SimulationOf -v ./internal/sim -sim.seed=%d -sim.times=50", seed)
 	}

@@ -101,6 +101,7 @@ func (k *worker) acquire(try bool, bound time.Duration) (*zklock.Hold, *op) {
 func (k *worker) enter(ctx context.Context, s *zklock.Session, l zklock.Lock, try bool, g *op) (h *zklock.Hold) {
 	w := k.w
 	var err error
+	listed := w.lists(s.SessionID())
 	if try {
 		k.c.tries(s, g, 1)
 		w.begun(g)
@@ -113,6 +114,9 @@ func (k *worker) enter(ctx context.Context, s *zklock.Session, l zklock.Lock, tr
 	if err != nil {
 		k.c.expects(s, err, try)
 		return nil
+	}
+	if w.kind.roots > 0 && w.lists(s.SessionID()) == listed {
+		w.count("grants in a row")
 	}
 	return h
 }

@@ -188,6 +188,10 @@ func (w *world) run(t *testing.T) {
 		f := &simFaults{w: w}
 		faults.Go(func() { f.atServers(ctx, servers) })
 		faults.Go(func() { f.atClients(ctx, clients) })
+		if w.kind.roots > 0 {
+			roots := rand.New(rand.NewPCG(w.seed, rnd.Uint64()))
+			faults.Go(func() { f.atRoots(ctx, roots) })
+		}
 	}
 
 	time.Sleep(w.kind.long)

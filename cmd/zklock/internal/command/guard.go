@@ -39,15 +39,15 @@ PATH. Run it as a service, or as a sidecar, so that what kills the process does
 not kill the guard: the OOM killer of Kubernetes kills a whole container, and
 systemd kills all processes of a unit.
 
-With COMMAND, guard runs COMMAND with a socket of its own, and ends with the exit
-code of COMMAND. It passes signals on to COMMAND, and as the first process of a
-container it reaps orphans.
+With COMMAND, guard runs COMMAND with a socket of its own, and ends with the
+exit code of COMMAND. It passes signals on to COMMAND, and as the first process
+of a container it reaps orphans.
 
 A session is ended only if the kernel reports that its process is dead and its
 connection has ended. Guard ends no process. If guard is killed, processes
 continue, connect to the next guard at PATH, and until then their sessions last
-for the session timeout after a crash. While no process dies, guard sends nothing
-to the servers.
+for the session timeout after a crash. While no process dies, guard sends
+nothing to the servers.
 
 Guard needs Linux: 6.5 or later if it has another PID namespace than the
 processes, as a sidecar has.

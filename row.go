@@ -1,0 +1,106 @@
+package zklock
+
+import (
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// Rows: a Session that takes a lock again and again needs no list if the sequence numbers of its
+// nodes show that no other client has created a node meanwhile (queue.Row). Then a cycle is two
+// requests. Semaphores and locks with a lock-delay always list.
+//
+//	release   noteRow    the hold's number, its list, and its deletion
+//	acquire   expectsRow if the next number is likely ours, the create is sent without a list
+//	          adopt      if the node is in the row, it is granted; if not, the queue is listed
+//
+// A miss costs no request, but a round trip. So a row is expected after two acquires that were, or
+// would have been, in a row, and not after a miss.
+
+// rootView is a list of a lock root. A grant rests on a list that shows the hold's own node, or the
+// node of the first hold in its row (row.go).
+type rootView struct {
+	czxid int64 // of the lock root: a root that was deleted and created again has lost our node
+	mzxid int64
+	at    clock.Instant // before the list was sent
+	alone bool          // it showed no other node in the queue
+}
+
+// rowNotes are the notes of the last hold that this Session released at a lock root.
+type rowNotes struct {
+	e        *zkSession
+	kind     string // lockRoot.kind
+	number   int64
+	seen     rootView
+	deletion *nodes.Deletion
+	inRow    int // how many acquires in succession were in a row, or would have been
+}
+
+// rowsExpected is the number of acquires in a row after which the next one is expected to be.
+const rowsExpected = 2
+
+// numberOf returns the sequence number of a lock node.
+func (r *lockRoot) numberOf(node string) int64 {
+	m, _ := queue.Parse(node[len(r.path)+1:], r.rule.Markers)
+	return m.Seq
+}
+
+// rowIn returns the notes of the last hold and the evidence in them, if the hold was of the same
+// session and kind.
+func (r *lockRoot) rowIn(e *zkSession) (n rowNotes, row queue.Row, ok bool) {
+	n = notesOn[rowNotes](r)
+	if r.kind == "" || n.e != e || n.kind != r.kind {
+		return n, row, false
+	}
+	row = queue.Row{
+		Number: n.number, Deleted: isClosed(n.deletion.Done),
+		Alone: n.seen.alone, Root: n.seen.mzxid, Recent: e.Clock.Now().Sub(n.seen.at) <= e.Timeout(),
+	}
+	if on := e.watches.rootWatch(r.path); on != nil && on.isArmed() {
+		row.WatchConn, row.WatchRoot = on.conn, on.stat.Mzxid
+	}
+	return n, row, true
+}
+
+// expectsRow reports whether the next node is likely to be in a row.
+func (r *lockRoot) expectsRow(e *zkSession) bool {
+	n, row, ok := r.rowIn(e)
+	if !ok || n.inRow < rowsExpected {
+		return false
+	}
+	conn, _, _ := e.AttachedConn()
+	row.Deleted = true // if not yet, the response to the delete probably arrives before the create's
+	return row.Precedes(row.Number+1, conn)
+}
+
+// isInRow reports whether a new node, whose create was answered over conn, is in a row, and returns
+// the list on which the row rests. It counts the nodes that would be in a row if the lock root were
+// watched, and watches the root if they suffice.
+func (r *lockRoot) isInRow(e *zkSession, node string, conn uint64) (seen rootView, ok bool) {
+	n, row, ok := r.rowIn(e)
+	if !ok {
+		return seen, false
+	}
+	number := r.numberOf(node)
+	ok = row.Precedes(number, conn)
+	row.WatchConn, row.WatchRoot = conn, row.Root
+	if row.Precedes(number, conn) {
+		n.inRow++
+	} else {
+		n.inRow = 0
+	}
+	note(r, func(now *rowNotes) { now.inRow = n.inRow })
+	if n.inRow >= rowsExpected {
+		e.watches.watchRoot(r.path, n.seen.mzxid)
+	}
+	return n.seen, ok
+}
+
+// noteRow notes the release of a hold: its list, and the deletion of its node.
+func (r *lockRoot) noteRow(e *zkSession, node string, seen rootView, x *nodes.Deletion) {
+	if r.kind == "" {
+		return
+	}
+	number := r.numberOf(node)
+	note(r, func(n *rowNotes) { n.e, n.kind, n.number, n.seen, n.deletion = e, r.kind, number, seen, x })
+}

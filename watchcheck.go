@@ -1,0 +1,95 @@
+package zklock
+
+import (
+	"errors"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// The slow check of the watches of one ZooKeeper session (watcher.go): whether events are lost, and
+// whether rows still use the watches on lock roots.
+
+// checkWatches reads the Stat of each watched node once every session timeout while a client waits
+// or observes, and once every tenth session timeout while there are only watches on the nodes of
+// our holds, because a server can lose an event (F30). It reads a few bytes, for a queue of any
+// length and any number of waiters. It also checks the nodes of waiters that watch nothing and wait
+// for a handoff.
+//
+// If the node exists, that proves as much as a list would. A waiter's position changes only when
+// its own node or one of the blockers that it watches is deleted. No node can enter the queue
+// between them, because numbers grow.
+func (w *watcher) checkWatches() {
+	const (
+		atATime = 16
+		seldom  = 10
+	)
+	slots := make(chan struct{}, atATime)
+	for unawaited := 1; w.z.Pause(w.z.Timeout()); unawaited++ {
+		w.leaveIdleRoots()
+		conn, _, _ := w.z.AttachedConn()
+		w.mu.Lock()
+		if w.mu.queued == 0 && len(w.mu.watches) == 0 {
+			w.mu.checking = false // the next watch or waiter starts it again
+			w.mu.Unlock()
+			return
+		}
+		if w.mu.queued > 0 || w.mu.users > 0 {
+			unawaited = 0
+		}
+		if conn == 0 || unawaited%seldom != 0 {
+			w.mu.Unlock()
+			continue
+		}
+		type check struct {
+			node string
+			done func(now *wire.Stat, err error)
+		}
+		var checks []check
+		for _, on := range w.mu.watches {
+			if on.isArmed() && on.use != ofRows {
+				checks = append(checks, check{on.path, func(now *wire.Stat, err error) {
+					if on.hasMissed(now, err) { // an event would have arrived before a response that shows its change
+						w.wakeUsers(on)
+					}
+				}})
+			}
+		}
+		w.mu.Unlock()
+		for _, on := range w.nodes.Waiting() {
+			checks = append(checks, check{on.Node, func(_ *wire.Stat, err error) {
+				if errors.Is(err, zk.ErrNoNode) {
+					on.Notify(queue.NodeDeleted)
+				}
+			}})
+		}
+		for _, l := range checks {
+			slots <- struct{}{}
+			if !w.z.Carrier.Spawn(func() {
+				defer func() { <-slots }()
+				l.done(w.z.Stat(l.node))
+			}) {
+				return
+			}
+		}
+	}
+}
+
+// leaveIdleRoots removes the watches on lock roots that no row has used for a session timeout. Such
+// a row has ended, because its list is older.
+func (w *watcher) leaveIdleRoots() {
+	var idle []*watch
+	now, most := w.z.Clock.Now(), w.z.Timeout()
+	w.mu.Lock()
+	for _, on := range w.mu.watches {
+		if on.use == ofRows && now.Sub(on.used) >= most {
+			idle = append(idle, on)
+		}
+	}
+	w.mu.Unlock()
+	for _, on := range idle {
+		w.leave(on)
+	}
+}
