@@ -99,6 +99,7 @@ var library = []mutant{
 	// Turns within a process.
 	{"passing on: a second release ends the turn that runs", "I1, R3", ".", "TestVirtual_PassOn_ReleasedAgain_EndsNoOtherTurn", []Swap{
 		{"lockTable.release", "if h.end != nil {", "if false {"},
+		{"lockTable.release", "close(d.ended)", "if !isClosed(d.ended) { close(d.ended) }"},
 		{"localQueue.passOn", "case r == nil || r.turn != d:", "case r == nil:"}}},
 	{"passing on: a caller that has left gets the turn", "I4", ".", "TestVirtual_PassOn_WaitEndsAtTheHandOver", []Swap{{
 		"round.grantLocked", "if !a.d.table.grant(a, 0) {", "if !a.d.table.grant(a, 0) && false {"}}},
