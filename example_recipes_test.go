@@ -44,6 +44,17 @@ func chargeUnlessBusy(ctx context.Context, s *zklock.Session) error {
 	return err
 }
 
+// Many goroutines of one process.
+func countVisit(ctx context.Context, s *zklock.Session) error {
+	m, err := zklock.NewMutex(s, "/locks/visits", zklock.WithPassOn(100, 20*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		return report(ctx, "count a visit", hold.Token())
+	})
+}
+
 // Many readers, or one writer.
 func updatePrices(ctx context.Context, s *zklock.Session) error {
 	prices, err := zklock.NewRWMutex(s, "/locks/prices")
@@ -146,7 +157,7 @@ func Example_recipes() {
 	leading, end := context.WithTimeout(ctx, time.Second)
 	defer end()
 	err := errors.Join(
-		chargeOrders(ctx, s), chargeUnlessBusy(ctx, s), updatePrices(ctx, s),
+		chargeOrders(ctx, s), chargeUnlessBusy(ctx, s), countVisit(ctx, s), updatePrices(ctx, s),
 		importFile(ctx, s, false), importFile(ctx, s, true), transfer(ctx, s, "7", "3"),
 		invoice(ctx, s, "2026-07-01"), invoice(ctx, s, "2026-07-01"), hourly(ctx, s), hourly(ctx, s), leadBilling(leading, s))
 	if err != nil {
@@ -155,6 +166,7 @@ func Example_recipes() {
 	// Output:
 	// charge the orders; token true, still held true
 	// charge if no other process does; token true, still held true
+	// count a visit; token true, still held true
 	// write the prices; token true, still held true
 	// read the prices; token true, still held true
 	// import with permits: 1; token true, still held true

@@ -1297,69 +1297,61 @@ func Example_severalEnsembles() {
 	// true 0
 }
 
-// batches runs the jobs of a process, up to 100 in a row under one hold. It releases the lock when
-// no job waits. After it has returned, it takes no further job; if it returned an error, the last
-// job that it took may not have run.
-func batches(ctx context.Context, m *zklock.Mutex, jobs <-chan func(ctx context.Context, token int64)) error {
-	for {
-		select {
-		case job, ok := <-jobs:
-			if !ok {
-				return nil
-			}
-			if err := batch(ctx, m, job, jobs); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// batch runs a job, and the jobs that wait behind it, under one hold.
-func batch(ctx context.Context, m *zklock.Mutex, job func(context.Context, int64), jobs <-chan func(context.Context, int64)) error {
-	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
-		for n := 1; ; n++ {
-			job(ctx, hold.Token()) // this ctx ends when the lock is lost
-			if n == 100 || ctx.Err() != nil {
-				return nil
-			}
-			select {
-			case next, ok := <-jobs:
-				if !ok {
-					return nil
-				}
-				job = next
-			default:
-				return nil
-			}
-		}
-	})
-}
-
-// Many goroutines of one process share one hold for many of their jobs.
-func Example_manyGoroutines() {
+// Many goroutines of one process take turns under a lock node.
+func ExampleWithPassOn() {
 	ctx, s, stop := exampleSession()
 	defer stop()
-	m, err := zklock.NewMutex(s, "/locks/counter")
+	m, err := zklock.NewMutex(s, "/locks/counter", zklock.WithPassOn(100, time.Minute))
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	done, tokens := 0, map[int64]bool{}
-	jobs := make(chan func(context.Context, int64), 250)
-	for range 250 { // in a service, each of many goroutines sends its own
-		jobs <- func(_ context.Context, token int64) {
-			done++
-			tokens[token] = true
+	var all sync.WaitGroup
+	done, first := 0, 0
+	err = m.Do(ctx, func(context.Context, *zklock.Hold) error {
+		for range 99 { // they wait for this turn, which is the first
+			all.Go(func() {
+				err := m.Do(ctx, func(_ context.Context, hold *zklock.Hold) error {
+					done++
+					if hold.Turn() == 0 {
+						first++
+					}
+					return nil
+				})
+				if err != nil {
+					log.Fatal(err)
+				}
+			})
 		}
-	}
-	close(jobs)
-	if err := batches(ctx, m, jobs); err != nil {
+		for s.Stats().Waiting < 99 {
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	})
+	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(done, "jobs under", len(tokens), "holds")
-	// Output: 250 jobs under 3 holds
+	all.Wait()
+	fmt.Println(done, "jobs,", first, "of them under a new node")
+	// Output: 99 jobs, 0 of them under a new node
+}
+
+// The hold's number among the holds with its token.
+func ExampleHold_Turn() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/counter", zklock.WithPassOn(100, time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = m.Do(ctx, func(_ context.Context, hold *zklock.Hold) error {
+		fmt.Println("turn", hold.Turn())
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: turn 0
 }
 
 // The database that the fencing example writes to.

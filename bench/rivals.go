@@ -90,9 +90,11 @@ func openOurs(addr string) (session, error) {
 	return ours{s}, err
 }
 
-func (s ours) close() { _ = s.s.Close() }
-func (s ours) lock(path string) lock {
-	m, err := zklock.NewMutex(s.s, path)
+func (s ours) close()                { _ = s.s.Close() }
+func (s ours) lock(path string) lock { return s.mutex(path) }
+
+func (s ours) mutex(path string, opts ...zklock.MutexOption) lock {
+	m, err := zklock.NewMutex(s.s, path, opts...)
 	if err != nil {
 		panic(err)
 	}
@@ -101,6 +103,8 @@ func (s ours) lock(path string) lock {
 
 func (s ours) recipe(w workload, path string) (l, reader lock) {
 	switch {
+	case w.PassOn > 0:
+		return s.mutex(path, zklock.WithPassOn(w.PassOn, 20*time.Millisecond)), nil
 	case w.Election:
 		e, err := zklock.NewElection(s.s, path)
 		if err != nil {

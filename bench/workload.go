@@ -41,7 +41,7 @@ type workload struct {
 	Waiters  int           // if set: so many wait, over the sessions and locks, and their cost is measured
 	Holding  bool          // if set: each session holds a lock of its own, and the server's requests are counted
 	Connect  bool          // if set: from no connection to the first grant, and back
-	Batch    int           // if set: the threads are jobs, and one owner does up to so many of them under one hold
+	PassOn   int           // if set: the threads of a session have up to so many turns under one node
 	TakeOver bool          // if set: the holder's process is killed, and the time after the end of its session is measured
 	Guard    bool          // with TakeOver: the holder has a guard, and the time after its death is measured
 	Reads    int           // if set: a read/write lock, and so many of 100 acquisitions are a reader's
@@ -49,8 +49,8 @@ type workload struct {
 	Election bool          // if set: the holder leads, and hands over in order
 }
 
-// isRecipe reports whether the workload needs a recipe other than a mutex.
-func (w workload) isRecipe() bool { return w.Reads+w.Permits > 0 || w.Election }
+// isRecipe reports whether the workload needs a recipe or an option other than a plain mutex.
+func (w workload) isRecipe() bool { return w.Reads+w.Permits+w.PassOn > 0 || w.Election }
 
 // reads reports whether the i-th acquisition of an owner is a reader's. Each owner has an order of
 // its own, the same for every rival.
@@ -114,9 +114,6 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	}
 	if w.Drain > 0 {
 		return drain(sessions, w, path)
-	}
-	if w.Batch > 0 {
-		return batches(sessions[0].lock(path+"-0"), w, d)
 	}
 	if w.Waiters > 0 {
 		return waiters(sessions, w, path)
@@ -304,49 +301,6 @@ func waiters(sessions []session, w workload, path string) (r result, err error) 
 	if e := failed.Load(); e != nil {
 		err = *e
 	}
-	return r, err
-}
-
-// batches has one owner do the jobs of many goroutines, as batches of example_test.go does. A job
-// must be done once, and does nothing.
-func batches(l lock, w workload, d time.Duration) (r result, err error) {
-	jobs := make(chan chan struct{})
-	var all sync.WaitGroup
-	cpu, start := cpuTime(), time.Now()
-	for range w.Threads {
-		all.Go(func() {
-			for time.Since(start) < d {
-				job := make(chan struct{})
-				jobs <- job
-				<-job
-			}
-		})
-	}
-	go func() { all.Wait(); close(jobs) }()
-	for job := range jobs {
-		if err != nil { // the rest is dropped
-			close(job)
-			continue
-		}
-		err = l.acquire()
-		for n, ok := 1, true; ok; n++ {
-			if err == nil {
-				r.Ops++
-			}
-			close(job)
-			if ok = false; n < w.Batch && err == nil {
-				select {
-				case job, ok = <-jobs:
-				default:
-				}
-			}
-		}
-		if err == nil {
-			err = l.release()
-		}
-	}
-	r.Took = time.Since(start)
-	r.CPU = (cpuTime() - cpu) / time.Duration(max(r.Ops, 1))
 	return r, err
 }
 
