@@ -242,7 +242,7 @@ func (m message) overtakes() bool {
 func (c *cluster) accepted(cn *conn) {
 	ep := cn.ep
 	if ep.listener == nil { // stopped in between
-		cn.close()
+		cn.nc.Close()
 		return
 	}
 	if c.cfg.maxConns > 0 {
@@ -253,7 +253,7 @@ func (c *cluster) accepted(cn *conn) {
 			}
 		}
 		if same >= c.cfg.maxConns {
-			cn.close()
+			cn.nc.Close()
 			return
 		}
 	}

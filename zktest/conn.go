@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/wire"
@@ -36,25 +37,44 @@ type conn struct {
 	deafened bool // the server sends nothing more, and ignores requests
 }
 
-// close closes the connection now. Both goroutines end, and the reader notifies the loop.
+// lingerTime is how long the server reads and discards the data of a client after it has closed its
+// own side.
+const lingerTime = time.Second
+
+// close ends the connection now. Both goroutines end, and the reader notifies the loop.
+//
+// As with ZooKeeper, a client that is still sending reads the end of the stream and can finish its
+// write: a connection that is closed with unread data would be reset. So close closes only the
+// server's side, and the reader discards what still arrives. A server that stops does not wait.
 func (c *conn) close() {
 	c.once.Do(func() {
 		close(c.closed)
-		nc := c.nc
-		if over, ok := nc.(*tls.Conn); ok {
-			nc = over.NetConn() // the loop must not wait until the client has read the TLS close alert
+		nc := c.transport()
+		tcp, ok := nc.(*net.TCPConn)
+		if !ok || isClosed(c.ep.stopping()) {
+			nc.Close()
+			return
 		}
-		shut(nc)
+		tcp.CloseWrite()
+		tcp.SetDeadline(time.Unix(1, 0)) // interrupts both goroutines
 	})
 }
 
-// shut closes a connection as ZooKeeper does, its own side first. So a client that is still sending
-// reads the end of the stream and not a reset, which unread data would cause.
-func shut(nc net.Conn) {
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		tcp.CloseWrite()
+// linger reads until the client has closed its side too, for lingerTime at most.
+func (c *conn) linger() {
+	nc := c.transport()
+	defer nc.Close()
+	nc.SetReadDeadline(time.Now().Add(lingerTime))
+	io.Copy(io.Discard, nc)
+}
+
+// transport returns the connection below TLS: the loop must not wait until the client has read the
+// TLS close alert.
+func (c *conn) transport() net.Conn {
+	if over, ok := c.nc.(*tls.Conn); ok {
+		return over.NetConn()
 	}
-	nc.Close()
+	return c.nc
 }
 
 // read passes every frame to the loop, in order. The first four bytes may be a word instead of a
@@ -78,6 +98,7 @@ func (c *conn) read(inbox chan<- message) {
 		case <-c.ep.stopping():
 		}
 		c.close()
+		c.linger()
 	}()
 	r := bufio.NewReaderSize(c.nc, 4096)
 	var head [4]byte
@@ -145,8 +166,8 @@ func (c *conn) write() {
 			}
 			batch = append(batch, it.data...)
 			if it.last {
-				if flush() {
-					shut(c.nc)
+				if half, ok := c.nc.(interface{ CloseWrite() error }); ok && flush() {
+					half.CloseWrite() // with the alert, in TLS
 				}
 				return
 			}

@@ -116,6 +116,9 @@ func (ep *endpoint) halt() {
 			return
 		}
 		ep.listener = nil
+		ep.stop.Lock()
+		close(ep.stop.ch)
+		ep.stop.Unlock()
 		ep.c.stopped(ep)
 		for c := range ep.conns {
 			ep.c.forget(c)
@@ -127,9 +130,6 @@ func (ep *endpoint) halt() {
 	if ln == nil {
 		return
 	}
-	ep.stop.Lock()
-	close(ep.stop.ch)
-	ep.stop.Unlock()
 	ln.Close()
 	ep.wg.Wait()
 }

@@ -60,8 +60,8 @@ func TestGoZookeeper(t *testing.T) {
 	}
 	h, slow := newHost(t), newHost(t, zktest.Before(zktest.Connect).Delay(500*time.Millisecond))
 	// It waits for its servers with FLWSrvr, which has not parsed any server's reply since 3.7.
-	h.words = "3.8.0-zktest, built on 01/01/2022 00:00 GMT"
-	slow.words = h.words
+	h.version = "3.8.0-zktest, built on 01/01/2022 00:00 GMT"
+	slow.version = h.version
 	binary, dir := buildGozk(t)
 	list := exec.Command(binary, "-test.list", "^TestIntegration_")
 	list.Dir = dir

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,10 +45,10 @@ func lacking(t *testing.T, what string) {
 
 // host holds servers for the shim.
 type host struct {
-	dir    string // has the shim, as zkServer.sh and as java
-	socket string
-	faults []zktest.Fault
-	words  string // the version whose four-letter words the suite reads; empty: that of the server
+	dir     string // has the shim, as zkServer.sh and as java
+	socket  string
+	faults  []zktest.Fault
+	version string // the version for zktest.WithVersion; empty: the newest
 
 	wg sync.WaitGroup
 	mu struct {
@@ -188,10 +189,13 @@ func (h *host) start(configPath string, properties map[string]string) (machine, 
 		return m, m.Start()
 	}
 	var opts []zktest.Option
-	if h.words != "" {
-		opts = append(opts, zktest.WithVersion(h.words))
+	if h.version != "" {
+		opts = append(opts, zktest.WithVersion(h.version))
 	}
-	for _, name := range []string{"tickTime", "4lw.commands.whitelist", "extendedTypesEnabled", "DigestAuthenticationProvider.superDigest"} {
+	if users := jaasUsers(properties["java.security.auth.login.config"]); len(users) > 0 {
+		opts = append(opts, zktest.WithSASLUsers(users))
+	}
+	for _, name := range []string{"tickTime", "maxClientCnxns", "4lw.commands.whitelist", "extendedTypesEnabled", "DigestAuthenticationProvider.superDigest"} {
 		for _, value := range []string{cfg[name], properties["zookeeper."+name]} {
 			if value != "" {
 				opts = append(opts, zktest.WithConfig(name+"="+value))
@@ -287,6 +291,19 @@ func (m *member) Stop() {
 		return
 	}
 	m.e.addrs[m.id-1] = ""
+}
+
+// jaasUser is a user in a JAAS file, with its password.
+var jaasUser = regexp.MustCompile(`user_(\w+)="([^"]*)"`)
+
+// jaasUsers reads the users in the JAAS file of a server. Without a file it returns none.
+func jaasUsers(path string) map[string]string {
+	text, _ := os.ReadFile(path) // most suites have no such file
+	users := make(map[string]string)
+	for _, match := range jaasUser.FindAllStringSubmatch(string(text), -1) {
+		users[match[1]] = match[2]
+	}
+	return users
 }
 
 // readZooCfg reads a zoo.cfg. The lines server.N of an ensemble are under "servers".
