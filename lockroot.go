@@ -95,11 +95,18 @@ func notesOn[N comparable](root *lockRoot) (now N) {
 	return now
 }
 
-// evictLocked deletes the notes if there are too many, because most of them only save round trips
-// and warnings. It keeps the notes that have a method isLasting, unless they fill half of the
-// table.
+// evictLocked deletes notes if there are too many, because most of them only save round trips and
+// warnings: first the notes that have a method isEvictedFirst, and then all but those that have a
+// method isLasting, unless these fill half of the table.
 func (r *roots) evictLocked() {
 	if r.notes != nil && len(r.notes) < maxNotes {
+		return
+	}
+	maps.DeleteFunc(r.notes, func(_ noteKey, n any) bool {
+		_, first := n.(interface{ isEvictedFirst() })
+		return first
+	})
+	if r.notes != nil && len(r.notes) < maxNotes/2 {
 		return
 	}
 	maps.DeleteFunc(r.notes, func(_ noteKey, n any) bool {

@@ -34,10 +34,16 @@ type rowNotes struct {
 	seen     rootView
 	deletion *nodes.Deletion
 	inRow    int // how many acquires in succession were in a row, or would have been
+	misses   int // how many times a row was expected in vain since the last one
 }
 
-// rowsExpected is the number of acquires in a row after which the next one is expected to be.
-const rowsExpected = 2
+// isEvictedFirst: each release of a lock makes these notes.
+func (*rowNotes) isEvictedFirst() {}
+
+// isExpected reports whether the next acquire is expected to be in a row: after two acquires that
+// were, and after twice as many for each miss, because two Sessions that take turns in short bursts
+// would otherwise miss each time.
+func (n rowNotes) isExpected() bool { return n.inRow >= 2<<min(n.misses, 5) }
 
 // numberOf returns the sequence number of a lock node.
 func (r *lockRoot) numberOf(node string) int64 {
@@ -65,7 +71,7 @@ func (r *lockRoot) rowIn(e *zkSession) (n rowNotes, row queue.Row, ok bool) {
 // expectsRow reports whether the next node is likely to be in a row.
 func (r *lockRoot) expectsRow(e *zkSession) bool {
 	n, row, ok := r.rowIn(e)
-	if !ok || n.inRow < rowsExpected {
+	if !ok || !n.isExpected() {
 		return false
 	}
 	conn, _, _ := e.AttachedConn()
@@ -84,13 +90,22 @@ func (r *lockRoot) isInRow(e *zkSession, node string, conn uint64) (seen rootVie
 	number := r.numberOf(node)
 	ok = row.Precedes(number, conn)
 	row.WatchConn, row.WatchRoot = conn, row.Root
-	if row.Precedes(number, conn) {
-		n.inRow++
-	} else {
-		n.inRow = 0
+	if number == row.Number+1 {
+		e.watches.keepRoot(r.path)
 	}
-	note(r, func(now *rowNotes) { now.inRow = n.inRow })
-	if n.inRow >= rowsExpected {
+	switch wasExpected := n.isExpected(); {
+	case ok && wasExpected:
+		n.inRow, n.misses = n.inRow+1, 0
+	case row.Precedes(number, conn):
+		n.inRow++
+	default:
+		n.inRow = 0
+		if wasExpected && number != row.Number+1 { // not if only the list was too old
+			n.misses++
+		}
+	}
+	note(r, func(now *rowNotes) { now.inRow, now.misses = n.inRow, n.misses })
+	if n.isExpected() {
 		e.watches.watchRoot(r.path, n.seen.mzxid)
 	}
 	return n.seen, ok

@@ -255,9 +255,8 @@ func (w *watcher) restored(them []*watch, a mux.Reply) {
 	}
 }
 
-// watchRoot watches a lock root for its rows, or keeps the watch for another session timeout. A
-// watch that showed the root with another mzxid than a later list is not kept, because its event is
-// lost.
+// watchRoot watches a lock root for its rows. A watch that showed the root with another mzxid than a
+// later list is not kept, because its event is lost.
 func (w *watcher) watchRoot(path string, mzxid int64) {
 	on := w.rootWatch(path)
 	if on != nil && on.isArmed() && on.stat.Mzxid != mzxid {
@@ -269,16 +268,21 @@ func (w *watcher) watchRoot(path string, mzxid int64) {
 	}
 }
 
-// rootWatch returns the watch on a lock root that a row uses now; nil if there is none, or if its
-// event has arrived.
+// keepRoot keeps the watch on a lock root, if there is one, for another session timeout.
+func (w *watcher) keepRoot(path string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if on := w.mu.watches[watchKey{path, wire.OpGetData, ofRows}]; on != nil {
+		on.used = w.z.Clock.Now()
+	}
+}
+
+// rootWatch returns the watch on a lock root for its rows; nil if there is none, or if its event
+// has arrived.
 func (w *watcher) rootWatch(path string) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	on := w.mu.watches[watchKey{path, wire.OpGetData, ofRows}]
-	if on != nil {
-		on.used = w.z.Clock.Now()
-	}
-	return on
+	return w.mu.watches[watchKey{path, wire.OpGetData, ofRows}]
 }
 
 // countWaiters counts attempts that wait. While there are any, the Session sends requests often

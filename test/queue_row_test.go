@@ -226,7 +226,8 @@ func TestVirtual_Row_NoEvents_EndsAfterASessionTimeout(t *testing.T) {
 }
 
 // I8: another client takes the lock in between. The next acquire lists: it takes one more round
-// trip, and no more requests. Then no row is expected until two acquires would have been in a row.
+// trip, and no more requests. Then no row is expected until four acquires would have been in a row,
+// because each miss doubles their number.
 func TestVirtual_Row_Broken_CostsARoundTrip(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const way = time.Millisecond
@@ -249,7 +250,7 @@ func TestVirtual_Row_Broken_CostsARoundTrip(t *testing.T) {
 		d, lists = took()
 		require.Equal(t, 4*way, d, "a miss")
 		require.Equal(t, 1, lists)
-		for range 2 {
+		for range 4 {
 			d, lists = took()
 			require.Equal(t, 2*way, d, "no row is expected")
 			require.Equal(t, 1, lists)
@@ -310,5 +311,44 @@ func TestVirtual_Row_WatchIsRemoved(t *testing.T) {
 			require.True(t, v.lists(m))
 			require.Empty(t, v.srv.Watches())
 		}
+	})
+}
+
+// I7: a user of Session.Conn has a watch on a path of its own. The watches on lock roots are removed
+// all the same.
+func TestVirtual_Row_UserHasWatches_WatchesOnRootsAreRemoved(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		_, _, _, err := s.Conn().ExistsW("/mine")
+		require.NoError(t, err)
+		for i := range 20 {
+			cycles(t, newMutex(t, s, fmt.Sprintf("/job/%d", i)), rowWarmUp)
+		}
+		require.Len(t, v.srv.Watches(), 21)
+		time.Sleep(3 * s.Timeout())
+		require.Len(t, v.srv.Watches(), 1)
+	})
+}
+
+// Two Sessions that take turns in bursts of four would lose a round trip in each burst. Each miss
+// doubles the number of acquires after which a row is expected, so they list soon.
+func TestVirtual_Row_Bursts_MissesGrowRare(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const way, bursts = time.Millisecond, 20
+		v.net.SetLatency(way)
+		a, b := newMutex(t, v.connect(), "/job/a"), newMutex(t, v.connect(), "/job/a")
+		misses := 0
+		for range bursts {
+			for range 3 {
+				began := time.Now()
+				h := acquire(t, a)
+				if time.Since(began) > 2*way {
+					misses++
+				}
+				release(t, h)
+			}
+			cycles(t, b, 3)
+		}
+		require.LessOrEqual(t, misses, 3)
 	})
 }

@@ -50,7 +50,7 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	t.attachedTo(s.Stats().Server)
 	changes := s.Changes(context.Background())
 	go func() { // ends with the Session
-		var last zklock.Change
+		last := zklock.Change{State: s.State(), Guarded: s.Stats().Guarded}
 		for c := range changes {
 			if c.State != last.State || c.Guarded == last.Guarded { // otherwise only a guard came or went
 				t.step(s, c)

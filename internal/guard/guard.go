@@ -76,14 +76,24 @@ func Open(path string, changed func(err error)) *Client {
 		return nil
 	}
 	c := &Client{path: path, changed: changed, stop: make(chan struct{}), done: make(chan struct{})}
-	conn, err := c.connect()
-	go c.run(conn, err)
+	first := make(chan struct{})
+	go c.run(first)
+	select { // a path on a file system that hangs must not hang the Session
+	case <-first:
+	case <-time.After(writeWithin):
+	}
 	return c
 }
 
-func (c *Client) run(conn net.Conn, err error) {
+// run closes first after the first attempt to connect.
+func (c *Client) run(first chan struct{}) {
 	defer close(c.done)
-	for ; ; conn, err = c.connect() {
+	for {
+		conn, err := c.connect()
+		if first != nil {
+			close(first)
+			first = nil
+		}
 		if conn != nil {
 			err = c.await(conn)
 		}
@@ -115,6 +125,10 @@ func (c *Client) report(err error) {
 func (c *Client) connect() (net.Conn, error) {
 	conn, err := net.DialTimeout("unix", c.path, retry)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkListener(conn.(*net.UnixConn)); err != nil {
+		_ = conn.Close()
 		return nil, err
 	}
 	c.mu.Lock()
@@ -211,7 +225,10 @@ func (c *Client) Close() {
 	c.sendLocked(encode(Message{Bye: true}))
 	c.dropLocked()
 	c.mu.Unlock()
-	<-c.done
+	select {
+	case <-c.done:
+	case <-time.After(retry): // connect waits for a file system that hangs
+	}
 }
 
 func encode(m Message) []byte {

@@ -21,7 +21,7 @@ type traffic struct {
 		closing  bool          // the client has closed the session: no request is sent after that
 		closed   bool          // the connection has ended
 		why      error         // why it ended or will end, if known
-		watches  bool          // the client may have set a watch
+		watched  watchedPaths  // where the client may have set a watch
 		patience time.Duration // how long a write may take, and the client waits for a frame
 
 		pending map[int32]outstanding // unanswered, by xid
@@ -89,22 +89,49 @@ func (t *traffic) pass(f []byte, at clock.Instant) (write bool) {
 		h.Decode(d)
 		t.noteLocked(h.Xid, outstanding{op: h.Op, at: at, size: len(body)})
 		t.mu.closing = t.mu.closing || h.Op == wire.OpClose
-		t.mu.watches = t.mu.watches || setsWatch(h.Op, body)
+		t.mu.watched.note(h.Op, body, d)
 	}
 	t.mu.unsent = append(t.mu.unsent, f...)
 	return t.beginWriteLocked()
 }
 
-// setsWatch reports whether a request of the client may set a watch. The last byte of a read
-// decides.
-func setsWatch(op wire.Op, body []byte) bool {
+// watchedPaths are the paths on which the client may have set a watch over this connection.
+type watchedPaths struct {
+	paths map[string]bool
+	all   bool // any path: too many paths, or a request that is not decoded
+}
+
+// mostWatched bounds the memory of watchedPaths.
+const mostWatched = 10_000
+
+// note notes the watches that a request of the client may set. The last byte of a read decides. d
+// has read the header.
+func (w *watchedPaths) note(op wire.Op, body []byte, d *wire.Decoder) {
+	var paths []string
 	switch op {
 	case wire.OpGetData, wire.OpExists, wire.OpGetChildren, wire.OpGetChildren2:
-		return body[len(body)-1] != 0
-	case wire.OpSetWatches, wire.OpSetWatches2, wire.OpAddWatch:
-		return true
+		if body[len(body)-1] != 0 {
+			paths = []string{d.Text()}
+		}
+	case wire.OpSetWatches: // after a reconnect
+		d.Int64()
+		paths = slices.Concat(d.Strings(), d.Strings(), d.Strings())
+	case wire.OpSetWatches2, wire.OpAddWatch:
+		w.all = true
 	}
-	return false
+	if w.paths == nil && len(paths) > 0 {
+		w.paths = map[string]bool{}
+	}
+	for _, path := range paths {
+		w.paths[path] = true
+	}
+	w.all = w.all || d.Err() != nil || len(w.paths) > mostWatched
+}
+
+// has reports whether the client may have a watch on the path of our removeWatches.
+func (w *watchedPaths) has(frame []byte) bool {
+	const header = 12 // the length, the xid and the op
+	return w.all || w.paths[wire.NewDecoder(frame[header:]).Text()]
 }
 
 // enqueue takes a request of ours. It returns false if this connection accepts no more requests. If
@@ -124,10 +151,10 @@ func (t *traffic) enqueue(r *Request, now clock.Instant) (ok, write bool) {
 }
 
 // putLocked appends a request of ours to the frames to write. It drops a request that would also
-// remove the client's watches, because servers keep one watch on a path for both. No caller waits
+// remove a watch of the client, because servers keep one watch on a path for both. No caller waits
 // for the reply to that.
 func (t *traffic) putLocked(r *Request, now clock.Instant) {
-	if t.mu.watches && r.op == wire.OpRemoveWatches {
+	if r.op == wire.OpRemoveWatches && t.mu.watched.has(r.frame) {
 		return
 	}
 	r.xid = t.xids.next()

@@ -10,8 +10,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 )
+
+// opened has the fileID of each File that is open in this process. It shows that a Session lives
+// although other code of the process has closed its descriptor, and with it the lock. After an exec
+// it is empty.
+var opened sync.Map
 
 // open tries once to lock the file, and reads it. The error is ErrInUse if the owner lives, or if
 // the path names another file by now.
@@ -35,9 +41,20 @@ func open(path string, servers []string) (f *File, found Found, err error) {
 	if err = isAt(path, file); err != nil {
 		return nil, found, err
 	}
+	if _, isOurs := opened.LoadOrStore(id, true); isOurs {
+		return nil, found, fmt.Errorf("%w: another Session of this process has it, although it has lost the lock", ErrInUse)
+	}
+	defer func() {
+		if err != nil {
+			opened.Delete(id)
+		}
+	}()
 	f = &File{head: header{boot: bootID(), file: id, servers: servers, owner: thisProcess()}}
 	f.write = func(b []byte) error { _, err := file.WriteAt(b, 0); return err }
-	f.close = file.Close
+	f.close = func() error {
+		opened.Delete(id)
+		return file.Close()
+	}
 	f.dup = func() (*os.File, error) {
 		n, err := syscall.Dup(int(file.Fd()))
 		return os.NewFile(uintptr(n), path), err

@@ -64,9 +64,9 @@ type Found struct {
 func Open(ctx context.Context, path string, servers []string) (*File, Found, error) {
 	patience, cancel := context.WithTimeoutCause(ctx, Patience, errSlow)
 	defer cancel()
-	done := make(chan opened, 1)
+	done := make(chan attempt, 1)
 	go func() { done <- tryToOpen(patience, path, servers) }() // a file system can hang in any call
-	var o opened
+	var o attempt
 	select {
 	case o = <-done:
 	case <-patience.Done():
@@ -90,23 +90,23 @@ func Open(ctx context.Context, path string, servers []string) (*File, Found, err
 	return o.f, o.found, nil
 }
 
-type opened struct {
+type attempt struct {
 	f     *File
 	found Found
 	err   error
 }
 
 // tryToOpen opens the file as soon as it is not in use.
-func tryToOpen(ctx context.Context, path string, servers []string) opened {
+func tryToOpen(ctx context.Context, path string, servers []string) attempt {
 	for {
 		f, found, err := open(path, servers)
 		if !errors.Is(err, ErrInUse) {
-			return opened{f, found, err}
+			return attempt{f, found, err}
 		}
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
-			return opened{err: err}
+			return attempt{err: err}
 		}
 	}
 }

@@ -134,6 +134,7 @@ func TestGuarded(t *testing.T) {
 	require.Nil(t, guard.SecurityContext)
 	require.Nil(t, service.SecurityContext)
 	require.Equal(t, guard.VolumeMounts[0], service.VolumeMounts[0], "the directory of the socket")
+	require.Equal(t, "/zklock", guard.Command[0], "where packaging/Dockerfile has it")
 	socket := guard.Command[len(guard.Command)-1]
 	require.Equal(t, []core.EnvVar{{Name: "ZKLOCK_GUARD", Value: socket}}, service.Env)
 

@@ -72,21 +72,27 @@ func (e *ending) after() string {
 // end ends the session. It gives up one and a half session timeouts after the session's own client
 // died: by then the session has expired. (By default a tick is half of the shortest timeout.)
 func (e *ending) end(gone supervise.Moment) error {
+	_, err := e.endKnown(gone)
+	return err
+}
+
+// endKnown is end, and also reports whether the servers had the session.
+func (e *ending) endKnown(gone supervise.Moment) (was bool, err error) {
 	creds, err := e.Creds.open()
 	if err != nil {
-		return err
+		return false, err
 	}
 	var base *tls.Config
 	var files *certs.Files
 	if e.TLS != nil {
 		if base, files, err = e.TLS.open(); err != nil {
-			return err
+			return false, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), gone.Add(e.Timeout+e.Timeout/2).Sub(supervise.Now()))
 	defer cancel()
 	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
-	_, err = expire.Dead(ctx, session, e.Servers, func(ctx context.Context, server string) (conn net.Conn, shown expire.Credentials, err error) {
+	return expire.Dead(ctx, session, e.Servers, func(ctx context.Context, server string) (conn net.Conn, shown expire.Credentials, err error) {
 		if conn, err = dialOne(ctx, server); err != nil {
 			return nil, shown, err
 		}
@@ -98,7 +104,6 @@ func (e *ending) end(gone supervise.Moment) error {
 		}
 		return conn, shown, err
 	})
-	return err
 }
 
 // dialOne connects to one address of a server. The addresses share the time, because net.Dialer

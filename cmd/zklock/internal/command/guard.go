@@ -80,7 +80,12 @@ Exit codes:
 			if _, err := g.identity(); err != nil {
 				return err
 			}
-			g.only = g.named()
+			if strings.Contains(g.servers, "@") {
+				return exitf(exitUsage, "--servers contains an @: give host:port,host:port, and credentials by --auth-file")
+			}
+			if g.only = g.named(); g.only == nil && g.servers != "" {
+				return exitf(exitUsage, "--servers %q names no server: give host:port,host:port", g.servers)
+			}
 			return g.run()
 		},
 	}
@@ -122,8 +127,13 @@ func (g *guarding) end(key sessionkey.Key, pid int) {
 	if pid == 0 {
 		who = "a process of another PID namespace"
 	}
-	if err := e.end(since); err != nil {
+	was, err := e.endKnown(since)
+	switch {
+	case err != nil:
 		g.logf("%s: its session %#x was not ended: %v; its locks are free when the session expires, within %v", who, uint64(key.ID), err, key.Timeout)
+		return
+	case !was:
+		g.logf("%s: the servers did not have its session %#x; are they the servers of the process?", who, uint64(key.ID))
 		return
 	}
 	g.logf("%s: ended its session %#x in %v", who, uint64(key.ID), time.Since(began).Round(time.Millisecond))

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command
 
 // These tests attack ls --watch, in virtual time: it prints each queue once for each change, at a bounded cost, and continues after an outage.
