@@ -50,6 +50,12 @@ func nodeNumber(h *zklock.Hold) string { return h.Node()[len(h.Node())-10:] }
 func (v *virtual) inARow(m zklock.Lock) (last string) {
 	v.t.Helper()
 	cycles(v.t, m, rowWarmUp)
+	return v.nextInARow(m)
+}
+
+// nextInARow takes the lock once more, without a list, and returns the number of the node.
+func (v *virtual) nextInARow(m zklock.Lock) (last string) {
+	v.t.Helper()
 	got := v.cost(func() {
 		h := acquire(v.t, m)
 		last = nodeNumber(h)
@@ -208,14 +214,16 @@ func TestVirtual_Row_NoEvents_EndsAfterASessionTimeout(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		m, other := newMutex(t, s, "/job/a"), newMutex(t, v.connect(), "/job/a")
-		last := v.inARow(m)
+		v.inARow(m)
+		time.Sleep(s.Timeout() / 2)
+		last := v.nextInARow(m) // keeps the watch for longer than the list
 		_, err := v.connect().Conn().SetACL("/job/a", zk.WorldACL(zk.PermAll&^zk.PermRead), -1)
 		require.NoError(t, err)
 		require.NoError(t, v.srv.Delete("/job/a"))
-		cycles(t, other, rowWarmUp)
+		cycles(t, other, rowWarmUp+1)
 		h := acquire(t, other)
 		require.Equal(t, last, nodeNumber(h), "our next number is the one after it, as in the old root")
-		time.Sleep(s.Timeout() + time.Millisecond)
+		time.Sleep(s.Timeout()/2 + time.Millisecond)
 		w := v.queueUp(m)
 		require.False(t, w.isGranted(), "I1")
 		release(t, h)

@@ -168,7 +168,7 @@ var library = []mutant{
 
 	// The state of the session, and its notifications.
 	{"SessionExpired is taken for a reconnect", "I5, F8", "internal/link", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
-		"report.Connected", "l.dials.Forgive()", "l.dials.Forgive(); old = nil"}}},
+		"report.Connected", "old.Lose(why)", "_ = why"}}},
 	{"a new session id is taken for a reconnect", "I5, F37", "internal/link", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
 		"report.Connected", "case old == nil || old.ID != resp.SessionID:", "case old == nil:"}}},
 	{"the connection that reassures falsely is kept", "F12, R41", "internal/link", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
