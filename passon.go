@@ -50,7 +50,7 @@ func (h *Hold) Turn() int {
 
 // localQueue is a Session's queue for one lock, of callers with the option:
 //
-//	empty ─▶ a leader queues on the servers ─▶ a round: one turn after another ─▶ another leader, or empty
+//	empty ─▶ a leader queues on the servers ─▶ a round of turns ─▶ another leader, or empty
 //	          └─▶ leaves or fails: the next caller leads, with the node if the leader had one
 //
 // One mutex guards it, so arriving, leaving, passing on and losing have an order. It is locked

@@ -15,7 +15,7 @@ import (
 //	          adopt      if the node is in the row, it is granted; if not, the queue is listed
 //
 // A miss costs no request, but a round trip. So a row is expected after two acquires that were, or
-// would have been, in a row, and not after a miss.
+// would have been, in a row. Each miss doubles that number (isExpected).
 
 // rootView is a list of a lock root. A grant rests on a list that shows the hold's own node, or the
 // node of the first hold in its row (row.go).
@@ -40,9 +40,8 @@ type rowNotes struct {
 // isEvictedFirst: each release of a lock makes these notes.
 func (*rowNotes) isEvictedFirst() {}
 
-// isExpected reports whether the next acquire is expected to be in a row: after two acquires that
-// were, and after twice as many for each miss, because two Sessions that take turns in short bursts
-// would otherwise miss each time.
+// isExpected reports whether the next acquire is expected to be in a row. Two Sessions that take
+// turns in short bursts would miss in each burst if a miss changed nothing.
 func (n rowNotes) isExpected() bool { return n.inRow >= 2<<min(n.misses, 5) }
 
 // numberOf returns the sequence number of a lock node.

@@ -9,7 +9,8 @@ import (
 	"github.com/zklock/zklock/sasl"
 )
 
-// WithSASL authenticates each connection by SASL; by default a Session does not. ACLs contain the user as sasl:USER, which zk.AuthACL includes.
+// WithSASL authenticates each connection by SASL; by default a Session does not. ACLs contain the
+// user as sasl:USER, which zk.AuthACL includes.
 //
 // If the server rejects the credentials on the first connection, Connect returns ErrAuthFailed at
 // once. Later a rejection is an ERROR in the log, and the Session tries the other servers, with new

@@ -221,7 +221,7 @@ func TestF58_RandomKills(t *testing.T) {
 }
 
 // F58: servers that require credentials end the session, because the request has them.
-func TestF58_CredentialsRequired(t *testing.T) {
+func TestReal_CredentialsRequired(t *testing.T) {
 	if os.Getenv("ZKLOCK_TEST_REAL") != "1" {
 		t.Skip("zktest does not require credentials; ZKLOCK_TEST_REAL=1 takes a real ZooKeeper")
 	}

@@ -1,6 +1,6 @@
 // Package invariants lets the library check the state that a mutex guards when the mutex is
-// unlocked: each of the first 64 times, and then every 64th time. It promises that a build without the tag "invariants" contains neither the checks nor
-// the state that only they need.
+// unlocked: each of the first 64 times, and then every 64th time. It promises that a build without
+// the tag "invariants" contains neither the checks nor the state that only they need.
 //
 // Put the code of a check below "if invariants.Enabled", which is a constant.
 package invariants

@@ -6,8 +6,8 @@
 // It must not depend on what a lock is. Inside is its interface to the locks of a ZooKeeper
 // session.
 //
-// Read zksession.go first, then link.go, state.go, report.go, ending.go and hangup.go; holds.go, heartbeat.go
-// and loop.go apply the lease.
+// Read zksession.go first, then link.go, state.go, report.go, ending.go and hangup.go; holds.go,
+// heartbeat.go and loop.go apply the lease.
 package link
 
 import (

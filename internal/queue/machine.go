@@ -8,10 +8,11 @@ package queue
 //	        │                  └─▶ ToAwaitHandoff ─▶ ToGrant
 //	        └─▶ ToGrant
 //
-// A node in a row (Row.Precedes) is granted without a list. A predecessor of our own session hands off to us when it is released (HandoffAfter), unless that
-// would prove too little (NoHandoff). Any other predecessor is watched, and with it a few of the
-// blockers before it (Rule.watches). If these are all blockers, the deletion of the last one grants
-// without another request. If not, the first event leads to a list.
+// A node in a row (Row.Precedes) is granted without a list. A predecessor of our own session hands
+// off to us when it is released (HandoffAfter), unless that would prove too little (NoHandoff). Any
+// other predecessor is watched, and with it a few of the blockers before it (Rule.watches). If these
+// are all blockers, the deletion of the last one grants without another request. If not, the first
+// event leads to a list.
 //
 // All other stages lead back to ToList if the facts are not enough, and to ToQueueAgain if our own
 // node is deleted. ToEnd is for the end of the counter.

@@ -2,7 +2,8 @@
 
 package command
 
-// These tests attack ls --watch, in virtual time: it prints each queue once for each change, at a bounded cost, and continues after an outage.
+// These tests attack ls --watch, in virtual time: it prints each queue once for each change, at a
+// bounded cost, and continues after an outage.
 
 import (
 	"context"
