@@ -337,9 +337,13 @@ func TestGuard_Command_ExitCodes(t *testing.T) {
 		p := start(t, nil, append([]string{"guard", "--"}, argv...)...)
 		require.Equal(t, want, p.wait(), "%v: %s", argv, p.stderr)
 	}
-	for _, argv := range [][]string{{"guard"}, {"guard", "true"}, {"guard", "--listen", "x", "--", "true"}} {
+	for _, argv := range [][]string{
+		{"guard"}, {"guard", "true"}, {"guard", "--listen", "x", "--", "true"},
+		{"guard", "--servers", "user:secret@zk1", "--", "true"}, {"guard", "--servers", "/chroot", "--", "true"}, {"guard", "--servers", ",", "--", "true"},
+	} {
 		p := start(t, nil, argv...)
 		require.Equal(t, exitUsage, p.wait(), argv)
+		require.NotContains(t, p.stderr.String(), "secret")
 	}
 }
 

@@ -77,6 +77,19 @@ func TestRun_SessionFile_ZklockKilled_GuardianKeepsItLocked(t *testing.T) {
 	requireNoOverlap(t, readLines(t, log))
 }
 
+// A run whose session file is in use has not got the lock, and is used correctly.
+func TestRun_SessionFile_InUse_IsNotAcquired(t *testing.T) {
+	t.Parallel()
+	srv, path, dir := server(t), lockPath(t), t.TempDir()
+	file, log := filepath.Join(dir, "zk.session"), filepath.Join(dir, "log")
+	first := runWithFile(t, srv.ConnectString(), path, file, log)
+	eventually(t, "the job runs", func() bool { return len(jobs(t, log)) == 1 })
+	second := start(t, nil, "run", "--servers", srv.ConnectString(), "--no-wait", "--session-file", file, path, "--", "true")
+	require.Equal(t, exitNotAcquired, second.wait(), second.stderr)
+	killLast(t, log)
+	first.wait()
+}
+
 // hasOpen reports whether a process has a file open.
 func hasOpen(t *testing.T, pid int, file string) bool {
 	t.Helper()
