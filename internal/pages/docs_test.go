@@ -228,6 +228,28 @@ func TestDocs_EveryLogLineHasATest(t *testing.T) {
 	}
 }
 
+// Each test that a page names exists.
+func TestDocs_NamedTestsExist(t *testing.T) {
+	exists := map[string]bool{}
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Example)\w*)\(`).FindAllStringSubmatch(readFile(t, path), -1) {
+				exists[m[1]] = true
+			}
+		}
+		return err
+	}))
+	named := 0
+	for _, page := range pages(t) {
+		for _, m := range regexp.MustCompile("`((?:Test|Benchmark|Example)[A-Z]\\w*[a-z0-9])`").FindAllStringSubmatch(readFile(t, page), -1) {
+			if named++; !exists[m[1]] {
+				t.Errorf("%s names %s, and there is no such test: name the one that has its place", page, m[1])
+			}
+		}
+	}
+	require.Greater(t, named, 30, "names were not found")
+}
+
 // Each test file states at its top what it attacks.
 func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
 	names, err := filepath.Glob("*_test.go")
