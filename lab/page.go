@@ -47,7 +47,7 @@ func (l *lab) page(began time.Time, command string) string {
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("# The lab's results\n")
 	p("<!-- written by lab; do not edit -->\n")
-	p("Written by `go run .`: what each lock did in each experiment. [docs/lab.md](../docs/lab.md) says how it is done and what a cell means.\n")
+	p("Written by `go run .`: what each lock did in each experiment. [README.md](README.md) says how it is done and what a cell means.\n")
 	p("\"Never\" means: not within %v, twice the lock's time and 3 s, or longer where a lock-delay is added. ✗ marks two that held at once, a stale write that got through, and a lock that stayed blocked. – was not run, for the reason below its table; an empty cell is of an experiment that a row has no part in. The lock's time (expiry, lease, session timeout) is %v where nothing else is said.\n",
 		2*l.TTL+3*time.Second, l.TTL)
 	p("%s, `%s`, seed %d, %s. Servers: %s. %s.\n", began.UTC().Format("2006-01-02"), command, l.Seed, time.Since(began).Round(time.Second),

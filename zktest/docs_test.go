@@ -20,7 +20,8 @@ func readText(t *testing.T, name string) string {
 
 // All Go on the page is in the examples, which compile and run.
 func TestDocs_GoIsInTheExamples(t *testing.T) {
-	examples := readText(t, "example_guide_test.go") + readText(t, "example_service_test.go") + readText(t, "example_job_test.go")
+	examples := readText(t, "example_guide_test.go") + readText(t, "example_service_test.go") + readText(t, "example_job_test.go") +
+		readText(t, "../integration/container_test.go")
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readText(t, guide), -1)
 	require.NotEmpty(t, blocks)
 	for _, b := range blocks {

@@ -1,7 +1,7 @@
 // Package conformance compares zktest's server with a real ZooKeeper, 3.8.0 or one of those that
 // zktest.WithVersion supports: random operations on both, with every reply and every event
-// compared; and the recipes together with other clients' in one queue. parity.md lists our
-// counterpart of each of Curator's methods and tests. The package has no code but its tests.
+// compared; and the recipes together with other clients' in one queue. docs/curator/parity.md lists
+// our counterpart of each of Curator's methods and tests. The package has no code but its tests.
 //
 //	go test ./internal/conformance -args -ops 50000 -seed 7
 //	ZKLOCK_CONFORMANCE=1 go test -run TestInterop_Killed ./internal/conformance -grants=2000

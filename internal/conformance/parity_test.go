@@ -1,7 +1,7 @@
 package conformance
 
-// These tests compare parity.md with the names in it: our API and our tests, and the public methods
-// of the installed Curator.
+// These tests compare docs/curator/parity.md with the names in it: our API and our tests, and the
+// public methods of the installed Curator.
 
 import (
 	"go/ast"
@@ -26,7 +26,7 @@ const curatorTests = 87
 // parityTables returns the rows of the page: Curator's method or test, and ours.
 func parityTables(t *testing.T) (methods, tests [][2]string) {
 	t.Helper()
-	text, err := os.ReadFile("parity.md")
+	text, err := os.ReadFile("../../docs/curator/parity.md")
 	require.NoError(t, err)
 	before, after, ok := strings.Cut(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n## Tests\n")
 	require.True(t, ok)
@@ -95,7 +95,7 @@ func TestParity_NoMethodIsLeftOut(t *testing.T) {
 	}
 	theirs := publicMethods(t)
 	for _, name := range theirs {
-		require.True(t, known[name], "parity.md says nothing of %s", name)
+		require.True(t, known[name], "docs/curator/parity.md says nothing of %s", name)
 	}
 	t.Logf("parity: %d public methods of Curator %s, and %d of other versions", len(theirs), curatorVersion(t), len(known)-len(theirs))
 	require.Greater(t, len(theirs), 100)

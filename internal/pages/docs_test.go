@@ -22,7 +22,7 @@ import (
 // pages returns the documents of the repository.
 func pages(t *testing.T) []string {
 	t.Helper()
-	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}
+	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "internal/README.md", "packaging/README.md", "examples/README.md", "lab/README.md"}
 	for _, dir := range contrib(t) {
 		names = append(names, dir+"/README.md")
 	}
@@ -226,6 +226,28 @@ func TestDocs_EveryLogLineHasATest(t *testing.T) {
 			t.Errorf("%s logs %q, which is in no test: show that it comes once for each thing that it reports, with many goroutines looking, as the scenes of test/text_log_calls_test.go do", at, line.message)
 		}
 	}
+}
+
+// Each test that a page names exists.
+func TestDocs_NamedTestsExist(t *testing.T) {
+	exists := map[string]bool{}
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Example)\w*)\(`).FindAllStringSubmatch(readFile(t, path), -1) {
+				exists[m[1]] = true
+			}
+		}
+		return err
+	}))
+	named := 0
+	for _, page := range pages(t) {
+		for _, m := range regexp.MustCompile("`((?:Test|Benchmark|Example)[A-Z]\\w*[a-z0-9])`").FindAllStringSubmatch(readFile(t, page), -1) {
+			if named++; !exists[m[1]] {
+				t.Errorf("%s names %s, and there is no such test: name the one that has its place", page, m[1])
+			}
+		}
+	}
+	require.Greater(t, named, 30, "names were not found")
 }
 
 // Each test file states at its top what it attacks.

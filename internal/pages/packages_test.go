@@ -1,6 +1,6 @@
 package pages
 
-// These tests check the imports of the library's packages, and compare docs/design.md with the
+// These tests check the imports of the library's packages, and compare internal/README.md with the
 // packages.
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the table of packages into docs/design.md")
+var update = flag.Bool("update", false, "write the table of packages into internal/README.md")
 
 const module = "github.com/zklock/zklock"
 
@@ -41,7 +41,7 @@ var packages = []string{
 	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sessionkey", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants",
 }
 
-// shortName returns the name that docs/design.md gives a package. The public sasl has the name of the
+// shortName returns the name that internal/README.md gives a package. The public sasl has the name of the
 // one that it wraps.
 func shortName(pkg string) string {
 	if pkg == "sasl" {
@@ -155,10 +155,10 @@ func ours(importPath string) string {
 	return name
 }
 
-// The table of packages in docs/design.md matches the go command's output, and no arrow in it
+// The table of packages in internal/README.md matches the go command's output, and no arrow in it
 // points up.
 func TestPackages_Table(t *testing.T) {
-	const page, begin, end = "docs/design.md", "| package | uses |\n|---|---|\n", "\n\n"
+	const page, begin, end = "internal/README.md", "| package | uses |\n|---|---|\n", "\n\n"
 	rows := map[string]string{}
 	for _, p := range list(t, "linux", ".") {
 		name := ours(p.ImportPath)
