@@ -62,10 +62,11 @@ type HangUp struct {
 }
 
 // Mux is the connection that the ZooKeeper client uses. It forwards the client's frames, and sends
-// our requests between them; the client never sees the replies to ours. It notes the times of
-// requests and replies, and the session and its timeout. It limits the duration of the handshake,
-// for which the client has no useful limit, and adds the credentials after it. It tracks the last
-// zxid for the client, and responds to the connect request of a session that was given up.
+// our requests between them; the client never sees the replies to ours, or the events of our
+// watches. It notes the times of requests and replies, and the session and its timeout. It limits
+// the duration of the handshake, for which the client has no useful limit, and adds the credentials
+// after it. It tracks the last zxid for the client, and responds to the connect request of a session
+// that was given up.
 //
 // The client writes a whole frame at a time on one goroutine, and reads on another. The first
 // goroutine that has something to write writes for all, until nothing is left: the client's, or one
@@ -286,6 +287,9 @@ func (t *Mux) received(f []byte) ([]byte, error) {
 		var ev wire.WatcherEvent
 		if ev.Decode(d); d.Err() == nil {
 			t.sink.Event(ev)
+			if !t.isWatched(ev.Path) {
+				return nil, nil
+			}
 		}
 		return f, nil
 	case wire.XidAuth:

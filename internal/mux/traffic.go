@@ -128,10 +128,14 @@ func (w *watchedPaths) note(op wire.Op, body []byte, d *wire.Decoder) {
 	w.all = w.all || d.Err() != nil || len(w.paths) > mostWatched
 }
 
-// has reports whether the client may have a watch on the path of our removeWatches.
-func (w *watchedPaths) has(frame []byte) bool {
-	const header = 12 // the length, the xid and the op
-	return w.all || w.paths[wire.NewDecoder(frame[header:]).Text()]
+// has reports whether the client may have a watch on the path.
+func (w *watchedPaths) has(path string) bool { return w.all || w.paths[path] }
+
+// isWatched reports whether the client may have a watch on the path.
+func (t *traffic) isWatched(path string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.watched.has(path)
 }
 
 // enqueue takes a request of ours. It returns false if this connection accepts no more requests. If
@@ -154,7 +158,8 @@ func (t *traffic) enqueue(r *Request, now clock.Instant) (ok, write bool) {
 // remove a watch of the client, because servers keep one watch on a path for both. No caller waits
 // for the reply to that.
 func (t *traffic) putLocked(r *Request, now clock.Instant) {
-	if r.op == wire.OpRemoveWatches && t.mu.watched.has(r.frame) {
+	const header = 12 // the length, the xid and the op
+	if r.op == wire.OpRemoveWatches && t.mu.watched.has(wire.NewDecoder(r.frame[header:]).Text()) {
 		return
 	}
 	r.xid = t.xids.next()
