@@ -27,7 +27,7 @@ type nodeCreate struct {
 	wanted context.Context // once it has ended, no further create is sent
 
 	e           *zkSession
-	reservation *nodes.Reservation
+	reservation nodes.Reservation
 	root        *lockRoot
 	data        []byte
 	last        *link.LastError // the call's last error; nil if nothing records it
