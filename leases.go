@@ -216,7 +216,7 @@ func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCheck, Path: queued, Version: -1})
 	}
 	for range p.k {
-		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: data, ACL: wireACL(p.leases.acl), Flags: wire.FlagEphemeralSequential}
+		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: data, ACL: p.leases.acl, Flags: wire.FlagEphemeralSequential}
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCreate, Path: create.Path, Create: create})
 	}
 	return ask
