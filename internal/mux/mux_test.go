@@ -101,7 +101,6 @@ func (s *fakeSink) Authenticated(err error) {
 	}
 }
 func (s *fakeSink) Event(ev wire.WatcherEvent) { s.note("event %d %s", ev.Type, ev.Path) }
-func (s *fakeSink) Flush()                     { s.tap.WriteOut() }
 func (s *fakeSink) Answered(sent, answered clock.Instant) {
 	s.note("answered %g-%g", secs(sent), secs(answered))
 }
@@ -137,6 +136,8 @@ func newTapTest(t *testing.T) *tapTest {
 	clk := clock.New(func() time.Duration { return 0 })
 	seen := new(lastzxid.Seen)
 	sink.tap = New(conn, conn, sink, clk, seen.Connect(), new(Xids), 1, time.Now().Add(3*time.Second))
+	go sink.tap.WriteRequests()
+	t.Cleanup(sink.tap.Cut)
 	return &tapTest{t, conn, sink, sink.tap, seen}
 }
 
