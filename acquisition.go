@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -44,15 +45,20 @@ type position struct {
 	rank        int       // in the queue, counted from 1
 	predecessor string    // absolute
 	holds       bool      // the predecessor's client holds the lock
-	blockerText string    // describes the client that created the predecessor (whoIs), or the holder; "" if that node was not read
+	read        *watch    // the watch that has read the predecessor; nil if it was not read
+	blockerText string    // describes the predecessor's client, or the holder, if that is known otherwise
 	until       time.Time // no client is granted before, and no node blocks ours; zero if that is not the reason for the wait
 	why         string    // for people: what delays the grant apart from the blockers; "" for nothing
 }
 
+// blocker describes the client that created the predecessor, or the holder; "" if that is not
+// known.
+func (p position) blocker() string { return cmp.Or(p.blockerText, p.read.creator()) }
+
 // holder describes the client that holds the lock; "" if that is not known.
 func (p position) holder() string {
 	if p.holds {
-		return p.blockerText
+		return p.blocker()
 	}
 	return ""
 }

@@ -147,7 +147,7 @@ func (a *attempt) watchBlocker(before []blocker, path string) blocker {
 }
 
 // watchBlockers waits until the watch on the next blocker is set. If that blocker is the
-// predecessor, watchBlockers stores the description of its client.
+// predecessor, watchBlockers stores the watch, which describes its client.
 func (a *attempt) watchBlockers() error {
 	i := a.machine.At
 	m := a.blockers[i]
@@ -159,8 +159,8 @@ func (a *attempt) watchBlockers() error {
 		return a.armedFurther(m.on)
 	}
 	err := a.armed(m.on)
-	if who := m.who(); err == nil && who != "" {
-		a.d.table.noteBlocker(a.acquisition, m.on.path, who)
+	if err == nil && m.on.err == nil {
+		a.d.table.noteBlocker(a.acquisition, m.on)
 	}
 	return err
 }
@@ -292,7 +292,7 @@ func (a *attempt) moveUp() {
 	i, _ := a.machine.Awaited()
 	m := a.blockers[i]
 	at := a.d.table.position(a.acquisition)
-	at.rank, at.predecessor, at.blockerText = a.machine.Left()+1, m.path(), m.who()
+	at.rank, at.predecessor, at.read, at.blockerText = a.machine.Left()+1, m.path(), m.on, ""
 	at.holds = at.rank == 2 && a.pos.LastHolds
 	if a.e.IsHeld(at.predecessor) {
 		at.blockerText = ourselves
