@@ -122,8 +122,9 @@ func (a *attempt) waitBehind() error {
 func (a *attempt) watchOwn() error {
 	a.onOwn = a.e.watches.startWatch(a.node)
 	before := a.blockers
-	a.blockers = nil
-	for _, name := range append([]string{a.pos.Predecessor}, a.pos.Further...) {
+	names := append([]string{a.pos.Predecessor}, a.pos.Further...)
+	a.blockers = make([]blocker, 0, len(names))
+	for _, name := range names {
 		a.blockers = append(a.blockers, a.watchBlocker(before, a.d.root.path+"/"+name))
 	}
 	for _, m := range before {
