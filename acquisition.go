@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -45,7 +44,7 @@ type position struct {
 	rank        int       // in the queue, counted from 1
 	predecessor string    // absolute
 	holds       bool      // the predecessor's client holds the lock
-	read        *watch    // the watch that has read the predecessor; nil if it was not read
+	read        *watch    // the watch that reads the predecessor; nil for none
 	blockerText string    // describes the predecessor's client, or the holder, if that is known otherwise
 	until       time.Time // no client is granted before, and no node blocks ours; zero if that is not the reason for the wait
 	why         string    // for people: what delays the grant apart from the blockers; "" for nothing
@@ -53,7 +52,12 @@ type position struct {
 
 // blocker describes the client that created the predecessor, or the holder; "" if that is not
 // known.
-func (p position) blocker() string { return cmp.Or(p.blockerText, p.read.creator()) }
+func (p position) blocker() string {
+	if p.blockerText != "" || p.read == nil || !p.read.isArmed() || p.read.err != nil {
+		return p.blockerText
+	}
+	return whoIs(p.read.path, p.read.data, p.read.stat)
+}
 
 // holder describes the client that holds the lock; "" if that is not known.
 func (p position) holder() string {

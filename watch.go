@@ -68,14 +68,6 @@ func (w *watch) waitArmed(ctx context.Context, z *link.ZKSession) error {
 	return w.err
 }
 
-// creator describes the client that created the node; "" if the node was not read.
-func (w *watch) creator() string {
-	if w == nil || !w.isArmed() || w.err != nil {
-		return ""
-	}
-	return whoIs(w.path, w.data, w.stat)
-}
-
 // isActive reports whether the watch has that key and will fire.
 func (w *watch) isActive(key watchKey) bool {
 	return w != nil && w.watchKey == key && !w.hasFired() && !w.hasFailed()
