@@ -44,15 +44,25 @@ type position struct {
 	rank        int       // in the queue, counted from 1
 	predecessor string    // absolute
 	holds       bool      // the predecessor's client holds the lock
-	blockerText string    // describes the client that created the predecessor (whoIs), or the holder; "" if that node was not read
+	read        *watch    // the watch that reads the predecessor; nil for none
+	blockerText string    // describes the predecessor's client, or the holder, if that is known otherwise
 	until       time.Time // no client is granted before, and no node blocks ours; zero if that is not the reason for the wait
 	why         string    // for people: what delays the grant apart from the blockers; "" for nothing
+}
+
+// blocker describes the client that created the predecessor, or the holder; "" if that is not
+// known.
+func (p position) blocker() string {
+	if p.blockerText != "" || p.read == nil || !p.read.isArmed() || p.read.err != nil {
+		return p.blockerText
+	}
+	return whoIs(p.read.path, p.read.data, p.read.stat)
 }
 
 // holder describes the client that holds the lock; "" if that is not known.
 func (p position) holder() string {
 	if p.holds {
-		return p.blockerText
+		return p.blocker()
 	}
 	return ""
 }

@@ -283,18 +283,19 @@ func (a *attempt) logIfLong() {
 	a.nextLog = 2 * waited.Truncate(firstWaitLog)
 	a.logNow = time.After(a.nextLog - waited)
 	at := a.d.table.position(a.acquisition)
-	if at.blockerText == "" && a.e.IsHeld(at.predecessor) { // granted since the last list
-		at.blockerText = ourselves
+	blocker := at.blocker()
+	if blocker == "" && a.e.IsHeld(at.predecessor) { // granted since the last list
+		blocker = ourselves
 	}
 	i, _ := a.machine.Awaited()
-	if at.blockerText == "" && (a.handoff != nil || i < len(a.blockers) && a.blockers[i].waiter != nil) {
+	if blocker == "" && (a.handoff != nil || i < len(a.blockers) && a.blockers[i].waiter != nil) {
 		return
 	}
 	who := "behind"
 	if at.holds {
 		who = "holder"
 	}
-	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "position", at.rank, who, at.blockerText}
+	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "position", at.rank, who, blocker}
 	if at.why != "" {
 		attrs = append(attrs, "why", at.why)
 	}
@@ -363,14 +364,6 @@ func (m blocker) path() string {
 		return m.on.path
 	}
 	return ""
-}
-
-// who describes the client that created the node; "" if the node was not read.
-func (m blocker) who() string {
-	if m.on == nil || !m.on.isArmed() || m.on.err != nil {
-		return ""
-	}
-	return whoIs(m.on.path, m.on.data, m.on.stat)
 }
 
 // hasEnded reports whether the notification has arrived, or never will.

@@ -310,32 +310,26 @@ func (r releasing) confirm(p *graceTime) error {
 		if left <= 0 {
 			return notConfirmed(x.Last.AddTo(errNoAnswer))
 		}
-		t := time.NewTimer(min(left, lease.ClockCheck))
 		select {
 		case <-x.Done:
-			t.Stop()
+		case <-time.After(min(left, lease.ClockCheck)):
 		case <-e.Ended():
-			t.Stop()
 			if isClosed(x.Done) {
 				continue
 			}
 			return howItEnded(i, false, e.EndErr())
 		case <-x.Refused:
-			t.Stop()
 			return notConfirmed(x.Refusal)
 		case <-ctxEnded:
-			t.Stop()
 			late := make(chan struct{}) // remains closed: if the first deletion ends at that moment, the wait for the second ends, too
 			last := time.AfterFunc(p.left(), func() { close(late) })
 			defer last.Stop()
 			lastTry, ctxEnded = late, nil
 		case <-lastTry:
-			t.Stop()
 			if isClosed(x.Done) {
 				continue
 			}
 			return notConfirmed(x.Last.AddTo(ctxError(p.ctx)))
-		case <-t.C:
 		}
 	}
 	return nil

@@ -155,7 +155,7 @@ func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
 		switch reply.FateOf(got.Fate, reply.OutcomeOf(err), e.HasEnded()) {
 		case reply.NodeMade:
 			a.hungUp, a.token = 0, got.Zxid
-			a.took(made, reserved)
+			a.took(made, &reserved)
 			if early.list.Wait(a.ctx, e.ZKSession) != nil || early.list.Conn != got.Conn {
 				return leaseSnapshot{}, nil
 			}
@@ -176,7 +176,7 @@ func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
 		case reply.NodeUnclear:
 		}
 		made, err = a.resolveLeases(id)
-		a.took(made, reserved)
+		a.took(made, &reserved)
 		if refused := a.hungUp.count(got); err == errRequeue && refused != nil {
 			err = refused
 		}
@@ -216,7 +216,7 @@ func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCheck, Path: queued, Version: -1})
 	}
 	for range p.k {
-		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: data, ACL: wireACL(p.leases.acl), Flags: wire.FlagEphemeralSequential}
+		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: data, ACL: p.leases.acl, Flags: wire.FlagEphemeralSequential}
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCreate, Path: create.Path, Create: create})
 	}
 	return ask

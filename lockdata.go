@@ -185,12 +185,12 @@ func (t *lockTable) isTry(a *acquisition) bool {
 	return a.call != nil && a.call.try
 }
 
-// noteBlocker stores the description of the client that created the predecessor.
-func (t *lockTable) noteBlocker(a *acquisition, predecessor, maker string) {
+// noteBlocker stores the watch that has read the predecessor.
+func (t *lockTable) noteBlocker(a *acquisition, on *watch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a.at.predecessor == predecessor {
-		a.at.blockerText = maker
+	if a.at.predecessor == on.path {
+		a.at.read, a.at.blockerText = on, ""
 	}
 }
 

@@ -25,7 +25,7 @@ type lockRoot struct {
 	path      string // absolute
 	chroot    string // "" for none; it is never created
 	given     string // as given to NewMutex
-	acl       []zk.ACL
+	acl       []wire.ACL
 	container bool // the lock root is a container, and so are the parents that are created with it
 	rule      queue.Rule
 	noReentry bool // an owner that holds the lock gets an error from its next call
@@ -168,7 +168,7 @@ func (r *lockRoot) make(ctx context.Context, z *link.ZKSession, before *rootCrea
 
 // sendCreate sends the create of the lock root or of a parent.
 func (r *lockRoot) sendCreate(z *link.ZKSession, path string, container bool, last *link.LastError) <-chan error {
-	op, create := wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent}
+	op, create := wire.OpCreate, wire.CreateRequest{Path: path, ACL: r.acl, Flags: wire.FlagPersistent}
 	if container {
 		op, create.Flags = wire.OpCreateContainer, wire.FlagContainer
 	}
@@ -358,12 +358,12 @@ func (r *lockRoot) startAgain(e *zkSession) error {
 	same := func(is, ours wire.ACL) bool { // servers replace the scheme auth by the user
 		return is.Perms == ours.Perms && (is.ID == ours.ID || ours.ID.Scheme == "auth")
 	}
-	if !slices.EqualFunc(acl.ACL, wireACL(r.acl), same) {
+	if !slices.EqualFunc(acl.ACL, r.acl, same) {
 		return fmt.Errorf("%s has an ACL other than the one that the Mutex sets (WithACL)", r.path)
 	}
 	ops := []wire.MultiOp{{Op: wire.OpCheck, Path: r.path, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: r.path, Version: -1}}
 	if record != "" {
-		ops = append(ops, wire.MultiOp{Op: wire.OpCreate, Create: wire.CreateRequest{Path: r.path, Data: []byte(record), ACL: wireACL(r.acl), Flags: wire.FlagPersistent}})
+		ops = append(ops, wire.MultiOp{Op: wire.OpCreate, Create: wire.CreateRequest{Path: r.path, Data: []byte(record), ACL: r.acl, Flags: wire.FlagPersistent}})
 	}
 	i, err := e.Multi(ctx, wire.MultiRequest{Ops: ops}, false)
 	if i == 2 {

@@ -273,14 +273,13 @@ func (m *Mutex) enterTable(h *Hold, by caller, offline error) (*acquisition, err
 // awaitOther waits until the owner's other call has its outcome or has left, and returns the
 // remaining wait.
 func (m *Mutex) awaitOther(ctx context.Context, busy *acquisition, wait time.Duration) (left time.Duration, err error) {
-	began, limit := time.Now(), time.NewTimer(wait)
-	defer limit.Stop()
+	began := time.Now()
 	select {
 	case <-busy.ctx.Done():
 		return wait - time.Since(began), nil
 	case <-ctx.Done():
 		return 0, ctxError(ctx)
-	case <-limit.C:
+	case <-limit(wait):
 		return 0, m.notInTime(busy, wait)
 	}
 }
@@ -288,15 +287,13 @@ func (m *Mutex) awaitOther(ctx context.Context, busy *acquisition, wait time.Dur
 // awaitOutcome waits for the outcome of a call, until its context or its wait ends. If the call
 // leaves then, awaitOutcome waits briefly for the clean-up.
 func (m *Mutex) awaitOutcome(ctx context.Context, a *acquisition, h *Hold, wait time.Duration) error {
-	limit := time.NewTimer(wait)
-	defer limit.Stop()
 	var why error
 	select {
 	case err := <-h.outcome:
 		return err
 	case <-ctx.Done():
 		why = ctxError(ctx)
-	case <-limit.C:
+	case <-limit(wait):
 		why = m.notInTime(a, wait)
 	}
 	if !m.s.locks.leave(a) {

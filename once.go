@@ -180,7 +180,7 @@ type marking struct {
 	mark    string
 	key     string
 	kept    int // the largest number of runs in the mark
-	acl     []zk.ACL
+	acl     []wire.ACL
 	by      []byte
 	data    []byte    // of the mark, as it was read
 	runs    []OnceRun // in the data
@@ -319,7 +319,7 @@ func (o *marking) put(ctx context.Context, data []byte) (queue.Finding, error) {
 	e, node := o.h.d.e, o.h.d.node
 	op, request, permission, on := wire.MultiOp{Op: wire.OpSetData, Path: o.mark, Data: data, Version: o.version}, "set", "WRITE", o.mark
 	if !o.isThere {
-		op = wire.MultiOp{Op: wire.OpCreate, Path: o.mark, Create: wire.CreateRequest{Path: o.mark, Data: data, ACL: wireACL(o.acl), Flags: wire.FlagPersistent}}
+		op = wire.MultiOp{Op: wire.OpCreate, Path: o.mark, Create: wire.CreateRequest{Path: o.mark, Data: data, ACL: o.acl, Flags: wire.FlagPersistent}}
 		request, permission, on = "create", "CREATE", parentOf(o.mark)
 	}
 	check, failed := wire.MultiOp{Op: wire.OpCheck, Path: node, Version: -1}, -1

@@ -32,7 +32,7 @@ type sessionOptions struct {
 	mode          LeaseMode
 	sasl          sasl.Start     // nil for none
 	digests       []secret.Bytes // "user:password"
-	chrootACL     []zk.ACL       // nil: the chroot is not created
+	chrootACL     []wire.ACL     // nil: the chroot is not created
 	dial          dial.Config
 	tlsFiles      certs.Names // zero: none
 	logger        *slog.Logger
@@ -131,8 +131,8 @@ func WithCreateChroot(acl ...zk.ACL) Option {
 	if len(acl) == 0 {
 		acl = zk.WorldACL(zk.PermAll)
 	}
-	acl = slices.Clone(acl)
-	return func(o *sessionOptions) { o.chrootACL = acl }
+	w := wireACL(acl)
+	return func(o *sessionOptions) { o.chrootACL = w }
 }
 
 // WithTLS connects over TLS, and verifies the certificate against the connection string's host
@@ -251,7 +251,7 @@ func (lockOption) forElection()           {}
 type lockOptions struct {
 	nodeOptions
 	container bool
-	acl       []zk.ACL
+	acl       []wire.ACL
 	name      string // of the nodes
 	label     string
 	limit     string // the node with a semaphore's limit
@@ -264,7 +264,7 @@ type lockOptions struct {
 }
 
 func newLockOptions[O option](opts []O) lockOptions {
-	o := lockOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName}
+	o := lockOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName}
 	for _, opt := range opts {
 		if any(opt) == nil {
 			o.wrong = errors.New("nil option: leave it out")
@@ -319,7 +319,7 @@ func WithContainer() LockOption {
 // and DELETE on the root. A hold without READ on its node is lost at the first heartbeat. Every
 // client with DELETE on the lock root can break the lock.
 func WithACL(acl []zk.ACL) LockOption {
-	return lockOption(func(o *lockOptions) { o.acl = slices.Clone(acl) })
+	return lockOption(func(o *lockOptions) { o.acl = wireACL(acl) })
 }
 
 // WithData sets the data of the lock nodes; the default is "host:pid".

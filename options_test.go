@@ -171,7 +171,7 @@ func TestNewMutex_BadOptions(t *testing.T) {
 
 func TestMutexOptions(t *testing.T) {
 	o := newLockOptions[LockOption](nil)
-	require.Equal(t, zk.WorldACL(zk.PermAll), o.acl)
+	require.Equal(t, wireACL(zk.WorldACL(zk.PermAll)), o.acl)
 	require.False(t, o.container)
 	host, _ := os.Hostname()
 	require.Equal(t, host+":"+strconv.Itoa(os.Getpid()), string(o.data), "for who reads the queue")

@@ -46,3 +46,11 @@ func ownerSet(ctx context.Context) Owner {
 
 // forever is the wait of a call that only its context limits.
 const forever = time.Duration(math.MaxInt64)
+
+// limit returns a channel that delivers after the wait; nil if the wait is forever.
+func limit(wait time.Duration) <-chan time.Time {
+	if wait == forever {
+		return nil
+	}
+	return time.After(wait)
+}

@@ -196,7 +196,7 @@ func (p *permits) makeLimit(ctx context.Context, z *link.ZKSession, n int, isSet
 }
 
 func (p *permits) limitNode(n int) wire.CreateRequest {
-	return wire.CreateRequest{Path: p.limit, Data: limitData(n), ACL: wireACL(p.leases.acl), Flags: wire.FlagPersistent}
+	return wire.CreateRequest{Path: p.limit, Data: limitData(n), ACL: p.leases.acl, Flags: wire.FlagPersistent}
 }
 
 // readLimit reads the node of the limit.

@@ -27,7 +27,7 @@ type nodeCreate struct {
 	wanted context.Context // once it has ended, no further create is sent
 
 	e           *zkSession
-	reservation *nodes.Reservation
+	reservation nodes.Reservation
 	root        *lockRoot
 	data        []byte
 	last        *link.LastError // the call's last error; nil if nothing records it
@@ -70,7 +70,7 @@ func (e *zkSession) newNodeCreate(wanted context.Context, root *lockRoot, data [
 // request returns the request for the node, with another id than the previous request.
 func (c *nodeCreate) request() wire.CreateRequest {
 	c.id, c.made, c.conn = uuid.NewString(), wire.PathStatResponse{}, 0
-	return wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: wireACL(c.root.acl), Flags: wire.FlagEphemeralSequential}
+	return wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: c.root.acl, Flags: wire.FlagEphemeralSequential}
 }
 
 // send sends a create if the session is attached. It returns an error if the request is too long.

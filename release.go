@@ -17,9 +17,12 @@ import (
 // letGo begins the deletions of a released hold. If a minimum hold time remains, letGo keeps the
 // node until its end, and the release waits for a check that the node exists.
 func (d *lockData) letGo() [2]*nodes.Deletion {
+	if d.minHoldUntil == 0 {
+		return d.giveBackNow()
+	}
 	m := minHold{d, make(chan error, 1)}
 	check := &nodes.Deletion{Done: make(chan struct{})}
-	if d.minHoldUntil != 0 && m.left() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
+	if m.left() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
 		return [2]*nodes.Deletion{check}
 	}
 	return d.giveBackNow()

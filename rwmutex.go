@@ -239,7 +239,7 @@ func makeDowngraded(a *acquisition, p *pair) error {
 	at := &attempt{acquisition: a, grantBasis: grantBasis{e: w.e, node: node, token: w.token, seen: w.seen, state: p}}
 	ops := wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.node, Version: -1},
-		{Op: wire.OpCreate, Create: wire.CreateRequest{Path: node, Data: a.opts.data, ACL: wireACL(w.root.acl), Flags: wire.FlagEphemeral}},
+		{Op: wire.OpCreate, Create: wire.CreateRequest{Path: node, Data: a.opts.data, ACL: w.root.acl, Flags: wire.FlagEphemeral}},
 	}}
 	for {
 		i, err := w.e.Multi(a.ctx, ops, false)

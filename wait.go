@@ -122,8 +122,9 @@ func (a *attempt) waitBehind() error {
 func (a *attempt) watchOwn() error {
 	a.onOwn = a.e.watches.startWatch(a.node)
 	before := a.blockers
-	a.blockers = nil
-	for _, name := range append([]string{a.pos.Predecessor}, a.pos.Further...) {
+	names := append([]string{a.pos.Predecessor}, a.pos.Further...)
+	a.blockers = make([]blocker, 0, len(names))
+	for _, name := range names {
 		a.blockers = append(a.blockers, a.watchBlocker(before, a.d.root.path+"/"+name))
 	}
 	for _, m := range before {
@@ -147,7 +148,7 @@ func (a *attempt) watchBlocker(before []blocker, path string) blocker {
 }
 
 // watchBlockers waits until the watch on the next blocker is set. If that blocker is the
-// predecessor, watchBlockers stores the description of its client.
+// predecessor, watchBlockers stores the watch, which describes its client.
 func (a *attempt) watchBlockers() error {
 	i := a.machine.At
 	m := a.blockers[i]
@@ -159,8 +160,8 @@ func (a *attempt) watchBlockers() error {
 		return a.armedFurther(m.on)
 	}
 	err := a.armed(m.on)
-	if who := m.who(); err == nil && who != "" {
-		a.d.table.noteBlocker(a.acquisition, m.on.path, who)
+	if err == nil && m.on.err == nil {
+		a.d.table.noteBlocker(a.acquisition, m.on)
 	}
 	return err
 }
@@ -292,7 +293,7 @@ func (a *attempt) moveUp() {
 	i, _ := a.machine.Awaited()
 	m := a.blockers[i]
 	at := a.d.table.position(a.acquisition)
-	at.rank, at.predecessor, at.blockerText = a.machine.Left()+1, m.path(), m.who()
+	at.rank, at.predecessor, at.read, at.blockerText = a.machine.Left()+1, m.path(), m.on, ""
 	at.holds = at.rank == 2 && a.pos.LastHolds
 	if a.e.IsHeld(at.predecessor) {
 		at.blockerText = ourselves

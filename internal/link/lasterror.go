@@ -24,7 +24,8 @@ func (l *LastError) Note(err error) {
 	case err == nil:
 		l.err.Store(nil)
 	case errors.Is(err, ErrHungUp), !reply.IsRefusal(err) && !reply.IsAny(err, zk.ErrConnectionClosed, ErrCtxEnded):
-		l.err.Store(&err)
+		noted := err // keeps err off the heap in the usual case, a success
+		l.err.Store(&noted)
 	}
 }
 

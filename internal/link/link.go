@@ -272,12 +272,9 @@ func (l *Link) Send(z *ZKSession, r *mux.Request) bool {
 
 func (l *Link) sendLocked(r *mux.Request) bool {
 	t := l.mu.conn.mux
-	ok, write := t.Enqueue(r)
+	ok := t.Enqueue(r)
 	if !ok {
 		l.stepLocked(stateEvent{kind: detached, err: whyDetached(t.Why())}) // the connection ends; the mux reports that next
-	}
-	if write {
-		l.spawnLocked(t.WriteOut)
 	}
 	return ok
 }

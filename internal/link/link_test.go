@@ -94,7 +94,9 @@ func (t *linkTest) dial() report {
 		_ = t.current().Disconnected(mux.HangUp{})
 	}
 	conn := t.fake()
-	return l.connectLocked(conn, conn, time.Now().Add(3*time.Second))
+	r := l.connectLocked(conn, conn, time.Now().Add(3*time.Second))
+	t.Cleanup(r.mux.Cut)
+	return r
 }
 
 // current is the current connection.
@@ -263,6 +265,7 @@ func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 		old.mux.Cut() // and the end is not reported yet
 		conn, err := s.dialServer("tcp", "zk1:2181", time.Second)
 		require.NoError(t, err)
+		defer conn.Close()
 		require.NotSame(t, old.mux, conn)
 		require.False(t, l.isAttached())
 		_ = old.Disconnected(mux.HangUp{}) // and now it is

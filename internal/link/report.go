@@ -109,6 +109,7 @@ func (l *Link) connectLocked(c, raw net.Conn, handshakeDeadline time.Time) repor
 	l.mu.conns++
 	r.mux = mux.New(c, raw, r, l.Clock, l.zxids.Connect(), &l.xids, l.mu.conns, handshakeDeadline)
 	l.mu.conn = r.connection
+	l.spawnLocked(r.mux.WriteRequests)
 	return r
 }
 
@@ -318,13 +319,5 @@ func (l *Link) Executed(op wire.Op) {
 func (r report) Event(ev wire.WatcherEvent) {
 	if z := r.zkSession(); z != nil {
 		z.nodeEvent(ev)
-	}
-}
-
-// Flush makes the mux write, on a goroutine that may block. When the link is closed, only the
-// client's last frames remain, and Flush writes them itself.
-func (r report) Flush() {
-	if !r.link.Spawn(r.mux.WriteOut) {
-		r.mux.WriteOut()
 	}
 }

@@ -62,7 +62,7 @@ var library = []mutant{
 	{"turn: a second try does not check", "I1, F9", "internal/nodes", "TestVirtual_Turn_RetryChecksToo", []Swap{{
 		"Deletion.run", "var ended bool", "if w != nil { _, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}); if a = (mux.Reply{}); err == nil { w.Notify(queue.HandoffIsOurs) }; w = nil }; var ended bool"}}},
 	{"turn: a waiter that gives up passes it", "I1", "internal/nodes", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"Reaper.DeleteAll", "return r.startDeletion(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)", "return r.startDeletion(nodes[0], nil, func() *Waiter { return r.nodes.next(nodes[0]) }, nodes[1:]...)"}}},
+		"Reaper.DeleteAll", "return r.start(&Deletion{node: nodes[0], rest: nodes[1:]}, nil)", "return r.start(&Deletion{node: nodes[0], rest: nodes[1:], handsOff: true}, nil)"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"Machine.HandedOff", "case HandoffIsOurs:", "case HandoffIsOurs, HandoffUnknown, BlockerDeleted:"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{

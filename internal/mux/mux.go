@@ -45,8 +45,6 @@ type Sink interface {
 	// Refused reports an error code in the reply to op: the session has ended, or is in trouble, or
 	// the server serves it only with other credentials.
 	Refused(op wire.Op, code wire.Code)
-	// Flush calls WriteOut, on a goroutine that may wait.
-	Flush()
 	// Disconnected reports, once, that nothing more arrives on this connection. It returns the
 	// Reply.Why of the requests of the kind HangUp.At.
 	Disconnected(h HangUp) (why error)
@@ -62,14 +60,15 @@ type HangUp struct {
 }
 
 // Mux is the connection that the ZooKeeper client uses. It forwards the client's frames, and sends
-// our requests between them; the client never sees the replies to ours. It notes the times of
-// requests and replies, and the session and its timeout. It limits the duration of the handshake,
-// for which the client has no useful limit, and adds the credentials after it. It tracks the last
-// zxid for the client, and responds to the connect request of a session that was given up.
+// our requests between them; the client never sees the replies to ours, or the events of our
+// watches. It notes the times of requests and replies, and the session and its timeout. It limits
+// the duration of the handshake, for which the client has no useful limit, and adds the credentials
+// after it. It tracks the last zxid for the client, and responds to the connect request of a session
+// that was given up.
 //
 // The client writes a whole frame at a time on one goroutine, and reads on another. The first
-// goroutine that has something to write writes for all, until nothing is left: the client's, or one
-// of the Session's for our requests.
+// goroutine that has something to write writes for all, until nothing is left: the client's, or the
+// goroutine of WriteRequests for our requests.
 type Mux struct {
 	net.Conn
 	Seq   uint64   // the number of this connection in the Session
@@ -92,7 +91,7 @@ const MaxReply = 64 << 20
 // New returns the mux of a new connection, the seq-th of its Session; raw is the same connection
 // without TLS. The handshake must end by handshakeDeadline. The sink is notified of all events.
 func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xids *Xids, seq uint64, handshakeDeadline time.Time) *Mux {
-	t := &Mux{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, Seq: seq, traffic: traffic{xids: xids}}
+	t := &Mux{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, Seq: seq, traffic: traffic{xids: xids, toWrite: make(chan struct{}, 1)}}
 	t.mu.pending = make(map[int32]outstanding)
 	t.mu.patience = time.Until(handshakeDeadline)
 	t.in = inbound{conn: c, clock: clk, traffic: &t.traffic, stream: wire.Stream{Limit: wire.MaxHandshake}}
@@ -144,7 +143,7 @@ func (t *Mux) Write(p []byte) (int, error) {
 		default:
 			t.zxids.Request(f[4:])
 			if t.pass(f, at) {
-				t.WriteOut()
+				t.writeOut()
 			}
 		}
 		if err != nil {
@@ -154,17 +153,24 @@ func (t *Mux) Write(p []byte) (int, error) {
 	}
 }
 
-// Enqueue takes a request of ours. It returns false if this connection accepts no more requests. If
-// write is set, the caller must call WriteOut, on a goroutine that may wait.
-func (t *Mux) Enqueue(r *Request) (ok, write bool) { return t.enqueue(r, t.clock.Now()) }
+// Enqueue takes a request of ours. It returns false if this connection accepts no more requests.
+func (t *Mux) Enqueue(r *Request) bool { return t.enqueue(r, t.clock.Now()) }
+
+// WriteRequests writes our requests until the connection ends. It needs a goroutine of its own,
+// because a write may block.
+func (t *Mux) WriteRequests() {
+	for range t.toWrite {
+		t.writeOut()
+	}
+}
 
 // writePiece is the number of bytes that even a slow network must accept within the time limit of
 // one write.
 const writePiece = 64 << 10
 
-// WriteOut writes until there is nothing left to write.
-func (t *Mux) WriteOut() {
-	p, patience := t.toWrite(nil)
+// writeOut writes until there is nothing left to write.
+func (t *Mux) writeOut() {
+	p, patience := t.nextToWrite(nil)
 	for len(p) > 0 {
 		for left := p; len(left) > 0; {
 			n := min(len(left), writePiece)
@@ -176,7 +182,7 @@ func (t *Mux) WriteOut() {
 			}
 			left = left[n:]
 		}
-		p, patience = t.toWrite(p)
+		p, patience = t.nextToWrite(p)
 	}
 }
 
@@ -286,6 +292,9 @@ func (t *Mux) received(f []byte) ([]byte, error) {
 		var ev wire.WatcherEvent
 		if ev.Decode(d); d.Err() == nil {
 			t.sink.Event(ev)
+			if !t.isWatched(ev.Path) {
+				return nil, nil
+			}
 		}
 		return f, nil
 	case wire.XidAuth:
@@ -295,7 +304,7 @@ func (t *Mux) received(f []byte) ([]byte, error) {
 		return f, nil
 	}
 
-	x, asked, write := t.answered(h.Xid, t.in.now)
+	x, asked := t.answered(h.Xid, t.in.now)
 	switch {
 	case !asked && isOurs(h.Xid):
 		return nil, fmt.Errorf("zklock: the server answered request %d, which was not made", h.Xid)
@@ -305,9 +314,6 @@ func (t *Mux) received(f []byte) ([]byte, error) {
 	t.judge(x, h, d.Rest())
 	if x.ours == nil {
 		return checked(f, x, h, d.Rest()), nil
-	}
-	if write {
-		t.sink.Flush()
 	}
 	a := Reply{Fate: WasAnswered, Conn: t.Seq, Zxid: h.Zxid, Code: h.Err}
 	switch h.Err {

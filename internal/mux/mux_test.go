@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -100,7 +101,6 @@ func (s *fakeSink) Authenticated(err error) {
 	}
 }
 func (s *fakeSink) Event(ev wire.WatcherEvent) { s.note("event %d %s", ev.Type, ev.Path) }
-func (s *fakeSink) Flush()                     { s.tap.WriteOut() }
 func (s *fakeSink) Answered(sent, answered clock.Instant) {
 	s.note("answered %g-%g", secs(sent), secs(answered))
 }
@@ -136,6 +136,8 @@ func newTapTest(t *testing.T) *tapTest {
 	clk := clock.New(func() time.Duration { return 0 })
 	seen := new(lastzxid.Seen)
 	sink.tap = New(conn, conn, sink, clk, seen.Connect(), new(Xids), 1, time.Now().Add(3*time.Second))
+	go sink.tap.WriteRequests()
+	t.Cleanup(sink.tap.Cut)
 	return &tapTest{t, conn, sink, sink.tap, seen}
 }
 
@@ -523,6 +525,27 @@ func TestTap_EventsAreNoSignOfLife(t *testing.T) {
 		require.Equal(t, []string{"event 0 "}, tt.sink.take())
 		tt.mustServe(reply(wire.XidEvent, -1, 0, make([]byte, 11)...)) // malformed: the client's to judge
 		require.Empty(t, tt.sink.take())
+	})
+}
+
+// The client gets the events of paths that it has watched, and of no other path.
+func TestTap_EventsOfOurWatches_HiddenFromTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		event := func(path string) []byte {
+			e := wire.Frame(wire.WatcherEvent{Type: wire.EventDeleted, State: 3, Path: path})[4:]
+			return reply(wire.XidEvent, -1, 0, e...)
+		}
+		want := slices.Concat(framed(event("/theirs")), framed(reply(wire.XidPing, 0, 0)))
+		got := make([]byte, len(want))
+		tt.send(wire.Frame(wire.RequestHeader{Xid: 1, Op: wire.OpExists}, wire.PathWatchRequest{Path: "/theirs", Watch: true})[4:])
+		tt.conn.in.Write(framed(event("/ours")))
+		tt.conn.in.Write(want)
+		_, err := io.ReadFull(tt.tap, got)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.Equal(t, []string{"event 2 /ours", "event 2 /theirs"}, tt.sink.take())
 	})
 }
 

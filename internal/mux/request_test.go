@@ -22,11 +22,8 @@ import (
 func (t *tapTest) ask(op wire.Op, body wire.Record) *[]Reply {
 	t.Helper()
 	fates := new([]Reply)
-	ok, write := t.tap.Enqueue(NewRequest(op, body, func(a Reply) { a.Body = slices.Clone(a.Body); *fates = append(*fates, a) }))
-	require.True(t, ok)
-	if write {
-		t.tap.WriteOut()
-	}
+	require.True(t, t.tap.Enqueue(NewRequest(op, body, func(a Reply) { a.Body = slices.Clone(a.Body); *fates = append(*fates, a) })))
+	synctest.Wait() // until it is written
 	return fates
 }
 
@@ -34,6 +31,7 @@ func (t *tapTest) ask(op wire.Op, body wire.Record) *[]Reply {
 func (t *tapTest) answer(xid int32, zxid int64, code wire.Code, body ...byte) {
 	t.Helper()
 	t.consume(reply(xid, zxid, int32(code), body...))
+	synctest.Wait() // until the requests that waited for capacity are written
 }
 
 var root = wire.PathWatchRequest{Path: "/"}
@@ -96,9 +94,7 @@ func TestRequest_Fates(t *testing.T) {
 				sent := tt.ask(wire.OpExists, root)
 				tt.tap.mu.writing = true // somebody writes and does not get on
 				fates := new([]Reply)
-				ok, write := tt.tap.Enqueue(NewRequest(wire.OpExists, root, func(a Reply) { *fates = append(*fates, a) }))
-				require.True(t, ok)
-				require.False(t, write)
+				require.True(t, tt.tap.Enqueue(NewRequest(wire.OpExists, root, func(a Reply) { *fates = append(*fates, a) })))
 				if how.name == "a write fails, a part of a frame may be out" {
 					tt.tap.mu.writing = false // it is this one's frame
 				}
@@ -114,8 +110,7 @@ func TestRequest_Fates(t *testing.T) {
 				}
 				require.Equal(t, []Reply{{Fate: want, Conn: 1}}, *fates)
 				require.Equal(t, "disconnected", tt.sink.log[len(tt.sink.log)-1], "told before the fates: who asks again waits for the next connection")
-				ok, _ = tt.tap.Enqueue(NewRequest(wire.OpExists, root, func(Reply) { t.Error("it was refused") }))
-				require.False(t, ok)
+				require.False(t, tt.tap.Enqueue(NewRequest(wire.OpExists, root, func(Reply) { t.Error("it was refused") })))
 			})
 		})
 	}
@@ -176,15 +171,12 @@ func TestRequest_NotBeforeTheHandshake_NotAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		r := NewRequest(wire.OpExists, root, func(Reply) { t.Error("it was refused") })
-		ok, _ := tt.tap.Enqueue(r)
-		require.False(t, ok)
+		require.False(t, tt.tap.Enqueue(r))
 		tt.send(connectBody())
-		ok, _ = tt.tap.Enqueue(r)
-		require.False(t, ok)
+		require.False(t, tt.tap.Enqueue(r))
 		tt.mustServe(connectAnswer(10_000, 0x77))
 		tt.send(clientFrame(1, wire.OpClose))
-		ok, _ = tt.tap.Enqueue(r)
-		require.False(t, ok)
+		require.False(t, tt.tap.Enqueue(r))
 	})
 }
 
@@ -262,9 +254,8 @@ func TestRequest_Bounded(t *testing.T) {
 				require.Equal(t, tc.most, outstanding())
 				r := NewRequest(wire.OpMulti, body, func(Reply) {})
 				r.Urgent = true
-				ok, write := tt.tap.Enqueue(r)
-				require.True(t, ok && write)
-				tt.tap.WriteOut()
+				require.True(t, tt.tap.Enqueue(r))
+				synctest.Wait()
 				require.Equal(t, tc.most+1, outstanding())
 				for i := range 5 {
 					tt.answer(-16-int32(i), 1, 0)

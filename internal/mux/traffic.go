@@ -13,7 +13,8 @@ import (
 // traffic tracks the requests on a connection, ours and the client's, that have no reply yet, and
 // the frames that are not written yet. It does no I/O.
 type traffic struct {
-	xids *Xids
+	xids    *Xids
+	toWrite chan struct{} // makes WriteRequests write; holds one, and is closed when the connection has ended
 
 	mu struct {
 		sync.Mutex
@@ -128,33 +129,37 @@ func (w *watchedPaths) note(op wire.Op, body []byte, d *wire.Decoder) {
 	w.all = w.all || d.Err() != nil || len(w.paths) > mostWatched
 }
 
-// has reports whether the client may have a watch on the path of our removeWatches.
-func (w *watchedPaths) has(frame []byte) bool {
-	const header = 12 // the length, the xid and the op
-	return w.all || w.paths[wire.NewDecoder(frame[header:]).Text()]
+// has reports whether the client may have a watch on the path.
+func (w *watchedPaths) has(path string) bool { return w.all || w.paths[path] }
+
+// isWatched reports whether the client may have a watch on the path.
+func (t *traffic) isWatched(path string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.watched.has(path)
 }
 
-// enqueue takes a request of ours. It returns false if this connection accepts no more requests. If
-// write is set, the caller must write.
-func (t *traffic) enqueue(r *Request, now clock.Instant) (ok, write bool) {
+// enqueue takes a request of ours. It returns false if this connection accepts no more requests.
+func (t *traffic) enqueue(r *Request, now clock.Instant) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.mu.shaken || t.mu.closing || t.mu.closed {
-		return false, false
+		return false
 	}
 	if !r.Urgent && (len(t.mu.waiting) > 0 || !t.mu.ours.hasRoom(len(r.frame))) {
 		t.mu.waiting = append(t.mu.waiting, r)
-		return true, false
+		return true
 	}
 	t.putLocked(r, now)
-	return true, t.beginWriteLocked()
+	return true
 }
 
 // putLocked appends a request of ours to the frames to write. It drops a request that would also
 // remove a watch of the client, because servers keep one watch on a path for both. No caller waits
 // for the reply to that.
 func (t *traffic) putLocked(r *Request, now clock.Instant) {
-	if r.op == wire.OpRemoveWatches && t.mu.watched.has(r.frame) {
+	const header = 12 // the length, the xid and the op
+	if r.op == wire.OpRemoveWatches && t.mu.watched.has(wire.NewDecoder(r.frame[header:]).Text()) {
 		return
 	}
 	r.xid = t.xids.next()
@@ -164,6 +169,9 @@ func (t *traffic) putLocked(r *Request, now clock.Instant) {
 	t.noteLocked(r.xid, outstanding{op: r.op, at: now, ours: r})
 	t.mu.unsent = append(t.mu.unsent, r.frame...)
 	t.mu.leaving = append(t.mu.leaving, r)
+	if t.beginWriteLocked() {
+		t.toWrite <- struct{}{} // does not block: only one goroutine at a time writes
+	}
 }
 
 // noteLocked notes that a request is on its way.
@@ -187,9 +195,9 @@ func (t *traffic) beginWriteLocked() bool {
 	return true
 }
 
-// toWrite returns the next bytes to write, and takes back the buffer that was written before. If
+// nextToWrite returns the next bytes to write, and takes back the buffer that was written before. If
 // there are none, the caller stops writing.
-func (t *traffic) toWrite(before []byte) (p []byte, patience time.Duration) {
+func (t *traffic) nextToWrite(before []byte) (p []byte, patience time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if before != nil && cap(before) <= 64<<10 {
@@ -215,16 +223,16 @@ func (t *traffic) noteHeard(now clock.Instant) {
 }
 
 // answered returns the request that the reply belongs to, and whether there is one. It gives the
-// request's capacity to waiting requests. If write is set, the caller must write.
-func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, write bool) {
+// request's capacity to waiting requests.
+func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if x, asked = t.mu.pending[xid]; !asked {
-		return x, false, false
+		return x, false
 	}
 	delete(t.mu.pending, xid)
 	if x.ours == nil {
-		return x, true, false
+		return x, true
 	}
 	t.mu.known[x.op] = true
 	t.mu.ours.frames--
@@ -233,9 +241,8 @@ func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, 
 		t.putLocked(t.mu.waiting[0], now)
 		t.mu.waiting[0] = nil
 		t.mu.waiting = t.mu.waiting[1:]
-		write = true
 	}
-	return x, true, write && t.beginWriteLocked()
+	return x, true
 }
 
 // pinged handles the reply to the oldest ping, and returns when that ping was sent. It returns
@@ -310,6 +317,7 @@ func (t *traffic) stop(why error) (left []*Request, oldest wire.Op, first bool) 
 		return nil, 0, false
 	}
 	t.mu.closed = true
+	close(t.toWrite)
 	oldest = t.oldestLocked()
 	for _, x := range t.mu.pending {
 		if x.ours != nil {

@@ -32,12 +32,6 @@ type listKind struct {
 	synced bool
 }
 
-// listQueue keeps at most one list of a kind in flight.
-type listQueue struct {
-	running bool
-	next    *Listing // not sent yet: callers that request a list now share it
-}
-
 // Lists lists the children of lock roots: one list of a kind at a time, shared by all callers that
 // requested it before it was sent.
 type Lists struct {
@@ -46,14 +40,16 @@ type Lists struct {
 
 	mu struct {
 		sync.Mutex
-		queues map[listKind]*listQueue // in flight
+		// By kind, while a list of it is in flight: the next list, which callers that request one now
+		// share; nil for none.
+		next map[listKind]*Listing
 	}
 }
 
 // NewLists returns the lists of a session.
 func NewLists(z *link.ZKSession) *Lists {
 	l := &Lists{z: z, seen: func(string, []string) {}}
-	l.mu.queues = make(map[listKind]*listQueue)
+	l.mu.next = make(map[listKind]*Listing)
 	return l
 }
 
@@ -65,19 +61,14 @@ func (l *Lists) ListSynced(root string) *Listing { return l.list(listKind{root, 
 
 func (l *Lists) list(kind listKind) *Listing {
 	l.mu.Lock()
-	q := l.mu.queues[kind]
-	if q == nil {
-		q = &listQueue{}
-		l.mu.queues[kind] = q
+	next, running := l.mu.next[kind]
+	if next == nil {
+		next = &Listing{Began: l.z.Clock.Now(), done: make(chan struct{})}
+		l.mu.next[kind] = next
 	}
-	if q.next == nil {
-		q.next = &Listing{Began: l.z.Clock.Now(), done: make(chan struct{})}
-	}
-	next, start := q.next, !q.running
-	q.running = true
 	l.mu.Unlock()
-	if start {
-		l.goOn(kind, q)
+	if !running {
+		l.goOn(kind)
 	}
 	return next
 }
@@ -91,19 +82,18 @@ func (l *Listing) Wait(ctx context.Context, z *link.ZKSession) error {
 }
 
 // goOn sends the requested lists one after the other, until none is left.
-func (l *Lists) goOn(kind listKind, q *listQueue) {
+func (l *Lists) goOn(kind listKind) {
 	l.mu.Lock()
-	next := q.next
+	next := l.mu.next[kind]
 	if next == nil {
-		q.running = false
-		delete(l.mu.queues, kind)
+		delete(l.mu.next, kind)
 		l.mu.Unlock()
 		return
 	}
 	if !kind.synced { // the usual case: one request, nothing to wait for
 		r := mux.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, func(a mux.Reply) {
 			if a.Fate == mux.NeverSent {
-				l.askSlowly(kind, q, next)
+				l.askSlowly(kind, next)
 				return
 			}
 			var children wire.ChildrenStatResponse
@@ -112,31 +102,31 @@ func (l *Lists) goOn(kind listKind, q *listQueue) {
 				err = a.Decode(&children)
 			}
 			next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat, a.Conn, a.Zxid, reply.Denied(err, "list", "READ", kind.root)
-			l.answered(kind, q, next)
+			l.answered(kind, next)
 		})
-		q.next = nil // sent from here on: later callers need a later list
+		l.mu.next[kind] = nil // sent from here on: later callers need a later list
 		l.mu.Unlock()
 		if !l.z.Carrier.Send(l.z, r) {
-			l.askSlowly(kind, q, next)
+			l.askSlowly(kind, next)
 		}
 		return
 	}
 	l.mu.Unlock()
-	l.askSlowly(kind, q, nil)
+	l.askSlowly(kind, nil)
 }
 
 // askSlowly sends a list from a goroutine that may block: next, which could not be sent at once, or
-// q.next if next is nil.
-func (l *Lists) askSlowly(kind listKind, q *listQueue, next *Listing) {
+// the list that is next when it is sent, if next is nil.
+func (l *Lists) askSlowly(kind listKind, next *Listing) {
 	l.mu.Lock()
-	if next != nil && q.next == nil { // all callers that arrive while there is no connection share one list
-		q.next, next = next, nil
+	if next != nil && l.mu.next[kind] == nil { // all callers that arrive while there is no connection share one list
+		l.mu.next[kind], next = next, nil
 	}
 	l.mu.Unlock()
 	take := func() *Listing {
 		if next == nil {
 			l.mu.Lock()
-			next, q.next = q.next, nil // sent from here on: later callers need a later list
+			next, l.mu.next[kind] = l.mu.next[kind], nil // sent from here on: later callers need a later list
 			l.mu.Unlock()
 		}
 		return next
@@ -146,19 +136,19 @@ func (l *Lists) askSlowly(kind listKind, q *listQueue, next *Listing) {
 		next := take()
 		children, a, err := l.children(kind)
 		next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat, a.Conn, a.Zxid, err
-		l.answered(kind, q, next)
+		l.answered(kind, next)
 	}) {
 		next := take()
 		next.err = l.z.Carrier.ClosedErr()
-		l.answered(kind, q, next)
+		l.answered(kind, next)
 	}
 }
 
 // answered wakes the callers that share a list, and sends the next list.
-func (l *Lists) answered(kind listKind, q *listQueue, on *Listing) {
+func (l *Lists) answered(kind listKind, on *Listing) {
 	l.seen(kind.root, on.Names)
 	close(on.done)
-	l.goOn(kind, q)
+	l.goOn(kind)
 }
 
 // errMoved: sync and list used two connections. Such a list proves nothing, because the server that

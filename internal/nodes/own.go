@@ -111,14 +111,14 @@ type Reservation struct {
 // Reserve reserves capacity for count nodes that are about to be created. The caller must free the
 // reservation. A caller that could do without the nodes passes others: capacity for that many other
 // nodes must then remain.
-func (o *Own) Reserve(count, others int) (*Reservation, error) {
+func (o *Own) Reserve(count, others int) (Reservation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.fullLocked(count - 1 + others); err != nil {
-		return nil, err
+		return Reservation{}, err
 	}
 	o.mu.reserved += count
-	return &Reservation{o, count}, nil
+	return Reservation{o, count}, nil
 }
 
 // Claim counts a node whose name is known before it is created, from the call until its deletion. A

@@ -60,11 +60,11 @@ func (r *Reaper) Deleting() int {
 // first request is mostly sent by the caller's goroutine, and is the only one. All later requests
 // are sent by a goroutine of the Session (run).
 type Deletion struct {
-	r      *Reaper
-	node   string
-	rest   []string       // nodes that are deleted with it
-	next   func() *Waiter // returns the waiter that gets the handoff, nil if there is none
-	record *GrantRecord   // removed in the same transaction; nil if there is no record, or nothing left to remove
+	r        *Reaper
+	node     string
+	rest     []string     // nodes that are deleted with it
+	handsOff bool         // the next waiter gets the lock
+	record   *GrantRecord // removed in the same transaction; nil if there is no record, or nothing left to remove
 
 	Last       link.LastError // of its requests
 	unanswered bool           // one of its requests got no response, so it may have been executed
@@ -84,7 +84,7 @@ type Deletion struct {
 
 // Delete deletes a node of ours. If the node is being deleted already, it returns that deletion.
 func (r *Reaper) Delete(node string) *Deletion {
-	return r.startDeletion(node, nil, func() *Waiter { return nil })
+	return r.start(&Deletion{node: node}, nil)
 }
 
 // DeleteAll deletes nodes of ours in one transaction. If one of them is missing, it deletes the
@@ -92,13 +92,13 @@ func (r *Reaper) Delete(node string) *Deletion {
 // are in several lock roots and one root rejects the delete, it deletes each node by itself, and
 // the returned Deletion is for one of them.
 func (r *Reaper) DeleteAll(nodes []string) *Deletion {
-	return r.startDeletion(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)
+	return r.start(&Deletion{node: nodes[0], rest: nodes[1:]}, nil)
 }
 
 // DeleteAfter is Delete, and begins when the first deletion has ended: until then, a transaction
 // whose response was lost could create the node again. first may be nil.
 func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
-	return r.startDeletion(node, first, func() *Waiter { return nil })
+	return r.start(&Deletion{node: node}, first)
 }
 
 // HandOff deletes the node of a hold that is released. If the hold may hand off the lock
@@ -108,27 +108,23 @@ func (r *Reaper) HandOff(node string, rule queue.Rule, downgraded bool, record *
 	if !rule.HandsOff(downgraded) {
 		return r.Delete(node)
 	}
-	return r.beginRecorded(record, node, nil, func() *Waiter { return r.nodes.next(node) })
+	return r.start(&Deletion{node: node, record: record, handsOff: true}, nil)
 }
 
 // DeleteRecorded is Delete for a node whose grant may be recorded.
 func (r *Reaper) DeleteRecorded(node string, record *GrantRecord) *Deletion {
-	return r.beginRecorded(record, node, nil, func() *Waiter { return nil })
+	return r.start(&Deletion{node: node, record: record}, nil)
 }
 
-func (r *Reaper) startDeletion(node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
-	return r.beginRecorded(nil, node, after, next, rest...)
-}
-
-func (r *Reaper) beginRecorded(record *GrantRecord, node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
+// start begins a deletion, when the deletion after has ended, if there is one.
+func (r *Reaper) start(x *Deletion, after *Deletion) *Deletion {
 	r.mu.Lock()
-	x := r.mu.erasing[node]
-	if x != nil {
+	if running := r.mu.erasing[x.node]; running != nil {
 		r.mu.Unlock()
-		return x
+		return running
 	}
-	x = &Deletion{r: r, node: node, rest: rest, next: next, record: record, Done: make(chan struct{}), Refused: make(chan struct{})}
-	r.mu.erasing[node] = x
+	x.r, x.Done, x.Refused = r, make(chan struct{}), make(chan struct{})
+	r.mu.erasing[x.node] = x
 	r.mu.Unlock()
 	for _, n := range x.nodes() {
 		r.nodes.add(n)
@@ -137,11 +133,11 @@ func (r *Reaper) beginRecorded(record *GrantRecord, node string, after *Deletion
 		x.goOnAfter(after)
 		return x
 	}
-	if record != nil && !record.IsKnown {
+	if x.record != nil && !x.record.IsKnown {
 		x.goOn(false)
 		return x
 	}
-	w := next()
+	w := x.nextWaiter()
 	op, body := x.request(w)
 	first := mux.NewRequest(op, body, func(a mux.Reply) { // mostly the only one
 		if a.Fate == mux.NeverSent {
@@ -201,7 +197,7 @@ func (x *Deletion) run(wait bool) {
 		if wait = !x.readRecord(); wait {
 			continue
 		}
-		w := x.next()
+		w := x.nextWaiter()
 		op, body := x.request(w)
 		a, err := x.r.z.Ask(context.Background(), op, body)
 		var ended bool
@@ -209,6 +205,14 @@ func (x *Deletion) run(wait bool) {
 			return
 		}
 	}
+}
+
+// nextWaiter returns the waiter that gets the handoff, nil if there is none.
+func (x *Deletion) nextWaiter() *Waiter {
+	if !x.handsOff {
+		return nil
+	}
+	return x.r.nodes.next(x.node)
 }
 
 func (x *Deletion) nodes() []string { return append([]string{x.node}, x.rest...) }
