@@ -7,6 +7,7 @@ package crash
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/sasl"
 )
 
 const envRole = "ZKLOCK_TEST_CRASH"
@@ -34,6 +36,8 @@ type role struct {
 	Within  time.Duration // the limit of Connect; 0 for none
 	Then    string        // what it does when it holds the lock, or connects
 	Digest  string        // the password of the user boss; "" for none
+	SASL    string        // likewise
+	TLS     []string      // files: the authority, the certificate and its key; nil for none
 }
 
 // report is a line that a service prints.
@@ -88,6 +92,12 @@ func (r role) options() []zklock.Option {
 	}
 	if r.Digest != "" {
 		opts = append(opts, zklock.WithDigest("boss", r.Digest))
+	}
+	if r.SASL != "" {
+		opts = append(opts, zklock.WithSASL(sasl.DigestMD5("boss", r.SASL)))
+	}
+	if r.TLS != nil {
+		opts = append(opts, zklock.WithTLSFiles(r.TLS[0], r.TLS[1], r.TLS[2]), zklock.WithTLS(&tls.Config{ServerName: "zk.test"}))
 	}
 	return opts
 }
