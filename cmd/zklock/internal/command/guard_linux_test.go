@@ -33,6 +33,9 @@ import (
 const (
 	envHolder     = "ZKLOCK_TEST_HOLDER"
 	envHolderSASL = "ZKLOCK_TEST_HOLDER_SASL" // with the credentials of saslServer
+	envHolderEats = "ZKLOCK_TEST_HOLDER_EATS" // takes memory when a line arrives
+
+	envHolderTimeout = "ZKLOCK_TEST_HOLDER_TIMEOUT" // its session timeout; guardedTimeout by default
 )
 
 // guardedTimeout is the session timeout of the holders: a session that the guard has to end does
@@ -55,12 +58,19 @@ func holderMain(args []string) {
 		os.Exit(1)
 	}
 	fmt.Println("holds all")
+	if os.Getenv(envHolderEats) != "" {
+		eat()
+	}
 	select {}
 }
 
 func holdOne(servers, path string) error {
 	ctx := context.Background()
-	opts := []zklock.Option{zklock.WithSessionTimeout(guardedTimeout), zklock.WithLease(zklock.SingleServerLease()),
+	timeout, err := time.ParseDuration(cmp.Or(os.Getenv(envHolderTimeout), guardedTimeout.String()))
+	if err != nil {
+		return err
+	}
+	opts := []zklock.Option{zklock.WithSessionTimeout(timeout), zklock.WithLease(zklock.SingleServerLease()),
 		zklock.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))}
 	if os.Getenv(envHolderSASL) != "" {
 		opts = append(opts, zklock.WithSASL(sasl.DigestMD5("locker", saslPassword)))
