@@ -215,15 +215,65 @@ func TestGuard_GuardKilledAndReturned_EndsTheSessions(t *testing.T) {
 // A guard is asked to end: the holder works on, and the socket is removed.
 func TestGuard_Terminated_EndsNothing(t *testing.T) {
 	t.Parallel()
-	servers, socket := fakeServer(t), socketIn(t)
-	guard := guardAt(t, socket)
-	p := guardedHolder(t, servers, "/job", socket, 1)
-	requireGuarded(t, p, 1)
+	servers := fakeServer(t)
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		socket, path := socketIn(t), fmt.Sprintf("/job-%d", s)
+		guard := guardAt(t, socket)
+		p := guardedHolder(t, servers, path, socket, 1)
+		requireGuarded(t, p, 1)
+		guard.signal(s)
+		require.Equal(t, exitSignal+int(s), guard.wait())
+		require.NoFileExists(t, socket)
+		require.NotContains(t, guard.stderr.String(), "goroutine")
+		p.Prints("no guard is connected")
+		held(t, clientOf(t, servers), path+"/0")
+	}
+}
+
+// A guard that a script has started in the background ignores Ctrl-C, as the script wants, and
+// under nohup the end of the terminal.
+func TestGuard_SignalsThatAreIgnored_AreNotForIt(t *testing.T) {
+	t.Parallel()
+	socket := socketIn(t)
+	guard := start(t, func(c *exec.Cmd) {
+		c.Args = append([]string{"sh", "-c", `trap "" INT HUP; exec "$0" "$@"`, c.Path}, c.Args[1:]...)
+		c.Path, _ = exec.LookPath("sh")
+	}, "guard", "--listen", socket)
+	guard.prints("listening at")
+	guard.signal(syscall.SIGINT)
+	guard.signal(syscall.SIGHUP)
 	guard.signal(syscall.SIGTERM)
 	require.Equal(t, exitSignal+int(syscall.SIGTERM), guard.wait())
-	require.NoFileExists(t, socket)
-	p.Prints("no guard is connected")
-	held(t, clientOf(t, servers), "/job/0")
+}
+
+// Guards that start at the same time, at the socket of one that was killed: one of them listens.
+func TestListenAt_SeveralAtOnce_OneListens(t *testing.T) {
+	const guards = 4
+	for range 200 {
+		path := socketIn(t)
+		killed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		require.NoError(t, err)
+		killed.SetUnlinkOnClose(false)
+		require.NoError(t, killed.Close())
+		results := make(chan error, guards)
+		found := make(chan *net.UnixListener, guards)
+		for range guards {
+			go func() {
+				l, err := listenAt(path)
+				if err == nil {
+					found <- l
+				}
+				results <- err
+			}()
+		}
+		for range guards {
+			if err := <-results; err != nil {
+				require.ErrorContains(t, err, "another guard listens there")
+			}
+		}
+		require.Len(t, found, 1)
+		require.NoError(t, (<-found).Close())
+	}
 }
 
 // F58: the servers are unreachable when the holder is killed, and return.
