@@ -1,13 +1,16 @@
 package command
 
-// These tests have the kernel kill holders because their memory is exhausted, and kill a holder
-// together with its guard.
+// These tests kill and stop holders behind a guard on a real server, and have the kernel kill them
+// because their memory is exhausted.
 
 import (
+	"cmp"
+	"context"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/proctest"
 )
 
@@ -160,4 +164,45 @@ func TestGuard_Real_HolderStopped_GuardEndsNothing(t *testing.T) {
 	require.NotContains(t, guard.stderr.String(), "its session")
 	p.Signal(syscall.SIGKILL)
 	guard.prints("the servers did not have its session")
+}
+
+// envKills is how often TestGuard_Real_HolderKilled kills a holder. From 50 on, its times are
+// checked: on a quiet machine, and with a command that was built without the race detector.
+const envKills = "ZKLOCK_GUARD_KILLS"
+
+// F58, a real server: holders are killed, one after the other, and the waiter is granted at once.
+func TestGuard_Real_HolderKilled_WaiterIsGranted(t *testing.T) {
+	kills, err := strconv.Atoi(cmp.Or(os.Getenv(envKills), "3"))
+	require.NoError(t, err)
+	srv, path, socket := server(t), lockPath(t), socketIn(t)
+	guardAt(t, socket)
+	s := clientOf(t, srv.ConnectString())
+	m, err := zklock.NewMutex(s, path+"/0")
+	require.NoError(t, err)
+	var took []time.Duration
+	for range kills {
+		p := guardedHolder(t, srv.ConnectString(), path, socket, 1)
+		granted := make(chan error, 1)
+		var h *zklock.Hold
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			var err error
+			h, err = m.Acquire(ctx)
+			granted <- err
+		}()
+		eventually(t, "the client waits", func() bool { return s.Stats().Waiting == 1 && len(participants(t, s, path+"/0")) == 2 })
+		killed := time.Now()
+		p.Signal(syscall.SIGKILL)
+		require.NoError(t, <-granted)
+		took = append(took, time.Since(killed))
+		require.NoError(t, h.Release(t.Context()))
+	}
+	slices.Sort(took)
+	median, longest := took[len(took)/2], took[len(took)-1]
+	t.Logf("from kill -9 to the next grant: median %v, longest %v, of %d", median, longest, kills)
+	if kills >= 50 {
+		require.LessOrEqual(t, median, 100*time.Millisecond)
+		require.LessOrEqual(t, longest, 300*time.Millisecond)
+	}
 }
