@@ -151,11 +151,12 @@ command:
 	CGO_ENABLED=0 ZKLOCK_GUARD_KILLS=50 $(GO) test -C cmd/zklock -count=1 -v -run TestGuard_Real ./internal/command
 	$(GO) test -C cmd/zklock -count=1 -timeout 0 -run RandomWorlds ./internal/watch -guard.worlds=$(ROUNDS)00
 
-## processes with a session file that are killed while they start, five hundred times, on a real server: make crash KILLS=2000
+## processes with a session file that are killed while they start, five hundred times, on a real server, and as many random worlds of
+## processes with session files and a guard: make crash KILLS=2000
 KILLS ?= 500
 crash:
 	scripts/setup zookeeper
-	ZKLOCK_TEST_REAL=1 ZKLOCK_ROUNDS=$(KILLS) $(GO) test -count=1 -v -timeout 60m ./internal/crash
+	ZKLOCK_TEST_REAL=1 ZKLOCK_ROUNDS=$(KILLS) $(GO) test -count=1 -v -timeout 0 ./internal/crash -crash.worlds=$(KILLS) -parallel 8
 
 ## a real ensemble on network hosts of its own, cut up, and connections that fail: takes Linux and root. soak is its long run and
 ## no test else: make soak CUTS=300, or make soak DURATION=1h

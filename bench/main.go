@@ -48,6 +48,7 @@ var workloads = []workload{
 	{Name: "connect", Sessions: 1, Threads: 1, Locks: 1, Connect: true},
 	{Name: "take-over", Sessions: 1, TakeOver: true},
 	{Name: "take-over, with a guard", Sessions: 1, TakeOver: true, Guard: true},
+	{Name: "take-over by a restart, with a session file", Sessions: 1, TakeOver: true, File: true},
 	{Name: "readers, 32 of one session", Sessions: 1, Threads: 32, Locks: 1, Reads: 100},
 	{Name: "readers, 8 sessions", Sessions: 8, Threads: 1, Locks: 1, Reads: 100},
 	{Name: "90 % reads", Sessions: 8, Threads: 4, Locks: 1, Reads: 90},
@@ -163,6 +164,9 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 
 	in := func(open func(string) (session, error)) func(workload, string, time.Duration) (result, error) {
 		return func(w workload, path string, d time.Duration) (result, error) {
+			if w.File {
+				return startAgain(addr, path)
+			}
 			if w.TakeOver {
 				return takeOver(open, w, addr, path)
 			}
@@ -177,7 +181,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		{"floor", func(w workload) bool {
 			return w.Drain+w.Waiters == 0 && !w.Holding && !w.TakeOver && !w.isRecipe() && w.Sessions == 1 && w.Threads < 32
 		}, in(openFloor)},
-		{"zk.Lock", func(w workload) bool { return !w.isRecipe() && !w.Guard }, in(openGoZookeeper)},
+		{"zk.Lock", func(w workload) bool { return !w.isRecipe() && !w.Guard && !w.File }, in(openGoZookeeper)},
 	}
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -216,7 +220,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	} else {
 		fmt.Println("not covered: etcd:", err)
 	}
-	rivals = append(rivals, rival{"zklock", all, in(openOurs)})
+	rivals = append(rivals, rival{"zklock", all, in(func(addr string) (session, error) { return openOurs(addr) })})
 	if which != "" {
 		re, err := regexp.Compile(which)
 		if err != nil {
@@ -244,7 +248,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		for _, w := range chosen {
 			for i := range rivals {
 				r := rivals[(i+round)%len(rivals)]
-				if !r.fits(w) || round == 0 && (w.Drain+w.Waiters > 100 || w.Holding || w.TakeOver) || round > 1 && (w.Drain+w.Waiters > 1000 || w.Holding) || round > 2 && w.TakeOver {
+				if !r.fits(w) || round == 0 && (w.Drain+w.Waiters > 100 || w.Holding || w.TakeOver) || round > 1 && (w.Drain+w.Waiters > 1000 || w.Holding) || round > 2 && w.TakeOver && !w.Guard && !w.File {
 					continue
 				}
 				d := each
@@ -364,7 +368,7 @@ func figure(w workload) (unit string, of func(result) float64, isTime bool) {
 		return " bytes", func(r result) float64 { return r.Bytes }, false
 	case w.Holding:
 		return " requests/s", func(r result) float64 { return r.Requests }, false
-	case w.Guard:
+	case w.Guard, w.File:
 		return " ms after kill -9", func(r result) float64 { return float64(r.P50.Milliseconds()) }, true
 	case w.TakeOver:
 		return " ms after the session timeout", func(r result) float64 { return float64(r.P50.Milliseconds()) }, true

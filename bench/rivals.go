@@ -82,11 +82,11 @@ func (l zkLock) release() error { return l.Lock.Unlock() }
 
 type ours struct{ s *zklock.Session }
 
-func openOurs(addr string) (session, error) {
+func openOurs(addr string, opts ...zklock.Option) (session, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	s, err := zklock.Connect(ctx, addr, zklock.WithSessionTimeout(timeout), zklock.WithMaxLockNodes(100_000),
-		zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	s, err := zklock.Connect(ctx, addr, append(opts, zklock.WithSessionTimeout(timeout), zklock.WithMaxLockNodes(100_000),
+		zklock.WithLogger(slog.New(slog.DiscardHandler)))...)
 	return ours{s}, err
 }
 

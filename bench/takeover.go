@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/zklock/zklock"
 )
 
 // dying is the session timeout of a holder that is killed: short, but with a margin for zklock's
@@ -31,35 +33,20 @@ func takeOver(open func(string) (session, error), w workload, addr, path string)
 	if _, ok := s.(goZookeeper); ok {
 		rival = "zk.Lock"
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return r, err
-	}
-	holder := exec.Command(self, "hold", rival, addr, path)
-	holder.Stderr = os.Stderr
-	expected := dying
+	expected, env := dying, []string(nil)
 	if w.Guard {
 		socket, stop, err := startGuard()
 		if err != nil {
 			return r, err
 		}
 		defer stop()
-		holder.Env, expected = append(os.Environ(), "ZKLOCK_GUARD="+socket), 0
+		expected, env = 0, []string{"ZKLOCK_GUARD=" + socket}
 	}
-	if _, err := holder.StdinPipe(); err != nil { // the holder ends with this process
-		return r, err
-	}
-	out, err := holder.StdoutPipe()
+	kill, err := startHolder(env, rival, addr, path)
 	if err != nil {
 		return r, err
 	}
-	if err := holder.Start(); err != nil {
-		return r, err
-	}
-	defer func() { _ = holder.Process.Kill(); _ = holder.Wait() }()
-	if !bufio.NewScanner(out).Scan() {
-		return r, errors.New("the holder ended")
-	}
+	defer kill()
 	got := make(chan error, 1)
 	l := s.lock(path)
 	go func() { got <- l.acquire() }()
@@ -71,9 +58,7 @@ func takeOver(open func(string) (session, error), w workload, addr, path string)
 		}
 	}
 	start := time.Now()
-	if err := holder.Process.Kill(); err != nil {
-		return r, err
-	}
+	kill()
 	if err := <-got; err != nil {
 		return r, err
 	}
@@ -81,14 +66,67 @@ func takeOver(open func(string) (session, error), w workload, addr, path string)
 	return result{Ops: 1, Took: took, P50: took - expected}, l.release()
 }
 
+// startAgain kills a process with a session file that holds the lock, starts it again, and returns
+// how long after the kill that has the lock.
+func startAgain(addr, path string) (r result, err error) {
+	dir, err := os.MkdirTemp("", "bench-file")
+	if err != nil {
+		return r, err
+	}
+	defer os.RemoveAll(dir)
+	var killed time.Time
+	for range 2 {
+		kill, err := startHolder(nil, "zklock", addr, path+"-0", filepath.Join(dir, "zk.session"))
+		if err != nil {
+			return r, err
+		}
+		took := time.Since(killed)
+		r = result{Ops: 1, Took: took, P50: took}
+		killed = time.Now()
+		kill()
+	}
+	return r, nil
+}
+
+// startHolder starts a process that takes the lock, and returns when it has it. kill may be called
+// again.
+func startHolder(env []string, args ...string) (kill func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	holder := exec.Command(self, append([]string{"hold"}, args...)...)
+	holder.Stderr, holder.Env = os.Stderr, append(os.Environ(), env...)
+	if _, err := holder.StdinPipe(); err != nil { // the holder ends with this process
+		return nil, err
+	}
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := holder.Start(); err != nil {
+		return nil, err
+	}
+	kill = func() { _ = holder.Process.Kill(); _ = holder.Wait() }
+	if !bufio.NewScanner(out).Scan() {
+		kill()
+		return nil, errors.New("the holder ended")
+	}
+	return kill, nil
+}
+
+// holdOn is the holder's process.
 func holdOn(args []string) error {
-	if len(args) != 3 {
-		return fmt.Errorf("hold RIVAL ADDRESS PATH, not %q", args)
+	if len(args) != 3 && len(args) != 4 {
+		return fmt.Errorf("hold RIVAL ADDRESS PATH [SESSION-FILE], not %q", args)
 	}
 	timeout = dying
-	open := openOurs
-	if args[0] == "zk.Lock" {
+	open := func(addr string) (session, error) { return openOurs(addr) }
+	switch {
+	case args[0] == "zk.Lock":
 		open = openGoZookeeper
+	case len(args) == 4:
+		open = func(addr string) (session, error) { return openOurs(addr, zklock.WithSessionFile(args[3])) }
 	}
 	s, err := open(args[1])
 	if err != nil {

@@ -44,6 +44,7 @@ type workload struct {
 	PassOn   int           // if set: the threads of a session have up to so many turns under one node
 	TakeOver bool          // if set: the holder's process is killed, and the time after the end of its session is measured
 	Guard    bool          // with TakeOver: the holder has a guard, and the time after its death is measured
+	File     bool          // with TakeOver: the holder has a session file, and is started again after its death
 	Reads    int           // if set: a read/write lock, and so many of 100 acquisitions are a reader's
 	Permits  int           // if set: a semaphore of so many permits
 	Election bool          // if set: the holder leads, and hands over in order

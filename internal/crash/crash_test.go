@@ -219,19 +219,3 @@ func TestF58_RandomKills(t *testing.T) {
 	require.NotEmpty(t, took)
 	t.Logf("%d killed while they started; from Connect to the grant of %d others: p50 %v, max %v", killed, len(took), took[len(took)/2], took[len(took)-1])
 }
-
-// F58: servers that require credentials end the session, because the request has them.
-func TestReal_CredentialsRequired(t *testing.T) {
-	if os.Getenv("ZKLOCK_TEST_REAL") != "1" {
-		t.Skip("zktest does not require credentials; ZKLOCK_TEST_REAL=1 takes a real ZooKeeper")
-	}
-	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))
-	r := server{addr: srv.Addr()}.role(t)
-	r.Digest = "secret"
-	s := r.start(t)
-	s.await("holds")
-	s.kill()
-	now := r.start(t).await("holds")
-	require.Equal(t, 1, now.Ended)
-	require.Less(t, now.After, r.Timeout/4)
-}

@@ -7,6 +7,7 @@ package crash
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,8 +21,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/sasl"
 )
 
 const envRole = "ZKLOCK_TEST_CRASH"
@@ -30,18 +33,22 @@ const envRole = "ZKLOCK_TEST_CRASH"
 type role struct {
 	Servers string
 	File    string // "" for none
+	Guard   string // the socket; "" for none
 	Timeout time.Duration
 	Within  time.Duration // the limit of Connect; 0 for none
 	Then    string        // what it does when it holds the lock, or connects
 	Digest  string        // the password of the user boss; "" for none
+	SASL    string        // likewise
+	TLS     []string      // files: the authority, the certificate and its key; nil for none
 }
 
 // report is a line that a service prints.
 type report struct {
-	What    string // "connected", "holds", "failed" or the answer to Then
+	What    string // "connected", "holds", "failed" or the answer to Then; in a random world also "born" and "held"
 	Session int64
 	PID     int // of the heir
 	Token   int64
+	At      int64         // "held": when it had the lock, by the kernel's clock, in ns
 	After   time.Duration // since the beginning of Connect
 	Ended   int           // Stats.SessionsEnded
 	Errors  int           // Stats.SessionFileErrors
@@ -86,8 +93,17 @@ func (r role) options() []zklock.Option {
 	if r.File != "" {
 		opts = append(opts, zklock.WithSessionFile(r.File))
 	}
+	if r.Guard != "" {
+		opts = append(opts, zklock.WithGuard(r.Guard))
+	}
 	if r.Digest != "" {
 		opts = append(opts, zklock.WithDigest("boss", r.Digest))
+	}
+	if r.SASL != "" {
+		opts = append(opts, zklock.WithSASL(sasl.DigestMD5("boss", r.SASL)))
+	}
+	if r.TLS != nil {
+		opts = append(opts, zklock.WithTLSFiles(r.TLS[0], r.TLS[1], r.TLS[2]), zklock.WithTLS(&tls.Config{ServerName: "zk.test"}))
 	}
 	return opts
 }
@@ -103,18 +119,27 @@ func (r role) connect() (*zklock.Session, time.Time, error) {
 	return s, began, err
 }
 
-// serve connects, takes the lock, and holds it until its standard input ends.
+// serve connects, takes the lock, and holds it until its standard input ends. A line there is what
+// it does meanwhile.
 func (r role) serve() {
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			r.do(lines.Text())
+		}
 		os.Exit(0)
 	}()
+	if r.Then == "takes turns" {
+		say(report{What: "born"})
+	}
 	s, began, err := r.connect()
 	if err != nil {
 		say(failure(began, err))
 		os.Exit(1)
 	}
 	say(report{What: "connected", Session: s.SessionID(), After: time.Since(began), Ended: s.Stats().SessionsEnded})
+	if r.Then == "takes turns" {
+		takeTurns(s)
+	}
 	m, err := zklock.NewMutex(s, lockPath)
 	if err != nil {
 		panic(err)
@@ -134,6 +159,44 @@ func (r role) serve() {
 	select {}
 }
 
+// takeTurns takes the lock again and again, for a short time each. It reports its ZooKeeper
+// sessions, and when it has the lock: at a time that was read before it verified the hold.
+func takeTurns(s *zklock.Session) {
+	go func() {
+		for last := s.SessionID(); ; time.Sleep(time.Millisecond) {
+			if id := s.SessionID(); id != last {
+				say(report{What: "connected", Session: id})
+				last = id
+			}
+		}
+	}()
+	m, err := zklock.NewMutex(s, lockPath)
+	if err != nil {
+		panic(err)
+	}
+	for {
+		h, err := m.Acquire(context.Background())
+		if zklock.IsFinal(err) {
+			panic(err)
+		}
+		if err != nil {
+			continue
+		}
+		for range 10 {
+			var now unix.Timespec
+			if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+				panic(err)
+			}
+			if h.Context().Err() != nil || !time.Now().Before(h.Deadline()) {
+				break
+			}
+			say(report{What: "held", Session: s.SessionID(), Token: h.Token(), At: now.Nano()})
+			time.Sleep(5 * time.Millisecond)
+		}
+		_ = h.Release(context.Background())
+	}
+}
+
 // then does what the role asks for while the service holds the lock.
 func (r role) then(s *zklock.Session, h *zklock.Hold) {
 	switch r.Then {
@@ -146,13 +209,6 @@ func (r role) then(s *zklock.Session, h *zklock.Hold) {
 			say(report{What: "lost"})
 		}()
 		_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
-	case "heir": // a child that has the file open, as after a fork without exec
-		child := exec.Command("sleep", "60")
-		child.ExtraFiles = []*os.File{descriptorOf(r.File)}
-		if err := child.Start(); err != nil {
-			panic(err)
-		}
-		say(report{What: "heir", PID: child.Process.Pid})
 	case "forks": // often there is a child between fork and exec
 		go func() {
 			for {
@@ -160,15 +216,31 @@ func (r role) then(s *zklock.Session, h *zklock.Hold) {
 				time.Sleep(time.Millisecond)
 			}
 		}()
-	case "exec":
-		exe, err := os.Executable()
-		if err == nil {
-			r.Then = ""
-			err = syscall.Exec(exe, os.Args, append(os.Environ(), r.env()))
-		}
-		panic(err)
 	case "close":
 		say(report{What: "closed", Err: fmt.Sprint(s.Close())})
+	default:
+		r.do(r.Then)
+	}
+}
+
+func (r role) do(what string) {
+	switch what {
+	case "heir": // a child that has the file open, as after a fork without exec
+		child := exec.Command("sleep", "60")
+		child.ExtraFiles = []*os.File{descriptorOf(r.File)}
+		if err := child.Start(); err != nil {
+			panic(err)
+		}
+		say(report{What: "heir", PID: child.Process.Pid})
+	case "exec": // in place
+		exe, err := os.Executable()
+		if err == nil {
+			if r.Then == what {
+				r.Then = ""
+			}
+			err = syscall.Exec(exe, os.Args, append([]string{r.env()}, os.Environ()...)) // the first one counts
+		}
+		panic(err)
 	}
 }
 

@@ -115,8 +115,10 @@ func check(file *os.File) (id fileID, err error) {
 		return id, fmt.Errorf("it belongs to user %d, and this process is user %d", st.Uid, os.Geteuid())
 	case st.Nlink > 1:
 		return id, errors.New("it has several names (hard links)")
-	case info.Mode().Perm()&0o077 != 0: // a process that can read the file can lock it
-		return id, fmt.Errorf("its mode is %v; it must be 0600, because other users could lock it", info.Mode().Perm())
+	// A process that can read the file can lock it. The group's access is the owner's choice, or that
+	// of Kubernetes, which gives the files of a volume to the Pod's fsGroup, with mode 0660.
+	case info.Mode().Perm()&0o007 != 0:
+		return id, fmt.Errorf("its mode is %v, so every user could lock it; it must be 0600 or 0660", info.Mode().Perm())
 	}
 	if err := checkFileSystem(file); err != nil {
 		return id, err

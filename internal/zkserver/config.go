@@ -88,6 +88,17 @@ func SASLUsers(passwords map[string]string) Option {
 // SASLRequired makes the servers reject every request without SASL.
 func SASLRequired() Option { return Property("zookeeper.sessionRequireClientSASLAuth", "true") }
 
+// TLS has a server take TLS at addr, besides its own port, from clients with a certificate of the
+// authorities in caFile. keyFile has its key and its certificate, as PEM.
+func TLS(addr, keyFile, caFile string) Option {
+	host, port, _ := net.SplitHostPort(addr)
+	return func(c *Config) {
+		Property("zookeeper.serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory")(c)
+		c.Lines = append(c.Lines, "secureClientPort="+port, "secureClientPortAddress="+host, "ssl.keyStore.location="+keyFile,
+			"ssl.trustStore.location="+caFile, "ssl.hostnameVerification=false")
+	}
+}
+
 // jaas renders the JAAS file with the users.
 func (c Config) jaas() string {
 	var b strings.Builder

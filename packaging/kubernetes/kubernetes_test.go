@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +142,12 @@ func TestGuarded(t *testing.T) {
 	pod.Containers = pod.InitContainers
 	pod.Containers[0].VolumeMounts = guard.VolumeMounts[1:]
 	_, secret := secured(t, pod)
+	requireServes(t, guard, secret)
+}
+
+// requireServes runs the command line of a guard, and requires that it accepts connections.
+func requireServes(t *testing.T, guard core.Container, secret string) {
+	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.Command(zklock(t), guard.Command[1:len(guard.Command)-1]...)
 	cmd.Args = append(cmd.Args, filepath.Join(dir, "guard.sock"))
@@ -156,6 +163,39 @@ func TestGuarded(t *testing.T) {
 		}
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
+}
+
+// A guard of each node creates its socket in a directory of the host that its user may write.
+func TestGuards(t *testing.T) {
+	var guards apps.DaemonSet
+	read(t, "guards.yaml", &guards)
+	require.Equal(t, guards.Spec.Selector.MatchLabels, guards.Spec.Template.Labels)
+	pod := guards.Spec.Template.Spec
+	directory, guard := pod.InitContainers[0], pod.Containers[0]
+	require.True(t, pod.HostPID)
+	require.Nil(t, guard.SecurityContext, "the user of the Pod")
+	require.EqualValues(t, 0, *directory.SecurityContext.RunAsUser, "to create a directory for another")
+	require.Equal(t, "/zklock", guard.Command[0], "where packaging/Dockerfile has it")
+	require.Equal(t, guard.VolumeMounts[0], directory.VolumeMounts[0])
+	require.Equal(t, guard.VolumeMounts[0].MountPath, pod.Volumes[0].HostPath.Path, "the Pods of the services mount it there")
+
+	own, socket := directory.Command[len(directory.Command)-1], guard.Command[len(guard.Command)-1]
+	require.Equal(t, own, filepath.Dir(socket))
+	require.Equal(t, guard.VolumeMounts[0].MountPath, filepath.Dir(own))
+	dir := filepath.Join(t.TempDir(), "own")
+	args := slices.Clone(directory.Command)
+	args[len(args)-1] = dir
+	i := slices.Index(args, "-o") + 1
+	require.Equal(t, strconv.FormatInt(*pod.SecurityContext.RunAsUser, 10), args[i])
+	args[i] = strconv.Itoa(os.Getuid()) // the test's user may be another
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+
+	_, secret := secured(t, pod)
+	requireServes(t, guard, secret)
 }
 
 // The probe asks only the leader, and passes if it is healthy.

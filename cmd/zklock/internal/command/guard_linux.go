@@ -65,7 +65,11 @@ func drain(w *watch.Guard, l *net.UnixListener, served <-chan error) {
 // serve serves at --listen until a signal arrives.
 func (g *guarding) serve(w *watch.Guard) error {
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		if !signal.Ignored(s) { // as under nohup, and SIGINT in the background of a script
+			signal.Notify(signals, s)
+		}
+	}
 	l, err := listenAt(g.listen)
 	if err != nil {
 		return exitf(exitUsage, "--listen %s: %w", g.listen, err)
@@ -84,8 +88,17 @@ func (g *guarding) serve(w *watch.Guard) error {
 }
 
 // listenAt creates a socket that only this user can connect to. It replaces the socket of a guard
-// that has ended, and nothing else.
+// that has ended, and nothing else. Of guards that start at the same time, the second would remove
+// the socket of the first, which it has found before that listened: so the directory is locked.
 func listenAt(path string) (*net.UnixListener, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return nil, err
+	}
 	l, err := listenPrivately(path)
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return l, err

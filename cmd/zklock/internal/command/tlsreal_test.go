@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -52,22 +53,13 @@ func (i *issuer) flags() []string {
 // tlsServer runs a ZooKeeper that wants the certificates of clients, and returns where it takes TLS.
 func (i *issuer) tlsServer() (addr string) {
 	i.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := zkserver.FreePort()
 	require.NoError(i.t, err)
-	addr = l.Addr().String()
-	require.NoError(i.t, l.Close())
-	_, port, err := net.SplitHostPort(addr)
-	require.NoError(i.t, err)
+	addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	own := i.Issue("zk.test", 24*time.Hour)
 	store := filepath.Join(i.t.TempDir(), "server.pem")
 	require.NoError(i.t, os.WriteFile(store, slices.Concat(own.KeyPEM, own.PEM), 0o600))
-	zkserver.Single(i.t,
-		zkserver.Property("zookeeper.serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory"),
-		zkserver.Line("secureClientPort="+port),
-		zkserver.Line("secureClientPortAddress=127.0.0.1"),
-		zkserver.Line("ssl.keyStore.location="+store),
-		zkserver.Line("ssl.trustStore.location="+i.caFile),
-		zkserver.Line("ssl.hostnameVerification=false"))
+	zkserver.Single(i.t, zkserver.TLS(addr, store, i.caFile))
 	return addr
 }
 
