@@ -21,8 +21,8 @@ import (
 //   - minSessionTimeout and maxSessionTimeout limit the session timeout that a client gets: 2 and
 //     20 ticks.
 //   - maxClientCnxns limits the connections of one client address to one server: 60. 0 is no limit.
-//   - jute.maxbuffer is the length of the longest request: 1048575. The server closes the connection
-//     at a longer one.
+//   - jute.maxbuffer is the length of the longest request: 1048575. At a longer one, the server
+//     closes the connection.
 //   - nio.sessionlessCnxnTimeout is the time for which a connection may have no session: 10000. The
 //     server closes it by twice that time.
 //   - syncLimit is the number of ticks for which a member of an [Ensemble] continues without
