@@ -269,14 +269,10 @@ func (c *cluster) accepted(cn *conn) {
 	ep.wg.Go(cn.write)
 }
 
-// sessionless is how long a connection may remain without a session
-// (zookeeper.nio.sessionlessCnxnTimeout). ZooKeeper checks in intervals of the same length.
-const sessionless = 10 * time.Second
-
 // sessionlessUntil returns the time when the server closes a connection that has no session by
-// then.
+// then. ZooKeeper checks in intervals of the same length.
 func (c *conn) sessionlessUntil() time.Time {
-	epoch := c.ep.c.epoch
+	epoch, sessionless := c.ep.c.epoch, c.ep.c.cfg.sessionless
 	return epoch.Add(((c.stats.opened.Sub(epoch)+sessionless)/sessionless + 1) * sessionless)
 }
 

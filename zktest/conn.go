@@ -119,7 +119,7 @@ func (c *conn) read(inbox chan<- message) {
 		return
 	}
 	for {
-		body, err := wire.ReadBody(r, head, wire.MaxFrame)
+		body, err := wire.ReadBody(r, head, c.ep.c.cfg.maxFrame)
 		if err != nil {
 			return
 		}

@@ -97,7 +97,7 @@ func (f Fault) Member(id int) Fault { f.member = id; return f }
 
 // Chance makes the fault fire at a match with probability p: with 0.1, at one match in ten. The
 // same seed makes the same choices, in the order of the matches. If the seed is 0, Inject chooses
-// one at random, and [Injection.String] reports it. Such a fault is Optional.
+// one at random, which the test logs and [Injection.String] reports. Such a fault is Optional.
 func (f Fault) Chance(p float64, seed uint64) Fault {
 	f.chance, f.seed, f.optional = p, seed, true
 	return f

@@ -67,11 +67,15 @@ type recordingTB struct {
 	testing.TB
 	cleanups []func()
 	errors   []string
+	logs     []string
 }
 
 func (r *recordingTB) Cleanup(fn func()) { r.cleanups = append(r.cleanups, fn) }
 func (r *recordingTB) Errorf(f string, args ...any) {
 	r.errors = append(r.errors, fmt.Sprintf(f, args...))
+}
+func (r *recordingTB) Logf(f string, args ...any) {
+	r.logs = append(r.logs, fmt.Sprintf(f, args...))
 }
 func (r *recordingTB) Fatalf(f string, args ...any) { r.Errorf(f, args...) }
 func (r *recordingTB) Failed() bool                 { return len(r.errors) > 0 }
@@ -88,6 +92,16 @@ func TestStart_FaultThatNeverFired_FailsTheTest(t *testing.T) {
 	srv.Inject(After(Delete).Close().Optional())
 	tb.end()
 	require.Equal(t, []string{"zktest: After(create).Close() never fired"}, tb.errors)
+}
+
+func TestInject_RandomSeed_IsLogged(t *testing.T) {
+	tb := &recordingTB{TB: t}
+	srv := Start(tb)
+	i := srv.Inject(Before(Exists).Chance(0.1, 0).Fail(Throttled))
+	srv.Inject(Before(Exists).Chance(0.1, 7).Fail(Throttled))
+	tb.end()
+	require.Equal(t, []string{"zktest: seed of " + i.String()}, tb.logs)
+	require.NotContains(t, i.String(), ", 0)")
 }
 
 // injector is a server or a proxy.

@@ -95,6 +95,10 @@ type faultSet struct {
 func (s *faultSet) Inject(f Fault) *Injection {
 	if f.chance != 0 && f.seed == 0 {
 		f.seed = rand.Uint64()
+		if s.t != nil {
+			s.t.Helper()
+			s.t.Logf("zktest: seed of %v", f)
+		}
 	}
 	i := &Injection{fault: f, err: f.check(), set: s, released: make(chan struct{}), hit: make(chan struct{})}
 	i.random = rand.New(rand.NewPCG(f.seed, 0))

@@ -3,6 +3,7 @@ package zktest_test
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -94,10 +95,45 @@ func TestMaxClientConnections(t *testing.T) {
 	})
 }
 
-// A connection on which no session is opened is closed after 10 to 20 seconds.
-func TestConnectionWithoutSession_IsClosed(t *testing.T) {
+// A server with another jute.maxbuffer than ZooKeeper's default closes a connection at a longer
+// request, and accepts one that exceeds the default.
+func TestJuteMaxBuffer(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
+		for _, c := range []struct {
+			opts []Option
+			max  int
+		}{{nil, 0xfffff}, {[]Option{WithConfig("jute.maxbuffer=1000")}, 1000}, {[]Option{WithConfig("jute.maxbuffer=0x400000")}, 0x400000}} {
+			srv := Start(t, append(c.opts, WithNetwork(n))...)
+			conn := raw(t, n, srv, 10*time.Second)
+			const overhead = 8 + 4 + len("/zookeeper") + 4 + 4 // xid, op, lengths of path and data, version
+			set := func(length int) (wire.Code, error) {
+				reply, _, err := conn.Call(wire.OpSetData, wire.SetDataRequest{Path: "/zookeeper", Data: make([]byte, length-overhead), Version: -1})
+				return reply.Header.Err, err
+			}
+			code, err := set(c.max)
+			require.NoError(t, err)
+			require.Equal(t, wire.OK, code)
+			_, err = set(c.max + 1) // the write fails, or the read ends
+			require.Error(t, err)
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+		}
+	})
+}
+
+// A connection on which no session is opened is closed after 10 to 20 seconds, or after the time
+// that nio.sessionlessCnxnTimeout has.
+func TestConnectionWithoutSession_IsClosed(t *testing.T) {
+	for _, c := range []struct {
+		opts  []Option
+		limit time.Duration
+	}{{nil, 10 * time.Second}, {[]Option{WithConfig("zookeeper.nio.sessionlessCnxnTimeout=15000")}, 15 * time.Second}} {
+		connectionWithoutSession(t, c.limit, c.opts...)
+	}
+}
+
+func connectionWithoutSession(t *testing.T, limit time.Duration, opts ...Option) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, append(opts, WithNetwork(n))...)
 		withSession := raw(t, n, srv, 40*time.Second)
 		time.Sleep(3 * time.Second)
 		nc, err := n.Dial("tcp", srv.Addr(), time.Second)
@@ -106,7 +142,7 @@ func TestConnectionWithoutSession_IsClosed(t *testing.T) {
 		begun := time.Now()
 		_, err = nc.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
-		require.WithinRange(t, time.Now(), begun.Add(10*time.Second), begun.Add(20*time.Second))
+		require.WithinRange(t, time.Now(), begun.Add(limit), begun.Add(2*limit))
 		code, _, _ := call(t, withSession, wire.OpExists, wire.PathWatchRequest{Path: "/"})
 		require.Equal(t, wire.OK, code)
 	})

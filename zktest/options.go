@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // Option configures a server.
@@ -35,6 +37,8 @@ type config struct {
 	whitelist      []string
 	quotas         bool
 	maxConns       int // of one client address at one server; 0: no limit
+	maxFrame       int // the longest request, in bytes
+	sessionless    time.Duration
 	tls            *tls.Config
 }
 
@@ -69,6 +73,8 @@ func newConfig(opts []Option, servers int) (config, error) {
 		containerCheck: time.Minute,
 		syncLimit:      5,
 		maxConns:       60,
+		maxFrame:       wire.MaxFrame,
+		sessionless:    10 * time.Second,
 		version:        versions[len(versions)-1],
 	}
 	for _, opt := range opts {

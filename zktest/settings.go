@@ -21,6 +21,10 @@ import (
 //   - minSessionTimeout and maxSessionTimeout limit the session timeout that a client gets: 2 and
 //     20 ticks.
 //   - maxClientCnxns limits the connections of one client address to one server: 60. 0 is no limit.
+//   - jute.maxbuffer is the length of the longest request: 1048575. At a longer one, the server
+//     closes the connection.
+//   - nio.sessionlessCnxnTimeout is the time for which a connection may have no session: 10000. The
+//     server closes it by twice that time.
 //   - syncLimit is the number of ticks for which a member of an [Ensemble] continues without
 //     contact to the other members: 5.
 //   - 4lw.commands.whitelist lists the four-letter words that the server responds to besides srvr.
@@ -49,6 +53,8 @@ func (c *config) parameters() map[string]any {
 		"minSessionTimeout":               &c.minTimeout,
 		"maxSessionTimeout":               &c.maxTimeout,
 		"maxClientCnxns":                  &c.maxConns,
+		"jute.maxbuffer":                  &c.maxFrame,
+		"nio.sessionlessCnxnTimeout":      &c.sessionless,
 		"syncLimit":                       &c.syncLimit,
 		"4lw.commands.whitelist":          &c.whitelist,
 		"znode.container.checkIntervalMs": &c.containerCheck,
@@ -72,6 +78,7 @@ func (c *config) set() error {
 	}
 	for name, n := range map[string]int64{
 		"tickTime": c.tick.Milliseconds(), "znode.container.checkIntervalMs": c.containerCheck.Milliseconds(), "syncLimit": int64(c.syncLimit),
+		"jute.maxbuffer": int64(c.maxFrame), "nio.sessionlessCnxnTimeout": c.sessionless.Milliseconds(),
 	} {
 		if n < 1 {
 			return fmt.Errorf("zktest: %s is %d; it must be at least 1", name, n)
@@ -90,7 +97,7 @@ func setParameter(variable any, value string) (err error) {
 	case *bool:
 		*variable, err = strconv.ParseBool(value)
 	case *int:
-		n, err = strconv.ParseUint(value, 10, 31)
+		n, err = strconv.ParseUint(value, 0, 31) // jute.maxbuffer may be in hexadecimal digits
 		*variable = int(n)
 	case *time.Duration:
 		n, err = strconv.ParseUint(value, 10, 31)

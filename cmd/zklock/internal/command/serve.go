@@ -42,6 +42,7 @@ type serving struct {
 	metrics           string
 	data              serveData
 	maxClientCnxns    int64
+	settings          []string // of $ZOO_CFG_EXTRA, as zoo.cfg has them
 }
 
 type zkServer interface {
@@ -209,7 +210,7 @@ func (s serving) options() []zktest.Option {
 		fmt.Sprintf("enforceQuota=%t", s.enforceQuotas),
 		"4lw.commands.whitelist="+s.whitelist,
 		"DigestAuthenticationProvider.superDigest="+s.superDigest,
-	)}
+	), zktest.WithConfig(s.settings...)}
 }
 
 // addrs returns the members' addresses. It rejects an address that other hosts can reach, unless

@@ -64,9 +64,22 @@ func (s *serving) takeOfficial(environ []string, given func(flag string) bool) (
 	return unknown, nil
 }
 
+// passedOn are the settings that zktest gets as they are, with the flag that replaces each.
+var passedOn = map[string]string{
+	"minSessionTimeout": "", "syncLimit": "", "jute.maxbuffer": "", "nio.sessionlessCnxnTimeout": "",
+	"extendedTypesEnabled": "ttl-nodes", "enforceQuota": "enforce-quotas", "znode.container.checkIntervalMs": "container-check",
+	"DigestAuthenticationProvider.superDigest": "super-digest",
+}
+
 // takeSetting applies a setting of zoo.cfg, unless its flag is given, and reports whether it is
 // known.
 func (s *serving) takeSetting(key, value string, given func(flag string) bool) (known bool, err error) {
+	if flag, known := passedOn[strings.TrimPrefix(key, "zookeeper.")]; known {
+		if flag == "" || !given(flag) {
+			s.settings = append(s.settings, key+"="+value)
+		}
+		return true, nil
+	}
 	flag := map[string]string{
 		"tickTime": "tick", "maxSessionTimeout": "max-session-timeout", "maxClientCnxns": "max-client-cnxns", "4lw.commands.whitelist": "whitelist",
 		"admin.enableServer": "admin", "metricsProvider.httpPort": "metrics",
