@@ -99,7 +99,7 @@ i386:
 servers:
 	scripts/setup compiler zookeeper clients kerberos
 	scripts/servers
-	ZKLOCK_TEST_REAL=1 $(GO) test -count=1 -v -timeout 10m -run '^TestReal' ./shards
+	ZKLOCK_TEST_REAL=1 $(GO) test -count=1 -v -timeout 30m -run '^TestReal' ./shards
 
 ## the tests that start ZooKeeper in a container, and the ensemble of docker-compose.yml
 integration:

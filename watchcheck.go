@@ -13,10 +13,10 @@ import (
 // whether rows still use the watches on lock roots.
 
 // checkWatches reads the Stat of each watched node once every session timeout while a client waits
-// or observes, and once every tenth session timeout while there are only watches on the nodes of
-// our holds, because a server can lose an event (F30). It reads a few bytes, for a queue of any
-// length and any number of waiters. It also checks the nodes of waiters that watch nothing and wait
-// for a handoff.
+// or observes, because a server can lose an event (F30). The nodes of our holds, which the
+// heartbeat checks as well, are read once every tenth session timeout. It reads a few bytes, for a
+// queue of any length and any number of waiters. It also checks the nodes of waiters that watch
+// nothing and wait for a handoff.
 //
 // If the node exists, that proves as much as a list would. A waiter's position changes only when
 // its own node or one of the blockers that it watches is deleted. No node can enter the queue
@@ -27,19 +27,21 @@ func (w *watcher) checkWatches() {
 		seldom  = 10
 	)
 	slots := make(chan struct{}, atATime)
-	for unawaited := 1; w.z.Pause(w.z.Timeout()); unawaited++ {
+	for round := 1; w.z.Pause(w.z.Timeout()); round++ {
 		w.leaveIdleRoots()
 		conn, _, _ := w.z.AttachedConn()
+		held := map[string]bool{}
+		for _, node := range w.z.CheckedNodes() {
+			held[node] = true
+		}
 		w.mu.Lock()
 		if w.mu.queued == 0 && len(w.mu.watches) == 0 {
 			w.mu.checking = false // the next watch or waiter starts it again
 			w.mu.Unlock()
 			return
 		}
-		if w.mu.queued > 0 || w.mu.users > 0 {
-			unawaited = 0
-		}
-		if conn == 0 || unawaited%seldom != 0 {
+		isAwaited, all := w.mu.queued > 0 || w.mu.users > 0, round%seldom == 0
+		if conn == 0 || !isAwaited && !all {
 			w.mu.Unlock()
 			continue
 		}
@@ -49,7 +51,7 @@ func (w *watcher) checkWatches() {
 		}
 		var checks []check
 		for _, on := range w.mu.watches {
-			if on.isArmed() && on.use != ofRows {
+			if on.isArmed() && on.use != ofRows && (all || on.users > 1 || !held[on.path]) {
 				checks = append(checks, check{on.path, func(now *wire.Stat, err error) {
 					if on.hasMissed(now, err) { // an event would have arrived before a response that shows its change
 						w.wakeUsers(on)

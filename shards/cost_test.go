@@ -5,6 +5,7 @@ package shards
 
 import (
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -92,6 +93,13 @@ func TestVirtual_Cost(t *testing.T) {
 			w.within(time.Second, "leave", w.isEven)
 			time.Sleep(time.Second)
 		})
+		for _, p := range slices.Clone(w.procs) { // each member has waited for its shards since, and watches their nodes
+			p.leave()
+			w.join(p.name)
+			time.Sleep(time.Second)
+		}
+		w.within(w.quiet, "even", w.isEven)
+		moved := w.cost(cost{}, func() { time.Sleep(10 * time.Minute) })
 		for _, c := range []struct {
 			what             string
 			is               cost
@@ -99,6 +107,7 @@ func TestVirtual_Cost(t *testing.T) {
 			kilobytes        float64
 		}{
 			{"10 minutes at rest", rest, 2090, 0, 5_800},
+			{"10 minutes at rest after a rolling restart", moved, 2600, 0, 5_900},
 			{"a member joins", join, 210, 100, 70},
 			{"a member leaves", leave, 210, 130, 70},
 		} {

@@ -32,7 +32,6 @@ package shards
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -127,9 +126,10 @@ type Group struct {
 	o options
 	l layout
 
-	mu  sync.Mutex
-	n   int
-	run *run // under way, or the last one
+	mu        sync.Mutex
+	n         int
+	run       *run // under way, or the last one
+	isRunning bool
 }
 
 // New returns a member of the group at path with n shards, 1 to MaxShards, and sends nothing. The
@@ -137,7 +137,7 @@ type Group struct {
 // members of a group must give the same n.
 func New(s *zklock.Session, path string, n int, opts ...Option) (*Group, error) {
 	host, _ := os.Hostname()
-	o := options{name: fmt.Sprintf("%.90s:%d-%s", host, os.Getpid(), randomID(3)), weight: 1, quiet: DefaultQuiet, acl: zk.WorldACL(zk.PermAll)}
+	o := options{name: fmt.Sprintf("%.90s:%d-%s", host, os.Getpid(), rand.Text()[:6]), weight: 1, quiet: DefaultQuiet, acl: zk.WorldACL(zk.PermAll)}
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, &zklock.Error{Op: "shards: new", Path: path, Err: errors.New("nil Option: leave it out")}
@@ -150,12 +150,10 @@ func New(s *zklock.Session, path string, n int, opts ...Option) (*Group, error) 
 	if err := errors.Join(zklock.ValidatePath(path), o.check(n)); err != nil {
 		return nil, &zklock.Error{Op: "shards: new", Path: path, Err: err}
 	}
-	g := &Group{o: o, n: n}
 	if _, err := zklock.NewMutex(s, path+"/shards/0000", o.lock()...); err != nil { // the Session and the ACL
 		return nil, &zklock.Error{Op: "shards: new", Path: path, Err: err}
 	}
-	g.l = layout{s: s, path: path, root: s.Chroot() + path, acl: o.acl}
-	return g, nil
+	return &Group{o: o, n: n, l: layout{s: s, path: path, root: s.Chroot() + path, acl: o.acl, calls: new(sync.WaitGroup)}}, nil
 }
 
 func (o *options) check(n int) error {
@@ -180,12 +178,6 @@ func (o *options) lock() []zklock.MutexOption {
 		opts = append(opts, zklock.WithContainer())
 	}
 	return opts
-}
-
-func randomID(bytes int) string {
-	b := make([]byte, bytes)
-	rand.Read(b)
-	return hex.EncodeToString(b)
 }
 
 func (g *Group) mutex(shard int) (*zklock.Mutex, error) {
@@ -215,13 +207,18 @@ func (g *Group) Run(ctx context.Context, f Func) error {
 		return fail(errors.New("nil context or function: give Run both"))
 	}
 	g.mu.Lock()
-	if g.run != nil && !g.run.isOver() {
+	if g.isRunning {
 		g.mu.Unlock()
 		return fail(errors.New("Run is under way in this Group: make another with New"))
 	}
-	r := newRun(g, g.n, f)
-	g.run = r
+	r := newRun(g, f)
+	g.run, g.isRunning = r, true
 	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.isRunning = false
+	}()
 	return r.run(ctx)
 }
 
@@ -248,15 +245,7 @@ func (a Assignment) Shards() int { return len(a.p.Shards) }
 // pair with an error has the reason why the assignment is not known, and the iterator continues. It
 // ends with the cause of ctx or an error for which zklock.IsFinal is true as its last pair.
 func (g *Group) Observe(ctx context.Context) iter.Seq2[Assignment, error] {
-	l := g.l
-	l.calls = new(sync.WaitGroup)
-	return func(yield func(Assignment, error) bool) {
-		for p, err := range l.plans(ctx) {
-			if !yield(Assignment{p.Members, p.version, p.plan}, err) {
-				return
-			}
-		}
-	}
+	return g.l.plans(ctx)
 }
 
 // Holder returns the client that holds the shard's lock now, whatever the plan says: Data is the
@@ -283,9 +272,7 @@ func (g *Group) SetShards(ctx context.Context, n int) (was int, err error) {
 	if err := g.o.check(n); err != nil {
 		return 0, &zklock.Error{Op: "shards: set the number of shards", Path: g.l.path, Err: err}
 	}
-	l := g.l
-	l.calls = new(sync.WaitGroup)
-	if was, err = await(ctx, l, func() (int, error) { return l.setShards(n) }); err == nil {
+	if was, err = await(ctx, g.l, func() (int, error) { return g.l.setShards(n) }); err == nil {
 		g.mu.Lock()
 		g.n = n
 		g.mu.Unlock()

@@ -48,11 +48,8 @@ func Inspect(ctx context.Context, s *zklock.Session, path string) (Snapshot, err
 		return Snapshot{}, err
 	}
 	sn := Snapshot{Queues: make([][]zklock.Participant, n)}
-	p, badPlan := parsePlan(read.data)
-	if badPlan != nil {
-		badPlan = l.errorf("read the plan", badPlan)
-	}
-	sn.Plan = Assignment{p.Members, read.version, p}
+	var badPlan error
+	sn.Plan, badPlan = l.assignment(read)
 	candidates, err := members.Candidates(ctx)
 	if err != nil {
 		return fail(err)
@@ -63,25 +60,25 @@ func Inspect(ctx context.Context, s *zklock.Session, path string) (Snapshot, err
 			sn.Members = append(sn.Members, m.Member)
 		}
 	}
-	if err := l.queues(ctx, sn.Queues); err != nil {
+	err = each(n, func(shard int) error {
+		m, err := zklock.NewMutex(s, l.shard(shard))
+		if err == nil {
+			sn.Queues[shard], err = m.Participants(ctx)
+		}
+		return err
+	})
+	if err != nil {
 		return fail(err)
 	}
 	return sn, badPlan
 }
 
 func (l layout) number() (int, error) {
-	if _, err := l.s.Conn().Sync(l.root); err != nil { // a server may lag behind
-		return 0, l.errorf("inspect", err)
-	}
-	data, _, err := l.s.Conn().Get(l.root)
-	if errors.Is(err, zk.ErrNoNode) {
-		err = fmt.Errorf("%w: there is no node %s, which the first member creates", errLayout, l.root)
-	}
-	set := settings{}
-	if err == nil {
-		set, err = parseSettings(data)
-	}
-	if err == nil && set.Shards > MaxShards {
+	set, _, err := l.settings()
+	switch {
+	case errors.Is(err, zk.ErrNoNode), err == nil && set.Shards == 0:
+		err = fmt.Errorf("%w: there is no group at %s: its first member creates it", errLayout, l.root)
+	case err == nil && set.Shards > MaxShards:
 		err = fmt.Errorf("%w: it has %d shards, and %d is the most", errLayout, set.Shards, MaxShards)
 	}
 	if err != nil {
@@ -101,24 +98,20 @@ func (l layout) planOnce() (r reading, err error) {
 	return reading{data: data, version: stat.Version}, nil
 }
 
-func (l layout) queues(ctx context.Context, queues [][]zklock.Participant) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
+// each calls f for 0 to n-1, some at a time, and returns an error of one of the calls.
+func each(n int, f func(i int) error) (failed error) {
 	var all sync.WaitGroup
+	var once sync.Once
 	room := make(chan struct{}, readers)
-	for shard := range queues {
+	for i := range n {
 		room <- struct{}{}
 		all.Go(func() {
 			defer func() { <-room }()
-			m, err := zklock.NewMutex(l.s, l.shard(shard))
-			if err == nil {
-				queues[shard], err = m.Participants(ctx)
-			}
-			if err != nil {
-				stop(err)
+			if err := f(i); err != nil {
+				once.Do(func() { failed = err })
 			}
 		})
 	}
 	all.Wait()
-	return context.Cause(ctx)
+	return failed
 }

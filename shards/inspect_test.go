@@ -75,13 +75,13 @@ func TestVirtual_Inspect_NoGroup(t *testing.T) {
 		inspect := func() (Snapshot, error) { return Inspect(t.Context(), s, groupPath) }
 		_, err := inspect()
 		require.ErrorIs(t, err, errLayout)
-		require.EqualError(t, err, "zklock: shards: inspect /orders/workers: not a group of shards that this program supports: there is no node /orders/workers, which the first member creates")
+		require.EqualError(t, err, "zklock: shards: inspect /orders/workers: not a group of shards that this program supports: there is no group at /orders/workers: its first member creates it")
 		for _, p := range []string{"/orders", groupPath} {
 			_, err := w.srv.Create(p, nil, 0)
 			require.NoError(t, err)
 		}
 		for data, says := range map[string]string{
-			"": "does not belong to a group", "hello": "does not belong to a group", `{"format":2,"shards":8}`: "update the program", `{"format":1,"shards":1000000000}`: "10000 is the most",
+			"": "there is no group", "hello": "does not belong to a group", `{"format":2,"shards":8}`: "update the program", `{"format":1,"shards":1000000000}`: "10000 is the most",
 		} {
 			require.NoError(t, w.srv.SetData(groupPath, []byte(data)))
 			_, err = inspect()

@@ -30,9 +30,13 @@ const (
 	maxPlan    = 256 << 10   // bytes, of the 1 MiB that the servers read by default
 	leftPrefix = "left-"     // of the node of a member that leaves
 	lookAgain  = time.Minute // a change is noticed after this at the latest, should a server lose its event
+
+	pauseMin = 100 * time.Millisecond
+	pauseMax = 5 * time.Second // between requests that fail
+	readers  = 64              // how many nodes are read at a time
 )
 
-// settings is the data of PATH.
+// settings is the data of PATH, and zero if that is empty.
 type settings struct {
 	Format int `json:"format"`
 	Shards int `json:"shards"`
@@ -87,9 +91,24 @@ func await[T any](ctx context.Context, l layout, f func() (T, error)) (T, error)
 	}
 }
 
+// backoff is a pause that doubles from pauseMin on; 0 at first.
+type backoff time.Duration
+
+func (b *backoff) next(most time.Duration) time.Duration {
+	*b = backoff(min(max(2*time.Duration(*b), pauseMin), most))
+	return time.Duration(*b)
+}
+
+func (b *backoff) wait(ctx context.Context) {
+	select {
+	case <-time.After(b.next(pauseMax)):
+	case <-ctx.Done():
+	}
+}
+
 // persist calls f until it succeeds, ctx ends or an error is final.
 func persist[T any](ctx context.Context, l layout, f func() (T, error)) (T, error) {
-	for pause := (backoff{most: pauseMax}); ; {
+	for pause := backoff(0); ; {
 		value, err := await(ctx, l, f)
 		if err == nil || ctx.Err() != nil || zklock.IsFinal(err) {
 			return value, err
@@ -101,38 +120,40 @@ func persist[T any](ctx context.Context, l layout, f func() (T, error)) (T, erro
 // ensure creates the group's znodes for n shards if they are missing, and returns ErrShardCount if
 // they are there for another number.
 func (l layout) ensure(n int) error {
-	if _, err := l.s.Conn().Sync(l.root); err != nil { // so that the server has all that was written before
-		return l.errorf("check the group", err)
-	}
 	for range 10 { // others may create them at the same time
-		data, stat, err := l.s.Conn().Get(l.root)
+		set, version, err := l.settings()
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
 			err = l.create(n)
 		case err != nil:
-		case len(data) == 0:
-			err = l.adopt(n, stat.Version)
+		case set.Shards == 0:
+			err = l.adopt(n, version)
+		case set.Shards != n:
+			err = fmt.Errorf("%w: the group has %d shards, and this member was given %d: give it %d, or end all members and call SetShards",
+				ErrShardCount, set.Shards, n, set.Shards)
 		default:
-			return l.check(data, n)
+			return nil
 		}
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrBadVersion) {
-			return l.errorf("create the group", err)
+			return l.errorf("join the group", err)
 		}
 	}
-	return l.errorf("create the group", errors.New("other clients create and delete it all the time"))
+	return l.errorf("join the group", errors.New("other clients create and delete it all the time"))
 }
 
-// check compares the data of PATH with the number of shards.
-func (l layout) check(data []byte, n int) error {
-	set, err := parseSettings(data)
-	if err == nil && set.Shards != n {
-		err = fmt.Errorf("%w: the group has %d shards, and this member was given %d: give it %d, or end all members and call SetShards",
-			ErrShardCount, set.Shards, n, set.Shards)
+// settings returns the data of PATH, and its version.
+func (l layout) settings() (set settings, version int32, err error) {
+	if _, err := l.s.Conn().Sync(l.root); err != nil { // so that the server has all that was written before
+		return set, 0, err
 	}
+	data, stat, err := l.s.Conn().Get(l.root)
 	if err != nil {
-		return l.errorf("check the group", err)
+		return set, 0, err
 	}
-	return nil
+	if len(data) > 0 {
+		set, err = parseSettings(data)
+	}
+	return set, stat.Version, err
 }
 
 func parseSettings(data []byte) (set settings, err error) {
@@ -207,24 +228,16 @@ func (l layout) repair() error {
 // returns the previous number.
 func (l layout) setShards(n int) (was int, err error) {
 	fail := func(err error) (int, error) { return 0, l.errorf("set the number of shards", err) }
-	conn := l.s.Conn()
-	if _, err := conn.Sync(l.root); err != nil {
-		return fail(err)
-	}
-	data, stat, err := conn.Get(l.root)
+	set, version, err := l.settings()
 	switch {
-	case errors.Is(err, zk.ErrNoNode), err == nil && len(data) == 0:
+	case errors.Is(err, zk.ErrNoNode), err == nil && set.Shards == 0:
 		return 0, l.ensure(n)
 	case err != nil:
 		return fail(err)
 	}
-	set, err := parseSettings(data)
-	if err != nil {
-		return fail(err)
-	}
-	data, _ = json.Marshal(settings{format, n})
-	_, err = conn.Multi(&zk.DeleteRequest{Path: l.members(), Version: -1}, &zk.CreateRequest{Path: l.members(), Acl: l.acl},
-		&zk.SetDataRequest{Path: l.root, Data: data, Version: stat.Version}, &zk.SetDataRequest{Path: l.plan(), Version: -1})
+	data, _ := json.Marshal(settings{format, n})
+	_, err = l.s.Conn().Multi(&zk.DeleteRequest{Path: l.members(), Version: -1}, &zk.CreateRequest{Path: l.members(), Acl: l.acl},
+		&zk.SetDataRequest{Path: l.root, Data: data, Version: version}, &zk.SetDataRequest{Path: l.plan(), Version: -1})
 	if errors.Is(err, zk.ErrNotEmpty) {
 		err = fmt.Errorf("%w: end them first", ErrMembers)
 	}
@@ -253,40 +266,39 @@ func parsePlan(data []byte) (p plan, err error) {
 // plans returns an iterator over the plans: the current one and then each next one, or errors. A
 // plan that cannot be decoded is such an error. It waits while no server can be reached, and ends
 // with the cause of ctx or a final error.
-func (l layout) plans(ctx context.Context) iter.Seq2[written, error] {
-	return func(yield func(written, error) bool) {
-		pause := backoff{most: pauseMax}
+func (l layout) plans(ctx context.Context) iter.Seq2[Assignment, error] {
+	return func(yield func(Assignment, error) bool) {
+		pause := backoff(0)
 		for known := int64(-1); ; {
 			r, err := await(ctx, l, l.planW)
 			switch {
 			case ctx.Err() != nil:
-				yield(written{}, context.Cause(ctx))
+				yield(Assignment{}, context.Cause(ctx))
 				return
 			case err != nil:
-				if err = l.errorf("read the plan", err); !yield(written{}, err) || zklock.IsFinal(err) {
+				if err = l.errorf("read the plan", err); !yield(Assignment{}, err) || zklock.IsFinal(err) {
 					return
 				}
 				pause.wait(ctx)
 				continue
 			case r.zxid != known:
-				p, err := parsePlan(r.data)
-				if err != nil {
-					err = l.errorf("read the plan", err)
-				}
-				if !yield(written{p, r.version}, err) {
+				if !yield(l.assignment(r)) {
 					return
 				}
 			}
-			known = r.zxid
-			pause.reset()
+			known, pause = r.zxid, 0
 			l.untilChanged(ctx, r)
 		}
 	}
 }
 
-type written struct {
-	plan
-	version int32
+// assignment decodes the plan.
+func (l layout) assignment(r reading) (Assignment, error) {
+	p, err := parsePlan(r.data)
+	if err != nil {
+		err = l.errorf("read the plan", err)
+	}
+	return Assignment{p.Members, r.version, p}, err
 }
 
 // reading is the result of one read of the plan's node.

@@ -4,6 +4,7 @@ package shards
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"sync"
@@ -29,7 +30,6 @@ type run struct {
 	f      Func
 	values context.Context         // of Run, without its end
 	stop   context.CancelCauseFunc // ends the membership
-	over   chan struct{}           // closed when Run returns
 
 	workers  sync.WaitGroup
 	requests sync.WaitGroup
@@ -43,31 +43,21 @@ type run struct {
 	}
 }
 
-func newRun(g *Group, n int, f Func) *run {
-	r := &run{g: g, l: g.l, n: n, id: randomID(8), f: f, over: make(chan struct{})}
+func newRun(g *Group, f Func) *run {
+	r := &run{g: g, l: g.l, n: g.n, id: rand.Text()[:16], f: f}
 	r.l.calls = &r.requests
 	r.mu.shards = map[int]*worker{}
 	r.mu.numbers = Stats{Name: g.o.name, PlanVersion: -1}
 	return r
 }
 
-func (r *run) isOver() bool {
-	select {
-	case <-r.over:
-		return true
-	default:
-		return false
-	}
-}
-
 // run joins, works, and leaves when ctx ends or this process cannot take part.
 func (r *run) run(ctx context.Context) error {
-	defer close(r.over)
 	defer r.requests.Wait()
 	member, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.values, r.stop = context.WithoutCancel(ctx), stop
-	if err := r.join(member); err != nil {
+	if _, err := persist(member, r.l, func() (any, error) { return nil, r.l.ensure(r.n) }); err != nil {
 		return err
 	}
 	candidacy, withdraw := context.WithCancel(r.values)
@@ -84,20 +74,11 @@ func (r *run) run(ctx context.Context) error {
 	return context.Cause(member)
 }
 
-// join creates the group's znodes if they are missing. It waits while no server can be reached.
-func (r *run) join(ctx context.Context) error {
-	_, err := persist(ctx, r.l, func() (any, error) { return nil, r.l.ensure(r.n) })
-	return err
-}
-
 // campaign queues with the other members until ctx ends or this process cannot be a member. The
 // first in the queue plans.
 func (r *run) campaign(ctx context.Context) error {
 	self := candidate{Member: Member{Name: r.g.o.name, Data: r.g.o.data, Weight: r.g.o.weight, ID: r.id}, Shards: r.n}
-	data, err := json.Marshal(self)
-	if err != nil {
-		return r.l.errorf("join", err)
-	}
+	data, _ := json.Marshal(self)
 	e, err := zklock.NewElection(r.l.s, r.l.path+"/members", zklock.WithACL(r.l.acl), zklock.WithData(data), zklock.WithName(r.l.path))
 	if err != nil {
 		return err
@@ -110,8 +91,8 @@ func (r *run) campaign(ctx context.Context) error {
 // is bad, a member that has read a good one continues with that.
 func (r *run) follow(ctx context.Context) {
 	hasFollowed, hasFailed := false, false
-	for p, err := range r.l.plans(ctx) {
-		if err == nil && len(p.Shards) != 0 && len(p.Shards) != r.n {
+	for a, err := range r.l.plans(ctx) {
+		if err == nil && a.Shards() != 0 && a.Shards() != r.n {
 			err = r.l.errorf("read the plan", ErrShardCount)
 		}
 		switch {
@@ -119,8 +100,8 @@ func (r *run) follow(ctx context.Context) {
 			return
 		case err == nil:
 			hasFollowed, hasFailed = true, false
-			if len(p.Shards) > 0 { // otherwise an operator has removed the plan: the planner will write it again
-				r.apply(p)
+			if a.Shards() > 0 { // otherwise an operator has removed the plan: the planner will write it again
+				r.apply(a)
 			}
 		case zklock.IsFinal(err), errors.Is(err, errPlan) && !hasFollowed:
 			r.stop(err)
@@ -133,10 +114,10 @@ func (r *run) follow(ctx context.Context) {
 }
 
 // apply records which shards are wanted, and starts the workers of those that are new.
-func (r *run) apply(p written) {
+func (r *run) apply(a Assignment) {
 	mine, isTaken := map[int]bool{}, false
-	for shard := range p.Shards {
-		switch m, ok := p.owner(shard); {
+	for shard := range r.n {
+		switch m, ok := a.Owner(shard); {
 		case !ok || m.Name != r.g.o.name:
 		case m.ID == r.id:
 			mine[shard] = true
@@ -147,7 +128,7 @@ func (r *run) apply(p written) {
 	r.mu.Lock()
 	was := r.mu.numbers.NameTaken
 	r.mu.numbers.NameTaken = isTaken
-	r.mu.plan, r.mu.numbers.PlanVersion = p.plan, p.version
+	r.mu.plan, r.mu.numbers.PlanVersion = a.p, a.Version
 	r.wantLocked(mine)
 	r.mu.Unlock()
 	if isTaken && !was {
@@ -183,7 +164,7 @@ func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 		r.workers.Wait()
 		close(gone)
 	}()
-	marked := r.mark(0)
+	r.mark()
 	withdraw()
 	<-withdrawn
 	for isGone := false; !isGone; {
@@ -194,23 +175,15 @@ func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 		case <-gone:
 			isGone = true
 		case <-time.After(lookAround):
-			marked = r.mark(marked)
+			r.mark() // a new ZooKeeper session has no such node
 		}
 	}
 	_ = r.l.s.Conn().Delete(r.l.left(r.id), -1) // if that fails, the end of the ZooKeeper session deletes it
 }
 
-// mark creates the node of a member that leaves in the current ZooKeeper session, unless that is
-// the one in which it was created.
-func (r *run) mark(marked int64) int64 {
-	id := r.l.s.SessionID()
-	if id == marked {
-		return marked
-	}
-	if _, err := r.l.s.Conn().Create(r.l.left(r.id), nil, zk.FlagEphemeral, r.l.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		return marked
-	}
-	return id
+// mark creates the node of a member that leaves, if it does not exist.
+func (r *run) mark() {
+	_, _ = r.l.s.Conn().Create(r.l.left(r.id), nil, zk.FlagEphemeral, r.l.acl)
 }
 
 // wantNobody ends the functions whose next owner is not present.

@@ -22,7 +22,6 @@ import (
 const (
 	settle    = time.Second     // orphans of a crash are reassigned when no member has joined or left for this long
 	settleMax = 5 * time.Second // and at the latest after this long
-	readers   = 64              // how many members' nodes are read at a time
 )
 
 // schedule decides when to plan. It is pure: its clock is an argument.
@@ -95,7 +94,7 @@ func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
 	p := &planner{r: r, l: r.l, hold: hold, left: map[string]bool{}, schedule: schedule{quiet: r.g.o.quiet}}
 	r.count(func(s *Stats) { s.Planner = true })
 	defer r.count(func(s *Stats) { s.Planner = false })
-	pause, isChecked := backoff{most: pauseMax}, false
+	pause, isChecked := backoff(0), false
 	for ctx.Err() == nil {
 		var wait time.Duration
 		err := error(nil)
@@ -108,12 +107,12 @@ func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
 		}
 		switch {
 		case err == nil:
-			pause.reset()
+			pause = 0
 			p.sleep(ctx, wait)
 		case zklock.IsFinal(err):
 			return err
 		default:
-			if pause.isFirst() && ctx.Err() == nil {
+			if pause == 0 && ctx.Err() == nil {
 				r.g.o.log.Warn("shards: cannot plan, and the shards stay where they are", "path", p.l.path, "err", err)
 			}
 			pause.wait(ctx)
@@ -144,9 +143,7 @@ func (p *planner) round() (wait time.Duration, err error) {
 	}
 	data, stat, err := conn.Get(p.l.plan())
 	if errors.Is(err, zk.ErrNoNode) {
-		if err = p.l.repair(); err == nil {
-			data, stat, err = conn.Get(p.l.plan())
-		}
+		err, stat = p.l.repair(), &zk.Stat{}
 	}
 	old := plan{}
 	if err == nil {
@@ -158,9 +155,8 @@ func (p *planner) round() (wait time.Duration, err error) {
 	if len(data) == 0 { // there was none, or an operator has removed it
 		old = p.r.followed()
 	}
-	owners := old.owners()
 	maps.DeleteFunc(p.left, func(id string, isListed bool) bool {
-		return !isListed && !slices.ContainsFunc(slices.Collect(maps.Values(owners)), func(m Member) bool { return m.ID == id })
+		return !isListed && !slices.ContainsFunc(old.Members, func(m Member) bool { return m.ID == id })
 	})
 	due, isBalanced, wait := p.decide(time.Now(), old, p.r.n, present, p.left)
 	isSame := len(data) > 0 && due.sameOwners(old) && (!isBalanced || slices.EqualFunc(due.Members, old.Members, Member.equal))
@@ -229,41 +225,32 @@ func (p *planner) members(conn *zk.Conn) (present []Member, err error) {
 func sequence(node string) string { return node[max(0, len(node)-10):] }
 
 // read reads the nodes that are new, and forgets those that were deleted.
-func (p *planner) read(conn *zk.Conn, nodes []string) (failed error) {
+func (p *planner) read(conn *zk.Conn, nodes []string) error {
 	var mu sync.Mutex
-	var all sync.WaitGroup
-	known, room := make(map[string]candidate, len(nodes)), make(chan struct{}, readers)
-	for _, c := range nodes {
-		room <- struct{}{}
-		all.Go(func() {
-			defer func() { <-room }()
-			m, ok := p.known[c]
-			var err error
-			if !ok {
-				m, err = p.l.candidate(conn, c)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				known[c] = m
-			case !errors.Is(err, zk.ErrNoNode): // otherwise it has left since
-				failed = err
-			}
-		})
-	}
-	all.Wait()
+	known := make(map[string]candidate, len(nodes))
+	err := each(len(nodes), func(i int) (err error) {
+		m, ok := p.known[nodes[i]]
+		if !ok {
+			m, err = p.l.candidate(conn, nodes[i])
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			known[nodes[i]] = m
+		case errors.Is(err, zk.ErrNoNode): // it has left since
+			err = nil
+		}
+		return err
+	})
 	p.known = known
-	return failed
+	return err
 }
 
 // write replaces the plan, provided that this member is still first and that no other client has
 // written since.
 func (p *planner) write(conn *zk.Conn, due, old plan, version int32) error {
-	data, err := json.Marshal(due)
-	if err != nil {
-		return p.l.errorf("write the plan", err)
-	}
+	data, _ := json.Marshal(due)
 	results, err := conn.Multi(p.hold.Check(), &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: version})
 	if err != nil {
 		return p.l.errorf("write the plan", err)

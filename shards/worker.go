@@ -113,29 +113,20 @@ func (w *worker) endsUnlessWanted() bool {
 
 // loop queues and works for as long as the shard is wanted.
 func (w *worker) loop() {
-	m, err := w.r.g.mutex(w.shard)
-	if err != nil {
-		w.r.stop(err)
-	}
-	for pause := (backoff{most: workMax}); !w.endsUnlessWanted(); {
-		if err != nil { // the member leaves
-			<-w.changed
-			continue
-		}
+	m, _ := w.r.g.mutex(w.shard) // New has checked what it needs
+	for pause := backoff(0); !w.endsUnlessWanted(); {
 		o := w.round(m)
 		w.enter(idle)
 		if zklock.IsFinal(o.err) {
-			err = o.err
-			w.r.stop(err)
-			continue
+			w.r.stop(o.err) // the member leaves, and then no shard is wanted
 		}
 		if isWanted, _ := w.wish(); !isWanted || o.isAsked {
 			continue
 		}
 		if o.worked >= goodWork || errors.Is(o.err, zklock.ErrLost) {
-			pause.reset()
+			pause = 0
 		}
-		w.rest(o, pause.next())
+		w.rest(o, pause.next(workMax))
 	}
 }
 
@@ -152,6 +143,7 @@ type outcome struct {
 func (w *worker) rest(o outcome, d time.Duration) {
 	log, isLost := w.r.g.o.log, errors.Is(o.err, zklock.ErrLost)
 	switch {
+	case zklock.IsFinal(o.err): // Run returns it
 	case o.isCalled && isLost:
 		w.r.count(func(s *Stats) { s.Lost++ })
 	case o.isCalled:
@@ -191,24 +183,22 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 			return nil
 		})
 	}()
-	isAsked := false
-	for hold := (*zklock.Hold)(nil); hold == nil && !isAsked; {
+	for hold := (*zklock.Hold)(nil); hold == nil && !o.isAsked; {
 		select {
 		case <-done:
 			return o
 		case <-w.changed:
 			if isWanted, _ := w.wish(); !isWanted { // it leaves the queue
 				stop(errAsked)
-				isAsked = true
+				o.isAsked = true
 			}
 		case hold = <-granted:
 			w.enter(working)
-			isAsked = w.work(hold, done)
+			o.isAsked = w.work(hold, done)
 			stop(errAsked)
 		}
 	}
 	w.awaitReturn(done)
-	o.isAsked = isAsked
 	return o
 }
 

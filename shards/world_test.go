@@ -43,9 +43,8 @@ const (
 // world is a server and the processes of a group.
 type world struct {
 	t       *testing.T
-	net     *zktest.Network // nil on a real server
-	srv     *zktest.Server  // as well
-	addr    string
+	net     *zktest.Network
+	srv     *zktest.Server
 	n       int
 	quiet   time.Duration
 	session []zklock.Option               // of the processes, instead of the usual ones
@@ -80,12 +79,6 @@ type proc struct {
 	f      Func  // instead of the usual one
 }
 
-// newWorld returns a world with n shards on the server at addr.
-func newWorld(t *testing.T, n int, addr string) *world {
-	return &world{t: t, addr: addr, n: n, quiet: DefaultQuiet, logs: &logBook{},
-		running: make([][]*job, n), tokens: make([]int64, n), last: make([]string, n), endedAt: make([]time.Time, n)}
-}
-
 // inWorld runs f in virtual time, with n shards.
 func inWorld(t *testing.T, n int, f func(t *testing.T, w *world), opts ...zktest.Option) {
 	t.Helper()
@@ -93,9 +86,8 @@ func inWorld(t *testing.T, n int, f func(t *testing.T, w *world), opts ...zktest
 		network := zktest.NewNetwork()
 		network.SetLatency(roundTrip / 2)
 		opts := append([]zktest.Option{zktest.WithNetwork(network), zktest.WithShuffledChildren()}, opts...)
-		srv := zktest.Start(t, opts...)
-		w := newWorld(t, n, srv.Addr())
-		w.net, w.srv = network, srv
+		w := &world{t: t, net: network, srv: zktest.Start(t, opts...), n: n, quiet: DefaultQuiet, logs: &logBook{},
+			running: make([][]*job, n), tokens: make([]int64, n), last: make([]string, n), endedAt: make([]time.Time, n)}
 		defer w.end()
 		f(t, w)
 	})
@@ -121,11 +113,8 @@ func (w *world) connect(opts ...zklock.Option) (*zklock.Session, string) {
 	w.hosts++
 	host := fmt.Sprintf("10.0.%d.%d", w.hosts/250, w.hosts%250+1)
 	opts = slices.Concat([]zklock.Option{zklock.WithSessionTimeout(sessionTimeout), zklock.WithLease(zklock.SingleServerLease()),
-		zklock.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))}, w.session, opts)
-	if w.net != nil {
-		opts = append(opts, zklock.WithDialer(counted(w.net.DialFrom(host), &w.bytes)))
-	}
-	s, err := zklock.Connect(w.t.Context(), w.addr, opts...)
+		zklock.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))), zklock.WithDialer(counted(w.net.DialFrom(host), &w.bytes))}, w.session, opts)
+	s, err := zklock.Connect(w.t.Context(), w.srv.Addr(), opts...)
 	require.NoError(w.t, err)
 	return s, host
 }
@@ -206,10 +195,7 @@ func (p *proc) loseSession() {
 func (w *world) within(most time.Duration, what string, isTrue func() bool) time.Duration {
 	w.t.Helper()
 	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		if w.net != nil {
-			synctest.Wait()
-		}
-		if isTrue() {
+		if synctest.Wait(); isTrue() {
 			return time.Since(began)
 		}
 		if time.Since(began) > most {
@@ -246,9 +232,7 @@ func (w *world) end() {
 		<-p.done
 		p.s.Close()
 	}
-	if w.net != nil {
-		time.Sleep(10 * sessionTimeout) // for those that have crashed
-	}
+	time.Sleep(10 * sessionTimeout) // for those that have crashed
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range w.failures {

@@ -269,6 +269,30 @@ func TestVirtual_QuietWait_CostsOneReadANode(t *testing.T) {
 	}
 }
 
+// F30: while the Session waits for one lock, the nodes of its holds are read once in ten session
+// timeouts, because the heartbeat checks them as well.
+func TestVirtual_QuietWait_HoldsAreReadSeldom(t *testing.T) {
+	const timeout, quiet = 10 * time.Second, 10 * time.Minute
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		other, s := v.connect(), v.connect()
+		before := acquire(t, newMutex(t, other, "/held"))
+		next := v.queueUp(newMutex(t, s, "/held"))
+		release(t, before)
+		h := next.granted2(t, time.Second) // it has waited, so it watches its node
+		blocker := acquire(t, newMutex(t, other, "/job"))
+		waiting := v.queueUp(newMutex(t, s, "/job"))
+		var looks, waits atomic.Int32
+		v.srv.Inject(zktest.Before(zktest.Exists).Path("/held/*").Call(func() { looks.Add(1) }))
+		v.srv.Inject(zktest.Before(zktest.Exists).Path("/job/*").Call(func() { waits.Add(1) }))
+		time.Sleep(quiet)
+		require.InDelta(t, quiet/timeout/10, looks.Load(), 1)
+		require.InDelta(t, 2*quiet/timeout, waits.Load(), 6)
+		release(t, blocker)
+		release(t, waiting.granted2(t, time.Second))
+		release(t, h)
+	})
+}
+
 // F29, I7: beyond the cap on a session's lock nodes, acquires fail with an error of its own, and
 // the count remains correct in the long run.
 func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {

@@ -34,7 +34,7 @@ func (z *ZKSession) sendHeartbeat(conn uint64) bool {
 	z.mu.beating, z.mu.soon = conn, false
 	z.mu.Unlock()
 	return z.Carrier.Spawn(func() {
-		if nodes := z.checkedNodes(); len(nodes) > 0 {
+		if nodes := z.CheckedNodes(); len(nodes) > 0 {
 			z.noteHeartbeat(conn, z.checkHolds(nodes))
 		} else {
 			_, _ = z.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true)

@@ -243,8 +243,8 @@ func (z *ZKSession) LoseNode(node string, cause error) {
 	}
 }
 
-// checkedNodes returns the nodes that the heartbeat checks.
-func (z *ZKSession) checkedNodes() []string {
+// CheckedNodes returns the nodes that the heartbeat checks.
+func (z *ZKSession) CheckedNodes() []string {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return slices.AppendSeq(slices.Collect(maps.Keys(z.mu.held)), maps.Keys(z.mu.kept))

@@ -5,7 +5,7 @@ var sharding = []mutant{
 	{"a shard is released before its function has returned", "F59, shards: exclusion", "shards", "TestF59_RandomWorlds|TestVirtual_Func_SlowReturn", []Swap{{
 		"worker.round", "o.workErr = w.call(ctx, hold)", "go w.call(ctx, hold); <-ctx.Done()"}}},
 	{"a new function does not wait for that of the lost hold", "F59, shards: exclusion", "shards", "TestF59_RandomWorlds|TestVirtual_Func_OfLostHold_NextOneWaits", []Swap{{
-		"worker.round", "w.awaitReturn(done)", "if isAsked { w.awaitReturn(done) }"}}},
+		"worker.round", "w.awaitReturn(done)", "if o.isAsked { w.awaitReturn(done) }"}}},
 	{"the plan is written without a check", "F59, shards: one planner", "shards", "TestVirtual_Planner", []Swap{{
 		"planner.write", "conn.Multi(p.hold.Check(), &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: version})",
 		"conn.Multi(&zk.CheckVersionRequest{Path: p.l.plan(), Version: -1}, &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: -1})"}}},
@@ -16,7 +16,7 @@ var sharding = []mutant{
 	{"orphans do not wait for the member to come back", "shards: few moves", "shards", "TestVirtual_SessionLost_BackAtOnce", []Swap{{
 		"schedule.decide", "settling := !s.pending.IsZero() && now.Before(due)", "settling := !s.pending.IsZero() && now.Before(due) && isStart"}}},
 	{"the number of shards is not checked behind the own node", "shards: one number", "shards", "TestVirtual_SetShards_WhileAMemberJoins", []Swap{{
-		"run.lead", "pause, isChecked := backoff{most: pauseMax}, false", "pause, isChecked := backoff{most: pauseMax}, true"}}},
+		"run.lead", "pause, isChecked := backoff(0), false", "pause, isChecked := backoff(0), true"}}},
 	{"a member takes the shards of its namesake", "shards: one name", "shards", "TestVirtual_SameName", []Swap{{
 		"run.apply", "case m.ID == r.id:", "case true:"}}},
 	{"a member keeps its shards and follows no plan", "shards: completeness", "shards", "TestVirtual_Refused", []Swap{{

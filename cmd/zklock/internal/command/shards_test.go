@@ -132,7 +132,7 @@ func TestShards_NoGroup(t *testing.T) {
 	_, err := srv.Create("/lock", []byte("theirs"), 0)
 	require.NoError(t, err)
 	for path, says := range map[string]string{
-		"/none": "there is no node /none", "/lock": "does not belong to a group", "none": "must begin with a slash", "/": "/",
+		"/none": "there is no group at /none", "/lock": "does not belong to a group", "none": "must begin with a slash", "/": "/",
 	} {
 		code, out, said := shardsAt(srv, path)
 		require.Equal(t, exitUsage, code)
