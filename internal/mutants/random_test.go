@@ -33,7 +33,7 @@ var (
 var mutated = []string{".", "internal/queue", "internal/nodes", "internal/link", "internal/lease"}
 
 // failure matches the lines of a test's output that name what failed.
-var failure = regexp.MustCompile(`--- FAIL: \S+|(panic|fatal error|signal): .*|\*\*\* Test killed.*`)
+var failure = regexp.MustCompile(`--- FAIL: \S+|(panic|fatal error|signal): .*|goleak: .*|\*\*\* Test killed.*`)
 
 // layer is a part of the tests, as arguments of go test.
 type layer struct {
