@@ -25,7 +25,7 @@ RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
 	$(GO) build $(RACE) ./...
-	$(GO) test -C cmd/zklock $(RACE) -short -p 1 -parallel 4 -vet=off -count=1 -timeout 30m ./... & command=$$!; \
+	$(GO) test -C cmd/zklock $(RACE) -short -p 2 -parallel 4 -vet=off -count=1 -timeout 30m ./... & command=$$!; \
 		$(GO) test $(RACE) -short -p 2 -parallel 4 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test($(UNRACED)|Real_)' $(LONGEST) ./... && \
 		nice $(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip '^TestVirtual_Simulation' ./test ./shards $(VIRTUAL) && \
 		$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants && \
