@@ -174,9 +174,13 @@ func (p place) detectedBy(t *testing.T) (by []string, compiles bool) {
 			continue
 		}
 		l.correct.Do(func() { l.runCorrect(t) })
-		out, passed := l.run(max(15*time.Minute, 5*l.took), overlay)
+		limit := max(15*time.Minute, 5*l.took)
+		out, passed := l.run(limit, overlay)
 		if strings.Contains(out, "[build failed]") {
 			return nil, false
+		}
+		if !passed { // a busy machine alone fails a test now and then
+			out, passed = l.run(limit, overlay)
 		}
 		if !passed {
 			by = append(by, fmt.Sprintf("%s %s", l.name, failure.FindAllString(out, -1)))
