@@ -13,8 +13,9 @@ all: check test
 ## race detector, where there is a C compiler. The tests in virtual time, and those of UNRACED, take four times as long under it, so on each
 ## change the detector has only a share of them, RACED; make race has all. Without it, all of them run, and check the library's invariants
 ## (internal/invariants). Vet is for make check, and the tests of real servers are for make real.
-## The packages named first take longest: begun last, they would keep one processor waiting. The command's module is tested at the same
-## time, because its tests mostly wait.
+## The packages named first take longest: begun last, they would keep one processor waiting. The tests of the command's module, and those
+## of the library in real time, mostly wait: so they run beside the ones in virtual time, which only compute. The build compiles for both
+## modules what they share.
 LONGEST := ./test ./shards
 RACED := ^(Example|Fuzz|Test([^V]|V[^i]|Virtual_(Call|Do|Func|Multi|Run|Semaphore|Simulation$$|Turn)))
 UNRACED := Differential_|Explore|F59|Next_Random|Parity
@@ -23,13 +24,14 @@ INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test -C cmd/zklock $(RACE) -short -p 1 -parallel 4 -vet=off -count=1 -timeout 30m ./... & command=$$!; \
-		$(GO) test $(RACE) -short -p 2 -parallel 4 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test($(UNRACED)|Real_)' $(LONGEST) ./...; \
+	$(GO) build $(RACE) ./...
+	$(GO) test -C cmd/zklock $(RACE) -short -p 2 -parallel 4 -vet=off -count=1 -timeout 30m ./... & command=$$!; \
+		$(GO) test $(RACE) -short -p 2 -parallel 4 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test($(UNRACED)|Real_)' $(LONGEST) ./... && \
+		nice $(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip '^TestVirtual_Simulation' ./test ./shards $(VIRTUAL) && \
+		$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants && \
+		nice $(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation($$|With|Repeats)' ./internal/sim -sim.seeds=50 -sim.jobs=2 && \
+		nice $(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=5 -sim.jobs=2; \
 		library=$$?; wait $$command && exit $$library
-	$(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip '^TestVirtual_Simulation' ./test ./shards $(VIRTUAL)
-	$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants
-	$(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation($$|With|Repeats)' ./internal/sim -sim.seeds=50 -sim.jobs=2
-	$(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=5 -sim.jobs=2
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck, and the sizes in BUDGET
 check:

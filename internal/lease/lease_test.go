@@ -31,6 +31,23 @@ func TestHeartbeat(t *testing.T) {
 	require.Equal(t, 250*time.Millisecond, Heartbeat(2*sec), "at least 250 ms")
 }
 
+// A grant needs as much of the lease as the first heartbeat takes to renew it, and a heartbeat is
+// sent early if a whole interval and two round trips do not remain.
+func TestLease_Grants_AndNeedsHeartbeat(t *testing.T) {
+	l := Lease{mode: SingleServer(), timeout: 10 * sec, end: at(10)} // the heartbeat is 1 s
+	require.True(t, l.Grants(at(9)))
+	require.False(t, l.Grants(at(9)+1))
+	last := at(10).Add(-sec - 2*roundTrip)
+	require.False(t, l.NeedsHeartbeat(last))
+	require.True(t, l.NeedsHeartbeat(last+1))
+
+	l.timeout = 500 * time.Millisecond // the margin is less than the heartbeat
+	room := l.Room()
+	require.Less(t, room, l.Heartbeat())
+	require.True(t, l.Grants(at(10).Add(-room)))
+	require.False(t, l.Grants(at(10).Add(-room)+1))
+}
+
 // A timeout without a margin is rejected, and the error names settings that have one, by the names
 // of the options.
 func TestLeaseMode_Check(t *testing.T) {

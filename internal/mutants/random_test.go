@@ -33,7 +33,7 @@ var (
 var mutated = []string{".", "internal/queue", "internal/nodes", "internal/link", "internal/lease"}
 
 // failure matches the lines of a test's output that name what failed.
-var failure = regexp.MustCompile(`--- FAIL: \S+|(panic|fatal error|signal): .*|\*\*\* Test killed.*`)
+var failure = regexp.MustCompile(`--- FAIL: \S+|(panic|fatal error|signal): .*|goleak: .*|\*\*\* Test killed.*`)
 
 // layer is a part of the tests, as arguments of go test.
 type layer struct {
@@ -174,9 +174,13 @@ func (p place) detectedBy(t *testing.T) (by []string, compiles bool) {
 			continue
 		}
 		l.correct.Do(func() { l.runCorrect(t) })
-		out, passed := l.run(max(15*time.Minute, 5*l.took), overlay)
+		limit := max(15*time.Minute, 5*l.took)
+		out, passed := l.run(limit, overlay)
 		if strings.Contains(out, "[build failed]") {
 			return nil, false
+		}
+		if !passed { // a busy machine alone fails a test now and then
+			out, passed = l.run(limit, overlay)
 		}
 		if !passed {
 			by = append(by, fmt.Sprintf("%s %s", l.name, failure.FindAllString(out, -1)))

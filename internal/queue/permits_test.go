@@ -122,8 +122,8 @@ func TestExplorePermits(t *testing.T) {
 func TestExplorePermits_Several(t *testing.T) {
 	small := []permitExplorer{
 		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, giveUps: 1},
-		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 1, faults: 1},
-		{wants: []uint8{2, 1, 1}, limit: 2, acquire: 1, faults: 1},
+		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 1},
+		{wants: []uint8{2, 1}, limit: 2, acquire: 1, faults: 1},
 		{wants: []uint8{1, 1}, limit: 1, limits: []uint8{2, 0, 1}, acquire: 1, faults: 1},
 		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, giveUps: 1, curator: 1},
 		{wants: []uint8{2, 1, 1}, limit: 2, acquire: 1, faults: 1, curator: 3},
@@ -131,6 +131,7 @@ func TestExplorePermits_Several(t *testing.T) {
 	large := []permitExplorer{
 		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 2, giveUps: 1},
 		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 1, faults: 2, giveUps: 1},
+		{wants: []uint8{2, 1, 1}, limit: 2, acquire: 1, faults: 1},
 		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 2, giveUps: 1},
 		{wants: []uint8{2, 1, 2}, limit: 3, acquire: 1, faults: 1, giveUps: 1},
 		{wants: []uint8{2, 1, 1}, limit: 2, limits: []uint8{1, 3}, acquire: 1, faults: 1},

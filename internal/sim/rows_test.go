@@ -64,7 +64,7 @@ func TestVirtual_SimulationOfRows(t *testing.T) {
 	}
 	t.Log(sum)
 	if *simSeed == 0 {
-		require.Greater(t, sum.counts["grants in a row"], 100)
+		require.Greater(t, sum.counts["grants in a row"], 20) // a world has 60 to 200, and few without any
 		require.Greater(t, sum.faults["lock root deleted"], 50)
 	}
 }

@@ -36,6 +36,7 @@ func leaderNode(t *testing.T, srv *zkserver.Server, path string) string {
 
 // A command that ends by itself while it leads ends the run, with its code, and the next candidate leads.
 func TestElect_CommandEnds_RunEndsWithItsCode(t *testing.T) {
+	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)
 	stop, end := stopFile(t)
@@ -60,6 +61,7 @@ func TestElect_CommandEnds_RunEndsWithItsCode(t *testing.T) {
 // After a loss all that came from the command has ended before anybody leads, and the command is started again when the run is
 // elected again: in turn, here.
 func TestElect_Lost_CommandStartsAgainWhenElectedAgain(t *testing.T) {
+	t.Parallel()
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	s := session(t, srv)
 	first := elect(t, srv, path, log)
@@ -148,6 +150,7 @@ func TestElect_LeaseNotRenewed_EndsInTime_AndLeadsAgain(t *testing.T) {
 
 // zklock is killed in a later term: its guardian of that term ends the command, and then the session.
 func TestElect_ZklockKilledInItsSecondTerm_NextNeedNotWait(t *testing.T) {
+	t.Parallel()
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := elect(t, srv, path, log, longSession)
 	one := waitForFamily(t, log, 0)
@@ -165,6 +168,7 @@ func TestElect_ZklockKilledInItsSecondTerm_NextNeedNotWait(t *testing.T) {
 
 // Told to end in a term that is lost meanwhile, the run does not stand again.
 func TestElect_ToldToEndAndLost_DoesNotStandAgain(t *testing.T) {
+	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)
 	p := run(t, srv, path, "--elect", "--", "sh", "-c", `trap "echo got it" TERM; echo ready; while :; do sleep 0.02; done`)
@@ -202,6 +206,7 @@ func TestElect_Lost_WaitGoesForTheNextCandidatureToo(t *testing.T) {
 
 // Between two terms zklock can be suspended, as it could before the first.
 func TestElect_BetweenTerms_CanBeSuspended(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("the state of a process is read from /proc")
 	}
@@ -227,6 +232,7 @@ func TestElect_BetweenTerms_CanBeSuspended(t *testing.T) {
 
 // I7: what --leftovers leave leaves becomes zklock's child when the guardian ends, and is reaped with the next term at the latest.
 func TestElect_WhatIsLeft_IsReaped(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has subreapers")
 	}

@@ -141,6 +141,7 @@ func TestEnding_AnotherSession_IsNotAskedAgain(t *testing.T) {
 // R125: servers that all need 1.5 s to respond: each attempt without a response leaves the next one
 // twice the time.
 func TestEnding_SlowServers_SessionIsEnded(t *testing.T) {
+	t.Parallel()
 	var addrs []string
 	for range 3 {
 		addr, _ := scripted(t, func(jute.RequestHeader) (jute.Code, bool) {

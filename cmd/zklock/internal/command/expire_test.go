@@ -34,6 +34,7 @@ func TestParseSession(t *testing.T) {
 // On the server for development and on a real one: without --yes nothing is done, with it the session has ended when the
 // command has, the job is told, and the next one runs.
 func TestExpire_EndsTheSession(t *testing.T) {
+	t.Parallel()
 	for name, servers := range map[string]func(t *testing.T) string{
 		"serve": func(t *testing.T) string {
 			_, addrs := serve(t, "--listen", "127.0.0.1:0", "--max-session-timeout", "1m")
@@ -92,6 +93,7 @@ func TestExpire_Refusals(t *testing.T) {
 
 // The ways of connecting are those of run: TLS, and credentials where the servers want them.
 func TestExpire_TLSAndCredentials(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))
 	serverCert, serverKey := certificate(t, "zk.test")
 	clientCert, clientKey := certificate(t, "client.test")

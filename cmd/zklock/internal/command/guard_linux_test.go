@@ -283,8 +283,12 @@ func TestGuard_ServersReturn_SessionIsEnded(t *testing.T) {
 	s := clientOf(t, srv.Addr())
 	p := guardedHolder(t, srv.Addr(), "/job", socket, 1)
 	srv.Stop()
-	l, err := net.Listen("tcp", srv.Addr())
-	require.NoError(t, err)
+	var l net.Listener
+	eventually(t, "the port is free", func() (free bool) { // another process may dial from it meanwhile
+		var err error
+		l, err = net.Listen("tcp", srv.Addr())
+		return err == nil
+	})
 	p.Signal(syscall.SIGKILL)
 	p.Wait()
 	hangUp(t, l) // on the guard

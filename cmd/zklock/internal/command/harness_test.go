@@ -93,6 +93,14 @@ func server(t testing.TB) *zkserver.Server {
 	return shared.srv
 }
 
+// share is how often a test repeats something: n times, and a fifth of that with -short.
+func share(n int) int {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
+}
+
 // lockPath is a path of the test's own.
 func lockPath(t testing.TB) string {
 	return "/cmd/" + strings.NewReplacer("/", "-", " ", "-").Replace(t.Name()) + strconv.FormatInt(time.Now().UnixNano(), 36)

@@ -67,6 +67,7 @@ const longSession = "--session-timeout=40s"
 
 // Nobody waits for the session of a zklock that was killed, also with everything that a server may want to see first. The guardian knows it, and nobody can read it there.
 func TestLoss_ZklockKilled_CredentialsAndTLS_NextNeedNotWait(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))
 	serverCert, serverKey := certificate(t, "zk.test")
 	clientCert, clientKey := certificate(t, "client.test")
@@ -144,6 +145,7 @@ func TestLoss_ZklockKilledWhileItReleases_NextNeedNotWait(t *testing.T) {
 
 // A zklock that ends by itself ends its session by itself: the guardian does not come near it.
 func TestRun_Ends_GuardianLeavesTheSessionAlone(t *testing.T) {
+	t.Parallel()
 	for name, code := range map[string]string{"well": "0", "badly": "3"} {
 		t.Run(name, func(t *testing.T) {
 			addr, connections := counted(t, server(t).Addr())
@@ -167,6 +169,7 @@ func counted(t *testing.T, addr string) (front string, n *atomic.Int32) {
 }
 
 func TestLoss_GuardianKilled_FamilyDies_LockIsReleased(t *testing.T) {
+	t.Parallel()
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := runFamily(t, srv, path, log)
 	waitForFamily(t, log, 0)
@@ -178,6 +181,7 @@ func TestLoss_GuardianKilled_FamilyDies_LockIsReleased(t *testing.T) {
 }
 
 func TestLoss_NodeDeleted_EndsTheCommandAtOnce(t *testing.T) {
+	t.Parallel()
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := runFamily(t, srv, path, log)
 	token := waitForFamily(t, log, 0)
@@ -223,6 +227,7 @@ func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 }
 
 func TestLoss_ServerRestartsInTime_CommandRunsOn(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path, stop := lockPath(t), filepath.Join(t.TempDir(), "stop")
 	// With 20 s the room would be 10 s, in which a busy machine may not have started a server.

@@ -25,6 +25,7 @@ import (
 )
 
 func TestList(t *testing.T) {
+	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	list := func(args ...string) string {
 		p := start(t, nil, append([]string{"ls", "--servers", srv.ConnectString(), path}, args...)...)
@@ -81,6 +82,7 @@ func TestList(t *testing.T) {
 
 // A path that is not there is an empty list, like a lock that nobody uses, and a line on stderr that tells the two apart.
 func TestList_NotThere_SaysSo(t *testing.T) {
+	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	exits := func(code int, servers string, args ...string) string {
 		p := start(t, nil, append([]string{"ls", "--servers", servers}, args...)...)

@@ -73,7 +73,7 @@ func TestRun_MetricsFile_EachWayToEnd(t *testing.T) {
 		{name: "not acquired at once", path: "/held", args: []string{"-n", "--", "true"}, code: exitNotAcquired},
 		{name: "not acquired, which is no failure", path: "/held", args: []string{"-n", "-E", "0", "--", "true"}},
 		{name: "not acquired, quiet", path: "/held", args: []string{"-n", "-q", "--", "true"}, code: exitNotAcquired},
-		{name: "not acquired in time", path: "/held", args: []string{"--wait", "100ms", "--", "true"}, code: exitNotAcquired},
+		{name: "not acquired in time", path: "/held", args: []string{"--wait", "2s", "--", "true"}, code: exitNotAcquired},
 		{name: "signal while waiting", path: "/held", args: []string{"--", "true"}, signal: "TERM while waiting", code: 143},
 		{name: "refused", path: "/refused", args: []string{"--", "true"}, code: exitRefused},
 		{name: "no server", args: []string{"-s", "127.0.0.1:1", "--connect-timeout", "100ms", "--", "true"}, code: exitNoServer},
@@ -123,6 +123,7 @@ func holder(t *testing.T, srv *zktest.Server, path string) {
 
 // A run under way can be seen, and one that was killed is seen as that: it holds, and has no exit code.
 func TestRun_MetricsFile_UnderWay(t *testing.T) {
+	t.Parallel()
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	p, file := metricsRun(t, srv, "/job", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.prints("ready")
@@ -143,6 +144,7 @@ func TestRun_MetricsFile_UnderWay(t *testing.T) {
 // back when it begins, and not only when it has waited: the probe of a standby asks whether it
 // leads. A run that holds keeps the file.
 func TestRun_MetricsFile_AfterAKill_NextRunHoldsNothingYet(t *testing.T) {
+	t.Parallel()
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	p, file := metricsRun(t, srv, "/job", "--elect", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.prints("ready")
@@ -175,6 +177,7 @@ func TestMetricsFile_PipeInsteadOfTheLockFile_IsWrongUsage(t *testing.T) {
 
 // The loss of a candidate is seen while it stands again, and not any more when it leads again.
 func TestRun_MetricsFile_Elect_LossIsSeenUntilItLeadsAgain(t *testing.T) {
+	t.Parallel()
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	p, file := metricsRun(t, srv, "/lead", "--elect", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.prints("ready")
@@ -201,6 +204,7 @@ func TestRun_MetricsFile_Elect_LossIsSeenUntilItLeadsAgain(t *testing.T) {
 
 // When a job last succeeded stays in its file through runs that fail or do not get the lock.
 func TestRun_MetricsFile_LastSuccessStays(t *testing.T) {
+	t.Parallel()
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	file := filepath.Join(t.TempDir(), "job.prom")
 	next := func(code int, rest ...string) map[string]float64 {
@@ -219,6 +223,7 @@ func TestRun_MetricsFile_LastSuccessStays(t *testing.T) {
 // While a run holds, the file is its own: another that waits, or does not get the lock, leaves it alone. What a zklock that was killed in
 // the middle of a write has left goes away.
 func TestRun_MetricsFile_AnotherRunOfTheJob_LeavesItToTheHolder(t *testing.T) {
+	t.Parallel()
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	file := filepath.Join(t.TempDir(), "job.prom")
 	require.NoError(t, os.WriteFile(besideName(file, "tmp"), []byte("half"), 0o400))
@@ -242,13 +247,14 @@ func TestRun_MetricsFile_AnotherRunOfTheJob_LeavesItToTheHolder(t *testing.T) {
 
 // The next holder begins before the one before has written its end. Both are in the file: the end of the last, and the success of the first.
 func TestMetricsFile_NextHolderBegins_SuccessStays(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "job.prom")
 	made := func() *metricsFile {
 		m, err := newMetricsFile(file, "/job", false, os.Stderr)
 		require.NoError(t, err)
 		return m
 	}
-	for range 200 {
+	for range share(200) {
 		require.NoError(t, os.RemoveAll(file))
 		first, next := made(), made()
 		first.grant()
@@ -285,6 +291,7 @@ func TestMetricsFile_Candidate_StandsAgain_LetsGo(t *testing.T) {
 
 // A file that cannot be written is noticed before the job starts, and nothing is left.
 func TestRun_MetricsFile_CannotBeWritten_IsWrongUsage(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "dir.prom"), 0o700))
@@ -335,11 +342,12 @@ func TestRun_MetricsFile_TwoJobsOfOneLock_DifferInALabel(t *testing.T) {
 
 // A collector that reads all the time finds whole files only, of whatever run, while several write one file.
 func TestMetricsFile_ReadAllTheTime_IsNeverHalf(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "job.prom")
 	var writers sync.WaitGroup
 	for w := range 4 {
 		writers.Go(func() {
-			for i := range 200 {
+			for i := range share(200) {
 				m, err := newMetricsFile(file, "/job"+strings.Repeat("x", (w*200+i)%7*1000), false, os.Stderr)
 				if err != nil {
 					t.Error(err)

@@ -229,6 +229,7 @@ func TestPrune_OlderThan_TimeIsNotTold_KeepsMore(t *testing.T) {
 
 // The record of a lock-delay says that a holder disappeared: the root stays, and the next holder waits.
 func TestPrune_LockDelay_RecordStays(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, servers string, s *zklock.Session) {
 		path := lockPath(t)
 		m, err := zklock.NewMutex(s, path, zklock.WithLockDelay(time.Minute))
@@ -300,6 +301,7 @@ func wipeAll(t testing.TB, srv *zktest.Server, path string) {
 
 // I1, I4: a fleet acquires on fifty paths while prune runs in a loop. No acquire fails, nobody overlaps, and tokens grow.
 func TestPrune_BesideAFleet_NoAcquireFails(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, servers string, s *zklock.Session) {
 		top := lockPath(t)
 		check := ledger.New(t.Errorf)
@@ -311,7 +313,7 @@ func TestPrune_BesideAFleet_NoAcquireFails(t *testing.T) {
 			all.Go(func() {
 				defer running.Add(-1)
 				defer s.Close() // and then no node is on its way out
-				for i := 0; i < 50 || prunes.Load() < 5; i++ {
+				for i := 0; i < share(50) || prunes.Load() < 5; i++ {
 					path := fmt.Sprintf("%s/%d", top, (i*7+g*3)%50)
 					assert.NoError(t, useOnce(s, check, path, (i*7+g*3)%50), path)
 				}
@@ -407,6 +409,7 @@ func TestPrune_ManyRoots_FewRequests(t *testing.T) {
 
 // A connection that is lost on the way is no failure: what was asked may have been done.
 func TestPrune_AnswerLost_GoesOn(t *testing.T) {
+	t.Parallel()
 	for _, f := range []zktest.Fault{
 		zktest.After(zktest.Multi).DropReply().Close(), zktest.Before(zktest.Multi).Close(), zktest.After(zktest.GetChildren).DropReply().Close(),
 	} {
@@ -475,6 +478,7 @@ func TestPrune_Refusals(t *testing.T) {
 
 // The server goes on the way: the error names it, and says why it is not reached.
 func TestPrune_ServerGoes_IsNamed(t *testing.T) {
+	t.Parallel()
 	for name, read := range map[string]func(servers string, args ...string) (int, string, string){"prune": prune, "ls": ls} {
 		srv := zktest.Start(t)
 		for _, p := range []string{"/o", "/o/1", "/o/2"} {

@@ -245,6 +245,7 @@ func TestRun_Semaphore_OnePermitLost_EndsTheCommand(t *testing.T) {
 
 // A path of another recipe is refused before anything is made there: locks that do not see each other exclude nobody.
 func TestRun_PathOfAnotherRecipe_IsRefused(t *testing.T) {
+	t.Parallel()
 	srv, root := server(t), lockPath(t)
 	s := session(t, srv)
 	make := func(path string) {
@@ -314,6 +315,7 @@ func TestOtherRecipe_WhatIsOne(t *testing.T) {
 
 // Candidates of the library's Elections, of Curator's latches, and writers that read: ls knows their nodes.
 func TestList_Elections_AndAWriterThatReads(t *testing.T) {
+	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)
 	lead := func(path string, opts ...zklock.ElectionOption) {

@@ -91,6 +91,7 @@ func TestRun_NoWait(t *testing.T) {
 
 // F47: a run waits for the delay of a holder that disappeared, says until when, and ls does too. After a run nobody waits.
 func TestRun_LockDelay(t *testing.T) {
+	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)
 	m, err := zklock.NewMutex(s, path, zklock.WithLockDelay(time.Hour))
@@ -259,6 +260,7 @@ func TestRun_NoServer(t *testing.T) {
 }
 
 func TestRun_BadUsage(t *testing.T) {
+	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte("user:opensesame\n"), 0o644))
 	shapeless := filepath.Join(t.TempDir(), "shapeless")
@@ -369,6 +371,7 @@ func TestRun_KillAfterThatDoesNotFit_IsRefusedWithTheNumbers(t *testing.T) {
 }
 
 func TestRun_Credentials(t *testing.T) {
+	t.Parallel()
 	srv := server(t)
 	s := session(t, srv, zklock.WithDigest("boss", "secret"))
 	root := lockPath(t)
@@ -455,6 +458,7 @@ func TestRun_ChrootThatIsNotThere_IsRefused(t *testing.T) {
 
 // R71: whatever is said, at whatever log level, and whatever is wrong with the credentials, the password is not in it.
 func TestRun_Credentials_AreNotPrinted(t *testing.T) {
+	t.Parallel()
 	srv := server(t)
 	root := lockPath(t)
 	const password = "opensesame"
@@ -500,6 +504,7 @@ func TestRun_Credentials_AreNotPrinted(t *testing.T) {
 }
 
 func TestRun_Container_GoesWhenUnused(t *testing.T) {
+	t.Parallel()
 	srv, path := zkserver.Single(t, zkserver.Property("znode.container.checkIntervalMs", "50")), "/job"
 	require.Equal(t, 0, run(t, srv, path, "--container", "--", "true").wait())
 	s := session(t, srv)

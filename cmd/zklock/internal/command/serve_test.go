@@ -39,6 +39,7 @@ func client(t *testing.T, timeout time.Duration, addrs ...string) *zk.Conn {
 }
 
 func TestServe_ServesClients_AndEndsOnSignals(t *testing.T) {
+	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		p, addrs := serve(t, "--listen", "127.0.0.1:0", "--tick", "100ms", "--max-session-timeout", "7s")
 		p.prints("for development only")

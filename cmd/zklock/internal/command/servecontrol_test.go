@@ -93,6 +93,7 @@ func TestServe_Control_FaultsAndSessions(t *testing.T) {
 }
 
 func TestServe_Control_MembersKeepTheirState(t *testing.T) {
+	t.Parallel()
 	addrs, ask := controlled(t, "--listen", "127.0.0.1:0")
 	conn := client(t, 10*time.Second, addrs...)
 	_, err := conn.Create("/e", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))

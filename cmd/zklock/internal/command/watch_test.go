@@ -134,7 +134,7 @@ func TestWatch_PrintsTheQueueAfterAChange(t *testing.T) {
 		require.NoError(t, err)
 		w.acquire(sem.Permits(2))
 		w.shows("/locks/b holds:e holds:e")
-		time.Sleep(time.Hour)
+		time.Sleep(5 * time.Minute)
 		w.shows()
 		w.stop()
 		require.NoError(t, <-w.ended)

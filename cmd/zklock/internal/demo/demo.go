@@ -12,9 +12,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/zktest"
@@ -39,16 +41,15 @@ const (
 	stopped   = "STOPPED"
 	continues = "CONTINUES"
 	ends      = "ends"
-	failed    = "FAILED"
 )
 
-// All processes run on one host, so one clock gives all times.
+// event is something that a worker did, or that happened to it. All processes run on one host, so
+// one clock gives all times.
 type event struct {
 	At    time.Time
 	Who   string
 	Kind  string
-	Token int64  `json:",omitempty"`
-	Text  string `json:",omitempty"`
+	Token int64 `json:",omitempty"`
 }
 
 const (
@@ -58,193 +59,157 @@ const (
 
 var names = []string{"A", "B", "C"}
 
-type demo struct {
-	out            io.Writer
-	tick           time.Duration // of the server
-	sessionTimeout time.Duration
-	deaf, gullible bool // workers that ignore a loss, a resource that accepts everything: the checks must find both
+// stopSignal and contSignal are nil where no signal stops a process.
+var stopSignal, contSignal os.Signal
 
-	began   time.Time
-	server  *zktest.Server
-	workers map[string]*process
+type demo struct {
+	ctx            context.Context
+	fail           context.CancelCauseFunc // of ctx
+	tick           time.Duration           // of the server
+	sessionTimeout time.Duration
+	server         *zktest.Server
+	workers        map[string]*process
 
 	mu      sync.Mutex
+	changed sync.Cond // with each event, and at the end of ctx
 	events  []event
-	changed chan struct{} // closed, and replaced, with each event
-	seen    int64         // the largest token that the resource has seen
+	orders  map[string]string // to workers, each in the response to the worker's next event
+	seen    int64             // the largest token that the resource has seen
 	screen  screen
 }
 
 type process struct {
 	proxy  *zktest.Proxy // its own way to the server
 	cmd    *exec.Cmd
-	stdin  io.Writer
-	killed bool          // by the demo; guarded by its mu
+	killed atomic.Bool   // by the demo
 	done   chan struct{} // closed when it has ended and its output has been read
 }
 
 // Run runs the demo. The workers are processes of this program, which calls RunWorker for them: see
 // EnvWorker. Run returns an error if it could not finish, or if a check failed.
 func Run(ctx context.Context, out io.Writer) error {
-	return (&demo{out: out, tick: 300 * time.Millisecond, sessionTimeout: 5 * time.Second}).run(ctx)
+	return run(ctx, out, 300*time.Millisecond, 5*time.Second)
 }
 
-func (d *demo) run(ctx context.Context) (err error) {
-	d.began, d.changed, d.workers = time.Now(), make(chan struct{}), map[string]*process{}
-	d.screen = screen{w: d.out, began: d.began, lanes: map[string]string{}}
-	if d.server, err = zktest.NewServer(zktest.WithConfig(fmt.Sprintf("tickTime=%d", d.tick.Milliseconds()))); err != nil {
+func run(ctx context.Context, out io.Writer, tick, sessionTimeout time.Duration) error {
+	server, err := zktest.NewServer(zktest.WithConfig(fmt.Sprintf("tickTime=%d", tick.Milliseconds())))
+	if err != nil {
 		return err
 	}
-	defer d.server.Close()
-	atMost := 30*time.Second + 4*(d.sessionTimeout+2*d.tick)
+	defer server.Close()
+	atMost := 30*time.Second + 4*(sessionTimeout+2*tick)
 	ctx, cancel := context.WithTimeoutCause(ctx, atMost, fmt.Errorf("not done after %v", atMost))
 	defer cancel()
-	d.screen.head(d.sessionTimeout)
-	if err := d.scenes(ctx); err != nil {
-		return err
-	}
-	return verify(d.out, facts{d.events, len(d.server.Children(lockPath)), d.began,
-		// The server ends a session on a boundary of its tick, up to two ticks after the timeout; a
-		// second for busy machines.
-		d.sessionTimeout + 2*d.tick + time.Second})
-}
 
-func (d *demo) scenes(ctx context.Context) error {
-	defer d.endAll()
-	ctx, cancel := context.WithCancel(ctx)
-	var rows sync.WaitGroup
+	d := &demo{tick: tick, sessionTimeout: sessionTimeout, server: server, workers: map[string]*process{},
+		orders: map[string]string{}, screen: screen{w: out, began: time.Now(), lanes: map[string]string{}}}
+	d.changed.L = &d.mu
+	d.ctx, d.fail = context.WithCancelCause(ctx)
+	context.AfterFunc(d.ctx, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.changed.Broadcast()
+	})
+	d.screen.head(sessionTimeout)
+	var rows, scenes sync.WaitGroup
 	rows.Go(func() {
-		for sleep(ctx, 500*time.Millisecond) == nil {
+		for d.sleep(500 * time.Millisecond) {
 			d.mu.Lock()
 			d.screen.row(time.Now(), "", "", "")
 			d.mu.Unlock()
 		}
 	})
-	defer rows.Wait()
-	defer cancel()
+	scenes.Go(d.scenes)
+	scenes.Wait()
+	err = context.Cause(d.ctx)
+	d.fail(nil)
+	rows.Wait()
+	d.endAll()
+	if err != nil {
+		return err
+	}
+	// The server ends a session on a boundary of its tick, up to two ticks after the timeout; a
+	// second for busy machines.
+	return verify(out, facts{d.events, len(server.Children(lockPath)), d.screen.began, sessionTimeout + 2*tick + time.Second})
+}
 
+// scenes ends early, with its goroutine, if the demo fails.
+func (d *demo) scenes() {
 	d.title("Three workers queue for one lock; each works a little, and releases")
 	for i, name := range names {
 		proxy, err := zktest.NewProxy(d.server.Addr())
-		if err != nil {
-			return err
-		}
-		if err := d.start(name, proxy); err != nil {
-			proxy.Close()
-			return err
-		}
-		if err := d.queued(ctx, i+1); err != nil {
-			return err
-		}
+		d.must(err)
+		d.start(name, proxy)
+		d.queued(i + 1)
 	}
 	for range names {
-		if err := d.handOver(ctx); err != nil {
-			return err
-		}
+		d.handOver()
 	}
 
-	err := d.scene(ctx, "The holder is killed: the next takes over when its session ends",
-		func(g event, p *process) error {
-			d.did(g, killed)
-			return d.kill(p)
-		},
-		func(g event, p *process) error {
-			<-p.done
-			return d.start(g.Who, p.proxy)
-		})
-	if err != nil {
-		return err
-	}
+	g, p := d.scene("The holder is killed: the next takes over when its session ends")
+	d.did(g, killed)
+	d.must(p.kill())
+	d.holder(g.Who)
+	<-p.done
+	d.start(g.Who, p.proxy)
+	d.handOver()
 
 	// The session of a holder that is cut off ends on the server, which cannot notify the holder.
 	// It must find out by itself.
-	err = d.scene(ctx, "The holder is cut off: it is notified before the next one is granted",
-		func(g event, p *process) error {
-			d.did(g, cut)
-			p.proxy.Freeze()
-			return nil
-		},
-		func(g event, p *process) error {
-			if err := d.until(ctx, g, notified); err != nil {
-				return err
-			}
-			d.did(g, healed)
-			p.proxy.Thaw()
-			return nil
-		})
-	if err != nil {
-		return err
-	}
+	g, p = d.scene("The holder is cut off: it is notified before the next one is granted")
+	d.did(g, cut)
+	p.proxy.Freeze()
+	d.holder(g.Who)
+	d.until(g, notified)
+	d.did(g, healed)
+	p.proxy.Thaw()
+	d.handOver()
 
-	if !canStop {
+	if stopSignal == nil {
 		d.title("Left out: a holder that is stopped. This system cannot stop a process")
-	} else if err := d.scene(ctx, "The holder is stopped between check and write: only the token can help",
-		func(g event, p *process) error {
-			if err := d.until(ctx, g, looks, orderDawdle); err != nil {
-				return err
-			}
-			d.did(g, stopped)
-			return stopProcess(p.cmd.Process)
-		},
-		func(g event, p *process) error {
-			d.did(g, continues)
-			if err := continueProcess(p.cmd.Process); err != nil {
-				return err
-			}
-			return d.until(ctx, g, notified)
-		}); err != nil {
-		return err
+	} else {
+		g, p = d.scene("The holder is stopped between check and write: only the token can help")
+		d.order(g.Who, orderDawdle)
+		d.until(g, looks)
+		d.did(g, stopped)
+		d.must(p.cmd.Process.Signal(stopSignal))
+		d.holder(g.Who)
+		d.did(g, continues)
+		d.must(p.cmd.Process.Signal(contSignal))
+		d.until(g, notified)
+		d.handOver()
 	}
 
 	d.title("All end")
 	for _, name := range names {
-		if err := d.until(ctx, event{Who: name}, ends, orderFinish); err != nil {
-			return err
-		}
+		d.order(name, orderFinish)
 	}
-	return nil
+	for _, name := range names {
+		d.until(event{Who: name}, ends)
+	}
 }
 
-// scene waits until a worker holds and all are queued, strikes the holder, waits until another
-// holds, and heals.
-func (d *demo) scene(ctx context.Context, title string, strike, heal func(g event, p *process) error) error {
-	g, err := d.holder(ctx, "")
-	if err != nil {
-		return err
-	}
-	if err := d.queued(ctx, len(names)); err != nil {
-		return err
-	}
+// scene waits until a worker holds and all are queued, and returns the grant and the holder.
+func (d *demo) scene(title string) (g event, holder *process) {
+	g = d.holder("")
+	d.queued(len(names))
 	d.title(title)
-	p := d.workers[g.Who]
-	if err := strike(g, p); err != nil {
-		return err
-	}
-	if _, err := d.holder(ctx, g.Who); err != nil {
-		return err
-	}
-	if err := heal(g, p); err != nil {
-		return err
-	}
-	return d.handOver(ctx)
+	return g, d.workers[g.Who]
 }
 
-// handOff lets the holder work for a while and release.
-func (d *demo) handOver(ctx context.Context) error {
-	g, err := d.holder(ctx, "")
-	if err != nil {
-		return err
-	}
-	if err := sleep(ctx, time.Until(g.At.Add(turnTime))); err != nil {
-		return err
-	}
-	return d.until(ctx, g, releases, orderRelease)
+// handOver lets the holder work for a while and release.
+func (d *demo) handOver() {
+	g := d.holder("")
+	d.sleep(time.Until(g.At.Add(turnTime)))
+	d.order(g.Who, orderRelease)
+	d.until(g, releases)
+	d.respond(g.Who) // if the hold was lost, the worker has not read the order
 }
 
 // holder waits until a worker, but not the one named, holds and has written twice, and returns the
 // grant.
-func (d *demo) holder(ctx context.Context, but string) (g event, err error) {
-	err = d.wait(ctx, "a worker holds and works", func() bool {
+func (d *demo) holder(but string) (g event) {
+	d.wait(func() bool {
 		g = event{}
 		wrote := 0
 		for _, e := range d.events {
@@ -259,70 +224,64 @@ func (d *demo) holder(ctx context.Context, but string) (g event, err error) {
 		}
 		return wrote >= 2
 	})
-	return g, err
+	return g
 }
 
-// until gives the orders to the grant's worker, and waits for an event of that hold or, on a busy
-// machine, its loss.
-func (d *demo) until(ctx context.Context, g event, kind string, orders ...string) error {
-	for _, order := range orders {
-		if _, err := io.WriteString(d.workers[g.Who].stdin, order+"\n"); err != nil {
-			return err
-		}
-	}
-	return d.wait(ctx, g.Who+" "+kind, func() bool {
+func (d *demo) order(who, order string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.orders[who] = order
+}
+
+// until waits for an event of the grant's hold or, instead of its release, for its loss, which a
+// busy machine can cause.
+func (d *demo) until(g event, kind string) {
+	d.wait(func() bool {
 		return slices.ContainsFunc(d.events, func(e event) bool {
 			return e.Who == g.Who && e.Token == g.Token && (e.Kind == kind || kind == releases && e.Kind == notified)
 		})
 	})
 }
 
-// wait waits until cond, which is called with mu held, returns true; it fails as soon as a worker
-// does.
-func (d *demo) wait(ctx context.Context, what string, cond func() bool) error {
-	for {
-		d.mu.Lock()
-		i := slices.IndexFunc(d.events, func(e event) bool { return e.Kind == failed })
-		if i >= 0 {
-			defer d.mu.Unlock()
-			return fmt.Errorf("worker %s: %s", d.events[i].Who, d.events[i].Text)
-		}
-		ok, changed := cond(), d.changed
-		d.mu.Unlock()
-		if ok {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting: %s: %w", what, context.Cause(ctx))
-		}
+// wait waits until cond, which is called with mu held, returns true.
+func (d *demo) wait(cond func() bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for !cond() {
+		d.must(d.ctx.Err())
+		d.changed.Wait()
 	}
 }
 
 // queued waits until n are in the queue, the holder among them.
-func (d *demo) queued(ctx context.Context, n int) error {
+func (d *demo) queued(n int) {
 	for len(d.server.Children(lockPath)) != n {
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("waiting until %d are in the queue: %w", n, err)
-		}
+		d.sleep(20 * time.Millisecond)
+		d.must(d.ctx.Err())
 	}
-	return nil
 }
 
-func sleep(ctx context.Context, t time.Duration) error {
+// must ends the scenes if err is not nil.
+func (d *demo) must(err error) {
+	if err != nil {
+		d.fail(err) // no effect if ctx has ended
+		runtime.Goexit()
+	}
+}
+
+func (d *demo) sleep(t time.Duration) (slept bool) {
 	select {
 	case <-time.After(t):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+		return true
+	case <-d.ctx.Done():
+		return false
 	}
 }
 
 func (d *demo) title(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	fmt.Fprintf(d.out, "\n%s\n", text)
+	fmt.Fprintf(d.screen.w, "\n%s\n", text)
 }
 
 // did adds an event of the demo itself, before the demo does it, so that the consequences come
@@ -331,54 +290,47 @@ func (d *demo) did(g event, kind string) {
 	d.add(event{At: time.Now().Round(0), Who: g.Who, Kind: kind, Token: g.Token})
 }
 
-// add accepts an event. A write is sent to the resource, which has no notion of locks and workers:
-// it rejects a token smaller than one it has seen. The comparison and the write are one step, so
-// the order of the events is the order of the writes.
-func (d *demo) add(e event) (taken bool) {
+// add accepts an event. A write is sent to the resource, which has
+// no notion of locks and workers: it rejects a token smaller than one it has seen. The comparison
+// and the write are one step, so the order of the events is the order of the writes.
+func (d *demo) add(e event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	note := ""
 	if e.Kind == writes {
 		if e.Token < d.seen {
-			note = fmt.Sprintf("rejects %d < %d", e.Token, d.seen)
-			if d.gullible {
-				note = fmt.Sprintf("accepts %d < %d", e.Token, d.seen)
-			} else {
-				e.Kind = refused
-			}
+			e.Kind, note = refused, fmt.Sprintf("rejects %d < %d", e.Token, d.seen)
 		}
 		d.seen = max(d.seen, e.Token)
 	}
 	d.events = append(d.events, e)
 	d.screen.event(e, note)
-	close(d.changed)
-	d.changed = make(chan struct{})
-	return e.Kind != refused
+	d.changed.Broadcast()
 }
 
-func (d *demo) start(name string, proxy *zktest.Proxy) error {
+// respond returns the order that the worker has not read.
+func (d *demo) respond(who string) (order string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	order = d.orders[who]
+	delete(d.orders, who)
+	return order
+}
+
+func (d *demo) start(name string, proxy *zktest.Proxy) {
 	exe, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	config, err := json.Marshal(worker{Name: name, Server: proxy.Addr(), SessionTimeout: d.sessionTimeout, LeaderPing: 2 * d.tick, Deaf: d.deaf})
-	if err != nil {
-		return err
-	}
+	d.must(err)
+	config, err := json.Marshal(worker{Name: name, Server: proxy.Addr(), SessionTimeout: d.sessionTimeout, LeaderPing: 2 * d.tick})
+	d.must(err)
 	p := &process{proxy: proxy, cmd: exec.Command(exe, "demo"), done: make(chan struct{})}
 	p.cmd.Env = append(p.cmd.Environ(), EnvWorker+"="+string(config))
 	var stderr bytes.Buffer
 	p.cmd.Stderr = &stderr
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-		return err
-	}
+	stdin, err := p.cmd.StdinPipe()
+	d.must(err)
 	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return err
-	}
+	d.must(err)
+	d.must(p.cmd.Start())
 	d.workers[name] = p
 	d.did(event{Who: name}, starts)
 	go func() {
@@ -387,43 +339,33 @@ func (d *demo) start(name string, proxy *zktest.Proxy) error {
 		for lines.Scan() {
 			var e event
 			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-				e = event{At: time.Now().Round(0), Who: name, Kind: failed, Text: lines.Text()}
+				d.fail(fmt.Errorf("worker %s: %s", name, lines.Text()))
+				continue
 			}
-			taken := d.add(e)
-			if e.Kind == writes {
-				_, _ = fmt.Fprintln(p.stdin, answers[taken]) // it may have ended
-			}
+			d.add(e)
+			_, _ = fmt.Fprintln(stdin, d.respond(name)) // it may have ended
 		}
-		err := p.cmd.Wait()
-		d.mu.Lock()
-		wasKilled := p.killed
-		d.mu.Unlock()
-		switch {
-		case wasKilled:
-		case err != nil:
-			d.add(event{At: time.Now().Round(0), Who: name, Kind: failed, Text: fmt.Sprintf("%v: %s", err, strings.TrimSpace(stderr.String()))})
-		default:
+		if err := p.cmd.Wait(); err == nil {
 			d.did(event{Who: name}, ends)
+		} else if !p.killed.Load() {
+			d.fail(fmt.Errorf("worker %s: %w: %s", name, err, strings.TrimSpace(stderr.String())))
 		}
 	}()
-	return nil
-}
-
-func (d *demo) kill(p *process) error {
-	d.mu.Lock()
-	p.killed = true
-	d.mu.Unlock()
-	if err := p.cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return nil
 }
 
 // endAll ends every process and closes every proxy.
 func (d *demo) endAll() {
 	for _, p := range d.workers {
-		_ = d.kill(p) // also one that is stopped
+		_ = p.kill() // also one that is stopped
 		<-p.done
 		p.proxy.Close()
 	}
+}
+
+func (p *process) kill() error {
+	p.killed.Store(true)
+	if err := p.cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
 }

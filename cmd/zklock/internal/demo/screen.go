@@ -17,7 +17,7 @@ type screen struct {
 
 // lanes are the columns after an event; a kind that is missing here changes nothing.
 var lanes = map[string]string{
-	queues: ".", holds: "#", stopped: "-", notified: "", releases: "", killed: "", ends: "", failed: "",
+	queues: ".", holds: "#", stopped: "-", notified: "", releases: "", killed: "", ends: "",
 }
 
 func (s *screen) head(sessionTimeout time.Duration) {

@@ -2,12 +2,6 @@
 
 package demo
 
-import (
-	"os"
-	"syscall"
-)
+import "syscall"
 
-const canStop = true
-
-func stopProcess(p *os.Process) error     { return p.Signal(syscall.SIGSTOP) }
-func continueProcess(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+func init() { stopSignal, contSignal = syscall.SIGSTOP, syscall.SIGCONT }

@@ -16,14 +16,12 @@ import (
 // EnvWorker is in the environment of a process that should call RunWorker.
 const EnvWorker = "ZKLOCK_DEMO_WORKER"
 
-// Lines that a worker reads: orders, and replies of the resource.
+// Orders, which a worker reads in the responses to its events.
 const (
 	orderRelease = "release" // end this turn and queue again
-	orderDawdle  = "dawdle"  // at the next write, take long between checking the lock and writing
-	orderFinish  = "finish"  // end
+	orderDawdle  = "dawdle"  // before the next write, take long between checking the lock and writing
+	orderFinish  = "finish"  // release, and end
 )
-
-var answers = map[bool]string{true: "accepted", false: "rejected"}
 
 const (
 	writeEvery = 150 * time.Millisecond
@@ -36,39 +34,28 @@ const (
 type worker struct {
 	Name, Server               string
 	SessionTimeout, LeaderPing time.Duration
-	Deaf                       bool // it ignores the loss of the lock
 
-	orders, answers chan string
-	refused         bool // the last write
+	responses chan string
+	order     string // the last one that it has not obeyed
 }
 
 // RunWorker runs a worker until it is ordered to finish, or the demo has ended.
 func RunWorker() error {
 	signal.Ignore(os.Interrupt) // Ctrl-C is for the demo, which ends its workers
-	w := &worker{orders: make(chan string, 8), answers: make(chan string, 1)}
+	w := &worker{responses: make(chan string)}
 	if err := json.Unmarshal([]byte(os.Getenv(EnvWorker)), w); err != nil {
 		return fmt.Errorf("%s: %w", EnvWorker, err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	go func() { // ends with the process
 		lines := bufio.NewScanner(os.Stdin)
 		for lines.Scan() {
-			switch line := lines.Text(); line {
-			case answers[true], answers[false]:
-				w.answers <- line
-			case orderFinish:
-				cancel() // also a wait for the lock
-			default:
-				w.orders <- line
-			}
+			w.responses <- lines.Text()
 		}
 		os.Exit(1) // the demo has ended
 	}()
 
-	connecting, stop := context.WithTimeout(ctx, 10*time.Second)
-	defer stop()
-	s, err := zklock.Connect(connecting, w.Server,
+	ctx := context.Background()
+	s, err := zklock.Connect(ctx, w.Server,
 		zklock.WithSessionTimeout(w.SessionTimeout), zklock.WithLease(zklock.QuorumLease(w.LeaderPing)),
 		zklock.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -79,71 +66,60 @@ func RunWorker() error {
 	if err != nil {
 		return err
 	}
-	for ctx.Err() == nil {
+	for w.order != orderFinish {
 		w.report(queues, 0)
 		hold, err := m.Acquire(ctx)
-		switch {
-		case err == nil:
-			w.report(holds, hold.Token())
-			err = w.turn(ctx, hold)
-		case ctx.Err() != nil:
-			err = nil
-		}
 		if err != nil {
+			return err
+		}
+		if err := w.turn(ctx, hold); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// report sends an event to the demo, and reads the order in its response.
 func (w *worker) report(kind string, token int64) {
 	// An error means that the demo no longer reads: then stdin has ended, too, and so does the
 	// worker.
 	_ = json.NewEncoder(os.Stdout).Encode(event{At: time.Now(), Who: w.Name, Kind: kind, Token: token})
+	if order := <-w.responses; order != "" {
+		w.order = order
+	}
 }
 
 func (w *worker) turn(ctx context.Context, hold *zklock.Hold) error {
-	release := func(why string) error {
-		w.report(why, hold.Token()) // from here on it does not hold
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if err := hold.Release(ctx); why == releases {
-			return err
-		}
-		return nil
-	}
-	dawdle, lost := false, hold.Lost()
-	if w.Deaf {
-		lost = nil
-	}
 	tick := time.NewTicker(writeEvery)
 	defer tick.Stop()
-	for {
-		if err := hold.Err(); err != nil && (!w.Deaf || w.refused) {
-			return release(notified)
+	why := releases
+	w.report(holds, hold.Token())
+	for w.order == "" || w.order == orderDawdle {
+		select {
+		case <-hold.Lost():
+		case <-tick.C:
 		}
-		if dawdle {
+		if hold.Err() != nil {
+			why = notified
+			break
+		}
+		if w.order == orderDawdle {
 			// The gap that no client can close: it has checked the lock, and its next step takes
 			// time. Whatever happens to the process here, the write is sent after it, with the
 			// token of the hold that it had.
-			dawdle = false
+			w.order = ""
 			until := time.Now().Add(dawdling)
 			w.report(looks, hold.Token())
 			time.Sleep(time.Until(until))
 		}
 		w.report(writes, hold.Token())
-		w.refused = <-w.answers == answers[false]
-		select {
-		case <-lost:
-			return release(notified)
-		case <-ctx.Done():
-			return release(releases)
-		case order := <-w.orders:
-			if order == orderRelease {
-				return release(releases)
-			}
-			dawdle = true
-		case <-tick.C:
-		}
 	}
+	if w.order != orderFinish {
+		w.order = ""
+	}
+	w.report(why, hold.Token()) // from here on it does not hold
+	if err := hold.Release(ctx); why == releases {
+		return err
+	}
+	return nil
 }
