@@ -9,6 +9,8 @@ var sessionFile = []mutant{
 		"header.mismatch", "case h.file != now.file:", "case false:"}}},
 	{"a session is written after its first node", "F58", "internal/link", "TestLink_ReportsEachSessionAndItsConfirmedEnd|TestF58_Kill_TheNextProcessHolds", []Swap{{
 		"report.Connected", "l.Opened(l.Key(z))", "time.AfterFunc(time.Second, func() { l.Opened(l.Key(z)) })"}}},
+	{"sessions are ended before the file is locked", "F58", "internal/sessionfile", "TestF58_ChildHasTheFile_FileIsInUse", []Swap{{
+		"open", "if err = flock(file); err != nil {", "if _ = flock(file); err != nil {"}}},
 	{"a free lock is proof enough", "F58", "internal/sessionfile", "TestOpen_OwnerLivesWithoutTheLock", []Swap{{
 		"File.read", "&& lives(h.owner):", "&& false:"}}},
 	{"the file is emptied when it is closed", "F58", "internal/sessionfile", "TestFile_KeepsSessionsUntilTheyAreRemoved|TestVirtual_F58_ServerIsSilent_ConnectEndsWithItsCtx", []Swap{{
