@@ -532,6 +532,7 @@ func TestVirtual_Once_KeptRuns(t *testing.T) {
 			_, err = zklock.NewMutex(s, "/orders", zklock.WithKeptRuns(n))
 			require.ErrorContains(t, err, "give 1 to 1000, or leave the option out")
 		}
+		newMutex(t, s, "/orders", zklock.WithKeptRuns(1))
 	})
 }
 

@@ -183,13 +183,21 @@ func (p place) detectedBy(t *testing.T) (by []string, compiles bool) {
 			out, passed = l.run(limit, overlay)
 		}
 		if !passed {
-			by = append(by, fmt.Sprintf("%s %s", l.name, failure.FindAllString(out, -1)))
+			by = append(by, fmt.Sprintf("%s %s", l.name, whatFailed(out)))
 		}
 		if !passed && !*randomAll {
 			break
 		}
 	}
 	return by, true
+}
+
+// whatFailed returns the lines that name what failed, or the end of an output without any.
+func whatFailed(out string) []string {
+	if lines := failure.FindAllString(out, -1); len(lines) > 0 {
+		return lines
+	}
+	return []string{out[max(0, len(out)-500):]}
 }
 
 // runCorrect runs a layer on the code as it is, where it has to pass, and notes how long it takes.
