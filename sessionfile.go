@@ -18,15 +18,15 @@ import (
 )
 
 // WithSessionFile makes a restart after a crash fast: the process that is started again on the same
-// host ends the ZooKeeper session of the crashed one, so its locks are free at once. By default
-// they are free when the session expires.
+// host ends the ZooKeeper session of the crashed one, so its locks are free at once, and not when
+// the session expires.
 //
-// Give each Session a path of its own on a local file system, such as /run/orders/zk.session.
-// Connect creates the file with mode 0600, accepts 0660 (a Pod's fsGroup), and takes at most a
-// second longer. It ends the sessions in the file only if the kernel reports that their process is
-// dead. If the file is in use for a second, it returns ErrSessionFileInUse. A process that can read
-// the file can end the session. It needs Linux or macOS. docs/operating.md describes which crashes
-// it covers.
+// Give each Session its own path on a local file system, such as /run/orders/zk.session. Connect
+// creates the file with mode 0600, accepts 0660 (a Pod's fsGroup), and takes at most a second
+// longer. It ends the sessions in the file only if the kernel reports that their process is dead.
+// If the file is in use for a second, it returns ErrSessionFileInUse. A process that can read the
+// file can end the session. It needs Linux or macOS. docs/operating.md describes which crashes it
+// covers.
 func WithSessionFile(path string) Option {
 	return func(o *sessionOptions) {
 		if o.sessionFile = path; path == "" {
