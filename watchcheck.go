@@ -51,7 +51,7 @@ func (w *watcher) checkWatches() {
 		}
 		var checks []check
 		for _, on := range w.mu.watches {
-			if on.isArmed() && on.use != ofRows && (all || on.users > 1 || !held[on.path]) {
+			if on.isArmed() && on.use != ofRows && (all || on.use == ofObservers || on.users > 1 || !held[on.path]) {
 				checks = append(checks, check{on.path, func(now *wire.Stat, err error) {
 					if on.hasMissed(now, err) { // an event would have arrived before a response that shows its change
 						w.wakeUsers(on)
