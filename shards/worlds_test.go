@@ -195,8 +195,8 @@ func (w *world) event(r *rand.Rand, join func(), note func(string, ...any)) {
 		}
 	default:
 		f := w.fault(r, ms)
-		if r.IntN(2) == 0 {
-			f = f.Session(p.s.SessionID())
+		if id := p.s.SessionID(); r.IntN(2) == 0 && id != 0 { // it has none between two ZooKeeper sessions
+			f = f.Session(id)
 		}
 		note("%v", f)
 		w.srv.Inject(f.Nth(1 + r.IntN(3)).Optional())
