@@ -53,12 +53,13 @@ type lockData struct {
 
 // grantBasis is the data that a hold rests on. It belongs to the attempt until the lock is granted.
 type grantBasis struct {
-	e     *zkSession
-	node  string   // absolute; for an attempt its node in the queue, for a hold the first of held
-	held  []string // all nodes that the hold rests on; empty before the grant is prepared if that is only the node in the queue
-	token int64    // the czxid of the node: see Hold.Token
-	seen  rootView // the list on which the grant rests
-	state recipeState
+	e        *zkSession
+	node     string   // absolute; for an attempt its node in the queue, for a hold the first of held
+	held     []string // all nodes that the hold rests on; empty before the grant is prepared if that is only the node in the queue
+	token    int64    // the czxid of the node: see Hold.Token
+	seen     rootView // the list on which the grant rests
+	madeRoot bool     // the transaction that created the node also created the lock root (newroot.go)
+	state    recipeState
 }
 
 // recipeState is the data that a recipe keeps for a node: first during the attempt, then with the

@@ -104,11 +104,11 @@ type noState struct{}
 func (noState) record() *nodes.GrantRecord { return nil }
 
 func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*nodes.Deletion, <-chan error) {
-	return root.deleteNode(of.e, of.state.record(), of.node, of.held...)
+	return root.deleteNode(of.e, of.deletesRoot(root), of.state.record(), of.node, of.held...)
 }
 
 func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
-	x := d.root.handOff(d.e, d.node, false, d.state.record())
+	x := d.root.handOff(d.e, d.node, false, d.deletesRoot(d.root), d.state.record())
 	d.root.noteRow(d.e, d.node, d.seen, x)
 	return [2]*nodes.Deletion{x}
 }

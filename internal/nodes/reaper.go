@@ -26,8 +26,9 @@ type Reaper struct {
 	mu struct {
 		sync.Mutex
 		erasing   map[string]*Deletion  // deletions under way, by node
-		orphans   map[queue.Orphan]bool // creates whose nodes no list has shown
+		orphans   map[queue.Orphan]bool // creates whose nodes no list has shown; true if the lock root was to be created with the node
 		searching bool                  // searchForOrphans runs
+		keeps     string                // the last parent that rejected the deletion of a lock root
 	}
 }
 
@@ -63,8 +64,9 @@ type Deletion struct {
 	r      *Reaper
 	node   string
 	rest   []string       // nodes that are deleted with it
-	next   func() *Waiter // returns the waiter that gets the handoff, nil if there is none
+	next   func() *Waiter // returns the waiter that gets the handoff, nil if there is none; nil for no handoff
 	record *GrantRecord   // removed in the same transaction; nil if there is no record, or nothing left to remove
+	root   bool           // the lock root is deleted in the same transaction, unless a waiter of ours is behind the node
 
 	Last       link.LastError // of its requests
 	unanswered bool           // one of its requests got no response, so it may have been executed
@@ -77,14 +79,19 @@ type Deletion struct {
 	Refused chan struct{}
 	Refusal error
 
-	Done chan struct{} // closed when the fields below are set
-	OK   bool          // our own delete succeeded, or may have done so although its response was lost
-	Err  error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
+	Done        chan struct{} // closed when the fields below are set
+	OK          bool          // our own delete succeeded, or may have done so although its response was lost
+	RootDeleted bool          // the lock root was probably deleted with the node
+	Err         error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
 }
 
 // Delete deletes a node of ours. If the node is being deleted already, it returns that deletion.
-func (r *Reaper) Delete(node string) *Deletion {
-	return r.startDeletion(node, nil, func() *Waiter { return nil })
+func (r *Reaper) Delete(node string) *Deletion { return r.begin(&Deletion{node: node}, nil) }
+
+// DeleteWithRoot is Delete for a node with which its lock root was created. If no other node is in
+// the root, it deletes the root in the same transaction.
+func (r *Reaper) DeleteWithRoot(node string) *Deletion {
+	return r.begin(&Deletion{node: node, root: true}, nil)
 }
 
 // DeleteAll deletes nodes of ours in one transaction. If one of them is missing, it deletes the
@@ -92,43 +99,42 @@ func (r *Reaper) Delete(node string) *Deletion {
 // are in several lock roots and one root rejects the delete, it deletes each node by itself, and
 // the returned Deletion is for one of them.
 func (r *Reaper) DeleteAll(nodes []string) *Deletion {
-	return r.startDeletion(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)
+	return r.begin(&Deletion{node: nodes[0], rest: nodes[1:]}, nil)
 }
 
 // DeleteAfter is Delete, and begins when the first deletion has ended: until then, a transaction
 // whose response was lost could create the node again. first may be nil.
 func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
-	return r.startDeletion(node, first, func() *Waiter { return nil })
+	return r.begin(&Deletion{node: node}, first)
 }
 
 // HandOff deletes the node of a hold that is released. If the hold may hand off the lock
 // (queue.Rule.HandsOff), the next waiter gets it: a waiter of this ZooKeeper session that is
-// directly behind the node. The same transaction removes the record.
-func (r *Reaper) HandOff(node string, rule queue.Rule, downgraded bool, record *GrantRecord) *Deletion {
-	if !rule.HandsOff(downgraded) {
-		return r.Delete(node)
+// directly behind the node. The same transaction removes the record. If withRoot is set and no such
+// waiter exists, the lock root is deleted as by DeleteWithRoot.
+func (r *Reaper) HandOff(node string, rule queue.Rule, downgraded, withRoot bool, record *GrantRecord) *Deletion {
+	x := &Deletion{node: node, root: withRoot}
+	if rule.HandsOff(downgraded) {
+		x.record, x.next = record, func() *Waiter { return r.nodes.next(node) }
 	}
-	return r.beginRecorded(record, node, nil, func() *Waiter { return r.nodes.next(node) })
+	return r.begin(x, nil)
 }
 
 // DeleteRecorded is Delete for a node whose grant may be recorded.
 func (r *Reaper) DeleteRecorded(node string, record *GrantRecord) *Deletion {
-	return r.beginRecorded(record, node, nil, func() *Waiter { return nil })
+	return r.begin(&Deletion{node: node, record: record}, nil)
 }
 
-func (r *Reaper) startDeletion(node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
-	return r.beginRecorded(nil, node, after, next, rest...)
-}
-
-func (r *Reaper) beginRecorded(record *GrantRecord, node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
+// begin begins a deletion, after another one unless that is nil.
+func (r *Reaper) begin(x, after *Deletion) *Deletion {
 	r.mu.Lock()
-	x := r.mu.erasing[node]
-	if x != nil {
+	if other := r.mu.erasing[x.node]; other != nil {
 		r.mu.Unlock()
-		return x
+		return other
 	}
-	x = &Deletion{r: r, node: node, rest: rest, next: next, record: record, Done: make(chan struct{}), Refused: make(chan struct{})}
-	r.mu.erasing[node] = x
+	x.r, x.Done, x.Refused = r, make(chan struct{}), make(chan struct{})
+	x.root = x.root && r.mu.keeps != path.Dir(x.rootPath())
+	r.mu.erasing[x.node] = x
 	r.mu.Unlock()
 	for _, n := range x.nodes() {
 		r.nodes.add(n)
@@ -137,11 +143,11 @@ func (r *Reaper) beginRecorded(record *GrantRecord, node string, after *Deletion
 		x.goOnAfter(after)
 		return x
 	}
-	if record != nil && !record.IsKnown {
+	if x.record != nil && !x.record.IsKnown {
 		x.goOn(false)
 		return x
 	}
-	w := next()
+	w := x.waiter()
 	op, body := x.request(w)
 	first := mux.NewRequest(op, body, func(a mux.Reply) { // mostly the only one
 		if a.Fate == mux.NeverSent {
@@ -201,7 +207,7 @@ func (x *Deletion) run(wait bool) {
 		if wait = !x.readRecord(); wait {
 			continue
 		}
-		w := x.next()
+		w := x.waiter()
 		op, body := x.request(w)
 		a, err := x.r.z.Ask(context.Background(), op, body)
 		var ended bool
@@ -210,6 +216,16 @@ func (x *Deletion) run(wait bool) {
 		}
 	}
 }
+
+// waiter returns the waiter that gets the handoff, nil if there is none.
+func (x *Deletion) waiter() *Waiter {
+	if x.next == nil {
+		return nil
+	}
+	return x.next()
+}
+
+func (x *Deletion) rootPath() string { return path.Dir(x.node) }
 
 func (x *Deletion) nodes() []string { return append([]string{x.node}, x.rest...) }
 
@@ -230,13 +246,16 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 	if x.record != nil {
 		return wire.OpMulti, x.markedRequest(w)
 	}
-	if w == nil && len(batch) == 1 {
+	if w == nil && len(batch) == 1 && !x.root {
 		return wire.OpDelete, wire.PathVersionRequest{Path: batch[0], Version: -1}
 	}
 	if w == nil {
 		var ops wire.MultiRequest
 		for _, n := range batch {
 			ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: n, Version: -1})
+		}
+		if x.root { // unless a client has written its data
+			ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: x.rootPath(), Version: 0})
 		}
 		return wire.OpMulti, ops
 	}
@@ -253,6 +272,7 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 //	─────────────────────────────────── ────────────────────────────────────────── ────────
 //	1 record: version changed           readRecord will read it again              at once
 //	  record: write rejected            delete without the record                  at once
+//	  lock root: not empty, or rejected delete without the root                    at once
 //	2 w's node is missing               w queues again; next may have another one  at once
 //	3 w's node may not be checked, or   skip(w): delete without a handoff          at once
 //	  NoNode for one of two nodes
@@ -266,7 +286,7 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 // After a success with a waiter, w is notified (HandoffIsOurs), and case 6 or 7 follows.
 //
 // An outcome "at once" changes the next request: it has another w or none, the record's new version
-// or no record, or fewer nodes. Only case 9 repeats the same request.
+// or no record, no root, or fewer nodes. Only case 9 repeats the same request.
 //
 // Why NoNode counts as success after a lost response: the delete is sent, the server executes it,
 // and the connection breaks. The session lives on at the next server, and the second delete gets
@@ -287,8 +307,16 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 	if x.record != nil {
 		ops++
 	}
+	withRoot := x.root && w == nil
+	if withRoot {
+		ops++
+	}
 	if ops > 1 && err == nil {
 		failed, err = reply.ErrOfMulti(a, ops)
+	}
+	if withRoot && queue.KeepsRoot(failed) {
+		x.keepRoot(err)
+		return false, false
 	}
 	if x.record != nil && failed == ops-1 && x.recordFailed(err) {
 		return false, false
@@ -321,6 +349,7 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 		if x.gone += n; x.gone <= len(x.rest) {
 			return false, false
 		}
+		x.RootDeleted = withRoot
 		if x.OK, err = !x.missing, nil; x.missing {
 			err = zk.ErrNoNode
 		}
@@ -338,6 +367,17 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 		x.refuse(reply.Denied(err, "delete", "DELETE", path.Dir(x.node)))
 	}
 	return false, true
+}
+
+// keepRoot has the node deleted without its lock root. Without DELETE on the parent, later deletions
+// there do not try.
+func (x *Deletion) keepRoot(why error) {
+	x.root = false
+	if errors.Is(why, zk.ErrNoAuth) {
+		x.r.mu.Lock()
+		x.r.mu.keeps = path.Dir(x.rootPath())
+		x.r.mu.Unlock()
+	}
 }
 
 // split leaves the first of the remaining nodes to this deletion, and deletes every other one by
