@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
@@ -125,6 +126,9 @@ func (a *attempt) afterRejection(c *nodeCreate, tries int) queue.CreateStep {
 // createRoots sends the creates of a step. It reports whether the next create is the transaction.
 func (a *attempt) createRoots(step queue.CreateStep) (withRoot bool, err error) {
 	root := a.d.root
+	if a.ctx.Err() != nil { // no call waits any more, so no further create is sent (I2)
+		return false, link.ErrCtxEnded
+	}
 	switch step {
 	case queue.CreateAlone, queue.CreateWithRoot:
 		return step == queue.CreateWithRoot, nil
