@@ -23,8 +23,7 @@ type lockKey struct {
 	call  *Hold // set if each call takes a new share (lockRoot.isFresh); otherwise nil
 }
 
-// lockTable is the per-owner map. It records each owner that holds or tries to get a lock, and the
-// number of its handles.
+// lockTable records each owner that holds or tries to get a lock, and the number of its handles.
 type lockTable struct {
 	mu    invariants.Mutex // guards all fields below, and every lockData, acquisition and handle in the table; never held across a channel that blocks, a user's callback or a ZooKeeper call
 	byKey map[lockKey]*lockData

@@ -144,8 +144,3 @@ func (a *attempt) createRoots(step queue.CreateStep) (withRoot bool, err error) 
 	}
 	return false, err
 }
-
-// deletesRoot reports whether the node is deleted with its lock root.
-func (b *grantBasis) deletesRoot(root *lockRoot) bool {
-	return queue.DeletesRoot(b.madeRoot, notesOn[rowNotes](root).e != nil)
-}

@@ -88,12 +88,6 @@ type Deletion struct {
 // Delete deletes a node of ours. If the node is being deleted already, it returns that deletion.
 func (r *Reaper) Delete(node string) *Deletion { return r.begin(&Deletion{node: node}, nil) }
 
-// DeleteWithRoot is Delete for a node with which its lock root was created. If no other node is in
-// the root, it deletes the root in the same transaction.
-func (r *Reaper) DeleteWithRoot(node string) *Deletion {
-	return r.begin(&Deletion{node: node, root: true}, nil)
-}
-
 // DeleteAll deletes nodes of ours in one transaction. If one of them is missing, it deletes the
 // rest one by one. If the first is being deleted already, it returns that deletion. If the nodes
 // are in several lock roots and one root rejects the delete, it deletes each node by itself, and
@@ -224,8 +218,6 @@ func (x *Deletion) waiter() *Waiter {
 	}
 	return x.next()
 }
-
-func (x *Deletion) rootPath() string { return path.Dir(x.node) }
 
 func (x *Deletion) nodes() []string { return append([]string{x.node}, x.rest...) }
 
@@ -367,17 +359,6 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 		x.refuse(reply.Denied(err, "delete", "DELETE", path.Dir(x.node)))
 	}
 	return false, true
-}
-
-// keepRoot has the node deleted without its lock root. Without DELETE on the parent, later deletions
-// there do not try.
-func (x *Deletion) keepRoot(why error) {
-	x.root = false
-	if errors.Is(why, zk.ErrNoAuth) {
-		x.r.mu.Lock()
-		x.r.mu.keeps = path.Dir(x.rootPath())
-		x.r.mu.Unlock()
-	}
 }
 
 // split leaves the first of the remaining nodes to this deletion, and deletes every other one by
