@@ -40,8 +40,8 @@ import (
 // Semaphores and the batches of a Multi create their roots as before (lockRoot.make).
 
 // canBeNew reports whether the transaction may create the lock root. A semaphore has further roots.
-// After a lost reply the call does not send it again, because some servers close the connection at a
-// container.
+// After a lost reply the call does not send it again, because some servers close the connection at
+// a container.
 func (a *acquisition) canBeNew() bool { return a.d.root.container && a.d.root.kind != "" && !a.newLost }
 
 // mostFound: if this many lock roots in succession existed when the Session first used them, the

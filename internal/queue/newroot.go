@@ -28,8 +28,8 @@ type Rejection struct {
 	Roots    bool // the attempt has sent creates of the lock root or of its parents
 }
 
-// mostTries limits the transactions of an attempt: other clients may delete and create the lock root
-// between its requests. Only the creates of CreateRoot have a pause between them.
+// mostTries limits the transactions of an attempt: other clients may delete and create the lock
+// root between its requests. Only the creates of CreateRoot have a pause between them.
 const mostTries = 3
 
 // Next returns the next step.
