@@ -5,6 +5,7 @@ package zklock_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -53,6 +54,40 @@ func TestVirtual_NewRoot_TwoRequests_NothingIsLeft(t *testing.T) {
 		require.Less(t, beats, 10, "heartbeats of the holds")
 		require.Empty(t, v.srv.Children("/job"))
 	}, neverReaped)
+}
+
+var newNames = flag.Int("names", 1000, "how many names TestNewRoot_ManyNames takes")
+
+// I4, I8: the same on any server, in real time: two requests for each name, counted on the
+// connection, nothing is left, and the heap does not grow: make servers takes 100,000 names.
+func TestNewRoot_ManyNames(t *testing.T) {
+	srv := startOwn(t, serverConfig{containerCheck: time.Hour}).Addr()
+	if isBefore(t, srv, "3.5") {
+		t.Skip("not on ZooKeeper before 3.5, which has no containers")
+	}
+	w := &wire{}
+	a, s := admin(t, srv), connect(t, srv, w.dialer())
+	_, err := a.Create("/names", nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	use := func(from, to int) {
+		for i := from; i < to; i++ {
+			h, err := newRoot(t, s, fmt.Sprint("/names/", i)).Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, h.Release(t.Context()))
+		}
+	}
+	use(0, *newNames/10)
+	before, began := heap(), time.Now()
+	w.reset()
+	use(*newNames/10, *newNames)
+	took := time.Since(began)
+	sent, by := w.sent()
+	names := *newNames - *newNames/10
+	t.Logf("%d names in %v, %d requests (%s), the heap grew by %d bytes", names, took, sent, spell(by), heap()-before)
+	require.Equal(t, sent, by[opMulti], "%v", by)
+	require.LessOrEqual(t, sent, 2*names+1+int(took/(250*time.Millisecond)), "heartbeats included")
+	require.Empty(t, children(t, a, "/names"))
+	require.Less(t, heap()-before, int64(8<<20), "4,096 notes, and the test server's own memory")
 }
 
 // newRoot is a lock WithContainer for which one transaction creates the root and the node.
