@@ -313,7 +313,7 @@ func (x *newExplorer) steps(w *newWorld, take func(n *newWorld, must bool, what 
 		*s = newState{root: true}
 		n.add(s, 0)
 	})
-	act("q", "another program queues", now.root, func(n *newWorld, s *newState) { n.add(s, 0) })
+	act("q", "another program queues", now.root && now.nodes[nNodes-1].id == 0, func(n *newWorld, s *newState) { n.add(s, 0) })
 	for _, node := range now.nodes {
 		act("d", fmt.Sprintf("the node %d is deleted", node.num), node.id != 0, func(_ *newWorld, s *newState) { s.remove(node.id) })
 	}
@@ -538,7 +538,7 @@ func (x *newExplorer) answered(n *newWorld, c uint8, k *newClient) {
 		return
 	}
 	n.wasTaken = n.wasTaken || r.response == nExists
-	if k.rejected++; k.rejected > nMostRejected+2*x.faults {
+	if k.rejected++; int(k.rejected) > 2*(len(x.acquire)+int(x.faults)) { // two for each root that is deleted
 		n.broken = "I8: a client is rejected again and again"
 	}
 	switch (Rejection{
@@ -555,10 +555,6 @@ func (x *newExplorer) answered(n *newWorld, c uint8, k *newClient) {
 		n.broken = "the call fails"
 	}
 }
-
-// nMostRejected: another client deletes a root once, and then keeps it. Each fault may be another
-// root that is created and deleted.
-const nMostRejected = 4
 
 func (x *newExplorer) list(w *newWorld, c uint8, add newStep) {
 	me, names := w.c[c], w.view(c).names()
