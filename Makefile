@@ -97,11 +97,12 @@ i386:
 	scripts/i386
 
 ## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo; and the
-## shards of processes that are killed, on the installed one
+## shards of processes that are killed, and 100,000 locks with a name of their own, on the installed one
 servers:
 	scripts/setup compiler zookeeper clients kerberos
 	scripts/servers
 	ZKLOCK_TEST_REAL=1 $(GO) test -count=1 -v -timeout 30m -run '^TestReal' ./shards
+	ZKLOCK_TEST_REAL=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNewRoot_ManyNames' ./test -names=100000
 
 ## the tests that start ZooKeeper in a container, and the ensemble of docker-compose.yml
 integration:

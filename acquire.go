@@ -143,8 +143,8 @@ func (a *attempt) carryOut() error {
 //
 // The list is sent in the same batch as the create, after it, so an uncontended acquire takes one
 // round trip. If the node is expected to be in a row (row.go), no list is sent. A missing lock root
-// costs one more batch, which sends the root's create before both. Missing parents of the root cost
-// another batch.
+// costs one more batch, which sends the root's create before both, or creates both together
+// (newroot.go). Missing parents of the root cost another batch.
 func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) {
 	root, at := a.d.root, a.attemptIn(e, by, false)
 	defer func() {
@@ -152,22 +152,33 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 			by.gaveUp(at)
 		}
 	}()
-	for {
+	withRoot, learns := a.expectsNew()
+	for tries := 0; ; learns = false {
 		by.creating(at)
 		inRow := root.expectsRow(e)
-		c, err := e.create(a.ctx, root, a.opts.data)
+		c, err := e.create(a.ctx, root, a.opts.data, withRoot)
 		if err != nil {
 			return nil, err
 		}
 		c.last = &a.last
-		at.machine.Early, at.list = c.sent && !inRow, nil
+		at.machine.Early, at.list = c.sent && !inRow && !withRoot, nil
 		if at.machine.Early {
 			at.list = e.lists.List(root.path)
 			by.listing(at)
 		}
+		if withRoot {
+			tries++
+		}
 		err = c.finish() // the session's end is the latest end of this wait
-		if err != nil && !errors.Is(err, zk.ErrNoNode) {
-			return nil, err
+		a.newLost = a.newLost || withRoot && !c.madeRoot && (c.denied == nil || !c.withRoot)
+		step := queue.CreateDenied
+		if err != nil {
+			if step = at.afterRejection(c, tries); step == queue.CreateDenied {
+				return nil, err
+			}
+		}
+		if learns {
+			root.learn(c.madeRoot || errors.Is(c.denied, zk.ErrNoNode))
 		}
 		at.node = c.node
 		if unfit := by.created(at); unfit != nil {
@@ -177,17 +188,11 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 			return nil, unfit
 		}
 		if err == nil {
-			var row *rootView
-			if seen, ok := root.isInRow(e, c.node, c.conn); ok && !at.machine.Early {
-				row = &seen
-			}
-			return at.adopt(c, row), nil
+			return at.adopt(c, at.firstView(c)), nil
 		}
-		roots, err := root.make(a.ctx, e.ZKSession, at.roots, root.shownPath(), &a.last)
-		if err != nil {
+		if withRoot, err = at.createRoots(step); err != nil {
 			return nil, err
 		}
-		at.roots = roots
 	}
 }
 
@@ -200,14 +205,14 @@ func (a *acquisition) attemptIn(e *zkSession, by recipe, early bool) *attempt {
 	return at
 }
 
-// adopt begins the attempt: the node exists. If it is in a row, row is the list on which the row
-// rests; otherwise nil.
-func (a *attempt) adopt(c *nodeCreate, row *rootView) *attempt {
+// adopt begins the attempt: the node exists. If it is in a row, or the first in a new lock root,
+// view is the list on which that rests, or what stands for it; otherwise nil.
+func (a *attempt) adopt(c *nodeCreate, view *rootView) *attempt {
 	a.d.root.warnOfTheEnd(a.e, c.node)
 	a.made.Add(1)
-	a.node, a.token = c.node, c.token
-	if row != nil {
-		a.seen, a.machine = *row, a.machine.InARow(c.conn)
+	a.node, a.token, a.madeRoot = c.node, c.token, c.madeRoot
+	if view != nil {
+		a.seen, a.machine = *view, a.machine.InARow(c.conn)
 	}
 	return a
 }

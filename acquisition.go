@@ -82,19 +82,20 @@ const grace = 400 * time.Millisecond
 // a lock, the other share included (recipe.otherShare). The owner's other calls wait until the call
 // of that acquisition has its outcome or has left, and then try again.
 type acquisition struct {
-	link   *link.Link
-	opts   *nodeOptions
-	d      *lockData
-	ctx    context.Context // ends when the call has left, and no later than done
-	cancel context.CancelFunc
-	done   chan struct{}  // closed when the acquisition has nothing left to do; the reaper may still be deleting nodes
-	call   *Hold          // nil once the call has its outcome, or has left
-	left   []*acquisition // acquisitions of the same lock whose calls had left, and that had not ended, when this one began
-	at     position
-	first  atomic.Int32 // the position when it was first behind another node
-	made   atomic.Int32 // how many nodes it has created in the queue
-	before recipeState  // the state of its last attempt, nil for none; owned by the goroutine that runs the acquisition
-	last   link.LastError
+	link    *link.Link
+	opts    *nodeOptions
+	d       *lockData
+	ctx     context.Context // ends when the call has left, and no later than done
+	cancel  context.CancelFunc
+	done    chan struct{}  // closed when the acquisition has nothing left to do; the reaper may still be deleting nodes
+	call    *Hold          // nil once the call has its outcome, or has left
+	left    []*acquisition // acquisitions of the same lock whose calls had left, and that had not ended, when this one began
+	at      position
+	first   atomic.Int32 // the position when it was first behind another node
+	made    atomic.Int32 // how many nodes it has created in the queue
+	newLost bool         // a reply was lost to the transaction of newroot.go; owned by the goroutine that runs the acquisition, like the next
+	before  recipeState  // the state of its last attempt, nil for none; owned by the goroutine that runs the acquisition
+	last    link.LastError
 
 	since   time.Time
 	nextLog time.Duration    // the wait is logged when it has lasted this long; owned by the goroutine that runs the acquisition, like logNow

@@ -120,7 +120,7 @@ func (a permitAttempt) grantFurther() error {
 	if err := a.grant(); err != nil {
 		return err
 	}
-	x, _ := a.d.root.deleteNode(a.e, nil, a.node)
+	x, _ := a.d.root.deleteNode(a.e, false, nil, a.node)
 	a.leaves <- x
 	return errGranted
 }

@@ -110,7 +110,7 @@ func (p *permits) whenFirst(at *attempt) error {
 	}
 	a.leaves = make(chan *nodes.Deletion, 1)
 	if err = a.grant(); err == nil {
-		a.leaves <- a.d.root.handOff(a.e, a.node, false, nil)
+		a.leaves <- a.d.root.handOff(a.e, a.node, false, false, nil)
 		a.hintWaiters(room)
 	}
 	return err
@@ -294,7 +294,7 @@ func (a permitAttempt) notMade(failed int, err error) (root *rootCreate, _ error
 // (nodes.Reaper.NoteOrphan).
 func (a permitAttempt) resolveLeases(id string) (found []string, err error) {
 	e, leases := a.e, &a.p.leases
-	if found, err = e.findMade(leases, id); err != nil {
+	if found, err = e.findMade(leases, id, false); err != nil {
 		return nil, err
 	}
 	switch {
@@ -303,19 +303,19 @@ func (a permitAttempt) resolveLeases(id string) (found []string, err error) {
 	case len(found) > 0:
 		return found, a.areOurs(found)
 	case a.node == "":
-		e.reaper.NoteOrphan(leases.path, id)
+		e.reaper.NoteOrphan(leases.path, id, false)
 		return nil, errRequeue
 	}
 	x := e.reaper.Delete(a.node)
 	select {
 	case <-x.Done:
 	case <-x.Refused:
-		e.reaper.NoteOrphan(leases.path, id)
+		e.reaper.NoteOrphan(leases.path, id, false)
 		return nil, x.Refusal
 	case <-e.Ended():
 		return nil, e.EndErr()
 	}
-	if found, err = e.findMade(leases, id); err == nil {
+	if found, err = e.findMade(leases, id, false); err == nil {
 		err = errRequeue
 	}
 	return found, err

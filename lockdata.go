@@ -23,8 +23,7 @@ type lockKey struct {
 	call  *Hold // set if each call takes a new share (lockRoot.isFresh); otherwise nil
 }
 
-// lockTable is the per-owner map. It records each owner that holds or tries to get a lock, and the
-// number of its handles.
+// lockTable records each owner that holds or tries to get a lock, and the number of its handles.
 type lockTable struct {
 	mu    invariants.Mutex // guards all fields below, and every lockData, acquisition and handle in the table; never held across a channel that blocks, a user's callback or a ZooKeeper call
 	byKey map[lockKey]*lockData
@@ -53,12 +52,13 @@ type lockData struct {
 
 // grantBasis is the data that a hold rests on. It belongs to the attempt until the lock is granted.
 type grantBasis struct {
-	e     *zkSession
-	node  string   // absolute; for an attempt its node in the queue, for a hold the first of held
-	held  []string // all nodes that the hold rests on; empty before the grant is prepared if that is only the node in the queue
-	token int64    // the czxid of the node: see Hold.Token
-	seen  rootView // the list on which the grant rests
-	state recipeState
+	e        *zkSession
+	node     string   // absolute; for an attempt its node in the queue, for a hold the first of held
+	held     []string // all nodes that the hold rests on; empty before the grant is prepared if that is only the node in the queue
+	token    int64    // the czxid of the node: see Hold.Token
+	seen     rootView // the list on which the grant rests
+	madeRoot bool     // the transaction that created the node also created the lock root (newroot.go)
+	state    recipeState
 }
 
 // recipeState is the data that a recipe keeps for a node: first during the attempt, then with the

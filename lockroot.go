@@ -46,6 +46,7 @@ func (r *lockRoot) shownPath() string { return r.chroot + r.given }
 type roots struct {
 	mu    sync.Mutex
 	notes map[noteKey]any // pointers to notes that are not zero
+	found int             // how many roots in succession existed when a lock was first taken (newroot.go)
 }
 
 // noteKey identifies the notes of one type on one lock root.
@@ -119,14 +120,14 @@ func (r *roots) evictLocked() {
 }
 
 // rootCreate is the creation of a lock root, and perhaps of all its parents below the chroot, in
-// one batch.
+// one batch; or of the parents alone (newroot.go).
 type rootCreate struct {
-	paths     []string       // the last is the lock root
+	paths     []string       // the last is the lock root, or its parent
 	all       bool           // the parents are included
 	plain     bool           // not as containers, which the servers do not support
 	responses []<-chan error // nil once they have arrived
-	made      bool           // the lock root existed afterwards
-	isOurs    bool           // this creation created the lock root
+	made      bool           // the last of the paths existed afterwards
+	isOurs    bool           // this creation created it
 	rejection error
 	retry     link.Backoff
 }
@@ -200,7 +201,7 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.ZKSession, m *rootCreate
 		case reply.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // the parent, whose create was rejected, exists
 			m.rejection = fmt.Errorf("creating %s: %w", path, reply.Denied(err, "create", "CREATE", parentOf(path)))
 		default: // the parent exists too, or the result is unknown
-			m.rejection, m.made = nil, path == r.path && (err == nil || errors.Is(err, zk.ErrNodeExists))
+			m.rejection, m.made = nil, i == len(m.paths)-1 && (err == nil || errors.Is(err, zk.ErrNodeExists))
 			m.isOurs = m.made && err == nil
 		}
 	}
@@ -225,7 +226,7 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.ZKSession) (m *rootCreate
 	}
 }
 
-// undoCreate deletes a container that this rootCreate created and that no node of ours came to use,
+// undoCreate deletes the container that this rootCreate created last, and that no node of ours came to use,
 // because the servers remove only containers that have had a child. No promise depends on it: the
 // deletion fails if another client uses the container, and a client that is about to use it creates
 // it again.
@@ -234,7 +235,7 @@ func (r *lockRoot) undoCreate(z *link.ZKSession, m *rootCreate) {
 		return
 	}
 	if n := len(m.responses); m.isOurs || n > 0 && isMade(m.responses[n-1]) {
-		ask(z, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpDelete, Path: r.path, Version: 0}}}, nil)
+		ask(z, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpDelete, Path: m.paths[len(m.paths)-1], Version: 0}}}, nil)
 	}
 }
 
@@ -284,11 +285,14 @@ func (r *lockRoot) warnOfTheEnd(e *zkSession, node string) {
 
 // deleteNode deletes a lock node and the further nodes that belong to it. If the node was near the
 // end of the counter, deleteNode then restarts the counter: restarted gets the result (startAgain);
-// otherwise it is nil. A record is taken back with the node.
-func (r *lockRoot) deleteNode(e *zkSession, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
-	if record != nil {
+// otherwise it is nil. A record is taken back with the node. withRoot is as in handOff.
+func (r *lockRoot) deleteNode(e *zkSession, withRoot bool, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
+	switch {
+	case record != nil:
 		x = e.reaper.DeleteRecorded(node, record)
-	} else {
+	case withRoot:
+		x = e.reaper.DeleteWithRoot(node)
+	default:
 		x = e.reaper.DeleteAll(append([]string{node}, further...))
 	}
 	return x, r.restarting(e, node, x)
@@ -296,9 +300,9 @@ func (r *lockRoot) deleteNode(e *zkSession, record *nodes.GrantRecord, node stri
 
 // handOff is deleteNode for the node of a hold. It also hands the lock to the next waiter, if that
 // waiter's node belongs to this ZooKeeper session. paired reports that another node of the owner
-// depends on it.
-func (r *lockRoot) handOff(e *zkSession, node string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
-	x := e.reaper.HandOff(node, r.rule, paired, record)
+// depends on it. withRoot also deletes the lock root, if no other node is in it.
+func (r *lockRoot) handOff(e *zkSession, node string, paired, withRoot bool, record *nodes.GrantRecord) *nodes.Deletion {
+	x := e.reaper.HandOff(node, r.rule, paired, withRoot, record)
 	r.restarting(e, node, x)
 	return x
 }

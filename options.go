@@ -303,13 +303,14 @@ func defaultData() []byte {
 	return []byte(host + ":" + strconv.Itoa(os.Getpid()))
 }
 
-// WithContainer creates the lock root and its missing parents as containers, which the servers
-// remove about a minute after the last child was deleted, so a lock for each order leaves no nodes.
-// By default, and before ZooKeeper 3.5.3, they are persistent.
+// WithContainer creates the lock root and its missing parents as containers, so a lock for each
+// order leaves no nodes. The first release of a mutex deletes the root that it created, unless it
+// is in use. The servers remove all other empty containers: they look once a minute, and remove
+// 126 a second. By default, and before ZooKeeper 3.5.3, the nodes are persistent.
 //
 // Existing nodes do not change. So if a node must remain, such as a folder with its own ACL, create
 // it before. After Semaphore.SetLimit, the limit's node (WithSharedLimit) and its parents remain.
-// Before it, each client uses its own number.
+// kazoo's Lock creates its root only once, so it must not share the path.
 func WithContainer() LockOption {
 	return lockOption(func(o *lockOptions) { o.container = true })
 }

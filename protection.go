@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
 
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
@@ -30,26 +31,34 @@ type nodeCreate struct {
 	reservation nodes.Reservation
 	root        *lockRoot
 	data        []byte
+	withRoot    bool            // the transaction of newroot.go is sent; not again once a reply was lost
 	last        *link.LastError // the call's last error; nil if nothing records it
 
 	id    string                // of the current try: each id belongs to one node, and names do not grow (R32)
 	sent  bool                  // the request of the current try was sent
 	reply chan mux.Reply        // the reply to it
 	conn  uint64                // the connection over which the reply named the node; 0 if it was lost
-	made  wire.PathStatResponse // the node that it created, if the reply names it; set before the reply is passed on
+	made  wire.PathStatResponse // the node that it created, if the reply names it; set before the reply is passed on, like the next two
+	err   error                 // of the reply
+	part  int                   // the operation of the transaction that was rejected; −1 for none
 
-	node  string // absolute
-	token int64  // czxid
+	node     string        // absolute
+	token    int64         // czxid
+	madeRoot bool          // the transaction of newroot.go created the node
+	denied   error         // why the servers rejected the last create; nil if they did not
+	began    clock.Instant // when the transaction was sent
 }
 
 // create begins the creation of a node for a rule under root, and sends its first request if that
 // is possible now. Requests that are sent later reach the servers after it. The caller must call
-// finish. An error means that nothing was sent.
-func (e *zkSession) create(wanted context.Context, root *lockRoot, data []byte) (*nodeCreate, error) {
+// finish. An error means that nothing was sent. withRoot creates the lock root with the node
+// (newroot.go).
+func (e *zkSession) create(wanted context.Context, root *lockRoot, data []byte, withRoot bool) (*nodeCreate, error) {
 	c, err := e.newNodeCreate(wanted, root, data)
 	if err != nil {
 		return nil, err
 	}
+	c.withRoot = withRoot
 	if err := c.send(); err != nil {
 		c.reservation.Free()
 		return nil, err
@@ -75,7 +84,13 @@ func (c *nodeCreate) request() wire.CreateRequest {
 
 // send sends a create if the session is attached. It returns an error if the request is too long.
 func (c *nodeCreate) send() error {
-	req := mux.NewRequest(wire.OpCreate2, c.request(), c.noteReply)
+	var req *mux.Request
+	if c.withRoot {
+		c.began = c.e.Clock.Now()
+		req = mux.NewRequest(wire.OpMulti, c.root.withNode(c.request()), c.noteReply)
+	} else {
+		req = mux.NewRequest(wire.OpCreate2, c.request(), c.noteReply)
+	}
 	if err := link.TooLong(req, c.e.Longest); err != nil {
 		return err
 	}
@@ -87,7 +102,16 @@ func (c *nodeCreate) send() error {
 // another node's predecessor.
 func (c *nodeCreate) noteReply(a mux.Reply) {
 	var made wire.PathStatResponse
-	if reply.ErrOf(a) == nil && a.Decode(&made) == nil && c.note(made) {
+	c.part, c.err = -1, reply.ErrOf(a)
+	isKnown := c.err == nil
+	switch {
+	case isKnown && c.withRoot:
+		made, c.part, c.err = madeWithRoot(a, c.e.ID)
+		isKnown = c.err == nil
+	case isKnown:
+		isKnown = a.Decode(&made) == nil
+	}
+	if isKnown && c.note(made) {
 		c.conn = a.Conn
 	}
 	a.Body = nil
@@ -138,13 +162,13 @@ func (c *nodeCreate) finish() error {
 			return err
 		}
 		c.sent = false
-		c.last.Note(reply.ErrOf(a))
-		switch reply.FateOf(a.Fate, reply.OutcomeOf(reply.ErrOf(a)), e.HasEnded()) {
+		c.last.Note(c.err)
+		switch reply.FateOf(a.Fate, reply.OutcomeOf(c.err), e.HasEnded()) {
 		case reply.NodeMade:
 			if c.made.Path == "" {
 				break // the reply names another node, or cannot be decoded: look for the node
 			}
-			c.node, c.token = c.made.Path, c.made.Stat.Czxid
+			c.node, c.token, c.madeRoot = c.made.Path, c.made.Stat.Czxid, c.withRoot
 			return nil
 
 		case reply.NothingMade:
@@ -154,7 +178,8 @@ func (c *nodeCreate) finish() error {
 			continue
 
 		case reply.NodeDenied:
-			return reply.Denied(reply.ErrOf(a), "create", "CREATE", c.root.path)
+			c.denied = c.err
+			return reply.Denied(c.err, "create", "CREATE", c.root.path)
 
 		case reply.GoneIfMade:
 			return e.EndErr()
@@ -167,6 +192,7 @@ func (c *nodeCreate) finish() error {
 		if err := c.resolve(); c.node != "" || err != nil {
 			return err
 		}
+		c.withRoot = false
 		if err := hungUp.count(a); err != nil {
 			return err
 		}
@@ -182,12 +208,12 @@ func (c *nodeCreate) finish() error {
 // (F2). A create that the old server has not read yet may still arrive (NoteOrphan).
 func (c *nodeCreate) resolve() error {
 	e := c.e
-	found, err := e.findMade(c.root, c.id)
+	found, err := e.findMade(c.root, c.id, c.withRoot)
 	switch {
 	case err != nil:
 		return err
 	case len(found) == 0:
-		e.reaper.NoteOrphan(c.root.path, c.id)
+		e.reaper.NoteOrphan(c.root.path, c.id, c.withRoot)
 		return nil
 	}
 	stat, err := e.statOf(found[0])
@@ -195,7 +221,7 @@ func (c *nodeCreate) resolve() error {
 	case err == nil && stat.EphemeralOwner == e.ID:
 		e.Carrier.Executed(wire.OpCreate2)
 		c.last.Note(nil)
-		c.node, c.token = found[0], stat.Czxid
+		c.node, c.token, c.madeRoot = found[0], stat.Czxid, c.withRoot
 		c.reservation.Taken(c.node)
 	case errors.Is(err, zk.ErrNoNode):
 		return nil
@@ -208,9 +234,9 @@ func (c *nodeCreate) resolve() error {
 // findMade returns the nodes that creates with that id have created under root. If READ is denied,
 // findMade logs that, and registers the id so that a later list is searched for it: no client can
 // acquire here, and the node, if it exists, blocks every client (R74).
-func (e *zkSession) findMade(root *lockRoot, id string) (found []string, err error) {
+func (e *zkSession) findMade(root *lockRoot, id string, withRoot bool) (found []string, err error) {
 	if found, err = e.reaper.Find(root.path, id); reply.IsRefusal(err) {
-		e.reaper.NoteOrphan(root.path, id)
+		e.reaper.NoteOrphan(root.path, id, withRoot)
 		e.Log.Error("zklock: cannot determine whether a lock node was created; if it was, it blocks the lock until READ is granted again or this ZooKeeper session ends", "path", root.shownPath(), "err", err)
 	}
 	return found, err

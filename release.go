@@ -9,6 +9,7 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
 )
 
 // The end of a hold: the nodes that its release deletes and when, and its loss. hold.go waits for
@@ -107,13 +108,18 @@ type noState struct{}
 func (noState) record() *nodes.GrantRecord { return nil }
 
 func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*nodes.Deletion, <-chan error) {
-	return root.deleteNode(of.e, of.state.record(), of.node, of.held...)
+	return root.deleteNode(of.e, of.deletesRoot(root), of.state.record(), of.node, of.held...)
 }
 
 func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
-	x := d.root.handOff(d.e, d.node, false, d.state.record())
+	x := d.root.handOff(d.e, d.node, false, d.deletesRoot(d.root), d.state.record())
 	d.root.noteRow(d.e, d.node, d.seen, x)
 	return [2]*nodes.Deletion{x}
+}
+
+// deletesRoot reports whether the node is deleted with its lock root.
+func (b *grantBasis) deletesRoot(root *lockRoot) bool {
+	return queue.DeletesRoot(b.madeRoot, notesOn[rowNotes](root).e != nil)
 }
 
 func (noState) lossLocked(*lockData) {}

@@ -114,7 +114,7 @@ func (p *pair) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
 		xs[0] = p.leavePair(d, nil)
 		return xs
 	}
-	xs[0] = d.root.handOff(d.e, d.node, true, nil)
+	xs[0] = d.root.handOff(d.e, d.node, true, false, nil)
 	xs[1] = p.leavePair(d, xs[0])
 	return xs
 }

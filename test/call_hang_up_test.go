@@ -47,6 +47,7 @@ func TestVirtual_HangUpAtOneKind_CallerHasTheError(t *testing.T) {
 				var log warnings
 				s := v.connect(lines(&log, slog.LevelWarn), zklock.WithSessionTimeout(30*time.Second))
 				closes := v.srv.Inject(tt.fault.Session(s.SessionID()).Close())
+				both := v.srv.Inject(zktest.Before(zktest.Multi).Path("/new/*").Close().Optional())
 				start := time.Now()
 				err := tt.enter(t, s)
 				require.ErrorIs(t, err, zk.ErrConnectionClosed)
@@ -59,6 +60,7 @@ func TestVirtual_HangUpAtOneKind_CallerHasTheError(t *testing.T) {
 				require.Len(t, said, 1, "%q", said)
 				require.Contains(t, said[0], "request="+tt.request)
 				closes.Remove()
+				both.Remove()
 				time.Sleep(20 * time.Second)
 				require.Empty(t, v.srv.Children("/job"), "I4")
 				release(t, acquire(t, newMutex(t, s, "/job")))
@@ -87,6 +89,7 @@ func TestVirtual_HangUpAtOneKind_InEachSession_CallerHasTheError(t *testing.T) {
 				v.net.SetLatency(time.Millisecond)
 				s := v.connect(zklock.WithDialer(forgetful(v.net.Dial)), zklock.WithSessionTimeout(30*time.Second))
 				closes := v.srv.Inject(tt.fault.Close())
+				both := v.srv.Inject(zktest.Before(zktest.Multi).Path("/new/*").Close().Optional())
 				for _, enter := range []func(context.Context) (*zklock.Hold, error){tt.lock(t, s).Acquire, tt.lock(t, s).TryAcquire} {
 					start := time.Now()
 					_, err := enter(within(t, time.Minute))
@@ -95,6 +98,7 @@ func TestVirtual_HangUpAtOneKind_InEachSession_CallerHasTheError(t *testing.T) {
 					require.Less(t, time.Since(start), 10*time.Second)
 				}
 				closes.Remove()
+				both.Remove()
 				h, err := tt.lock(t, s).Acquire(within(t, 2*time.Minute)) // behind the nodes of the first sessions
 				require.NoError(t, err)
 				release(t, h)

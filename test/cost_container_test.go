@@ -37,7 +37,7 @@ var pausedLocks = []pausedLock{
 	{"mutex", func(t testing.TB, s *zklock.Session, p string) zklock.Lock {
 		return newMutex(t, s, p, zklock.WithContainer())
 	},
-		"/1/lock", pauseCost{2, 1}, []pauseCost{{5, 2}, {10, 3}}},
+		"/1/lock", pauseCost{2, 1}, []pauseCost{{3, 2}, {6, 3}}},
 	{"semaphore", func(t testing.TB, s *zklock.Session, p string) zklock.Lock {
 		return newSemaphore(t, s, p, 3, zklock.WithContainer()).Permits(1)
 	}, "/1/gate", pauseCost{3, 1}, []pauseCost{{12, 4}, {19, 5}}},

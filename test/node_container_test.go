@@ -218,7 +218,7 @@ func TestContainer_FleetGoesOn(t *testing.T) {
 // I4: a call gives up when the containers exist and its node does not, or its leases do not. The
 // servers never remove a container that had no child, so the call deletes it.
 func TestVirtual_Container_CallLeaves_NothingIsLeft(t *testing.T) {
-	for i, at := range map[int]string{0: "/orders/0/lock", 1: "/orders/1/gate/leases", 2: "/orders/2/leases", 3: "/orders/3/a/b"} {
+	for i, at := range map[int]string{0: "/orders/0", 1: "/orders/1/gate/leases", 2: "/orders/2/leases", 3: "/orders/3/a"} {
 		for _, delay := range []time.Duration{0, 2 * time.Millisecond} {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				v.net.SetLatency(time.Millisecond)
@@ -251,8 +251,12 @@ func TestVirtual_Container_CallLeaves_NothingIsLeft(t *testing.T) {
 func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
 	for i, queue := range map[int]string{0: "/orders/0/lock", 1: "/orders/1/gate/locks", 3: "/orders/3/a/b"} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			s := v.connect()
-			v.srv.Inject(zktest.Before(zktest.Create).Path(queue + "/*").Nth(3).Fail(zktest.NoAuth)) // after those that find no lock root
+			s, nth := v.connect(), 3 // after those that find no lock root
+			if i != 1 {
+				nth = 1
+				v.srv.Inject(zktest.Before(zktest.Multi).Path(queue + "/*").Fail(zktest.NoAuth))
+			}
+			v.srv.Inject(zktest.Before(zktest.Create).Path(queue + "/*").Nth(nth).Fail(zktest.NoAuth))
 			_, err := ordersLock(t, s, "/orders", i).Acquire(within(t, soon))
 			require.ErrorIs(t, err, zk.ErrNoAuth)
 			time.Sleep(time.Minute)
@@ -276,6 +280,7 @@ func TestVirtual_Container_OpeningRejected_NothingIsLeft(t *testing.T) {
 		},
 		"the second node is denied": func(v *virtual) error {
 			v.srv.Inject(zktest.Before(zktest.Multi).Path("/job/b/*").Nth(2).Fail(zktest.NoAuth))
+			v.srv.Inject(zktest.Before(zktest.Multi).Path("/job/b/*").Nth(3).Fail(zktest.NoAuth))
 			v.srv.Inject(zktest.Before(zktest.Create).Path("/job/b/*").Fail(zktest.NoAuth))
 			return zk.ErrNoAuth
 		},

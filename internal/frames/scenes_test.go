@@ -33,6 +33,19 @@ func (r *frameRun) ready(clients ...*frameClient) {
 	r.u.acquire(r.patience()).release()
 }
 
+// containers connects the clients, which have not used the lock. Its root is a container, and missing.
+func (r *frameRun) containers(clients ...*frameClient) {
+	r.root = path.Join(r.root, "new")
+	r.lockOf = func(s *zklock.Session, path string) (zklock.Lock, error) {
+		return zklock.NewMutex(s, path, zklock.WithContainer())
+	}
+	for _, c := range clients {
+		ctx, cancel := c.context(r.patience())
+		c.connect(ctx)
+		cancel()
+	}
+}
+
 // expire ends the session of the client under test from outside. The connection is closed first:
 // otherwise it depends on the scheduler whether the events of the session's own end still arrive
 // over it.
@@ -191,6 +204,21 @@ var mutexScenarios = []frameScenario{
 		r.begin()
 		h := r.u.acquire(r.patience())
 		r.finish(h)
+	}},
+	{name: "first in a new lock root", real: true, run: func(r *frameRun) {
+		r.containers(r.u)
+		r.takesAndGives()
+	}},
+	{name: "first in a new lock root, and another queues", run: func(r *frameRun) {
+		r.containers(r.u, r.o)
+		r.begin()
+		h := r.u.acquire(r.patience())
+		w := r.o.start()
+		r.dwell()
+		h.release()
+		next := w.wait()
+		r.dwell()
+		r.finish(next)
 	}},
 	{name: "free acquire", real: true, run: func(r *frameRun) {
 		r.ready()

@@ -7,6 +7,6 @@ var asserted = []struct {
 	invariant string
 }{
 	{mutant{"a node that is found after a lost reply does not count as ours", "I3, F3", ".", "TestVirtual_CreateLost_IsAdopted", []Swap{{
-		"nodeCreate.resolve", "c.node, c.token = found[0], stat.Czxid\nc.reservation.Taken(c.node)", "c.node, c.token = found[0], stat.Czxid"}}},
+		"nodeCreate.resolve", "stat.Czxid, c.withRoot\nc.reservation.Taken(c.node)", "stat.Czxid, c.withRoot"}}},
 		"a hold rests on nodes of nodes.Own (I3)"},
 }

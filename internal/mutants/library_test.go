@@ -128,11 +128,17 @@ var library = []mutant{
 	{"no sync before the look", "I2, F4", "internal/nodes", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
 		"Lists.children", "mux.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root},", "mux.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: kind.root},"}}},
 	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", ".", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
-		"zkSession.findMade", "e.reaper.NoteOrphan(root.path, id)", ""}}},
+		"zkSession.findMade", "e.reaper.NoteOrphan(root.path, id, withRoot)", ""}}},
 	{"a create under way is forgotten when nobody waits", "I4", ".", "TestVirtual_Call_Leaves", []Swap{{
 		"nodeCreate.finish", "link.Await(context.Background(), e.ZKSession, c.reply)", "link.Await(c.wanted, e.ZKSession, c.reply)"}}},
 	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
-		"nodeCreate.finish", "c.node, c.token = c.made.Path, c.made.Stat.Czxid", "c.node = c.made.Path; c.token = int64(c.node[len(c.node)-1])"}}},
+		"nodeCreate.finish", "c.made.Stat.Czxid, c.withRoot", "int64(c.made.Path[len(c.made.Path)-1]), c.withRoot"}}},
+	{"new root: a node is first although its create found the root", "I1, F61", ".", "TestVirtual_NewRoot_Contention", []Swap{{
+		"attempt.firstView", "if c.madeRoot {", "if a.canBeNew() {"}}},
+	{"new root: a call that has left creates a node", "I2, F61", ".", "TestVirtual_NewRoot_CallLeaves_CreatesNothing", []Swap{{
+		"attempt.createRoots", "if a.ctx.Err() != nil {", "if false {"}}},
+	{"new root: the transaction's orphan is forgotten", "I4, F61", ".", "TestVirtual_NewRoot_ExecutedLate_IsDeleted", []Swap{{
+		"nodeCreate.resolve", "case len(found) == 0:", "case len(found) == 0 && c.withRoot:\n\t\treturn nil\n\tcase len(found) == 0:"}}},
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{

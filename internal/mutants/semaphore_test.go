@@ -13,7 +13,7 @@ var semaphore = []mutant{
 	{"permits: nobody watches the limit", "F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_SharedLimit_BelowWhatIsWanted_Waits|TestVirtual_SimulationOfSemaphores", []Swap{{
 		"permitAttempt.awaitCapacity", `if p.limit != "" {`, `if p.limit == "" {`}}},
 	{"permits: a lost answer made nothing", "I4, F3", ".", "TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted", []Swap{{
-		"permitAttempt.resolveLeases", "found, err = e.findMade(leases, id); err != nil", "_, err = e.findMade(leases, id); err != nil"}}},
+		"permitAttempt.resolveLeases", "found, err = e.findMade(leases, id, false); err != nil", "_, err = e.findMade(leases, id, false); err != nil"}}},
 	{"permits: the transaction checks nothing", "I4", ".", "TestVirtual_Semaphore_TurnLost_NothingIsMade", []Swap{{
 		"permits.request", "Op: wire.OpCheck, Path: queued,", "Op: wire.OpCheck, Path: \"/\","}}},
 	{"permits: who gives up leaves its leases", "I4", ".", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
@@ -31,9 +31,9 @@ var semaphore = []mutant{
 	{"permits: leases that were made in vain stay", "I4, I6", ".", "TestVirtual_Semaphore_Straight_InVain_LeavesNothing|TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits", []Swap{{
 		"permitAttempt.withdraw", "if len(a.held) == 0 {", "if len(a.held) > 0 {"}}},
 	{"permits: leases that come late and check nothing stay", "I4, F2", ".", "TestVirtual_Semaphore_Straight_AnswerLost", []Swap{{
-		"permitAttempt.resolveLeases", "		e.reaper.NoteOrphan(leases.path, id)\n		return nil, errRequeue\n", "		return nil, errRequeue\n"}}},
+		"permitAttempt.resolveLeases", "		e.reaper.NoteOrphan(leases.path, id, false)\n		return nil, errRequeue\n", "		return nil, errRequeue\n"}}},
 	{"permits: an orphan is identified by its id alone", "I4, R105", "internal/queue", "TestOrphansIn|TestExplorePermits_Denied|TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo|TestVirtual_Semaphore_RequestLost_NoDelete_LateCopyLeaksNothing|TestVirtual_SimulationOfSemaphores", []Swap{{
-		"OrphansIn", "orphans[Orphan{root, id}] {", "func() bool { for o := range orphans { if o.ID == id { if o.Root != root { delete(orphans, o) }; return true } }; return false }() {"}}},
+		"OrphansIn", "if _, ok := orphans[Orphan{root, id}]; ok {", "if func() bool { for o := range orphans { if o.ID == id { if o.Root != root { delete(orphans, o) }; return true } }; return false }() {"}}},
 	{"permits: a session that ends meanwhile passes for a grant", "I6", ".", "TestVirtual_Semaphore_Straight_SessionEndsMeanwhile", []Swap{{
 		"permits.beforeQueue", "	err = at.withdraw(err)\n", "	if err = at.withdraw(err); e.HasEnded() {\n		return nil\n	}\n"}}},
 	{"permits: a refused withdrawal goes to the queue", "I2, I6", ".", "TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo", []Swap{{

@@ -56,11 +56,14 @@ func (r *Reaper) Find(root, id string) (found []string, err error) {
 //
 // An orphan is kept until a later list has been searched for it (R74). Under a root that denies
 // lists for a long time, not all of a very large number are kept (I7).
-func (r *Reaper) NoteOrphan(root, id string) {
+//
+// withRoot reports that the create was the transaction that also creates the lock root. Such an
+// orphan can appear while the root is missing, and is deleted with it.
+func (r *Reaper) NoteOrphan(root, id string, withRoot bool) {
 	const most = 1000
 	r.mu.Lock()
 	if len(r.mu.orphans) < most {
-		r.mu.orphans[queue.Orphan{Root: root, ID: id}] = true
+		r.mu.orphans[queue.Orphan{Root: root, ID: id}] = withRoot
 	}
 	begin := !r.mu.searching
 	r.mu.searching = true
@@ -99,13 +102,18 @@ func (r *Reaper) searchForOrphans() {
 
 func (r *Reaper) deleteOrphans(root string, names []string) {
 	r.mu.Lock()
-	found := queue.OrphansIn(r.mu.orphans, root, names)
-	for _, name := range found { // several nodes may have one id
+	var found []*Deletion
+	names = queue.OrphansIn(r.mu.orphans, root, names)
+	for _, name := range names {
+		id, _ := queue.ProtectionID(name)
+		found = append(found, &Deletion{node: root + "/" + name, root: r.mu.orphans[queue.Orphan{Root: root, ID: id}]})
+	}
+	for _, name := range names { // several nodes may have one id
 		id, _ := queue.ProtectionID(name)
 		delete(r.mu.orphans, queue.Orphan{Root: root, ID: id})
 	}
 	r.mu.Unlock()
-	for _, name := range found {
-		r.Delete(root + "/" + name)
+	for _, x := range found {
+		r.start(x, nil)
 	}
 }

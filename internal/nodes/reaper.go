@@ -26,8 +26,9 @@ type Reaper struct {
 	mu struct {
 		sync.Mutex
 		erasing   map[string]*Deletion  // deletions under way, by node
-		orphans   map[queue.Orphan]bool // creates whose nodes no list has shown
+		orphans   map[queue.Orphan]bool // creates whose nodes no list has shown; true if the lock root was to be created with the node
 		searching bool                  // searchForOrphans runs
+		keeps     string                // the last parent that rejected the deletion of a lock root
 	}
 }
 
@@ -65,6 +66,7 @@ type Deletion struct {
 	rest     []string     // nodes that are deleted with it
 	handsOff bool         // the next waiter gets the lock
 	record   *GrantRecord // removed in the same transaction; nil if there is no record, or nothing left to remove
+	root     bool         // the lock root is deleted in the same transaction, unless a waiter of ours is behind the node
 
 	Last       link.LastError // of its requests
 	unanswered bool           // one of its requests got no response, so it may have been executed
@@ -77,15 +79,14 @@ type Deletion struct {
 	Refused chan struct{}
 	Refusal error
 
-	Done chan struct{} // closed when the fields below are set
-	OK   bool          // our own delete succeeded, or may have done so although its response was lost
-	Err  error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
+	Done        chan struct{} // closed when the fields below are set
+	OK          bool          // our own delete succeeded, or may have done so although its response was lost
+	RootDeleted bool          // the lock root was probably deleted with the node
+	Err         error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
 }
 
 // Delete deletes a node of ours. If the node is being deleted already, it returns that deletion.
-func (r *Reaper) Delete(node string) *Deletion {
-	return r.start(&Deletion{node: node}, nil)
-}
+func (r *Reaper) Delete(node string) *Deletion { return r.start(&Deletion{node: node}, nil) }
 
 // DeleteAll deletes nodes of ours in one transaction. If one of them is missing, it deletes the
 // rest one by one. If the first is being deleted already, it returns that deletion. If the nodes
@@ -103,12 +104,14 @@ func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
 
 // HandOff deletes the node of a hold that is released. If the hold may hand off the lock
 // (queue.Rule.HandsOff), the next waiter gets it: a waiter of this ZooKeeper session that is
-// directly behind the node. The same transaction removes the record.
-func (r *Reaper) HandOff(node string, rule queue.Rule, downgraded bool, record *GrantRecord) *Deletion {
-	if !rule.HandsOff(downgraded) {
-		return r.Delete(node)
+// directly behind the node. The same transaction removes the record. If withRoot is set and no such
+// waiter exists, the lock root is deleted as by DeleteWithRoot.
+func (r *Reaper) HandOff(node string, rule queue.Rule, downgraded, withRoot bool, record *GrantRecord) *Deletion {
+	x := &Deletion{node: node, root: withRoot}
+	if rule.HandsOff(downgraded) {
+		x.record, x.handsOff = record, true
 	}
-	return r.start(&Deletion{node: node, record: record, handsOff: true}, nil)
+	return r.start(x, nil)
 }
 
 // DeleteRecorded is Delete for a node whose grant may be recorded.
@@ -124,6 +127,7 @@ func (r *Reaper) start(x *Deletion, after *Deletion) *Deletion {
 		return running
 	}
 	x.r, x.Done, x.Refused = r, make(chan struct{}), make(chan struct{})
+	x.root = x.root && r.mu.keeps != path.Dir(x.rootPath())
 	r.mu.erasing[x.node] = x
 	r.mu.Unlock()
 	for _, n := range x.nodes() {
@@ -234,13 +238,16 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 	if x.record != nil {
 		return wire.OpMulti, x.markedRequest(w)
 	}
-	if w == nil && len(batch) == 1 {
+	if w == nil && len(batch) == 1 && !x.root {
 		return wire.OpDelete, wire.PathVersionRequest{Path: batch[0], Version: -1}
 	}
 	if w == nil {
 		var ops wire.MultiRequest
 		for _, n := range batch {
 			ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: n, Version: -1})
+		}
+		if x.root { // unless a client has written its data
+			ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: x.rootPath(), Version: 0})
 		}
 		return wire.OpMulti, ops
 	}
@@ -257,6 +264,7 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 //	─────────────────────────────────── ────────────────────────────────────────── ────────
 //	1 record: version changed           readRecord will read it again              at once
 //	  record: write rejected            delete without the record                  at once
+//	  lock root: not empty, or rejected delete without the root                    at once
 //	2 w's node is missing               w queues again; next may have another one  at once
 //	3 w's node may not be checked, or   skip(w): delete without a handoff          at once
 //	  NoNode for one of two nodes
@@ -270,7 +278,7 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 // After a success with a waiter, w is notified (HandoffIsOurs), and case 6 or 7 follows.
 //
 // An outcome "at once" changes the next request: it has another w or none, the record's new version
-// or no record, or fewer nodes. Only case 9 repeats the same request.
+// or no record, no root, or fewer nodes. Only case 9 repeats the same request.
 //
 // Why NoNode counts as success after a lost response: the delete is sent, the server executes it,
 // and the connection breaks. The session lives on at the next server, and the second delete gets
@@ -291,8 +299,16 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 	if x.record != nil {
 		ops++
 	}
+	withRoot := x.root && w == nil
+	if withRoot {
+		ops++
+	}
 	if ops > 1 && err == nil {
 		failed, err = reply.ErrOfMulti(a, ops)
+	}
+	if withRoot && queue.KeepsRoot(failed) {
+		x.keepRoot(err)
+		return false, false
 	}
 	if x.record != nil && failed == ops-1 && x.recordFailed(err) {
 		return false, false
@@ -325,6 +341,7 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 		if x.gone += n; x.gone <= len(x.rest) {
 			return false, false
 		}
+		x.RootDeleted = withRoot
 		if x.OK, err = !x.missing, nil; x.missing {
 			err = zk.ErrNoNode
 		}

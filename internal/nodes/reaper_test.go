@@ -63,7 +63,7 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			own.add("/locks/a/p")
 			own.add("/locks/a/own")
 			next := own.WaitBehind("/locks/a/p", "/locks/a/own")
-			x := NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, nil)
+			x := NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, false, nil)
 			<-x.Done
 			c.work.Wait()
 			require.True(t, x.OK, "it goes with the second try")
@@ -104,7 +104,7 @@ func TestHearOf(t *testing.T) {
 			own.add("/locks/a/p")
 			own.add("/locks/a/own")
 			hears := own.WaitForEnd("/locks/a/p", "/locks/a/own")
-			<-NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, nil).Done
+			<-NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, false, nil).Done
 			s.work.Wait()
 			require.Equal(t, c.want, <-hears.Notified)
 			require.Nil(t, own.WaitForEnd("/locks/a/p", "/locks/a/own"), "it is not there any more")

@@ -6,13 +6,14 @@ package queue
 // shows that node shows nothing of the leases.
 type Orphan struct{ Root, ID string }
 
-// OrphansIn returns the children of root that are orphans.
+// OrphansIn returns the children of root that are orphans: keys of the map.
 func OrphansIn(orphans map[Orphan]bool, root string, children []string) (names []string) {
 	if len(orphans) == 0 {
 		return nil
 	}
 	for _, name := range children {
-		if id, ok := ProtectionID(name); ok && orphans[Orphan{root, id}] {
+		id, _ := ProtectionID(name)
+		if _, ok := orphans[Orphan{root, id}]; ok {
 			names = append(names, name)
 		}
 	}

@@ -31,13 +31,14 @@ type entry struct {
 
 // The recipes.
 var (
-	mutexes  = &recipe{name: "mutex", roots: []string{""}, take: takeMutex}
-	delayed  = &recipe{name: "lock-delay", roots: []string{""}, take: takeDelayed}
-	election = &recipe{name: "election", roots: []string{""}, take: campaign}
-	readers  = &recipe{name: "read/write", roots: []string{""}, take: takeShare}
-	permits  = &recipe{name: "semaphore", roots: []string{"locks", "leases"}, take: takePermits}
-	several  = &recipe{name: "multi", roots: []string{""}, take: takeAny, run: (*worker).several}
-	works    = &recipe{name: "once", roots: []string{""}, take: takeMutex, run: (*worker).once}
+	mutexes    = &recipe{name: "mutex", roots: []string{""}, take: takeMutex}
+	containers = &recipe{name: "container", roots: []string{""}, take: takeContainer}
+	delayed    = &recipe{name: "lock-delay", roots: []string{""}, take: takeDelayed}
+	election   = &recipe{name: "election", roots: []string{""}, take: campaign}
+	readers    = &recipe{name: "read/write", roots: []string{""}, take: takeShare}
+	permits    = &recipe{name: "semaphore", roots: []string{"locks", "leases"}, take: takePermits}
+	several    = &recipe{name: "multi", roots: []string{""}, take: takeAny, run: (*worker).several}
+	works      = &recipe{name: "once", roots: []string{""}, take: takeMutex, run: (*worker).once}
 )
 
 // roots returns the nodes whose children are the lock nodes of all locks.
@@ -56,6 +57,12 @@ func (w *world) roots() (all []string) {
 
 // isSemaphore reports whether a lock of Multis is a semaphore of one permit: the third.
 func (w *world) isSemaphore(lock int) bool { return w.kind.locks == 3 && lock == 2 }
+
+// takeContainer takes a mutex whose root is created and deleted with its nodes.
+func takeContainer(k *worker, s *zklock.Session, g *op) (entry, error) {
+	m, err := zklock.NewMutex(s, k.w.locks[g.lock], zklock.WithData([]byte(g.owner)), zklock.WithContainer())
+	return entry{Lock: m}, err
+}
 
 // takeAny takes a lock of a Multi.
 func takeAny(k *worker, s *zklock.Session, g *op) (entry, error) {

@@ -1,16 +1,18 @@
 package sim
 
-// Worlds in which a client mostly has its lock to itself, so that its nodes are in a row, and in
-// which lock roots are deleted and written.
+// Worlds in which a client mostly has its lock to itself, so that its nodes are in a row, or the first
+// in a new root, and in which lock roots are deleted and written.
 
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -23,8 +25,15 @@ var lonely = worldKind{
 	think:    300 * time.Millisecond, wait: time.Minute, hold: 200 * time.Millisecond, calm: 30 * time.Second, roots: time.Second, recipe: mutexes,
 }
 
+// contained has the same with containers, which only the clients create again.
+var contained = func() worldKind {
+	k := lonely
+	k.name, k.recipe = "contained", containers
+	return k
+}()
+
 // atRoots deletes lock roots that are empty, writes their data, and creates other children. Most
-// roots are created again, and count on from the number of the last hold: so the next node of another
+// roots of lonely are created again, and count on from the number of the last hold: so the next node of another
 // client has that number, and the one after it seems to be in a row with the hold.
 func (f *simFaults) atRoots(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, upTo(r, f.w.kind.roots)) {
@@ -36,7 +45,7 @@ func (f *simFaults) atRoots(ctx context.Context, r *rand.Rand) {
 				continue
 			}
 			f.did("lock root deleted")
-			if what > 0 {
+			if what > 0 && f.w.kind.recipe != containers {
 				_, _ = f.w.ens.Create(root, nil, zktest.Persistent)
 				f.w.ens.SetCreates(root, max(0, stat.Cversion/2-1))
 			}
@@ -53,6 +62,15 @@ func (f *simFaults) atRoots(ctx context.Context, r *rand.Rand) {
 	}
 }
 
+// countUnlisted counts a grant without a list.
+func (w *world) countUnlisted(h *zklock.Hold) {
+	if strings.HasSuffix(h.Node(), "-0000000000") {
+		w.count("grants in a new root")
+	} else {
+		w.count("grants in a row")
+	}
+}
+
 // lists returns how many lists a session has sent.
 func (w *world) lists(session int64) int { return w.ens.Requests().Of(session, zktest.GetChildren) }
 
@@ -65,6 +83,20 @@ func TestVirtual_SimulationOfRows(t *testing.T) {
 	t.Log(sum)
 	if *simSeed == 0 {
 		require.Greater(t, sum.counts["grants in a row"], 20) // a world has 60 to 200, and few without any
+		require.Greater(t, sum.faults["lock root deleted"], 50)
+	}
+}
+
+// I1, I4, I8, F61: grants without a list in roots that the clients create and delete, while others
+// delete and write them.
+func TestVirtual_SimulationOfNewRoots(t *testing.T) {
+	sum := newTally()
+	for _, seed := range seedsOf(max(2, *simSeeds/5)) {
+		sum.add(simulate(t, seed, contained).sum)
+	}
+	t.Log(sum)
+	if *simSeed == 0 {
+		require.Greater(t, sum.counts["grants in a new root"], 3)
 		require.Greater(t, sum.faults["lock root deleted"], 50)
 	}
 }

@@ -64,10 +64,7 @@ var (
 // repeat is the command that runs one seed again.
 func (k worldKind) repeat(seed uint64) string {
 	test := "TestVirtual_Simulation$"
-	if k.roots > 0 {
-		return fmt.Sprintf("repeat: go test -run TestVirtual_SimulationOfRows -v ./internal/sim -sim.seed=%d -sim.times=50", seed)
-	}
-	if k.recipe != mutexes {
+	if k.recipe != mutexes || k.roots > 0 {
 		return fmt.Sprintf("repeat: go test -run TestVirtual_SimulationOf -v ./internal/sim -sim.seed=%d -sim.times=50", seed)
 	}
 	if k.calm == 0 {

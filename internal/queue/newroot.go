@@ -1,0 +1,60 @@
+package queue
+
+// The rules of a lock root that a transaction created together with the node. If that transaction
+// succeeds, the root did not exist before. So its only node is ours, which is first in the queue:
+// the success is the proof, without a list.
+
+// CreateStep is the next step of a client whose node the servers have not created.
+type CreateStep uint8
+
+// The steps of a create.
+const (
+	CreateDenied   CreateStep = iota // the call fails
+	CreateAlone                      // the lock root exists: create the node
+	CreateWithRoot                   // the lock root is missing: create both in one transaction
+	CreateParents                    // a parent is missing: create the parents, and then as CreateWithRoot
+	CreateRoot                       // create the lock root with its parents, and then the node
+)
+
+// Rejection is how the servers rejected the creation of a node.
+type Rejection struct {
+	WithRoot bool // the request was the transaction
+	OfNode   bool // the create of the node was rejected, not the create of the lock root
+	NoNode   bool // the parent of the rejected node is missing
+	Exists   bool // the rejected node exists
+
+	CanBeNew bool // the lock is one whose root may be created in the transaction
+	Tries    int  // transactions that this attempt has sent
+	Roots    bool // the attempt has sent creates of the lock root or of its parents
+}
+
+// mostTries limits the transactions of an attempt: other clients may delete and create the lock
+// root between its requests. Only the creates of CreateRoot have a pause between them.
+const mostTries = 3
+
+// Next returns the next step.
+func (r Rejection) Next() CreateStep {
+	switch {
+	case r.OfNode && !r.NoNode:
+		return CreateDenied
+	case !r.WithRoot && r.CanBeNew && !r.Roots && r.Tries < mostTries:
+		return CreateWithRoot
+	case r.WithRoot && r.Exists:
+		return CreateAlone
+	case r.WithRoot && r.NoNode && !r.Roots:
+		return CreateParents
+	}
+	// Without CREATE on the parent, the transaction is rejected although the lock root may exist.
+	return CreateRoot
+}
+
+// DeletesRoot reports whether the release of a node also deletes the lock root. Only the client
+// whose transaction created the root with this node deletes it, and only the first time. If it
+// deleted the root again and again, another client, which finds the root and then creates its node,
+// would find the root missing again and again. The servers remove the root later.
+func DeletesRoot(madeRoot, again bool) bool { return madeRoot && !again }
+
+// KeepsRoot reports whether a transaction that deletes a node and the lock root has failed because
+// of the root, in which another node may be. Then the node must be deleted alone. failed is the
+// operation that failed, −1 if none did.
+func KeepsRoot(failed int) bool { return failed == 1 }

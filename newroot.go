@@ -1,0 +1,146 @@
+package zklock
+
+import (
+	"errors"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/reply"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Locks WithContainer whose lock root is missing: one transaction creates the root and the node,
+// and one deletes both. The success of the first one proves that the node is first in the queue,
+// because the root did not exist before. So a lock for a new name takes two requests and leaves
+// nothing.
+//
+//	request               reply                          next (queue.Rejection)
+//	───────────────────── ────────────────────────────── ─────────────────────────────────────────
+//	create, list          NoNode                         create both
+//	create both           success                        granted, without a list
+//	                      the root exists                create, list
+//	                      a parent of it is missing      creates of the parents, create both
+//	                      other rejection of the root    creates of root and parents, create, list
+//	                      rejection of the node          error
+//	                      none                           search: a node that is found is listed;
+//	                                                     otherwise it is an orphan, and the call
+//	                                                     creates the root by itself
+//	delete both           success, or no node            the end, as for the node alone
+//	                      the root is not empty, or may  delete the node alone
+//	                      not be deleted
+//	                      none                           delete both: a late copy names the node
+//
+// Only the hold whose own transaction created the root deletes it, and only if the Session has no
+// notes of an earlier hold (queue.DeletesRoot). A lock that is used again keeps the root from the
+// second time on, so that its nodes can be in a row. All other roots are left to the servers: after
+// a crash, after contention, and after a second use.
+//
+// Semaphores and the batches of a Multi create their roots as before (lockRoot.make).
+
+// canBeNew reports whether the transaction may create the lock root. A semaphore has further roots.
+// After a lost reply the call does not send it again, because some servers close the connection at
+// a container.
+func (a *acquisition) canBeNew() bool { return a.d.root.container && a.d.root.kind != "" && !a.newLost }
+
+// mostFound: if this many lock roots in succession existed when the Session first used them, the
+// next one is also expected to exist.
+const mostFound = 2
+
+// expectsNew reports whether the lock root is expected to be missing, and whether this is a name
+// without notes, from which the Session learns.
+func (a *acquisition) expectsNew() (isNew, learns bool) {
+	r := a.d.root
+	if !a.canBeNew() {
+		return false, false
+	}
+	if n := notesOn[rowNotes](r); n.e != nil {
+		return isClosed(n.deletion.Done) && n.deletion.RootDeleted, false
+	}
+	r.roots.mu.Lock()
+	defer r.roots.mu.Unlock()
+	return r.roots.found < mostFound, true
+}
+
+// learn notes whether the lock root of a new name was missing.
+func (r *lockRoot) learn(wasMissing bool) {
+	r.roots.mu.Lock()
+	defer r.roots.mu.Unlock()
+	if r.roots.found++; wasMissing {
+		r.roots.found = 0
+	}
+}
+
+// withNode returns the transaction that creates the lock root and a node.
+func (r *lockRoot) withNode(node wire.CreateRequest) wire.MultiRequest {
+	root := wire.CreateRequest{Path: r.path, ACL: node.ACL, Flags: wire.FlagContainer}
+	return wire.MultiRequest{Ops: []wire.MultiOp{
+		{Op: wire.OpCreateContainer, Path: root.Path, Create: root}, {Op: wire.OpCreate, Path: node.Path, Create: node},
+	}}
+}
+
+// madeWithRoot returns the node that the transaction created in a ZooKeeper session, as
+// batch.noteReplies does, or the operation that was rejected, −1 if that is not known.
+func madeWithRoot(a mux.Reply, session int64) (made wire.PathStatResponse, part int, err error) {
+	results, part, err := reply.ResultsOf(a, 2)
+	if err == nil {
+		made.Path, made.Stat = results[1].Path, wire.Stat{Czxid: a.Zxid, EphemeralOwner: session}
+	}
+	return made, part, err
+}
+
+// firstView returns what proves that a node which was just created is first in the queue: the
+// transaction's reply, or the list on which the node's row rests. It returns nil without a proof.
+func (a *attempt) firstView(c *nodeCreate) *rootView {
+	if c.madeRoot {
+		if c.conn == 0 { // the reply was lost
+			return nil
+		}
+		note(a.d.root, func(n *rowNotes) {
+			if n.e == a.e && n.kind == a.d.root.kind {
+				n.inRow++ // no other client has kept the lock root
+			}
+		})
+		return &rootView{czxid: c.token, mzxid: c.token, at: c.began, alone: true}
+	}
+	if seen, ok := a.d.root.isInRow(a.e, c.node, c.conn); ok && !a.machine.Early {
+		return &seen
+	}
+	return nil
+}
+
+// afterRejection returns the next step after a create that failed. tries is the number
+// of transactions that the attempt has sent.
+func (a *attempt) afterRejection(c *nodeCreate, tries int) queue.CreateStep {
+	noNode := errors.Is(c.denied, zk.ErrNoNode)
+	if c.denied == nil || !c.withRoot && !noNode {
+		return queue.CreateDenied
+	}
+	return queue.Rejection{
+		WithRoot: c.withRoot, OfNode: c.part == 1, NoNode: noNode, Exists: errors.Is(c.denied, zk.ErrNodeExists),
+		CanBeNew: a.canBeNew(), Tries: tries, Roots: a.roots != nil,
+	}.Next()
+}
+
+// createRoots sends the creates of a step. It reports whether the next create is the transaction.
+func (a *attempt) createRoots(step queue.CreateStep) (withRoot bool, err error) {
+	root := a.d.root
+	if a.ctx.Err() != nil { // no call waits any more, so no further create is sent (I2)
+		return false, link.ErrCtxEnded
+	}
+	switch step {
+	case queue.CreateAlone, queue.CreateWithRoot:
+		return step == queue.CreateWithRoot, nil
+	case queue.CreateParents:
+		parents := *root
+		parents.path = parentOf(root.path)
+		a.roots, err = parents.make(a.ctx, a.e.ZKSession, nil, "", &a.last)
+		return true, err
+	}
+	roots, err := root.make(a.ctx, a.e.ZKSession, a.roots, root.shownPath(), &a.last)
+	if err == nil {
+		a.roots = roots
+	}
+	return false, err
+}
