@@ -24,7 +24,7 @@ func TestExploreNewRoot(t *testing.T) {
 
 		{"two connections are lost", true, newExplorer{acquire: []uint8{1, 1}, others: "--", faults: 2, acts: "l", leaves: true}},
 		{"a connection is lost, again and again", true, newExplorer{acquire: []uint8{2, 1}, others: "--", faults: 1, acts: "l", leaves: true}},
-		{"more than one act of another", true, newExplorer{acquire: []uint8{2, 1}, others: "--", faults: 2, acts: "rRaqdz"}},
+		{"more than one act of another", true, newExplorer{acquire: []uint8{1, 1}, others: "--", faults: 2, acts: "rRaqdz"}},
 		{"a connection is lost, beside a client that creates the root by itself", true, newExplorer{acquire: []uint8{1, 1}, others: "-o", faults: 1, acts: "l", leaves: true}},
 		{"three", true, newExplorer{acquire: []uint8{1, 1, 1}, others: "---"}},
 	} {
