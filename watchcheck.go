@@ -13,10 +13,10 @@ import (
 // whether rows still use the watches on lock roots.
 
 // checkWatches reads the Stat of each watched node once every session timeout while a client waits
-// or observes, because a server can lose an event (F30). The nodes of our holds, which the
-// heartbeat checks as well, are read once every tenth session timeout. It reads a few bytes, for a
-// queue of any length and any number of waiters. It also checks the nodes of waiters that watch
-// nothing and wait for a handoff.
+// or observes, because a server can lose an event (F30). The nodes of our holds, whose deletion the
+// heartbeat detects as well, are read once every tenth session timeout, so a lost event of a
+// revocation is noticed after ten. It reads a few bytes, for a queue of any length and any number
+// of waiters. It also checks the nodes of waiters that watch nothing and wait for a handoff.
 //
 // If the node exists, that proves as much as a list would. A waiter's position changes only when
 // its own node or one of the blockers that it watches is deleted. No node can enter the queue

@@ -94,7 +94,10 @@ func TestVirtual_SetShards_WhileAMemberLeaves(t *testing.T) {
 		w.return_ = func(int) time.Duration { return time.Minute }
 		p := w.procs[0]
 		p.cancel()
-		time.Sleep(10 * time.Second)
+		time.Sleep(time.Second)
+		w.srv.ResetRequests()
+		time.Sleep(9 * time.Second)
+		require.Zero(t, w.srv.Requests().Total(zktest.Create), "the node that shows it exists")
 		p.loseSession()
 		time.Sleep(5 * time.Second)
 		s, _ := w.connect()

@@ -360,10 +360,12 @@ func (l layout) candidate(conn *zk.Conn, node string) (c candidate, err error) {
 	return c, err
 }
 
-// others reports whether a child of PATH/members is a member that has not begun to leave.
-func (l layout) others() (bool, error) {
+// others reports whether a child of PATH/members is a member that has not begun to leave, and
+// whether the member's own node shows that it leaves.
+func (l layout) others(id string) (others, left bool, err error) {
 	children, _, err := l.s.Conn().Children(l.members())
-	return slices.ContainsFunc(children, func(c string) bool { return !strings.HasPrefix(c, leftPrefix) }), err
+	others = slices.ContainsFunc(children, func(c string) bool { return !strings.HasPrefix(c, leftPrefix) })
+	return others, slices.Contains(children, path.Base(l.left(id))), err
 }
 
 // behind reports whether another client is in the queue of the shard that we hold, and otherwise

@@ -168,20 +168,23 @@ func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 	withdraw()
 	<-withdrawn
 	for isGone := false; !isGone; {
-		if others, err := r.l.others(); err == nil && !others {
+		others, left, err := r.l.others(r.id)
+		if err == nil && !left { // the ZooKeeper session is a new one
+			r.mark()
+		}
+		if err == nil && !others {
 			r.wantNobody()
 		}
 		select {
 		case <-gone:
 			isGone = true
 		case <-time.After(lookAround):
-			r.mark() // a new ZooKeeper session has no such node
 		}
 	}
 	_ = r.l.s.Conn().Delete(r.l.left(r.id), -1) // if that fails, the end of the ZooKeeper session deletes it
 }
 
-// mark creates the node of a member that leaves, if it does not exist.
+// mark creates the node of a member that leaves.
 func (r *run) mark() {
 	_, _ = r.l.s.Conn().Create(r.l.left(r.id), nil, zk.FlagEphemeral, r.l.acl)
 }

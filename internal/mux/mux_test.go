@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"slices"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -528,25 +527,40 @@ func TestTap_EventsAreNoSignOfLife(t *testing.T) {
 	})
 }
 
-// The client gets the events of paths that it has watched, and of no other path.
+// The client gets the events of paths that it may have watched, and of no other path.
 func TestTap_EventsOfOurWatches_HiddenFromTheClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tt := newTapTest(t)
-		tt.shake()
-		event := func(path string) []byte {
-			e := wire.Frame(wire.WatcherEvent{Type: wire.EventDeleted, State: 3, Path: path})[4:]
-			return reply(wire.XidEvent, -1, 0, e...)
-		}
-		want := slices.Concat(framed(event("/theirs")), framed(reply(wire.XidPing, 0, 0)))
-		got := make([]byte, len(want))
-		tt.send(wire.Frame(wire.RequestHeader{Xid: 1, Op: wire.OpExists}, wire.PathWatchRequest{Path: "/theirs", Watch: true})[4:])
-		tt.conn.in.Write(framed(event("/ours")))
-		tt.conn.in.Write(want)
-		_, err := io.ReadFull(tt.tap, got)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-		require.Equal(t, []string{"event 2 /ours", "event 2 /theirs"}, tt.sink.take())
-	})
+	event := func(path string) []byte {
+		e := wire.Frame(wire.WatcherEvent{Type: wire.EventDeleted, State: 3, Path: path})[4:]
+		return framed(reply(wire.XidEvent, -1, 0, e...))
+	}
+	for _, tc := range []struct {
+		op    wire.Op
+		body  wire.Record
+		paths []string // the client gets the events of these
+	}{
+		{wire.OpExists, wire.PathWatchRequest{Path: "/theirs", Watch: true}, []string{"/theirs"}},
+		{wire.OpSetWatches, wire.SetWatchesRequest{Data: []string{"/data"}, Exist: []string{"/exist"}, Child: []string{"/child"}}, []string{"/data", "/exist", "/child"}},
+		{wire.OpSetWatches2, wire.SetWatches2Request{}, []string{"/theirs"}}, // it is not decoded
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tt := newTapTest(t)
+			tt.shake()
+			tt.send(wire.Frame(wire.RequestHeader{Xid: 1, Op: tc.op}, tc.body)[4:])
+			var all, want []byte
+			for _, path := range append([]string{"/ours"}, tc.paths...) {
+				all = append(all, event(path)...)
+				if path != "/ours" || tc.op == wire.OpSetWatches2 {
+					want = append(want, event(path)...)
+				}
+			}
+			ping := framed(reply(wire.XidPing, 0, 0))
+			tt.conn.in.Write(append(all, ping...))
+			got := make([]byte, len(want)+len(ping))
+			_, err := io.ReadFull(tt.tap, got)
+			require.NoError(t, err)
+			require.Equal(t, append(want, ping...), got)
+		})
+	}
 }
 
 func TestTap_ErrorCodesAboutTheSession(t *testing.T) {
