@@ -1,5 +1,5 @@
-// Package zklock provides distributed locks backed by Apache ZooKeeper, for services in which one
-// process at a time must do a job. It has mutexes, read/write locks, semaphores, elections, and
+// Package zklock provides distributed locks backed by Apache ZooKeeper, for services in which only
+// one process at a time may do a job. It has mutexes, read/write locks, semaphores, elections, and
 // sets of locks. All use the recipes and node names of Apache Curator, so Go and Java clients queue
 // for the same lock. A holder is notified of a loss before the next client is granted the lock, and
 // each hold has a fencing token.
@@ -21,7 +21,7 @@
 //   - to acquire several locks, all or none: [NewMulti], then [Multi.Do]
 //   - to acquire and release in separate steps: [Mutex.Acquire], then [Hold.Release]
 //   - to check the hold before a critical step: [Hold.Err]
-//   - to let a resource reject a holder that is too late: [Hold.Token]; if the resource is
+//   - to let a resource reject a stale holder: [Hold.Token]; if the resource is
 //     ZooKeeper, [Hold.Check]; if it can query ZooKeeper, [Hold.Sequencer]
 //   - to stop slow work before the lease ends: [Hold.DeadlineContext]
 //   - to re-enter the lock in a nested call: pass the context of Do or [Hold.Context], or one from
@@ -38,7 +38,7 @@
 //
 // # What is promised
 //
-// The code that keeps a promise, and the tests that attack it, cite its number.
+// Each promise has a number, which its code and the tests that attack it cite.
 //
 // I1, exclusion: at most one live lock node holds the lock. Tokens strictly increase in the order
 // of the grants, across sessions, and across lock roots that were deleted and created again.
@@ -60,7 +60,7 @@
 // fails, the token still protects a resource that compares tokens.
 //
 // I6, bounded calls: every call returns within half a second after its context ends or the Session
-// is closed. Release and Close return by themselves, even if no server responds and no context
+// is closed. Release and Close return on their own, even if no server responds and no context
 // ends.
 //
 // I7, no growth: goroutines, watches and memory do not grow with the number of cycles, timeouts or

@@ -109,7 +109,7 @@ func (d *Dialer) Dial(to To) (tapped, raw net.Conn, err error) {
 		d.note(label, err)
 		return nil, nil, err
 	}
-	d.note(label, notYet("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server"))
+	d.note(label, notYet("connected, and no answer to the handshake yet: if that lasts, no quorum, or not a ZooKeeper server"))
 	return &greeting{Conn: c, overTLS: d.how.overTLS(), ours: ours, tell: func(err error) { d.note(label, err) }}, raw, nil
 }
 
