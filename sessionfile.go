@@ -56,6 +56,9 @@ func openSessionFile(ctx context.Context, path string, servers []string, log *ev
 	if err != nil {
 		return nil, err
 	}
+	if found.GroupHasAccess {
+		log.Warn("zklock: each member of the session file's group can end the session", "file", path)
+	}
 	if found.Ignored != "" {
 		log.Warn("zklock: sessions in the session file were ignored; they expire", "file", path, "err", found.Ignored)
 	}

@@ -277,6 +277,19 @@ func TestConnect_SessionFile_BadArgument(t *testing.T) {
 // sessionIs returns the attribute of a log line that has a session.
 func sessionIs(id int64) string { return fmt.Sprintf("session=%#x", uint64(id)) }
 
+// Kubernetes gives the file to the fsGroup of a Pod. Connect accepts that, and names the risk once.
+func TestVirtual_F58_GroupHasTheFile_Warning(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		path := sessionFile(t)
+		var log warnings
+		require.NoError(t, v.connect(zklock.WithSessionFile(path), lines(&log, slog.LevelWarn)).Close())
+		require.Zero(t, log.about("group", ""))
+		require.NoError(t, os.Chmod(path, 0o660))
+		v.connect(zklock.WithSessionFile(path), lines(&log, slog.LevelWarn))
+		log.once(t, "zklock: each member of the session file's group can end the session", "file="+path)
+	})
+}
+
 // A copy of the file takes its place while the Session lives: its session is not ended.
 func TestVirtual_F58_FileIsCopied_LiveSessionRemains(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -360,11 +360,20 @@ func TestWithConfig_TheLastSettingApplies(t *testing.T) {
 	}
 }
 
+// A zero in front of a number does not make it octal.
+func TestWithConfig_LeadingZero(t *testing.T) {
+	for value, want := range map[string]string{"010": "10", "08": "8"} {
+		srv := Start(t, WithConfig("maxClientCnxns="+value))
+		require.Contains(t, srv.Word("conf"), "maxClientCnxns="+want+"\n")
+	}
+}
+
 func TestServer_BadOptions(t *testing.T) {
 	for setting, says := range map[string]string{
 		"tickTime=0":                         "tickTime is 0",
 		"syncLimit=0":                        "syncLimit is 0",
 		"znode.container.checkIntervalMs=-1": `parsing "-1"`,
+		"maxClientCnxns=0x10":                `parsing "0x10"`,
 		"maxClientCnxns=many":                `WithConfig("maxClientCnxns=many")`,
 		"minSessionTimeout=60000":            "maxSessionTimeout is only 40s",
 		"enforceQuota=2":                     `parsing "2"`,

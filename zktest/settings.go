@@ -41,7 +41,8 @@ import (
 //     without SASL with -124, and close the connection. It needs [WithSASLUsers].
 //
 // A later argument replaces an earlier one for the same parameter. A name may have the prefix
-// zookeeper., as a system property has it.
+// zookeeper. of a system property, which it must not have in zoo.cfg. ZooKeeper takes
+// jute.maxbuffer and znode.container.checkIntervalMs only from system properties of these names.
 func WithConfig(settings ...string) Option {
 	return func(c *config) { c.settings = append(c.settings, settings...) }
 }
@@ -72,7 +73,11 @@ func (c *config) set() error {
 	for _, setting := range c.settings {
 		name, value, _ := strings.Cut(setting, "=")
 		name = strings.TrimPrefix(strings.TrimSpace(name), "zookeeper.")
-		if err := setParameter(parameters[name], strings.TrimSpace(value)); err != nil {
+		base := 10
+		if name == "jute.maxbuffer" {
+			base = 0 // by the prefix of the number, as Java decodes a system property
+		}
+		if err := setParameter(parameters[name], strings.TrimSpace(value), base); err != nil {
 			return fmt.Errorf("zktest: WithConfig(%q): %w", setting, err)
 		}
 	}
@@ -87,7 +92,7 @@ func (c *config) set() error {
 	return nil
 }
 
-func setParameter(variable any, value string) (err error) {
+func setParameter(variable any, value string, base int) (err error) {
 	var n uint64
 	switch variable := variable.(type) {
 	case *string:
@@ -97,7 +102,7 @@ func setParameter(variable any, value string) (err error) {
 	case *bool:
 		*variable, err = strconv.ParseBool(value)
 	case *int:
-		n, err = strconv.ParseUint(value, 0, 31) // jute.maxbuffer may be in hexadecimal digits
+		n, err = strconv.ParseUint(value, base, 31)
 		*variable = int(n)
 	case *time.Duration:
 		n, err = strconv.ParseUint(value, 10, 31)

@@ -6,6 +6,7 @@ package crash
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -44,11 +45,11 @@ type role struct {
 
 // report is a line that a service prints.
 type report struct {
-	What    string // "connected", "holds", "failed" or the answer to Then; in a random world also "born" and "held"
+	What    string // "connected", "holds", "failed" or the answer to Then; in a random world also "born", "held" and "execs"
 	Session int64
 	PID     int // of the heir
 	Token   int64
-	At      int64         // "held": when it had the lock, by the kernel's clock, in ns
+	At      int64         // when it had the lock, otherwise when it reports, by the kernel's clock
 	After   time.Duration // since the beginning of Connect
 	Ended   int           // Stats.SessionsEnded
 	Errors  int           // Stats.SessionFileErrors
@@ -77,7 +78,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// clock reads the kernel's clock, which all processes share, in ns.
+func clock() int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err)
+	}
+	return now.Nano()
+}
+
 func say(r report) {
+	r.At = cmp.Or(r.At, clock())
 	b, err := json.Marshal(r)
 	if err != nil {
 		panic(err)
@@ -183,14 +194,11 @@ func takeTurns(s *zklock.Session) {
 			continue
 		}
 		for range 10 {
-			var now unix.Timespec
-			if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-				panic(err)
-			}
+			now := clock()
 			if h.Context().Err() != nil || !time.Now().Before(h.Deadline()) {
 				break
 			}
-			say(report{What: "held", Session: s.SessionID(), Token: h.Token(), At: now.Nano()})
+			say(report{What: "held", Session: s.SessionID(), Token: h.Token(), At: now})
 			time.Sleep(5 * time.Millisecond)
 		}
 		_ = h.Release(context.Background())
@@ -237,6 +245,9 @@ func (r role) do(what string) {
 		if err == nil {
 			if r.Then == what {
 				r.Then = ""
+			}
+			if r.Then == "takes turns" {
+				say(report{What: "execs"}) // this program lives until now
 			}
 			err = syscall.Exec(exe, os.Args, append([]string{r.env()}, os.Environ()...)) // the first one counts
 		}

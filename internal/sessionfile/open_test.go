@@ -148,6 +148,7 @@ func TestOpen_OtherServers(t *testing.T) {
 func TestOpen_Unsuitable(t *testing.T) {
 	for want, prepare := range map[string]func(path string) error{
 		"0600 or 0660":    func(p string) error { return os.WriteFile(p, nil, 0o644) },
+		"mode is -rw-rwx": func(p string) error { return errors.Join(os.WriteFile(p, nil, 0o600), os.Chmod(p, 0o670)) },
 		"no session file": func(p string) error { return os.WriteFile(p, []byte("-----BEGIN PRIVATE KEY-----"), 0o600) },
 		"hard links": func(p string) error {
 			return errors.Join(os.WriteFile(p, nil, 0o600), os.Link(p, p+"2"))
@@ -175,13 +176,17 @@ func TestOpen_Unsuitable(t *testing.T) {
 // Kubernetes gives the files of a volume to the fsGroup of the Pod whenever it mounts the volume,
 // also those that exist.
 func TestOpen_ModeOfAnFSGroup(t *testing.T) {
-	path := at(t)
-	f, _ := mustOpen(t, path, servers...)
-	require.NoError(t, f.Add(key(-1)))
-	require.NoError(t, os.Chmod(path, 0o660))
-	crash(f)
-	_, found := mustOpen(t, path, servers...)
-	require.Len(t, found.Sessions, 1)
+	for _, perm := range []os.FileMode{0o660, 0o640, 0o620} {
+		path := at(t)
+		f, found := mustOpen(t, path, servers...)
+		require.False(t, found.GroupHasAccess)
+		require.NoError(t, f.Add(key(-1)))
+		require.NoError(t, os.Chmod(path, perm))
+		crash(f)
+		_, found = mustOpen(t, path, servers...)
+		require.Len(t, found.Sessions, 1)
+		require.True(t, found.GroupHasAccess)
+	}
 }
 
 // A file whose blocks the file system has lost begins again.

@@ -31,7 +31,7 @@ func open(path string, servers []string) (f *File, found Found, err error) {
 			_ = file.Close()
 		}
 	}()
-	id, err := check(file)
+	id, perm, err := check(file)
 	if err != nil {
 		return nil, found, err
 	}
@@ -67,6 +67,7 @@ func open(path string, servers []string) (f *File, found Found, err error) {
 	if found, err = f.read(b[:n]); err != nil {
 		return nil, found, err
 	}
+	found.GroupHasAccess = perm&0o060 != 0
 	f.mu.sessions = append(f.mu.sessions, found.Sessions...)
 	return f, found, f.writeState()
 }
@@ -101,29 +102,31 @@ func (f *File) read(b []byte) (found Found, err error) {
 	return found, nil
 }
 
-// check returns the identity of an open file, or why it is no place for a session file.
-func check(file *os.File) (id fileID, err error) {
+// check returns the identity and mode of an open file, or why it is no place for a session file.
+func check(file *os.File) (id fileID, perm os.FileMode, err error) {
 	info, err := file.Stat()
 	if err != nil {
-		return id, err
+		return id, 0, err
 	}
 	st := info.Sys().(*syscall.Stat_t)
+	perm = info.Mode().Perm()
 	switch {
 	case !info.Mode().IsRegular():
-		return id, errors.New("it is no regular file")
+		return id, 0, errors.New("it is no regular file")
 	case int(st.Uid) != os.Geteuid():
-		return id, fmt.Errorf("it belongs to user %d, and this process is user %d", st.Uid, os.Geteuid())
+		return id, 0, fmt.Errorf("it belongs to user %d, and this process is user %d", st.Uid, os.Geteuid())
 	case st.Nlink > 1:
-		return id, errors.New("it has several names (hard links)")
-	// A process that can read the file can lock it. The group's access is the owner's choice, or that
-	// of Kubernetes, which gives the files of a volume to the Pod's fsGroup, with mode 0660.
-	case info.Mode().Perm()&0o007 != 0:
-		return id, fmt.Errorf("its mode is %v, so every user could lock it; it must be 0600 or 0660", info.Mode().Perm())
+		return id, 0, errors.New("it has several names (hard links)")
+	// A process that can read the file can lock it, and end the sessions. The group's access is the
+	// owner's choice, or that of Kubernetes, which gives the files of a volume to the Pod's fsGroup,
+	// with mode 0660.
+	case perm&0o017 != 0:
+		return id, 0, fmt.Errorf("its mode is %v; it must be 0600 or 0660, because a user that can read it can lock it", perm)
 	}
 	if err := checkFileSystem(file); err != nil {
-		return id, err
+		return id, 0, err
 	}
-	return fileID{uint64(st.Dev), st.Ino}, nil
+	return fileID{uint64(st.Dev), st.Ino}, perm, nil
 }
 
 func flock(file *os.File) error {

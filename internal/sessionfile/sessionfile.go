@@ -57,6 +57,8 @@ type File struct {
 type Found struct {
 	Sessions []sessionkey.Key // of a process that is dead, or has closed its Session
 	Ignored  string           // why other lines of the file do not count; "" if all do
+
+	GroupHasAccess bool // to the file, and so to the sessions that this process will write
 }
 
 // Open locks the file, which it creates if it does not exist. It waits for Patience at most, and

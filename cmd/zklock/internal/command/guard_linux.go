@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -89,15 +90,19 @@ func (g *guarding) serve(w *watch.Guard) error {
 
 // listenAt creates a socket that only this user can connect to. It replaces the socket of a guard
 // that has ended, and nothing else. Of guards that start at the same time, the second would remove
-// the socket of the first, which it has found before that listened: so the directory is locked.
+// the socket of the first, which it has found before that listened. So a guard locks a file while
+// it starts, which no other user can open. It does not wait for the lock: the guard that has it is
+// about to listen. The file is not removed, because then two guards could lock two files.
 func listenAt(path string) (*net.UnixListener, error) {
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return nil, err
+	if !strings.HasPrefix(path, "@") { // an abstract name, which has no socket to replace
+		lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		defer lock.Close()
+		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			return nil, fmt.Errorf("another guard listens there, or is about to: %s: %w", lock.Name(), err)
+		}
 	}
 	l, err := listenPrivately(path)
 	if !errors.Is(err, syscall.EADDRINUSE) {

@@ -245,36 +245,6 @@ func TestGuard_SignalsThatAreIgnored_AreNotForIt(t *testing.T) {
 	require.Equal(t, exitSignal+int(syscall.SIGTERM), guard.wait())
 }
 
-// Guards that start at the same time, at the socket of one that was killed: one of them listens.
-func TestListenAt_SeveralAtOnce_OneListens(t *testing.T) {
-	const guards = 4
-	for range 200 {
-		path := socketIn(t)
-		killed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		require.NoError(t, err)
-		killed.SetUnlinkOnClose(false)
-		require.NoError(t, killed.Close())
-		results := make(chan error, guards)
-		found := make(chan *net.UnixListener, guards)
-		for range guards {
-			go func() {
-				l, err := listenAt(path)
-				if err == nil {
-					found <- l
-				}
-				results <- err
-			}()
-		}
-		for range guards {
-			if err := <-results; err != nil {
-				require.ErrorContains(t, err, "another guard listens there")
-			}
-		}
-		require.Len(t, found, 1)
-		require.NoError(t, (<-found).Close())
-	}
-}
-
 // F58: the servers are unreachable when the holder is killed, and return.
 func TestGuard_ServersReturn_SessionIsEnded(t *testing.T) {
 	t.Parallel()
@@ -322,31 +292,6 @@ func TestGuard_OnlyTheNamedServers(t *testing.T) {
 	}
 	held(t, s, "/job/0")
 	require.NotContains(t, guard.stderr.String(), "ended its session")
-}
-
-func TestGuard_SecondGuardAtASocket_IsRejected(t *testing.T) {
-	t.Parallel()
-	socket := socketIn(t)
-	guardAt(t, socket)
-	p := start(t, nil, "guard", "--listen", socket)
-	require.Equal(t, exitUsage, p.wait())
-	require.Contains(t, p.stderr.String(), "another guard listens there")
-
-	file := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(file, []byte("mine"), 0o600))
-	p = start(t, nil, "guard", "--listen", file)
-	require.Equal(t, exitUsage, p.wait())
-	require.FileExists(t, file, "a file of somebody is not removed")
-}
-
-// The socket is the user's alone.
-func TestGuard_SocketIsPrivate(t *testing.T) {
-	t.Parallel()
-	socket := socketIn(t)
-	guardAt(t, socket)
-	info, err := os.Stat(socket)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
 // The process and the guard are asked to end together: the guard still ends the session.

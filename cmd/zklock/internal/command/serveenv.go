@@ -65,16 +65,18 @@ func (s *serving) takeOfficial(environ []string, given func(flag string) bool) (
 }
 
 // passedOn are the settings that zktest gets as they are, with the flag that replaces each.
+// ZooKeeper makes a system property of each name in zoo.cfg that it does not know, and puts
+// zookeeper. before it. So jute.maxbuffer and znode.container.checkIntervalMs, whose properties
+// have no such prefix, have no effect there, nor has a name that begins with zookeeper.
 var passedOn = map[string]string{
-	"minSessionTimeout": "", "syncLimit": "", "jute.maxbuffer": "", "nio.sessionlessCnxnTimeout": "",
-	"extendedTypesEnabled": "ttl-nodes", "enforceQuota": "enforce-quotas", "znode.container.checkIntervalMs": "container-check",
-	"DigestAuthenticationProvider.superDigest": "super-digest",
+	"minSessionTimeout": "", "syncLimit": "", "nio.sessionlessCnxnTimeout": "", "extendedTypesEnabled": "ttl-nodes",
+	"enforceQuota": "enforce-quotas", "DigestAuthenticationProvider.superDigest": "super-digest",
 }
 
 // takeSetting applies a setting of zoo.cfg, unless its flag is given, and reports whether it is
 // known.
 func (s *serving) takeSetting(key, value string, given func(flag string) bool) (known bool, err error) {
-	if flag, known := passedOn[strings.TrimPrefix(key, "zookeeper.")]; known {
+	if flag, known := passedOn[key]; known {
 		if flag == "" || !given(flag) {
 			s.settings = append(s.settings, key+"="+value)
 		}

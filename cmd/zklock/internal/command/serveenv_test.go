@@ -21,10 +21,11 @@ import (
 func TestServe_TakesTheOfficialVariables(t *testing.T) {
 	t.Parallel()
 	p := start(t, env("ZOO_TICK_TIME=300", "ZOO_MAX_CLIENT_CNXNS=7", "ZOO_4LW_COMMANDS_WHITELIST=conf, ruok", "ZOO_STANDALONE_ENABLED=true",
-		"ZOO_ADMINSERVER_ENABLED=false", "ZOO_MY_ID=1", "ZOO_SERVERS=server.1=zoo1:2888:3888;2181", "ZOO_CFG_EXTRA=maxSessionTimeout=9000 minSessionTimeout=450 quorumListenOnAllIPs=true",
+		"ZOO_ADMINSERVER_ENABLED=false", "ZOO_MY_ID=1", "ZOO_SERVERS=server.1=zoo1:2888:3888;2181", "ZOO_CFG_EXTRA=maxSessionTimeout=9000 minSessionTimeout=450 quorumListenOnAllIPs=true jute.maxbuffer=1000 znode.container.checkIntervalMs=9 zookeeper.enforceQuota=true",
 		"ZOO_PORT_NUMBER=2181", "ZOO_LOG_DIR="), "serve", "--listen", "127.0.0.1:0")
 	p.prints("for development only")
-	require.Contains(t, p.stderr.String(), "zklock: serve ignores quorumListenOnAllIPs of $ZOO_CFG_EXTRA, $ZOO_PORT_NUMBER\n")
+	require.Contains(t, p.stderr.String(), "zklock: serve ignores quorumListenOnAllIPs of $ZOO_CFG_EXTRA, jute.maxbuffer of $ZOO_CFG_EXTRA, "+
+		"znode.container.checkIntervalMs of $ZOO_CFG_EXTRA, zookeeper.enforceQuota of $ZOO_CFG_EXTRA, $ZOO_PORT_NUMBER\n")
 	require.NotContains(t, p.stderr.String(), "commands at")
 	eventually(t, "the server prints its address", func() bool { return strings.HasSuffix(p.stdout.String(), "\n") })
 	conf, err := rawzk.Word(strings.TrimSpace(p.stdout.String()), "conf")
@@ -50,7 +51,7 @@ func TestServe_RefusesOfficialVariables(t *testing.T) {
 		"ZOO_TICK_TIME=0":                      "at least 1ms",
 		"ZOO_CFG_EXTRA=maxSessionTimeout=3000": "two ticks",
 		"ZOO_MAX_CLIENT_CNXNS=99999999999":     "give a number",
-		"ZOO_CFG_EXTRA=jute.maxbuffer=4M":      `WithConfig("jute.maxbuffer=4M")`,
+		"ZOO_CFG_EXTRA=minSessionTimeout=4s":   `WithConfig("minSessionTimeout=4s")`,
 	} {
 		p := start(t, env(variable), "serve", "--listen", "127.0.0.1:0")
 		require.Equal(t, exitUsage, p.wait(), variable)
