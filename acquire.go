@@ -161,6 +161,8 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 			return nil, err
 		}
 		c.last = &a.last
+		a.newLost = a.newLost || withRoot && !c.withRoot // the transaction is too long
+		withRoot = c.withRoot
 		at.machine.Early, at.list = c.sent && !inRow && !withRoot, nil
 		if at.machine.Early {
 			at.list = e.lists.List(root.path)

@@ -93,7 +93,7 @@ type acquisition struct {
 	at      position
 	first   atomic.Int32 // the position when it was first behind another node
 	made    atomic.Int32 // how many nodes it has created in the queue
-	newLost bool         // a reply was lost to the transaction of newroot.go; owned by the goroutine that runs the acquisition, like the next
+	newLost bool         // the transaction of newroot.go is not sent again: a reply to it was lost, or it is too long; owned by the goroutine that runs the acquisition, like the next
 	before  recipeState  // the state of its last attempt, nil for none; owned by the goroutine that runs the acquisition
 	last    link.LastError
 

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/link"
@@ -40,9 +41,13 @@ import (
 // Semaphores and the batches of a Multi create their roots as before (lockRoot.make).
 
 // canBeNew reports whether the transaction may create the lock root. A semaphore has further roots.
-// After a lost reply the call does not send it again, because some servers close the connection at
-// a container.
-func (a *acquisition) canBeNew() bool { return a.d.root.container && a.d.root.kind != "" && !a.newLost }
+// If the lock's ACL gives no client READ, a list has to reject the acquire. After a lost reply the
+// call does not send the transaction again, because some servers close the connection at a
+// container.
+func (a *acquisition) canBeNew() bool {
+	r := a.d.root
+	return r.container && r.kind != "" && !a.newLost && slices.ContainsFunc(r.acl, func(e wire.ACL) bool { return e.Perms&zk.PermRead != 0 })
+}
 
 // mostFound: if this many lock roots in succession existed when the Session first used them, the
 // next one is also expected to exist.

@@ -84,12 +84,14 @@ func (c *nodeCreate) request() wire.CreateRequest {
 
 // send sends a create if the session is attached. It returns an error if the request is too long.
 func (c *nodeCreate) send() error {
-	var req *mux.Request
+	node, req := c.request(), (*mux.Request)(nil)
 	if c.withRoot {
 		c.began = c.e.Clock.Now()
-		req = mux.NewRequest(wire.OpMulti, c.root.withNode(c.request()), c.noteReply)
-	} else {
-		req = mux.NewRequest(wire.OpCreate2, c.request(), c.noteReply)
+		req = mux.NewRequest(wire.OpMulti, c.root.withNode(node), c.noteReply)
+		c.withRoot = link.TooLong(req, c.e.Longest) == nil
+	}
+	if !c.withRoot {
+		req = mux.NewRequest(wire.OpCreate2, node, c.noteReply)
 	}
 	if err := link.TooLong(req, c.e.Longest); err != nil {
 		return err

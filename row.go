@@ -118,3 +118,10 @@ func (r *lockRoot) noteRow(e *zkSession, node string, seen rootView, x *nodes.De
 	number := r.numberOf(node)
 	note(r, func(n *rowNotes) { n.e, n.kind, n.number, n.seen, n.deletion = e, r.kind, number, seen, x })
 }
+
+// noteUse notes the release of a hold after which no row continues.
+func (r *lockRoot) noteUse(e *zkSession, x *nodes.Deletion) {
+	if r.kind != "" {
+		note(r, func(n *rowNotes) { *n = rowNotes{e: e, deletion: x} })
+	}
+}

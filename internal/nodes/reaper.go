@@ -306,8 +306,8 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 	if ops > 1 && err == nil {
 		failed, err = reply.ErrOfMulti(a, ops)
 	}
-	if withRoot && queue.KeepsRoot(failed) {
-		x.keepRoot(err)
+	if withRoot && reply.IsRefusal(err) && queue.KeepsRoot(failed, errors.Is(err, zk.ErrNoNode)) {
+		x.keepRoot(failed == 1 && errors.Is(err, zk.ErrNoAuth))
 		return false, false
 	}
 	if x.record != nil && failed == ops-1 && x.recordFailed(err) {

@@ -1,11 +1,6 @@
 package nodes
 
-import (
-	"errors"
-	"path"
-
-	"github.com/go-zookeeper/zk"
-)
+import "path"
 
 // The deletion of a node together with its lock root, which was created with it
 // (queue.DeletesRoot).
@@ -18,11 +13,11 @@ func (r *Reaper) DeleteWithRoot(node string) *Deletion {
 
 func (x *Deletion) rootPath() string { return path.Dir(x.node) }
 
-// keepRoot has the node deleted without its lock root. Without DELETE on the parent, later
+// keepRoot has the node deleted without its lock root. If DELETE on the parent is denied, later
 // deletions there do not try.
-func (x *Deletion) keepRoot(why error) {
+func (x *Deletion) keepRoot(denied bool) {
 	x.root = false
-	if errors.Is(why, zk.ErrNoAuth) {
+	if denied {
 		x.r.mu.Lock()
 		x.r.mu.keeps = path.Dir(x.rootPath())
 		x.r.mu.Unlock()

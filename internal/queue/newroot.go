@@ -54,7 +54,8 @@ func (r Rejection) Next() CreateStep {
 // would find the root missing again and again. The servers remove the root later.
 func DeletesRoot(madeRoot, again bool) bool { return madeRoot && !again }
 
-// KeepsRoot reports whether a transaction that deletes a node and the lock root has failed because
-// of the root, in which another node may be. Then the node must be deleted alone. failed is the
-// operation that failed, −1 if none did.
-func KeepsRoot(failed int) bool { return failed == 1 }
+// KeepsRoot reports whether the node must be deleted alone after the servers have rejected the
+// transaction that deletes it and the lock root, in which another node may be. failed is the
+// operation that was rejected, −1 if the reply does not name it. If the node is missing, there is
+// nothing left to delete.
+func KeepsRoot(failed int, noNode bool) bool { return failed != 0 || !noNode }

@@ -418,7 +418,7 @@ func (x *newExplorer) requests(w *newWorld, c uint8, add newStep) {
 	}
 	if me.del.sent == nExecuted && me.lag <= me.del.age {
 		add(true, "has the response: "+nNames[me.del.op], func(_ *newWorld, k *newClient) {
-			if k.del.response == nNotEmpty && KeepsRoot(1) && !x.mistakes.notEmptyEnds {
+			if k.del.response == nNotEmpty && KeepsRoot(1, false) && !x.mistakes.notEmptyEnds {
 				k.del = newRequest{op: nDelete, node: k.del.node, sent: nSent}
 				return
 			}

@@ -90,7 +90,9 @@ func TestDeletesRoot(t *testing.T) {
 	require.True(t, DeletesRoot(true, false))
 	require.False(t, DeletesRoot(false, false), "another client created it")
 	require.False(t, DeletesRoot(true, true), "the lock is used again")
-	require.True(t, KeepsRoot(1))
-	require.False(t, KeepsRoot(0), "the node is deleted")
-	require.False(t, KeepsRoot(-1))
+	require.True(t, KeepsRoot(1, false), "the root is not empty")
+	require.True(t, KeepsRoot(0, false), "the node may not be deleted with the root")
+	require.True(t, KeepsRoot(-1, false), "a reply that names no operation")
+	require.True(t, KeepsRoot(-1, true))
+	require.False(t, KeepsRoot(0, true), "the node is deleted")
 }

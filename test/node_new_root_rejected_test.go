@@ -1,0 +1,83 @@
+package zklock_test
+
+// These tests attack the transactions of a new lock root where the servers, or their own length, do
+// not permit them.
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// R34: data that fits into the create of the node, and not into the transaction, is no error.
+func TestVirtual_NewRoot_TooLong_IsCreatedByItself(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect(zklock.WithJuteMaxBuffer(4096))
+		for _, p := range []string{"/job/a", "/job/a", "/job/b"} {
+			release(t, acquire(t, newMutex(t, s, p, zklock.WithContainer(), zklock.WithData(make([]byte, 3950)))))
+		}
+		require.ElementsMatch(t, []string{"a", "b"}, v.srv.Children("/job"), "the servers remove them")
+	}, neverReaped)
+}
+
+// R34: an ACL that gives no client READ is an error of the first acquire, as without WithContainer.
+func TestVirtual_NewRoot_ACLWithoutRead_IsRejected(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job/a", zklock.WithContainer(), zklock.WithACL(zk.WorldACL(zk.PermAll&^zk.PermRead)))
+		_, err := m.Acquire(within(t, soon))
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		require.ErrorContains(t, err, "no READ permission on /job/a")
+	}, neverReaped)
+}
+
+// I4: a server rejects the deletion of both and does not name the operation: the node is deleted
+// alone, and the waiter gets the lock.
+func TestVirtual_NewRoot_DeletionRejectedAsAWhole_NodeIsDeleted(t *testing.T) {
+	for _, code := range []zktest.Code{-111, -101, -8, -102} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			h := acquire(t, newRoot(t, v.connect(), "/job/a"))
+			next := v.queueUp(newRoot(t, v.connect(), "/job/a"))
+			v.srv.Inject(zktest.Before(zktest.Multi).Path(h.Node()).Fail(code))
+			release(t, h)
+			release(t, next.granted2(t, time.Second))
+			require.Empty(t, v.srv.Children("/job/a"))
+		}, neverReaped)
+	}
+}
+
+// I8: a writer that was a reader too leaves the root to the servers, and notes that it exists.
+func TestVirtual_NewRoot_Downgrade_IsNotNew(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		rw := newRWMutex(t, v.connect(), "/job/a", zklock.WithContainer())
+		w := acquire(t, rw.WriteLock())
+		r, err := rw.ReadLock().Acquire(w.Context())
+		require.NoError(t, err)
+		release(t, r)
+		release(t, w)
+		require.Equal(t, []string{"a"}, v.srv.Children("/job"))
+		got := v.cost(func() { release(t, acquire(t, rw.WriteLock())) })
+		require.Zero(t, got.Total(zktest.Multi), "no transaction for a new root: %v", got)
+		require.Equal(t, 3, got.Total(zktest.AnyOp), "%v", got)
+	}, neverReaped)
+}
+
+// I4: the caller that created the root with the node leaves, and the next caller of the Session
+// adopts the node: its release deletes both.
+func TestVirtual_NewRoot_PassOn_AdoptedNodeIsDeletedWithItsRoot(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job/a", zklock.WithContainer(), zklock.WithPassOn(10, time.Hour))
+		v.srv.Inject(zktest.After(zktest.Multi).Path("/job/a/*").Once().Delay(time.Second))
+		leaves, next := v.queueUp(m), v.queueUp(m)
+		leaves.stop()
+		<-leaves.done
+		release(t, next.granted2(t, time.Minute))
+		synctest.Wait()
+		require.Empty(t, v.srv.Children("/job"))
+	}, neverReaped)
+}
