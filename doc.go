@@ -107,9 +107,10 @@
 //     its context, or Deadline) before it acts.
 //
 // [QuorumLease], the default, counts a reply only if the client sent a write on the same connection
-// at least G later, and that write succeeded. It assumes that the leader pings each healthy follower
-// at least every G, and learns from the reply which sessions the follower has heard from. G is 4 s
-// by default, two ticks of ZooKeeper's default tickTime. A longer tickTime needs a longer G.
+// at least G after it, and that write succeeded. It assumes that the leader pings each healthy
+// follower at least every G, and learns from the reply which sessions the follower has heard from.
+// G is 4 s by default, two ticks of ZooKeeper's default tickTime. A longer tickTime needs a longer
+// G.
 //
 // [SingleServerLease] counts every reply. It assumes that there is one server: with more, a follower
 // that is cut off from the leader continues to reply.

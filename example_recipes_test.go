@@ -121,6 +121,23 @@ func leadBilling(ctx context.Context, s *zklock.Session) error {
 	})
 }
 
+// startLatch makes e a candidate until ctx ends. Receive from terms to wait for the leadership: the
+// context of each hold is one term.
+func startLatch(ctx context.Context, e *zklock.Election) (terms <-chan *zklock.Hold, ended <-chan error) {
+	holds, result := make(chan *zklock.Hold), make(chan error, 1)
+	go func() {
+		result <- e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+			select {
+			case holds <- hold:
+			case <-ctx.Done():
+			}
+			<-ctx.Done() // when this function returns, the next candidate leads
+			return nil
+		})
+	}()
+	return holds, result
+}
+
 // Once a day, on one of all hosts.
 func invoice(ctx context.Context, s *zklock.Session, day string) error {
 	m, err := zklock.NewMutex(s, "/locks/invoices")
@@ -176,4 +193,23 @@ func Example_recipes() {
 	// sent before: 2026-07-01
 	// hourly; token true, still held true
 	// lead; token true, still held true
+}
+
+func Example_latch() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	e, err := zklock.NewElection(s, "/elections/latch", zklock.WithLatchNodes())
+	if err != nil {
+		log.Fatal(err)
+	}
+	candidacy, end := context.WithCancel(ctx)
+	defer end()
+	terms, ended := startLatch(candidacy, e)
+	hold := <-terms // LeaderLatch.await
+	fmt.Println("leads", e.Hold() != nil, hold.Err())
+	end() // LeaderLatch.close
+	fmt.Println(<-ended, e.Hold() != nil)
+	// Output:
+	// leads true <nil>
+	// <nil> false
 }

@@ -620,7 +620,7 @@ func ExampleNewOwner() {
 
 var errStale = errors.New("a later holder has written")
 
-// saveReport writes only if no later holder of the lock has written before.
+// saveReport writes only if no later holder of the lock has already written.
 func saveReport(ctx context.Context, db *sql.DB, hold *zklock.Hold, body string) error {
 	res, err := db.ExecContext(ctx, `
 		UPDATE reports SET body = $1, token = $2

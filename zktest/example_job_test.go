@@ -78,6 +78,23 @@ func onTwoHosts(t *testing.T, test func(t *testing.T, network *zktest.Network, a
 	})
 }
 
+func TestNightly_SessionExpired_ItsContextEnds(t *testing.T) {
+	srv := zktest.Start(t)
+	s, err := zklock.Connect(t.Context(), srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = nightly(t.Context(), s, func(ctx context.Context, _ int64) error {
+		srv.ExpireSession(s.SessionID())
+		<-ctx.Done()
+		return nil
+	})
+	if !errors.Is(err, zklock.ErrLost) {
+		t.Errorf("the job ended with %v", err)
+	}
+}
+
 func TestNightly_HolderKilled_TheNextFinishesTheWork(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, network *zktest.Network, a, b *zklock.Session) {
 		var out store
