@@ -40,6 +40,8 @@ func TestVirtual_ServerRestartsOlder_LostAtTheDeadline(t *testing.T) {
 		time.Sleep(time.Until(deadline) - time.Second)
 		require.NoError(t, h.Err())
 		require.Empty(t, v.srv.Sessions(), "whoever has seen more is refused, or this shows nothing")
+		_, err := newMutex(t, s, "/other").Acquire(within(t, 500*time.Millisecond))
+		require.ErrorContains(t, err, "has older data than this client has seen")
 		<-h.Lost()
 		require.WithinDuration(t, deadline, time.Now(), 2*time.Millisecond)
 		require.ErrorIs(t, h.Err(), zklock.ErrLost)

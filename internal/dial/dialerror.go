@@ -46,7 +46,7 @@ func hungUp(err error, overTLS bool) error {
 	if overTLS {
 		or = "does not take our certificate"
 	}
-	return fmt.Errorf("connected, but the server closed the connection without an answer (%w): it does not serve (no quorum?), has as many connections of this host as it takes (maxClientCnxns), or %s", err, or)
+	return fmt.Errorf("connected, but the server closed the connection without an answer (%w): it does not serve (no quorum?), has as many connections of this host as it takes (maxClientCnxns), has older data than this client has seen (restored, or emptied), or %s", err, or)
 }
 
 // tlsError explains a failed TLS handshake. A server without TLS takes our first record for a frame

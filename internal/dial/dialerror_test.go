@@ -40,7 +40,7 @@ func TestGreetingError(t *testing.T) {
 		{"HTTP", []byte("HTTP"), nil, false, []string{"not a ZooKeeper server", `"HTTP"`}},
 		{"SSH over TLS", []byte("SSH-"), nil, true, []string{"not a ZooKeeper server", `"SSH-"`}},
 		{"a negative length", []byte{0xff, 0xff, 0xff, 0xff}, nil, false, []string{"not a ZooKeeper server"}},
-		{"closed", nil, io.EOF, false, []string{"closed the connection without an answer", "EOF", "expects TLS", "quorum"}},
+		{"closed", nil, io.EOF, false, []string{"closed the connection without an answer", "EOF", "expects TLS", "quorum", "older data"}},
 		{"closed over TLS", nil, io.EOF, true, []string{"closed the connection without an answer", "certificate"}},
 		{"the alert after the handshake", nil, &net.OpError{Op: "remote error", Err: tls.AlertError(116)}, true, []string{"certificate required"}},
 		{"cut within the answer", connectResponse[:2], io.ErrUnexpectedEOF, false, []string{"without an answer"}},

@@ -54,11 +54,11 @@ func carryOut(will []byte, since supervise.Moment) {
 		panic("zklock: " + err.Error()) // zklock wrote it
 	}
 	if err := e.end(since); err != nil {
-		fmt.Fprintf(stderr(), "zklock: %s: its ZooKeeper session was not ended: %v; others get the lock when it expires, within %v\n",
+		fmt.Fprintf(guardianStderr(), "zklock: %s: its ZooKeeper session was not ended: %v; others get the lock when it expires, within %v\n",
 			e.Lock, err, e.Timeout)
 		return
 	}
-	fmt.Fprintf(stderr(), "zklock: %s: ended its ZooKeeper session: %s\n", e.Lock, e.after())
+	fmt.Fprintf(guardianStderr(), "zklock: %s: ended its ZooKeeper session: %s\n", e.Lock, e.after())
 }
 
 // after describes when another client can get the lock after the end of the session.

@@ -29,6 +29,7 @@ func TestEnding_SaysWhenOthersGetTheLock(t *testing.T) {
 			p.signal(syscall.SIGKILL)
 			p.prints("ended its ZooKeeper session: ")
 			p.prints(fmt.Sprintf("ended its ZooKeeper session: %s\n", tc.says))
+			require.Regexp(t, fmt.Sprintf(`Z %[1]s \(token \d+, node %[1]s/_c_[^,]+, process %d\): ended its`, path, p.cmd.Process.Pid), p.stderr.String())
 			next := run(t, srv, path, append(tc.flags, "-n", "--", "true")...)
 			require.Equal(t, tc.next, next.wait(), next.stderr.String())
 		})

@@ -1,6 +1,6 @@
 package command
 
-// The expire command, which ends a session from outside, for tests of the loss of a session.
+// The expire command, which ends a session from outside: a dead client's, or in a test.
 
 import (
 	"context"
@@ -22,13 +22,13 @@ func newExpireCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "expire --yes [flags] SESSION",
-		Short: "End a ZooKeeper session, for tests of what happens then",
+		Short: "End a ZooKeeper session, and with it all its locks",
 		Long: `Expire ends a ZooKeeper session on the servers, at once, as if its timeout had
 passed: its ephemeral nodes are deleted, lock nodes among them, and its client
-is notified when it next reaches a server. It is for tests, of programs in any
-language: has the job stopped when the next holder starts? SESSION is the
-session's id as ls prints it and the servers log it, 0x10000658c6e0000, or in
-decimal.
+is notified when it next reaches a server. Use it if the client is dead and its
+session would last too long. Or test a program in any language: has the job
+stopped when the next holder starts? SESSION is the session's id as ls prints it
+and the servers log it, 0x10000658c6e0000, or in decimal.
 
 Nothing protects the session's owner: servers derive a session's password from
 its id. And a holder whose session is ended in this way is not notified before

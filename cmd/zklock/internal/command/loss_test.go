@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -19,8 +20,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/proctest"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/zktest"
 )
 
 func runFamily(t *testing.T, srv *zkserver.Server, path, log string, flags ...string) *proc {
@@ -51,6 +54,8 @@ func TestLoss_ZklockKilled_FamilyDies_NextTakesOver(t *testing.T) {
 			requireAllGone(t, family)
 			require.Less(t, time.Since(killedAt), wellBefore, "at once, and not when the session ends")
 			first.prints("zklock itself was killed")
+			require.Regexp(t, fmt.Sprintf(`(?m)^zklock: \d{4}-\d\d-\d\dT[\d:.]+Z %[1]s \(token %[2]d, node %[1]s/_c_[^,]+, process %[3]d\): zklock itself was killed; killed the command$`,
+				path, one, first.cmd.Process.Pid), first.stderr.String())
 
 			two := waitForFamily(t, log, one)
 			require.Greater(t, two, one)
@@ -175,7 +180,7 @@ func TestLoss_GuardianKilled_FamilyDies_LockIsReleased(t *testing.T) {
 	waitForFamily(t, log, 0)
 	require.NoError(t, syscall.Kill(guardianOf(t, p), syscall.SIGKILL))
 	require.Equal(t, exitUsage, p.wait())
-	require.Contains(t, p.stderr.String(), "guardian")
+	require.Regexp(t, `zklock: `+path+` \(token \d+, node `+path+`/_c_[^)]+\): the guardian process was killed; killed the command\n`, p.stderr.String())
 	requireAllGone(t, pids(readLines(t, log), 0))
 	require.Empty(t, participants(t, session(t, srv), path))
 }
@@ -214,7 +219,7 @@ func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 	last := ls[len(ls)-1]
 	requireInTime(t, ls, last.Token, silence)
 	require.Contains(t, whats(ls), "term")
-	require.Contains(t, p.stderr.String(), "no server renewed the lease in time; the command was killed with SIGKILL")
+	require.Regexp(t, `no server renewed the lease in time: no server has been connected for \d[^ ]*s, the last was `+regexp.QuoteMeta(srv.Addr())+"; the command was killed with SIGKILL", p.stderr.String())
 
 	require.NoError(t, srv.Resume())
 	eventually(t, "the next one runs", func() bool {
@@ -224,6 +229,25 @@ func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 	requireNoOverlap(t, readLines(t, log))
 	next.signal(syscall.SIGTERM)
 	next.wait()
+}
+
+// A loss by the deadline says which server was connected last, and how long none has been.
+func TestFollowConnection_SaysSinceWhenThereIsNone(t *testing.T) {
+	srv := zktest.Start(t)
+	s := sessionAt(t, srv.Addr())
+	attached, cut := followConnection(s), followConnection(s)
+	require.Equal(t, srv.Addr()+" is connected, and does not renew it", attached())
+	changes := s.Changes(t.Context())
+	srv.Stop()
+	require.Equal(t, zklock.Suspended, (<-changes).State)
+	time.Sleep(300 * time.Millisecond) // what it has to say; a busy machine makes it more
+	said := cut()
+	var long string
+	_, err := fmt.Sscanf(said, "no server has been connected for %s the last was "+srv.Addr(), &long)
+	require.NoError(t, err, said)
+	d, err := time.ParseDuration(strings.TrimSuffix(long, ","))
+	require.NoError(t, err, said)
+	require.GreaterOrEqual(t, d, 300*time.Millisecond)
 }
 
 func TestLoss_ServerRestartsInTime_CommandRunsOn(t *testing.T) {

@@ -90,7 +90,7 @@ func exitf(code int, format string, args ...any) error {
 
 // Main runs the process's command line, and ends the process.
 func Main() {
-	if code, ok := supervise.Reexecuted(os.Args, stderr, carryOut); ok {
+	if code, ok := supervise.Reexecuted(os.Args, guardianStderr, carryOut); ok {
 		exit(code)
 	}
 	exit(execute(os.Args[1:], os.Stdout, stderr()))

@@ -31,13 +31,17 @@ zklock run gives COMMAND the variables ZKLOCK_TOKEN, ZKLOCK_PATH, ZKLOCK_NODE an
 
 const manFiles = `The files of --auth-file, --keytab, --krb5-conf (by default $KRB5_CONFIG, or /etc/krb5.conf) and of the --tls flags are read.
 
-The file of --metrics-file is replaced at each run. zklock locks a file beside it, whose name begins with a point and ends in .lock.
+The file of --metrics-file is replaced at each run. zklock locks a file beside it, whose name begins with a dot and ends in .lock.
+
+The file of --session-file has the ZooKeeper sessions of a run, with their passwords, until they have ended.
 
 zklock serve --data DIR keeps its nodes in DIR/zklock-serve.json.`
 
 const manSeeAlso = `flock(1), crontab(5), systemd.service(5), zkCli.sh(1)
 
-https://zookeeper.apache.org/doc/current/recipes.html describes the lock's recipe.`
+https://zookeeper.apache.org/doc/current/recipes.html describes the lock's recipe.
+
+https://github.com/zklock/zklock/blob/main/docs/operating.md explains the messages, and says what to do.`
 
 // writeManPage writes zklock(1) in the man macros of roff.
 func writeManPage(w io.Writer, root *cobra.Command) {

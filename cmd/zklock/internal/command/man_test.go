@@ -60,5 +60,15 @@ func TestManPage_HasEachSectionAndEachFlag(t *testing.T) {
 			require.Contains(t, flags, "--"+f.Name, "zklock %s", c.Name())
 		}
 	}
+	_, files, _ := strings.Cut(page, "\n.SH FILES\n")
+	files, _, _ = strings.Cut(files, "\n.SH ")
+	for _, c := range newRootCommand().Commands() {
+		for _, f := range each(c.Flags().VisitAll) {
+			if strings.HasSuffix(f.Name, "-file") {
+				require.Contains(t, files, roff("--"+f.Name), "zklock %s", c.Name())
+			}
+		}
+	}
+	require.Contains(t, page, roff("docs/operating.md"))
 	require.Contains(t, page, roff("--wait 0, the holder was asked"), "a line of the exit codes that continues")
 }

@@ -23,6 +23,6 @@ func TestLoss_GuardianOfProcess1Killed_SaysWhenOthersGetTheLock(t *testing.T) {
 	p.prints("ready")
 	require.NoError(t, syscall.Kill(childOf(t, childOf(t, p.cmd.Process.Pid)), syscall.SIGKILL))
 	require.Equal(t, exitUsage, p.wait())
-	require.Regexp(t, `zklock: `+path+` \(token \d+\): the guardian process was killed; killed the command; others get the lock when the session ends\n`, p.stderr.String())
+	require.Regexp(t, `zklock: `+path+` \(token \d+, node `+path+`/_c_[^,]+, process 1\): the guardian process was killed; killed the command; others get the lock when the session ends\n`, p.stderr.String())
 	require.Len(t, participants(t, session(t, srv), path), 1, "not released")
 }

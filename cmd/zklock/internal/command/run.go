@@ -179,6 +179,8 @@ func (t *taking) term(wctx context.Context) (again string, err error) {
 	if isDone, err := t.isDone(wctx); isDone || err != nil {
 		return "", err
 	}
+	connection := followConnection(t.s)
+	defer connection()
 	hold, err := t.acquire(wctx, t.s, t.recipe)
 	if err != nil {
 		return "", t.skip(t.explainAcquire(t.ctx, t.s, t.recipe, err))
@@ -204,6 +206,9 @@ func (t *taking) term(wctx context.Context) (again string, err error) {
 	if out.Died != nil && out.How == supervise.NotStarted {
 		fmt.Fprintf(t.stderr, "zklock: %s (token %d): %s: %v\n", t.path, hold.Token(), out.How, interrupted{signal: out.Died})
 	}
+	if errors.Is(out.Lost, supervise.ErrDeadline) {
+		out.Lost = fmt.Errorf("no server renewed the lease in time: %s", connection())
+	}
 	switch lost, err = t.release(hold, out); {
 	case lost:
 		again = err.Error()
@@ -219,7 +224,7 @@ func (t *taking) term(wctx context.Context) (again string, err error) {
 }
 
 func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) supervise.Job {
-	name := fmt.Sprintf("%s (token %d)", o.path, hold.Token())
+	name := fmt.Sprintf("%s (token %d, node %s, process %d)", o.path, hold.Token(), hold.Node(), os.Getpid())
 	return supervise.Job{
 		Name:      name,
 		Program:   program,
@@ -284,13 +289,13 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 		if how == "" {
 			how = "the command had ended by itself, and may have overlapped with the next holder"
 		}
-		return true, exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), whyLost(out.Lost), how)
+		return true, exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), cause(out.Lost), how)
 	case err != nil && !errors.Is(err, zklock.ErrLost): // a loss before anything ran under the lock is not reported
 		fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d, node %s): %v; others get the lock when the session ends, within %v\n",
 			o.path, hold.Token(), hold.Node(), cause(err), s.Timeout())
 	}
 	if out.Err != nil {
-		return false, exitf(exitUsage, "%s: token %d: %w", o.path, hold.Token(), out.Err)
+		return false, exitf(exitUsage, "%s (token %d, node %s): %w", o.path, hold.Token(), hold.Node(), out.Err)
 	}
 	if out.Died != nil {
 		return false, interrupted{out.Died, out.Group}
@@ -326,13 +331,22 @@ func cause(err error) error {
 	return err
 }
 
-// errNotRenewed is the reason if the lease was about to end.
-var errNotRenewed = errors.New("no server renewed the lease in time")
-
-// whyLost returns why the supervision of a command considers its lock lost.
-func whyLost(err error) error {
-	if errors.Is(err, supervise.ErrDeadline) {
-		return errNotRenewed
+// followConnection follows the Session's connection. The first call of the function that it returns
+// ends that, and describes the connection then. The Session must have been connected meanwhile.
+func followConnection(s *zklock.Session) func() string {
+	ctx, stop := context.WithCancel(context.Background())
+	changes := s.Changes(ctx)
+	now := zklock.Change{State: s.State(), Server: s.Stats().Server}
+	return func() string {
+		stop()
+		for c := range changes {
+			if c.State.Attached() != now.State.Attached() {
+				now = c
+			}
+		}
+		if now.State.Attached() {
+			return fmt.Sprintf("%s is connected, and does not renew it", now.Server)
+		}
+		return fmt.Sprintf("no server has been connected for %v, the last was %s", time.Since(now.Time).Round(100*time.Millisecond), now.Server)
 	}
-	return cause(err)
 }

@@ -44,6 +44,17 @@ func redraws() bool {
 	return kind != "" && kind != "dumb" && supervise.InForeground(os.Stderr)
 }
 
+// guardianWriter writes a line of the guardian with the time: the process whose log has it is dead.
+type guardianWriter struct{ supervise.Output }
+
+func guardianStderr() supervise.Output { return guardianWriter{stderr()} }
+
+func (g guardianWriter) Write(text []byte) (int, error) {
+	now := time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
+	_, err := fmt.Fprintf(g.Output, "zklock: %s %s", now, bytes.TrimPrefix(text, []byte("zklock: ")))
+	return len(text), err
+}
+
 const eraseLine = "\r\x1b[K"
 
 // redrawing writes lines, and one that is overwritten: a text that begins with \r and has no line
