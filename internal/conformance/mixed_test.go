@@ -91,6 +91,7 @@ func (m *mixed) alive() {
 	for p := range m.running {
 		select {
 		case err := <-p.ended:
+			delete(m.running, p) // the cleanup does not wait for it
 			require.FailNow(m.t, "it has ended by itself", "%s: %v\n%s", p.who, err, lastLines(p.said.Bytes(), 20))
 		default:
 		}
