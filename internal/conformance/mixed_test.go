@@ -9,12 +9,16 @@ package conformance
 // alone adds one to the count, by a read and a write. Lock node and mark belong to one session and
 // end together, so the servers determine which clients are in: a client that has not yet been
 // notified that its session was killed cannot enter, and is not in.
+//
+// The recipe names is the mutex with new lock roots: the participants go on to new names as the log
+// grows, and lock, mark and count have the name as a suffix.
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -91,6 +95,7 @@ func (m *mixed) alive() {
 	for p := range m.running {
 		select {
 		case err := <-p.ended:
+			delete(m.running, p) // the cleanup does not wait for it
 			require.FailNow(m.t, "it has ended by itself", "%s: %v\n%s", p.who, err, lastLines(p.said.Bytes(), 20))
 		default:
 		}
@@ -112,13 +117,43 @@ func (m *mixed) killProcess(ctx context.Context, programs map[string]mixedProgra
 	}
 }
 
+// roots returns the parents of the lock nodes.
+func (m *mixed) roots() (roots []string) {
+	if m.recipe == "semaphore" {
+		return []string{m.dir + "/lock/leases", m.dir + "/lock/locks"}
+	}
+	all, _, err := m.admin.Children(m.dir)
+	require.NoError(m.t, err)
+	for _, name := range all {
+		if strings.HasPrefix(name, "lock") {
+			roots = append(roots, m.dir+"/"+name)
+		}
+	}
+	return roots
+}
+
+// deleted returns how many lock roots were deleted: by zklock, since the servers remove none here.
+func (m *mixed) deleted() int {
+	_, dir, err := m.admin.Exists(m.dir)
+	require.NoError(m.t, err)
+	return (int(dir.Cversion) - int(dir.NumChildren)) / 2 // Cversion counts creates and deletes
+}
+
+// counts returns the nodes with the shared counts, one for each name.
+func (m *mixed) counts() (counts []string) {
+	if m.recipe != "names" {
+		return []string{m.dir + "/count"}
+	}
+	for i := range mixedNames {
+		counts = append(counts, fmt.Sprintf("%s/count-%d", m.dir, i))
+	}
+	return counts
+}
+
 // killSession ends the session of a client in the queue, of ours or of another.
 func (m *mixed) killSession(ours bool) {
-	roots := []string{m.dir + "/lock"}
-	if m.recipe == "semaphore" {
-		roots = []string{m.dir + "/lock/leases", m.dir + "/lock/locks"}
-	}
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		roots := m.roots()
 		root := roots[rand.IntN(len(roots))]
 		nodes, _, err := m.admin.Children(root)
 		if err != nil || len(nodes) == 0 {
@@ -152,8 +187,10 @@ func (m *mixed) begin(ctx context.Context, programs map[string]mixedProgram) {
 		_, err := m.admin.Create(m.dir+p, nil, 0, zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)
 	}
-	_, err := m.admin.Create(m.dir+"/count", []byte("0"), 0, zk.WorldACL(zk.PermAll))
-	require.NoError(t, err)
+	for _, count := range m.counts() {
+		_, err := m.admin.Create(count, []byte("0"), 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+	}
 	for who, program := range programs {
 		m.start(ctx, who, program)
 	}
@@ -207,6 +244,9 @@ func (m *mixed) run(programs map[string]mixedProgram) {
 			who, _, _ := strings.Cut(strings.Replace(g, "go-z", "go_z", 1), "-")
 			served[who]++
 		}
+		if m.recipe == "names" && m.deleted() == 0 && len(grants) < 10*mixedNames {
+			return false
+		}
 		return len(grants) >= *mixedGrants && slices.Min(slices.Collect(maps.Values(served))) >= *mixedGrants/10
 	})
 	_, err := m.admin.Create(m.dir+"/over", nil, 0, zk.WorldACL(zk.PermAll))
@@ -233,26 +273,31 @@ func (m *mixed) verify(all []string) {
 		served[who]++
 		if kind == "w" {
 			alone++
-			if m.recipe != "readwrite" { // a writer may be in before readers that precede it in the log
+			// A writer may be in before readers that precede it in the log. A new root numbers from 0.
+			if m.recipe != "readwrite" && m.recipe != "names" {
 				require.Greater(t, number, last, "I1: %s", g)
 			}
 			last = number
 		}
 	}
-	data, _, err := m.admin.Get(m.dir + "/count")
-	require.NoError(t, err)
-	require.Equal(t, strconv.Itoa(alone), string(data), "I1: an addition is lost")
+	sum := 0
+	for _, count := range m.counts() {
+		data, _, err := m.admin.Get(count)
+		require.NoError(t, err)
+		n, err := strconv.Atoi(string(data))
+		require.NoError(t, err)
+		sum += n
+	}
+	require.Equal(t, alone, sum, "I1: an addition is lost")
 	for _, who := range all {
 		require.Positive(t, served[who], who)
 	}
-	roots := []string{"/lock", "/busy"}
-	if m.recipe == "semaphore" {
-		roots = []string{"/lock/leases", "/lock/locks", "/busy"}
-	}
-	for _, root := range roots {
+	roots := m.roots()
+	for _, root := range append(roots, m.dir+"/busy") {
 		var left []string
+		var err error
 		for end := time.Now().Add(2*mixedSession + 4*time.Second); ; time.Sleep(100 * time.Millisecond) {
-			if left, _, err = m.admin.Children(m.dir + root); errors.Is(err, zk.ErrNoNode) {
+			if left, _, err = m.admin.Children(root); errors.Is(err, zk.ErrNoNode) {
 				err = nil
 			}
 			require.NoError(t, err)
@@ -263,6 +308,10 @@ func (m *mixed) verify(all []string) {
 		require.Empty(t, left, "I4: %s", root)
 	}
 	t.Logf("interop: %s: %d grants %v, %d of them alone, none beside another; killed %v", m.recipe, len(m.grants()), served, alone, m.kills)
+	if m.recipe == "names" {
+		t.Logf("interop: names: %d roots were deleted together with the node, %d are left", m.deleted(), len(roots)-1)
+		require.Positive(t, m.deleted())
+	}
 }
 
 // F36, I1, I4: each recipe that Curator, kazoo and go-zookeeper share with us, while sessions and
@@ -278,15 +327,15 @@ func TestInterop_Killed(t *testing.T) {
 		lacking(t, "kazoo's lock needs Debian's python3-kazoo: "+lastLines(out, 1))
 	}
 	addr := startReal(t)
-	for _, recipe := range []string{"mutex", "readwrite", "semaphore", "selector", "latch"} {
+	for _, recipe := range []string{"mutex", "names", "readwrite", "semaphore", "selector", "latch"} {
 		t.Run(recipe, func(t *testing.T) {
 			t.Parallel() // most of it waits for sessions that have to run out
 			m := newMixed(t, addr, recipe)
 			programs := map[string]mixedProgram{"zklock": m.ours("zklock"), "curator": m.curator(classPath, recipe)}
-			if recipe == "mutex" {
+			if recipe == "mutex" || recipe == "names" {
 				programs["go-zookeeper"] = m.ours("go-zookeeper")
 				programs["kazoo"] = func(ctx context.Context) *exec.Cmd {
-					return exec.CommandContext(ctx, debianPython, script, m.addr, m.dir)
+					return exec.CommandContext(ctx, debianPython, script, m.addr, m.dir, recipe)
 				}
 			}
 			m.run(programs)

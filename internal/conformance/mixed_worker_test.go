@@ -27,6 +27,7 @@ const (
 	mixedLimit      = 3
 	mixedSession    = 6 * time.Second
 	mixedPatience   = 20 * time.Second
+	mixedNames      = 500
 	mixedWorker     = "ZKLOCK_MIXED_WORKER" // which lock this process takes part with: ADDRESS DIR RECIPE zklock or go-zookeeper
 )
 
@@ -64,10 +65,10 @@ func workMixed(args string) int {
 	return 0
 }
 
-// mixedIn is a client that is in.
+// mixedIn is a client that is in. name is the lock's suffix.
 type mixedIn struct {
-	c              *zk.Conn
-	dir, who, node string
+	c                    *zk.Conn
+	dir, who, name, node string
 }
 
 func (in mixedIn) check() *zk.CheckVersionRequest {
@@ -99,7 +100,7 @@ func (in mixedIn) leave(mark, kind string, more ...any) error {
 
 // writes does the work of a client that is in alone.
 func (in mixedIn) writes() error {
-	mark, err := in.enter("w", zk.FlagEphemeral)
+	mark, err := in.enter("w"+in.name, zk.FlagEphemeral)
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (in mixedIn) writes() error {
 	if slices.Contains(there, "w") && len(there) > 1 {
 		return fmt.Errorf("%w: %s writes beside %v", errBeside, in.node, there)
 	}
-	data, _, err := in.c.Get(in.dir + "/count")
+	data, _, err := in.c.Get(in.dir + "/count" + in.name)
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (in mixedIn) writes() error {
 	if err != nil {
 		return err
 	}
-	return in.leave(mark, "w", &zk.SetDataRequest{Path: in.dir + "/count", Data: []byte(strconv.Itoa(count + 1)), Version: -1})
+	return in.leave(mark, "w", &zk.SetDataRequest{Path: in.dir + "/count" + in.name, Data: []byte(strconv.Itoa(count + 1)), Version: -1})
 }
 
 // shares does the work of a reader, or of a client with k permits.
@@ -144,13 +145,21 @@ func (in mixedIn) shares(kind string) error {
 	return in.leave(mark, kind)
 }
 
-// over reports whether to stop.
-func (in mixedIn) over() (bool, error) {
-	is, _, err := in.c.Exists(in.dir + "/over")
-	return is, err
+// next reports whether to stop, and otherwise chooses the lock: the same again, so that its nodes
+// may be in a row, or one of the next three names.
+func (in *mixedIn) next(recipe string) (over bool, err error) {
+	over, _, err = in.c.Exists(in.dir + "/over")
+	if over || err != nil || recipe != "names" || in.name != "" && rand.IntN(4) > 0 {
+		return over, err
+	}
+	_, log, err := in.c.Exists(in.dir + "/log")
+	if err == nil {
+		in.name = fmt.Sprintf("-%d", (int(log.NumChildren)/5+rand.IntN(3))%mixedNames)
+	}
+	return false, err
 }
 
-func contendGoZookeeper(addr, dir, _ string) error {
+func contendGoZookeeper(addr, dir, recipe string) error {
 	c, _, err := zk.Connect([]string{addr}, mixedSession, zk.WithLogger(quiet{}))
 	if err != nil {
 		return err
@@ -158,10 +167,10 @@ func contendGoZookeeper(addr, dir, _ string) error {
 	defer c.Close()
 	in := mixedIn{c: c, dir: dir, who: "go-zookeeper"}
 	for {
-		if over, err := in.over(); over || err != nil {
+		if over, err := in.next(recipe); over || err != nil {
 			return err
 		}
-		l := zk.NewLock(c, dir+"/lock", zk.WorldACL(zk.PermAll))
+		l := zk.NewLock(c, dir+"/lock"+in.name, zk.WorldACL(zk.PermAll))
 		if err := l.Lock(); err != nil {
 			return err
 		}
@@ -183,7 +192,7 @@ func contendZklock(addr, dir, recipe string) error {
 	defer s.Close()
 	in := mixedIn{c: s.Conn(), dir: dir, who: "zklock"}
 	for {
-		if over, err := in.over(); over || err != nil {
+		if over, err := in.next(recipe); over || err != nil {
 			return err
 		}
 		if err := in.round(ctx, s, recipe); err != nil {
@@ -201,7 +210,7 @@ func contendZklock(addr, dir, recipe string) error {
 func (in mixedIn) round(ctx context.Context, s *zklock.Session, recipe string) error {
 	ctx, cancel := context.WithTimeout(ctx, mixedPatience)
 	defer cancel()
-	lock, data := in.dir+"/lock", zklock.WithData([]byte("zklock"))
+	lock, data := in.dir+"/lock"+in.name, zklock.WithData([]byte("zklock"))
 	work := func(does func(mixedIn) error) func(context.Context, *zklock.Hold) error {
 		return func(_ context.Context, hold *zklock.Hold) error {
 			in.node = hold.Node()
@@ -209,8 +218,8 @@ func (in mixedIn) round(ctx context.Context, s *zklock.Session, recipe string) e
 		}
 	}
 	switch recipe {
-	case "mutex":
-		m, err := zklock.NewMutex(s, lock, data)
+	case "mutex", "names":
+		m, err := zklock.NewMutex(s, lock, data, zklock.WithContainer()) // only the root of a new name is missing
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ import org.apache.zookeeper.KeeperException;
 import org.apache.zookeeper.data.Stat;
 
 /**
- * Takes part with one of Curator's recipes until there is a node over: java Mixed ADDRESS DIR mutex|readwrite|semaphore|selector|latch.
+ * Takes part with one of Curator's recipes until there is a node over: java Mixed ADDRESS DIR mutex|names|readwrite|semaphore|selector|latch.
  *
  * <p>Sessions and processes get killed. mixed_test.go says what whoever is in does, so that the servers can tell who is in.
  */
@@ -74,6 +74,7 @@ public final class Mixed {
     private final CuratorFramework client;
     private final String dir;
     private final String lock;
+    private String name = ""; // the lock's suffix
 
     private Mixed(CuratorFramework client, String dir) {
         this.client = client;
@@ -117,8 +118,12 @@ public final class Mixed {
 
     private void round(String recipe) throws Exception {
         switch (recipe) {
-            case "mutex" -> {
-                Mutex m = new Mutex(client, lock);
+            case "mutex", "names" -> {
+                if (recipe.equals("names")) { // one of the next three, as mixed_worker_test.go
+                    int grants = client.checkExists().forPath(dir + "/log").getNumChildren();
+                    name = "-" + (grants / 5 + ThreadLocalRandom.current().nextInt(3)) % 500;
+                }
+                Mutex m = new Mutex(client, lock + name);
                 if (m.acquire(PATIENCE, TimeUnit.SECONDS)) {
                     try {
                         write(m.node());
@@ -239,7 +244,7 @@ public final class Mixed {
     }
 
     private void write(String node) throws Exception {
-        String mark = enter(node, "w", CreateMode.EPHEMERAL);
+        String mark = enter(node, "w" + name, CreateMode.EPHEMERAL);
         if (mark == null) {
             return;
         }
@@ -247,9 +252,9 @@ public final class Mixed {
         if (there.contains("w") && there.size() > 1) {
             throw new Beside(node + " writes beside " + there);
         }
-        int count = Integer.parseInt(new String(client.getData().forPath(dir + "/count"), StandardCharsets.UTF_8));
+        int count = Integer.parseInt(new String(client.getData().forPath(dir + "/count" + name), StandardCharsets.UTF_8));
         leave(node, mark, "w",
-            client.transactionOp().setData().forPath(dir + "/count", Integer.toString(count + 1).getBytes(StandardCharsets.UTF_8)));
+            client.transactionOp().setData().forPath(dir + "/count" + name, Integer.toString(count + 1).getBytes(StandardCharsets.UTF_8)));
     }
 
     private void share(String node, String kind) throws Exception {

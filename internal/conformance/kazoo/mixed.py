@@ -1,6 +1,6 @@
 """Takes part with kazoo's lock until there is a node over.
 
-mixed.py ADDRESS DIR
+mixed.py ADDRESS DIR mutex|names
 
 Sessions and processes get killed. mixed_test.go says what whoever is in does, so
 that the servers can tell who is in. The nodes' names are those that Curator knows.
@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 from kazoo.recipe.lock import Lock
 
-ADDRESS, DIR = sys.argv[1:3]
+ADDRESS, DIR, RECIPE = sys.argv[1:4]
 
 
 class Named(Lock):
@@ -28,10 +28,17 @@ def beside(what):
     os._exit(3)
 
 
-def write(client, node):
+def next_name(client):
+    if RECIPE == "mutex":
+        return ""
+    grants = client.exists(DIR + "/log").numChildren
+    return "-%d" % ((grants // 5 + random.randrange(3)) % 500)  # as mixed_worker_test.go
+
+
+def write(client, name, node):
     t = client.transaction()
     t.check(node, -1)
-    t.create(DIR + "/busy/w", ephemeral=True)
+    t.create(DIR + "/busy/w" + name, ephemeral=True)
     done = t.commit()
     if isinstance(done[0], NoNodeError):
         print("lost: " + node, flush=True)
@@ -41,12 +48,12 @@ def write(client, node):
     there = client.get_children(DIR + "/busy")
     if "w" in there and len(there) > 1:
         beside("%s writes beside %s" % (node, there))
-    count = int(client.get(DIR + "/count")[0])
+    count = int(client.get(DIR + "/count" + name)[0])
     t = client.transaction()
     t.check(node, -1)
-    t.delete(DIR + "/busy/w")
+    t.delete(DIR + "/busy/w" + name)
     t.create("%s/log/kazoo-w-%s-" % (DIR, node[-10:]), sequence=True)
-    t.set_data(DIR + "/count", b"%d" % (count + 1))
+    t.set_data(DIR + "/count" + name, b"%d" % (count + 1))
     if isinstance(t.commit()[0], NoNodeError):
         print("lost: " + node, flush=True)
 
@@ -57,16 +64,18 @@ def contend():
         try:
             client.start(20)
             while not client.exists(DIR + "/over"):
-                lock = Named(client, DIR + "/lock", extra_lock_patterns=["lock-"])
+                name = next_name(client)
+                lock = Named(client, DIR + "/lock" + name, extra_lock_patterns=["lock-"])
                 if lock.acquire(timeout=20):
                     try:
-                        write(client, DIR + "/lock/" + lock.node)
+                        write(client, name, "%s/lock%s/%s" % (DIR, name, lock.node))
                     finally:
                         lock.release()
                 time.sleep(random.random() / 100)
             return
         except Exception as e:
-            print("again: %r" % e, flush=True)  # its session was killed
+            # Its session was killed, or zklock deleted the new root before kazoo's create (NoNodeError).
+            print("again: %r" % e, flush=True)
         finally:
             client.stop()
             client.close()
