@@ -221,7 +221,7 @@ func TestLeftovers_End_ParentDiesMeanwhile_ChildIsAskedToEnd(t *testing.T) {
 	p := l.run(t, nil, "--timeout", "40s", "--kill-after", "5s", "--", "bash", "-c", `
 		cd "$0"
 		setsid bash -c 'until [ -s last ]; do sleep 0.01; done; trap "kill -KILL $(<last)" TERM
-			for i in {1..300}; do sleep 1000 & done; touch first; wait' &
+			for i in {1..600}; do sleep 1000 & done; touch first; wait' &
 		bash -c 'trap : TERM; setsid bash -c '\''trap "touch asked; exit" TERM; sleep 1000 & touch child; wait'\'' & echo $$ >last
 			while :; do wait; done' &
 		until [ -e first ] && [ -e child ]; do sleep 0.01; done`, dir)
