@@ -86,7 +86,7 @@ func (plain) otherShare() string { return "" }
 func (plain) besideLocked(*lockTable, *lockData) (*acquisition, error) { return nil, nil }
 
 // beforeQueue returns ErrNotAcquired for a try that is still blocked, if the last try was blocked.
-func (plain) beforeQueue(a *acquisition) error {
+func (p plain) beforeQueue(a *acquisition) error {
 	if len(a.left) > 0 || !a.d.table.isTry(a) || !notesOn[mutexNotes](a.d.root).blocked {
 		return errRequeue
 	}
@@ -96,7 +96,7 @@ func (plain) beforeQueue(a *acquisition) error {
 	}
 	e.attempts.Add(1)
 	defer e.attempts.Add(-1)
-	return a.probe(e)
+	return p.probe(a, e)
 }
 
 func (plain) newState(*attempt, recipeState) recipeState { return noState{} }
@@ -330,7 +330,7 @@ func (a *attempt) exhausted() error {
 // probe lists the queue before the node is created, so that tries which fail again and again cost
 // one read each, and write nothing. The list is synced, because no create precedes it: a server
 // that lags behind could show a holder that has released.
-func (a *acquisition) probe(e *zkSession) error {
+func (plain) probe(a *acquisition, e *zkSession) error {
 	root := a.d.root
 	now := e.lists.ListSynced(root.path)
 	switch err := now.Wait(a.ctx, e.ZKSession); {

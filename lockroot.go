@@ -387,3 +387,9 @@ func wireACL(acl []zk.ACL) []wire.ACL {
 	}
 	return w
 }
+
+// holdsInFront reports whether the first node in a root's queue holds, or is about to hold.
+func (r *lockRoot) holdsInFront(node string) bool {
+	mem, isMember := queue.Parse(nameOf(node), r.rule.Markers)
+	return isMember && queue.HoldersOf([]queue.Member{mem})[0]
+}

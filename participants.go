@@ -109,12 +109,6 @@ func frontIn(ctx context.Context, e *zkSession, root *lockRoot) (node string, er
 	return node, nil
 }
 
-// holdsInFront reports whether the first node in a root's queue holds, or is about to hold.
-func (r *lockRoot) holdsInFront(node string) bool {
-	mem, isMember := queue.Parse(nameOf(node), r.rule.Markers)
-	return isMember && queue.HoldersOf([]queue.Member{mem})[0]
-}
-
 func readParticipant(ctx context.Context, e *zkSession, node string) (Participant, error) {
 	var got wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {

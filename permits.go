@@ -11,7 +11,6 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -133,33 +132,6 @@ func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 		return 0, reply.Denied(got.err, "get", "READ", p.limit)
 	}
 	return parseLimit(p.limit, got.data)
-}
-
-// limitOf waits for the limit. If its node is missing, limitOf creates it; with WithContainer it
-// returns the number given to NewSemaphore instead. If known is false, the caller must request the
-// limit again.
-func (a permitAttempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) {
-	p := a.p
-	if p.limit == "" {
-		return p.n, true, nil
-	}
-	got, err := link.Await(a.ctx, a.e.ZKSession, asked)
-	if err != nil {
-		return 0, false, err
-	}
-	if errors.Is(got.err, zk.ErrNoNode) && p.leases.container {
-		return p.n, true, nil // no client has set a limit
-	}
-	if errors.Is(got.err, zk.ErrNoNode) {
-		got.err = p.makeLimit(a.ctx, a.e.ZKSession, p.n, false)
-		_, err = a.findingOf(got.err)
-		return 0, false, err
-	}
-	if r, err := a.findingOf(reply.Denied(got.err, "get", "READ", p.limit)); err != nil || r != queue.Exists {
-		return 0, false, err
-	}
-	n, err = parseLimit(p.limit, got.data)
-	return n, err == nil, err
 }
 
 // makeLimit creates the node of the limit with n, unless it exists. With isSet its version is not

@@ -120,7 +120,7 @@ var library = []mutant{
 	{"a create whose answer was lost made nothing", "I2, F3", "internal/reply", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"FateOf", "case f == mux.NeverSent:", "case f == mux.NeverSent || f == mux.NoAnswer:"}}},
 	{"a try that looks first believes a server that lags", "I8, F4", ".", "TestVirtual_Try_AfterOneThatFailed_ServerLags_TakesWhatIsFree", []Swap{{
-		"acquisition.probe", "e.lists.ListSynced(", "e.lists.List("}}},
+		"plain.probe", "e.lists.ListSynced(", "e.lists.List("}}},
 	{"a node of another session is adopted", "I3, R30", ".", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
 		"nodeCreate.resolve", "stat.EphemeralOwner == e.ID:", "true:"}}},
 	{"the owner in the answer to a create is not checked", "I3, R31", ".", "TestCreation_IsOurs", []Swap{{
