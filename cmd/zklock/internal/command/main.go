@@ -56,7 +56,7 @@ const (
 const runExitCodes = `Exit codes:
   120      the lock was lost: COMMAND was ended, or had already ended by itself
   121      not acquired: another client holds the lock; -E sets another code
-  122      no server could be reached, or none has reported another holder
+  122      no server could be reached, or none reported whether the lock is held
   123      rejected: permission, credentials, certificate, quota, deleted chroot
   125      wrong usage, or zklock itself failed
   126, 127 COMMAND cannot be run, was not found
