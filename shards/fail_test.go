@@ -242,7 +242,7 @@ func TestVirtual_Planner(t *testing.T) {
 				w.started(5)
 				c.do(w, w.planner())
 				time.Sleep(c.owned)
-				require.True(t, w.isComplete())
+				w.within(100*time.Millisecond, "all are owned", w.isComplete) // a shard may be moving just then
 				w.within(2*w.quiet+afterCrash, "even", w.isEven)
 				_, gaps := w.reset()
 				t.Logf("without an owner %v at most", longest(gaps))
