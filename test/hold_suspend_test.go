@@ -128,9 +128,9 @@ func TestVirtual_IdleSession_SeldomLooksAtTheClock(t *testing.T) {
 		}
 		before := inAMinute()
 		h := acquire(t, m)
-		require.Greater(t, inAMinute(), before+200, "or this shows nothing")
+		require.Greater(t, inAMinute(), 3*before, "or this shows nothing")
 		release(t, h)
-		require.Less(t, inAMinute(), before+10)
+		require.Less(t, inAMinute(), 2*before) // the phase of the heartbeats makes a tenth of difference
 	})
 }
 
