@@ -30,6 +30,8 @@ import (
 
 var workloads = []workload{
 	{Name: "cycle", Sessions: 1, Threads: 1, Locks: 1},
+	{Name: "2 in turn, neither waits", Sessions: 2, Threads: 1, Locks: 1, Turns: 1},
+	{Name: "2, one busy and one rare", Sessions: 2, Threads: 1, Locks: 1, Turns: 5},
 	{Name: "contend 2", Sessions: 2, Threads: 1, Locks: 1},
 	{Name: "contend 8", Sessions: 8, Threads: 1, Locks: 1},
 	{Name: "contend 64", Sessions: 64, Threads: 1, Locks: 1},
@@ -175,7 +177,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	}
 	all := func(workload) bool { return true }
 	here := func(w workload) bool {
-		return !w.Connect && w.Waiters == 0 && !w.Holding && !w.TakeOver && w.PassOn == 0
+		return !w.Connect && w.Waiters == 0 && !w.Holding && !w.TakeOver && w.PassOn+w.Turns == 0
 	}
 	rivals := []rival{
 		{"floor", func(w workload) bool {
@@ -374,7 +376,7 @@ func figure(w workload) (unit string, of func(result) float64, isTime bool) {
 		return " ms after the session timeout", func(r result) float64 { return float64(r.P50.Milliseconds()) }, true
 	case w.Hold > 0:
 		return " µs between holds", func(r result) float64 { return float64(r.Between.Nanoseconds()) / 1000 }, true
-	case w.Drain > 0, w.Connect, w.Sessions*w.Threads == 1:
+	case w.Drain+w.Turns > 0, w.Connect, w.Sessions*w.Threads == 1:
 		return " µs", micros, true
 	}
 	return "/s", result.perSecond, false

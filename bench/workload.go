@@ -41,6 +41,7 @@ type workload struct {
 	Waiters  int           // if set: so many wait, over the sessions and locks, and their cost is measured
 	Holding  bool          // if set: each session holds a lock of its own, and the server's requests are counted
 	Connect  bool          // if set: from no connection to the first grant, and back
+	Turns    int           // if set: one of two clients takes the lock so often, then the other once, and so on: neither waits
 	PassOn   int           // if set: the threads of a session have up to so many turns under one node
 	TakeOver bool          // if set: the holder's process is killed, and the time after the end of its session is measured
 	Guard    bool          // with TakeOver: the holder has a guard, and the time after its death is measured
@@ -122,6 +123,9 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	if w.Holding {
 		return holding(sessions, path)
 	}
+	if w.Turns > 0 {
+		return turns(sessions, w, path, d)
+	}
 	seen := inside{in: make([]atomic.Int32, w.Locks)}
 	var mu sync.Mutex
 	var times []time.Duration
@@ -181,6 +185,32 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	r.Ops, r.P50, r.Overlaps = len(times), times[len(times)/2], int(seen.overlaps.Load())
 	r.Between = (r.Took - time.Duration(seen.held.Load())) / time.Duration(r.Ops)
 	r.CPU /= time.Duration(r.Ops)
+	r.Mallocs = float64(after.Mallocs-before.Mallocs) / float64(r.Ops)
+	return r, nil
+}
+
+// turns has two clients take one lock, a busy one and a rare one, neither of which ever waits.
+func turns(sessions []session, w workload, path string, d time.Duration) (r result, err error) {
+	busy, rare := sessions[0].lock(path+"-0"), sessions[1].lock(path+"-0")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu, start := cpuTime(), time.Now()
+	for i := 0; time.Since(start) < d; i++ {
+		l := busy
+		if i%(w.Turns+1) == w.Turns {
+			l = rare
+		}
+		if err := l.acquire(); err != nil {
+			return r, err
+		}
+		if err := l.release(); err != nil {
+			return r, err
+		}
+		r.Ops++
+	}
+	r.Took, r.CPU = time.Since(start), (cpuTime()-cpu)/time.Duration(r.Ops)
+	runtime.ReadMemStats(&after)
+	r.P50 = r.Took / time.Duration(r.Ops)
 	r.Mallocs = float64(after.Mallocs-before.Mallocs) / float64(r.Ops)
 	return r, nil
 }
