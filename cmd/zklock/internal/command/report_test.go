@@ -108,9 +108,8 @@ func TestRunReport_NothingRan_IsNoSuccess(t *testing.T) {
 
 // docs/command.md explains each metric, and no other.
 func TestRunReport_ThePageHasItsMetrics(t *testing.T) {
-	page, _ := commandPage(t)
 	var explained, written []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `(zklock_run_[a-z_]+)` \\| ").FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(zklock_run_[a-z_]+)` \\| ").FindAllStringSubmatch(commandPage(t), -1) {
 		explained = append(explained, m[1])
 	}
 	for _, m := range regexp.MustCompile("(?m)^# TYPE ([a-z_]+) ").FindAllStringSubmatch((&runReport{ended: true}).String(), -1) {
