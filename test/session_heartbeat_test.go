@@ -1,7 +1,7 @@
 package zklock_test
 
-// WithHeartbeat: a fleet that sends more or fewer requests than the table in docs/lease.md states,
-// a lease with a smaller margin, and a heartbeat without one.
+// WithHeartbeat: a fleet that sends more or fewer requests than docs/lease.md states, a lease with a
+// smaller margin, and a heartbeat without one.
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// heartbeats are the rows of the table in docs/lease.md: requests a second of a thousand Sessions
-// that hold, including pings.
+// heartbeats are the requests a second of a thousand Sessions that hold, including pings.
+// docs/lease.md states them for T = 30 s.
 var heartbeats = []struct {
 	T, d    time.Duration // d = 0: the default
 	room    time.Duration

@@ -56,7 +56,7 @@ func TestDocs_GoIsInTheExamples(t *testing.T) {
 			}
 		}
 	}
-	require.GreaterOrEqual(t, with, 5, "service, fencing and lease in docs, and the READMEs of modules")
+	require.GreaterOrEqual(t, with, 5, "recipes and fencing in docs, and the READMEs of modules")
 }
 
 // The table of margins matches the code, rounded down to a tenth of a second.
