@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,6 +54,8 @@ func TestModulePath_MovesEachPathOnce(t *testing.T) {
 				t.Helper()
 				cmd := exec.Command(name, args...)
 				cmd.Dir = dir
+				// A hook of git has its repository in the environment.
+				cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_") })
 				out, err := cmd.CombinedOutput()
 				require.NoError(t, err, "%s", out)
 			}
