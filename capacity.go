@@ -18,6 +18,12 @@ import (
 // The first client in a semaphore's queue has created its leases (leases.go). It lists the leases
 // and reads the limit until the limit has capacity for them.
 
+// permitAttempt is an attempt with the state of a semaphore.
+type permitAttempt struct {
+	*attempt
+	*permitState
+}
+
 // askLeases requests a snapshot. It includes the queue if we have no node there.
 func (a permitAttempt) askLeases() (now leaseSnapshot) {
 	if a.node == "" {

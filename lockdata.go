@@ -8,7 +8,7 @@ import (
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/invariants"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
 )
 
 // The lock table: which owners of this Session hold, or try to get, which locks. rwmutex.go has the
@@ -61,24 +61,9 @@ type grantBasis struct {
 	state    recipeState
 }
 
-// recipeState is the data that a recipe keeps for a node: first during the attempt, then with the
-// hold. The engine stores the data and does not read it. It calls the methods when the nodes have
-// to be deleted, and when the hold is lost. A recipe without data has noState.
-type recipeState interface {
-	// record returns the record of the grant, which is taken back when the node is deleted; nil for
-	// none.
-	record() *nodes.GrantRecord
-	// deleteNodes begins the deletion of the nodes of an attempt that gave up, like
-	// lockRoot.deleteNode.
-	deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Deletion, restarted <-chan error)
-	// giveBack begins the deletions that the hold's release waits for; the second may be nil.
-	giveBack(d *lockData) [2]*nodes.Deletion
-	// lossLocked is called when the hold is marked as lost. If the session continues, afterLoss is
-	// called next.
-	lossLocked(d *lockData)
-	afterLoss(d *lockData, cause error)
-	// isNewsLocked reports whether a revocation with that zxid is for this hold.
-	isNewsLocked(d *lockData, written int64) bool
+// deletesRoot reports whether the node is deleted with its lock root.
+func (b *grantBasis) deletesRoot(root *lockRoot) bool {
+	return b.madeRoot && queue.DeletesRoot(true, notesOn[rowNotes](root).e != nil)
 }
 
 // keyLocked returns the key under which the caller may already have the lock.

@@ -39,15 +39,6 @@ func WithPassOn(k int, d time.Duration) MutexOption {
 	})
 }
 
-// Turn returns the number of this hold among the holds with its token: 0 for the first, and always
-// 0 without [WithPassOn].
-func (h *Hold) Turn() int {
-	if s, ok := h.granted().state.(*turnState); ok {
-		return s.turn
-	}
-	return 0
-}
-
 // localQueue is a Session's queue for one lock, of callers with the option:
 //
 //	empty ─▶ a leader queues on the servers ─▶ a round of turns ─▶ another leader, or empty

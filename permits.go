@@ -66,12 +66,6 @@ type permitState struct {
 	leaves  chan *nodes.Deletion // receives the deletion of the node in the queue after the grant; nil without such a node
 }
 
-// permitAttempt is an attempt with the state of a semaphore.
-type permitAttempt struct {
-	*attempt
-	*permitState
-}
-
 func (p *permits) newState(_ *attempt, before recipeState) recipeState {
 	s := &permitState{p: p}
 	if b, ok := before.(*permitState); ok {

@@ -9,7 +9,6 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/queue"
 )
 
 // The end of a hold: the nodes that its release deletes and when, and its loss. hold.go waits for
@@ -101,6 +100,26 @@ func (d *lockData) giveBackNow() [2]*nodes.Deletion {
 	return d.state.giveBack(d)
 }
 
+// recipeState is the data that a recipe keeps for a node: first during the attempt, then with the
+// hold. The engine stores the data and does not read it. It calls the methods when the nodes have
+// to be deleted, and when the hold is lost. A recipe without data has noState.
+type recipeState interface {
+	// record returns the record of the grant, which is taken back when the node is deleted; nil for
+	// none.
+	record() *nodes.GrantRecord
+	// deleteNodes begins the deletion of the nodes of an attempt that gave up, like
+	// lockRoot.deleteNode.
+	deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Deletion, restarted <-chan error)
+	// giveBack begins the deletions that the hold's release waits for; the second may be nil.
+	giveBack(d *lockData) [2]*nodes.Deletion
+	// lossLocked is called when the hold is marked as lost. If the session continues, afterLoss is
+	// called next.
+	lossLocked(d *lockData)
+	afterLoss(d *lockData, cause error)
+	// isNewsLocked reports whether a revocation with that zxid is for this hold.
+	isNewsLocked(d *lockData, written int64) bool
+}
+
 // noState is the state of a recipe that keeps no data. A hold of the recipe is its node in the
 // queue. States with data embed noState.
 type noState struct{}
@@ -115,11 +134,6 @@ func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
 	x := d.root.handOff(d.e, d.node, false, d.deletesRoot(d.root), d.state.record())
 	d.root.noteRow(d.e, d.node, d.seen, x)
 	return [2]*nodes.Deletion{x}
-}
-
-// deletesRoot reports whether the node is deleted with its lock root.
-func (b *grantBasis) deletesRoot(root *lockRoot) bool {
-	return b.madeRoot && queue.DeletesRoot(true, notesOn[rowNotes](root).e != nil)
 }
 
 func (noState) lossLocked(*lockData) {}

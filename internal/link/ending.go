@@ -31,6 +31,37 @@ func (l *Link) End(why error) {
 	<-l.loopDone
 }
 
+// close makes the link unusable, once, and notifies all waiting callers.
+func (l *Link) close(why error) {
+	l.mu.Lock()
+	if l.mu.why != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.mu.why = why
+	z := l.mu.session
+	l.broadcastLocked()
+	l.mu.Unlock()
+	l.dials.Close()
+	if z != nil {
+		z.Lose(why)
+	}
+	l.mu.Lock()
+	l.stepLocked(stateEvent{kind: closed, err: why})
+	l.mu.Unlock()
+	l.Closed()
+}
+
+// ClosedErr returns why the link is closed.
+func (l *Link) ClosedErr() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.why == nil {
+		return ErrClosed
+	}
+	return l.mu.why
+}
+
 func (r report) AskedToEnd(outcome expire.Outcome) {
 	if z := r.zkSession(); z != nil {
 		if outcome == expire.NoAnswer {

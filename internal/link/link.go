@@ -6,8 +6,8 @@
 // It must not depend on what a lock is. Inside is its interface to the locks of a ZooKeeper
 // session.
 //
-// Read zksession.go first, then link.go, state.go, report.go, ending.go and hangup.go; holds.go,
-// heartbeat.go and loop.go apply the lease.
+// Read zksession.go first, then link.go, state.go, report.go, ending.go and hangup.go; holds.go
+// and heartbeat.go apply the lease.
 package link
 
 import (
@@ -92,20 +92,6 @@ type Link struct {
 	}
 }
 
-// connection is one connection to a server. Requests can be sent in the state attached, which it
-// reaches from left to right:
-//
-//	dial ──▶ connected ──▶ authenticated ─┬─▶ attached: watches are restored, and then requests go
-//	              └──▶ the client's handshake is done ─┘
-type connection struct {
-	mux    *mux.Mux
-	addr   string // of the server, as given to Connect
-	sasl   sasl.Exchange
-	shaken bool // the client has finished its handshake; guarded by link.mu
-	authed bool // the server accepted the credentials; guarded by link.mu
-	served bool // it has responded to a request; owned by the goroutine that reads
-}
-
 // New returns a link that has not started.
 func New(o Options) *Link {
 	l := &Link{Options: o, wake: make(chan struct{}, 1), loopDone: make(chan struct{})}
@@ -132,13 +118,103 @@ func (l *Link) Start() (*zk.Conn, error) {
 	return conn, nil
 }
 
-// watchClient drains the client's event channel. The channel can lose events (the event callback
-// cannot), so they are ignored; but it closes when the client has ended.
-func (l *Link) watchClient(events <-chan zk.Event) {
-	defer l.work.Done()
-	for range events {
+// loop owns the heartbeat and the lease's timer, and detects servers that do not respond or are
+// unreachable. It ends when the state is Closed.
+func (l *Link) loop() {
+	defer close(l.loopDone)
+	next, expiry := time.NewTimer(0), time.NewTimer(time.Hour)
+	defer next.Stop()
+	defer expiry.Stop()
+	var seen wakeups
+	for {
+		select {
+		case <-l.wake:
+		case <-next.C:
+		case <-expiry.C:
+		}
+		if l.State() == Closed {
+			return
+		}
+		again, end := l.checkState(&seen)
+		next.Reset(max(again, time.Millisecond))
+		expiry.Reset(end)
 	}
-	l.close(errConnClosed)
+}
+
+// wakeups is the state that the loop keeps between two checks.
+type wakeups struct {
+	lastBeat clock.Instant // when the last heartbeat was sent
+	quiet    lease.Silence
+	out      lease.Outage
+}
+
+// checkState does all that is due. It returns when to check again (again), and when the session
+// ends for us (end): because the lease of a hold ends, or because no server responds. Whatever
+// changes these times wakes the loop earlier. While something is held, end is at most ClockCheck: a
+// holder that only waits for its context must be notified soon after a suspend.
+func (l *Link) checkState(seen *wakeups) (again, end time.Duration) {
+	const never = time.Hour
+	z, t, conn, _ := l.now()
+	now := l.Clock.Now()
+	next := seen.out.NextLook(now, conn != 0, func(d time.Duration) {
+		if l.dials.Refusal() != nil { // a rejection is no outage, and was logged
+			return
+		}
+		l.Log.Warn("zklock: no server has accepted the session", "for", d.Round(time.Second), "tried", l.dials.Tried())
+	})
+	if z != nil {
+		z.LoseIfLate(now)
+		z.LoseIfUnheard(now)
+	}
+	if z == nil || z.HasEnded() {
+		return next.Sub(now), never
+	}
+	held, kept, queued, busy, ends := z.plan()
+	end = ends.Sub(now) + time.Millisecond
+	if held > 0 {
+		end = min(end, lease.ClockCheck)
+	}
+	tenth, interval, h := lease.Heartbeat(z.Timeout()), lease.IdleRead(z.Timeout()), z.heartbeat()
+	switch {
+	case held+kept > 0:
+		interval = h
+	case queued > 0:
+		interval = min(interval, max(h, tenth))
+	}
+	if conn == 0 {
+		return min(next.Sub(now), interval), end
+	}
+	due := seen.lastBeat.Add(interval)
+	if now >= due || z.heartbeatNow(conn) {
+		if z.sendHeartbeat(conn) {
+			seen.lastBeat = now
+		}
+		due = now.Add(interval)
+	}
+	if why := z.heartbeatsFail(conn); why != nil {
+		t.Leave(why)
+		return tenth, end
+	}
+	if heard, asked, owes := t.Silence(); owes && (held+kept > 0 || busy) {
+		leave, look := seen.quiet.Look(now, heard, asked, tenth, held > 0)
+		if leave {
+			silent := now.Sub(heard).Round(time.Millisecond)
+			l.Log.Warn("zklock: the server is silent; trying another", "server", t.RemoteAddr().String(),
+				"session", fmt.Sprintf("%#x", z.ID), "for", silent)
+			t.Leave(fmt.Errorf("the server was silent for %v", silent))
+			return tenth, end
+		}
+		due = min(due, look)
+	}
+	return min(due.Sub(now), tenth), end
+}
+
+// Nudge wakes the loop. It implements Carrier.
+func (l *Link) Nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
 }
 
 // broadcastLocked wakes all goroutines that wait for a change of the link.
@@ -296,72 +372,6 @@ func (l *Link) spawnLocked(f func()) bool {
 		f()
 	}()
 	return true
-}
-
-// close makes the link unusable, once, and notifies all waiting callers.
-func (l *Link) close(why error) {
-	l.mu.Lock()
-	if l.mu.why != nil {
-		l.mu.Unlock()
-		return
-	}
-	l.mu.why = why
-	z := l.mu.session
-	l.broadcastLocked()
-	l.mu.Unlock()
-	l.dials.Close()
-	if z != nil {
-		z.Lose(why)
-	}
-	l.mu.Lock()
-	l.stepLocked(stateEvent{kind: closed, err: why})
-	l.mu.Unlock()
-	l.Closed()
-}
-
-// ClosedErr returns why the link is closed.
-func (l *Link) ClosedErr() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.why == nil {
-		return ErrClosed
-	}
-	return l.mu.why
-}
-
-// clientEvent is the client's event callback, the only lossless source of its events. It runs on
-// the client's goroutines: it must not block or call the client.
-func (l *Link) clientEvent(ev zk.Event) {
-	if ev.Type != zk.EventSession || ev.State != zk.StateHasSession {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.conn.shaken = true
-	l.attachLocked()
-}
-
-// attachLocked lets requests be sent as soon as the connection is complete. The first requests
-// restore the watches of the previous connection.
-func (l *Link) attachLocked() {
-	c, z, m := l.mu.conn, l.mu.session, l.mu.state
-	if m.state.Attached() || !c.shaken || !c.authed || z == nil || z.HasEnded() || l.mu.why != nil {
-		return
-	}
-	if l.mu.unended != nil {
-		l.mu.asking = l.mu.asking || l.spawnLocked(l.askAgain)
-		return
-	}
-	if m.session != z.ID { // the old session has ended; its holds may still be being notified, one by one
-		l.stepLocked(stateEvent{kind: lost, session: m.session, err: ErrExpired})
-	}
-	l.stepLocked(stateEvent{kind: attached, session: z.ID})
-	l.dials.Forget()
-	for _, r := range z.Inside.Restore(c.mux.Before()) {
-		if !l.sendLocked(r) {
-			return // the connection has just ended
-		}
-	}
 }
 
 // Lost implements Carrier. If z was given up, it may still live on the servers, but the client does

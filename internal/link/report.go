@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/expire"
@@ -15,6 +17,20 @@ import (
 	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/wire"
 )
+
+// connection is one connection to a server. Requests can be sent in the state attached, which it
+// reaches from left to right:
+//
+//	dial ──▶ connected ──▶ authenticated ─┬─▶ attached: watches are restored, and then requests go
+//	              └──▶ the client's handshake is done ─┘
+type connection struct {
+	mux    *mux.Mux
+	addr   string // of the server, as given to Connect
+	sasl   sasl.Exchange
+	shaken bool // the client has finished its handshake; guarded by link.mu
+	authed bool // the server accepted the credentials; guarded by link.mu
+	served bool // it has responded to a request; owned by the goroutine that reads
+}
 
 // report is the sink of the mux: it passes the reports of one connection to the link. Responses and
 // events go to the ZooKeeper session while the connection is the current one (zkSession), and are
@@ -218,6 +234,50 @@ func (r report) Authenticated(err error) {
 	if l.mu.conn == r.connection {
 		r.authed = true
 		l.attachLocked()
+	}
+}
+
+// clientEvent is the client's event callback, the only lossless source of its events. It runs on
+// the client's goroutines: it must not block or call the client.
+func (l *Link) clientEvent(ev zk.Event) {
+	if ev.Type != zk.EventSession || ev.State != zk.StateHasSession {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.conn.shaken = true
+	l.attachLocked()
+}
+
+// watchClient drains the client's event channel. The channel can lose events (the event callback
+// cannot), so they are ignored; but it closes when the client has ended.
+func (l *Link) watchClient(events <-chan zk.Event) {
+	defer l.work.Done()
+	for range events {
+	}
+	l.close(errConnClosed)
+}
+
+// attachLocked lets requests be sent as soon as the connection is complete. The first requests
+// restore the watches of the previous connection.
+func (l *Link) attachLocked() {
+	c, z, m := l.mu.conn, l.mu.session, l.mu.state
+	if m.state.Attached() || !c.shaken || !c.authed || z == nil || z.HasEnded() || l.mu.why != nil {
+		return
+	}
+	if l.mu.unended != nil {
+		l.mu.asking = l.mu.asking || l.spawnLocked(l.askAgain)
+		return
+	}
+	if m.session != z.ID { // the old session has ended; its holds may still be being notified, one by one
+		l.stepLocked(stateEvent{kind: lost, session: m.session, err: ErrExpired})
+	}
+	l.stepLocked(stateEvent{kind: attached, session: z.ID})
+	l.dials.Forget()
+	for _, r := range z.Inside.Restore(c.mux.Before()) {
+		if !l.sendLocked(r) {
+			return // the connection has just ended
+		}
 	}
 }
 

@@ -5,7 +5,8 @@
 //
 // It has no access to owners or holds, and internal/queue decides which node is granted.
 //
-// Read own.go first, then reaper.go and orphans.go; list.go shows how all of them see a queue.
+// Read own.go first, then reaper.go, deletion.go and orphans.go; list.go shows how all of them see
+// a queue.
 package nodes
 
 import (

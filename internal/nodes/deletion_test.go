@@ -1,6 +1,6 @@
 package nodes
 
-// This test attacks reaper.go: the conclusions from a response that proves nothing.
+// These tests attack deletion.go: the conclusions from a response that proves nothing.
 
 import (
 	"sync"
