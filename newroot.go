@@ -60,7 +60,7 @@ func (a *acquisition) expectsNew() (isNew, learns bool) {
 	if !a.canBeNew() {
 		return false, false
 	}
-	if n := notesOn[rowNotes](r); n.e != nil {
+	if n := notesOn[rowNotes](r); n.deletion != nil {
 		return isClosed(n.deletion.Done) && n.deletion.RootDeleted, false
 	}
 	r.roots.mu.Lock()
@@ -103,7 +103,7 @@ func (a *attempt) firstView(c *nodeCreate) *rootView {
 			return nil
 		}
 		note(a.d.root, func(n *rowNotes) {
-			if n.e == a.e && n.kind == a.d.root.kind {
+			if n.session == a.e.ID && n.kind == a.d.root.kind {
 				n.inRow++ // no other client has kept the lock root
 			}
 		})

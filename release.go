@@ -119,7 +119,7 @@ func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
 
 // deletesRoot reports whether the node is deleted with its lock root.
 func (b *grantBasis) deletesRoot(root *lockRoot) bool {
-	return b.madeRoot && queue.DeletesRoot(true, notesOn[rowNotes](root).e != nil)
+	return b.madeRoot && queue.DeletesRoot(true, notesOn[rowNotes](root).deletion != nil)
 }
 
 func (noState) lossLocked(*lockData) {}
