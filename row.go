@@ -29,6 +29,7 @@ type rootView struct {
 // rowNotes are the notes of the last hold that this Session released at a lock root. They may
 // outlive the hold's ZooKeeper session, so they do not refer to it.
 type rowNotes struct {
+	isTaken  bool   // a call has begun to take a lock whose root may be new (newroot.go)
 	session  int64  // ZKSession.ID
 	kind     string // lockRoot.kind
 	number   int64
@@ -38,7 +39,7 @@ type rowNotes struct {
 	misses   int             // how many times a row was expected in vain since the last one
 }
 
-// isEvictedFirst: each release of a lock makes these notes.
+// isEvictedFirst: each use of a lock makes these notes.
 func (*rowNotes) isEvictedFirst() {}
 
 // isExpected reports whether the next acquire is expected to be in a row. Two Sessions that take
