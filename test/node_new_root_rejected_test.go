@@ -98,6 +98,26 @@ func TestVirtual_NewRoot_WaitersOfTheSession_ExpectIt(t *testing.T) {
 	}, neverReaped)
 }
 
+// I8: the last try was blocked, and the release of the holder has deleted the lock root. The next
+// try notes that no node blocks it, so the one after that does not list first.
+func TestVirtual_NewRoot_DeletedAfterATry_IsProbedOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newRoot(t, v.connect(), "/job/a")
+		h := acquire(t, newRoot(t, v.connect(), "/job/a"))
+		_, err := m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		release(t, h)
+		require.Empty(t, v.srv.Children("/job"))
+		try := func() {
+			h, err := m.TryAcquire(t.Context())
+			require.NoError(t, err)
+			release(t, h)
+		}
+		require.Equal(t, 1, v.cost(try).Total(zktest.Sync))
+		require.Zero(t, v.cost(try).Total(zktest.Sync))
+	}, neverReaped)
+}
+
 // I4: the caller that created the root with the node leaves, and the next caller of the Session
 // adopts the node: its release deletes both.
 func TestVirtual_NewRoot_PassOn_AdoptedNodeIsDeletedWithItsRoot(t *testing.T) {
