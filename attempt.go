@@ -336,10 +336,10 @@ func (plain) probe(a *acquisition, e *zkSession) error {
 	switch err := now.Wait(a.ctx, e.ZKSession); {
 	case a.ctx.Err() != nil:
 		return link.ErrCtxEnded
-	case err != nil:
+	case err != nil && !errors.Is(err, zk.ErrNoNode):
 		return errRequeue // the create returns the cause
 	}
-	p := queue.PositionOfNext(root.rule, now.Names)
+	p := queue.PositionOfNext(root.rule, now.Names) // without a lock root there are no names
 	if p.Kind != queue.Behind {
 		note(root, func(n *mutexNotes) { n.blocked = false })
 		return errRequeue

@@ -185,19 +185,9 @@ func TestAttempt_SessionEndsJustBeforeTheGrant_QueuesAgain(t *testing.T) {
 // deletion. After that, the attempt has no request under way: a Session that neither holds nor
 // waits does not leave a server because the server is silent.
 func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := zktest.NewNetwork()
-		srv := zktest.Start(t, zktest.WithNetwork(n))
-		mutex := func() *Mutex {
-			s, err := Connect(t.Context(), srv.Addr(), WithDialer(n.Dial), WithLogger(slog.New(slog.DiscardHandler)))
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = s.Close() })
-			m, err := NewMutex(s, "/job")
-			require.NoError(t, err)
-			return m
-		}
-		m := mutex()
-		h, err := mutex().Acquire(t.Context())
+	withSessions(t, func(t *testing.T, srv *zktest.Server, s, other *Session) {
+		m := aMutex(t, s, "/job")
+		h, err := aMutex(t, other, "/job").Acquire(t.Context())
 		require.NoError(t, err)
 		e := m.s.link.ZKSession().Inside.(*zkSession)
 		slow := srv.Inject(zktest.Before(zktest.Delete).Delay(grace / 2))
@@ -225,4 +215,91 @@ func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 		slow.Remove()
 		require.NoError(t, h.Release(t.Context()))
 	})
+}
+
+// Each way to a lock counts its attempt out: otherwise an idle Session would leave a server that is
+// silent, as if a caller waited for a response.
+func TestAttempt_EachWay_IsCountedOut(t *testing.T) {
+	withSessions(t, func(t *testing.T, _ *zktest.Server, s, other *Session) {
+		acquired := func(ctx context.Context, l Lock) *Hold {
+			h, err := l.Acquire(ctx)
+			require.NoError(t, err)
+			return h
+		}
+		ctx := t.Context()
+		for _, way := range []struct {
+			name string
+			take func() []*Hold
+		}{
+			{"a mutex", func() []*Hold { return []*Hold{acquired(ctx, aMutex(t, s, "/job"))} }},
+			{"a try that lists first", func() []*Hold {
+				h := acquired(ctx, aMutex(t, other, "/tried"))
+				for range 2 {
+					_, err := aMutex(t, s, "/tried").TryAcquire(ctx)
+					require.ErrorIs(t, err, ErrNotAcquired)
+				}
+				return []*Hold{h}
+			}},
+			{"a reader under its writer", func() []*Hold {
+				rw, err := NewRWMutex(s, "/rw")
+				require.NoError(t, err)
+				w := acquired(ctx, rw.WriteLock())
+				return []*Hold{w, acquired(w.Context(), rw.ReadLock())}
+			}},
+			{"early permits", func() []*Hold {
+				sem, err := NewSemaphore(s, "/sem", 3)
+				require.NoError(t, err)
+				holds := []*Hold{acquired(ctx, sem.Permits(1)), acquired(ctx, sem.Permits(1))}
+				require.True(t, notesOn[semaphoreNotes](&sem.mutexFor(1).root).roomy, "or this shows nothing")
+				return holds
+			}},
+			{"a batch", func() []*Hold {
+				m, err := NewMulti(aMutex(t, s, "/a"), aMutex(t, s, "/b"))
+				require.NoError(t, err)
+				h, err := m.Acquire(ctx)
+				require.NoError(t, err)
+				return h.Holds()
+			}},
+			{"the node of a caller that has left", func() []*Hold {
+				first, m := acquired(ctx, aMutex(t, other, "/turns")), aMutex(t, s, "/turns", WithPassOn(2, time.Hour))
+				leads, leave := context.WithCancel(ctx)
+				go func() { _, _ = m.Acquire(leads) }()
+				synctest.Wait()
+				next := make(chan *Hold)
+				go func() { h, _ := m.Acquire(ctx); next <- h }()
+				synctest.Wait()
+				leave()
+				synctest.Wait()
+				require.NoError(t, first.Release(ctx))
+				return []*Hold{<-next}
+			}},
+		} {
+			for _, h := range way.take() {
+				require.NoError(t, h.Release(ctx))
+			}
+			synctest.Wait()
+			require.Zero(t, s.link.ZKSession().Inside.(*zkSession).attempts.Load(), way.name)
+		}
+	})
+}
+
+// withSessions runs a test in virtual time, with two Sessions of a server.
+func withSessions(t *testing.T, f func(t *testing.T, srv *zktest.Server, s, other *Session)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		srv := zktest.Start(t, zktest.WithNetwork(n))
+		session := func() *Session {
+			s, err := Connect(t.Context(), srv.Addr(), WithDialer(n.Dial), WithLogger(slog.New(slog.DiscardHandler)))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = s.Close() })
+			return s
+		}
+		f(t, srv, session(), session())
+	})
+}
+
+func aMutex(t *testing.T, s *Session, path string, opts ...MutexOption) *Mutex {
+	m, err := NewMutex(s, path, opts...)
+	require.NoError(t, err)
+	return m
 }

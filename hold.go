@@ -45,7 +45,9 @@ func heldIn(ctx context.Context, k holdKey) *Hold {
 }
 
 // Value returns the hold for a holdKey that fits, and for a lock root of the hold's path. It passes
-// all other keys to the context that Acquire was given, which also has the outer holds.
+// all other keys to the context that Acquire was given, which also has the outer holds. The context
+// of work first has the values of AcquireStart's context. If that derives from the caller's, it has
+// both, and the caller's is not asked again: the look-ups would double with each nested call.
 func (c *holdContext) Value(key any) any {
 	switch k := key.(type) {
 	case holdKey:
@@ -59,13 +61,16 @@ func (c *holdContext) Value(key any) any {
 	case waitKey:
 		return nil // it was for the wait, which has ended
 	}
-	if c.outer != nil && c.h.values != nil { // the caller's context does not have the values from AcquireStart
-		if v := c.h.values.Value(key); v != nil {
+	if c.outer != nil && c.h.values != nil && bare.Value(key) == nil {
+		if v := c.h.values.Value(key); v != nil || c.h.values.Value(c.h.trace) != nil {
 			return v
 		}
 	}
 	return c.Context.Value(key)
 }
+
+// bare has only the value with which package context finds the innermost context that can end.
+var bare, _ = context.WithCancel(context.Background())
 
 func (k holdKey) fits(h *Hold) bool {
 	held := h.d.key.path

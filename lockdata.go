@@ -63,7 +63,7 @@ type grantBasis struct {
 
 // deletesRoot reports whether the node is deleted with its lock root.
 func (b *grantBasis) deletesRoot(root *lockRoot) bool {
-	return b.madeRoot && queue.DeletesRoot(true, notesOn[rowNotes](root).e != nil)
+	return b.madeRoot && queue.DeletesRoot(true, notesOn[rowNotes](root).deletion != nil)
 }
 
 // keyLocked returns the key under which the caller may already have the lock.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/link"
@@ -46,7 +47,7 @@ func (r *lockRoot) shownPath() string { return r.chroot + r.given }
 type roots struct {
 	mu    sync.Mutex
 	notes map[noteKey]any // pointers to notes that are not zero
-	found int             // how many roots in succession existed when a lock was first taken (newroot.go)
+	found atomic.Int64    // how many roots in succession existed when a lock was first taken (newroot.go)
 }
 
 // noteKey identifies the notes of one type on one lock root.

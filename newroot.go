@@ -53,27 +53,25 @@ func (a *acquisition) canBeNew() bool {
 // next one is also expected to exist.
 const mostFound = 2
 
-// expectsNew reports whether the lock root is expected to be missing, and whether this is a name
-// without notes, from which the Session learns.
+// expectsNew reports whether the lock root is expected to be missing. learns reports whether the
+// Session learns from the result what to expect of the next name. Only the first call for a name
+// learns: a later one may find the root that the first has created, or is creating.
 func (a *acquisition) expectsNew() (isNew, learns bool) {
 	r := a.d.root
 	if !a.canBeNew() {
 		return false, false
 	}
-	if n := notesOn[rowNotes](r); n.e != nil {
+	n := note(r, func(n *rowNotes) { n.isTaken = true })
+	if n.deletion != nil {
 		return isClosed(n.deletion.Done) && n.deletion.RootDeleted, false
 	}
-	r.roots.mu.Lock()
-	defer r.roots.mu.Unlock()
-	return r.roots.found < mostFound, true
+	return !n.isTaken && r.roots.found.Load() < mostFound, !n.isTaken
 }
 
 // learn notes whether the lock root of a new name was missing.
 func (r *lockRoot) learn(wasMissing bool) {
-	r.roots.mu.Lock()
-	defer r.roots.mu.Unlock()
-	if r.roots.found++; wasMissing {
-		r.roots.found = 0
+	if r.roots.found.Add(1); wasMissing {
+		r.roots.found.Store(0)
 	}
 }
 
@@ -103,7 +101,7 @@ func (a *attempt) firstView(c *nodeCreate) *rootView {
 			return nil
 		}
 		note(a.d.root, func(n *rowNotes) {
-			if n.e == a.e && n.kind == a.d.root.kind {
+			if n.session == a.e.ID && n.kind == a.d.root.kind {
 				n.inRow++ // no other client has kept the lock root
 			}
 		})

@@ -26,18 +26,20 @@ type rootView struct {
 	alone bool          // it showed no other node in the queue
 }
 
-// rowNotes are the notes of the last hold that this Session released at a lock root.
+// rowNotes are the notes of the last hold that this Session released at a lock root. They may
+// outlive the hold's ZooKeeper session, so they do not refer to it.
 type rowNotes struct {
-	e        *zkSession
+	isTaken  bool   // a call has begun to take a lock whose root may be new (newroot.go)
+	session  int64  // ZKSession.ID
 	kind     string // lockRoot.kind
 	number   int64
 	seen     rootView
-	deletion *nodes.Deletion
-	inRow    int // how many acquires in succession were in a row, or would have been
-	misses   int // how many times a row was expected in vain since the last one
+	deletion *nodes.Deletion // nil if no hold was released
+	inRow    int             // how many acquires in succession were in a row, or would have been
+	misses   int             // how many times a row was expected in vain since the last one
 }
 
-// isEvictedFirst: each release of a lock makes these notes.
+// isEvictedFirst: each use of a lock makes these notes.
 func (*rowNotes) isEvictedFirst() {}
 
 // isExpected reports whether the next acquire is expected to be in a row. Two Sessions that take
@@ -54,7 +56,7 @@ func (r *lockRoot) numberOf(node string) int64 {
 // session and kind.
 func (r *lockRoot) rowIn(e *zkSession) (n rowNotes, row queue.Row, ok bool) {
 	n = notesOn[rowNotes](r)
-	if r.kind == "" || n.e != e || n.kind != r.kind {
+	if r.kind == "" || n.session != e.ID || n.kind != r.kind {
 		return n, row, false
 	}
 	row = queue.Row{
@@ -116,12 +118,5 @@ func (r *lockRoot) noteRow(e *zkSession, node string, seen rootView, x *nodes.De
 		return
 	}
 	number := r.numberOf(node)
-	note(r, func(n *rowNotes) { n.e, n.kind, n.number, n.seen, n.deletion = e, r.kind, number, seen, x })
-}
-
-// noteUse notes the release of a hold after which no row continues.
-func (r *lockRoot) noteUse(e *zkSession, x *nodes.Deletion) {
-	if r.kind != "" {
-		note(r, func(n *rowNotes) { *n = rowNotes{e: e, deletion: x} })
-	}
+	note(r, func(n *rowNotes) { n.session, n.kind, n.number, n.seen, n.deletion = e.ID, r.kind, number, seen, x })
 }

@@ -139,6 +139,7 @@ type release struct {
 func (t *tracer) beginTrace(ctx context.Context, info AcquireInfo) (values context.Context, c *traced) {
 	c = &traced{t: t, info: info, began: t.clock.Now()}
 	c.ctxs = c.ctx[:0]
+	ctx = context.WithValue(ctx, c, true) // holdContext.Value finds it in contexts that derive from this one
 	for _, trace := range t.all {
 		returned := trace.AcquireStart == nil
 		if !returned {

@@ -59,6 +59,24 @@ func TestVirtual_Multi_LossSeenAtTheGrant(t *testing.T) {
 	})
 }
 
+// I5: the machine sleeps between two locks of a Multi, past the lease of a hold in another Session.
+// No node is created for the next lock.
+func TestVirtual_Multi_SuspendBetweenItsLocks_CreatesNothingMore(t *testing.T) {
+	for i := range 2 {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			var asleep [2]suspension
+			sleeps := zklock.WithTrace(&zklock.Trace{AcquireStart: func(ctx context.Context, _ zklock.AcquireInfo) context.Context {
+				asleep[i].Add(int64(20 * time.Second))
+				return ctx
+			}})
+			_, err := newMulti(t, newMutex(t, v.hooked(asleep[0].hooks()), "/a"), newMutex(t, v.hooked(asleep[1].hooks()), "/b"),
+				newMutex(t, v.connect(sleeps), "/c")).Acquire(within(t, time.Hour))
+			require.ErrorIs(t, err, zklock.ErrLost)
+			require.NotContains(t, creates(v.srv.History()), "/c")
+		})
+	}
+}
+
 // I5: the first check of a hold after a pause reports each of its leases: Err, Context, and the
 // context of Do.
 func TestVirtual_Multi_Suspend_IsLostAtTheFirstLook(t *testing.T) {

@@ -4,6 +4,7 @@ package zklock_test
 // not permit them.
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,56 @@ func TestVirtual_NewRoot_Downgrade_IsNotNew(t *testing.T) {
 		got := v.cost(func() { release(t, acquire(t, rw.WriteLock())) })
 		require.Zero(t, got.Total(zktest.Multi), "no transaction for a new root: %v", got)
 		require.Equal(t, 3, got.Total(zktest.AnyOp), "%v", got)
+	}, neverReaped)
+}
+
+// I8: other calls of the Session want the same new name, while one creates the root or after that.
+// They expect the root, and the next new name is still expected to be missing.
+func TestVirtual_NewRoot_WaitersOfTheSession_ExpectIt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const way, waiters = time.Millisecond, 3
+		v.net.SetLatency(way)
+		s := v.connect()
+		for i, between := range []time.Duration{0, 10 * way} {
+			a := newRoot(t, s, fmt.Sprint("/job/a", i))
+			var all []*waiting
+			got := v.cost(func() {
+				for range 1 + waiters {
+					all = append(all, v.queueUp(a))
+					time.Sleep(between)
+				}
+				time.Sleep(10 * way)
+			})
+			require.Equal(t, 1, got.Total(zktest.Multi), "one creates the root: %v", got)
+			require.Equal(t, waiters, got.Total(zktest.Create), "%v", got)
+			next, trips := v.costOf(newRoot(t, s, fmt.Sprint("/job/b", i)), way)
+			require.Equal(t, 2, next.Total(zktest.Multi), "%v", next)
+			require.Zero(t, next.Total(zktest.Create)+next.Total(zktest.GetChildren), "%v", next)
+			require.Equal(t, 1.0, trips) //nolint:testifylint // whole numbers
+			for _, w := range all {
+				release(t, w.granted2(t, time.Second))
+			}
+		}
+	}, neverReaped)
+}
+
+// I8: the last try was blocked, and the release of the holder has deleted the lock root. The next
+// try notes that no node blocks it, so the one after that does not list first.
+func TestVirtual_NewRoot_DeletedAfterATry_IsProbedOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newRoot(t, v.connect(), "/job/a")
+		h := acquire(t, newRoot(t, v.connect(), "/job/a"))
+		_, err := m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		release(t, h)
+		require.Empty(t, v.srv.Children("/job"))
+		try := func() {
+			h, err := m.TryAcquire(t.Context())
+			require.NoError(t, err)
+			release(t, h)
+		}
+		require.Equal(t, 1, v.cost(try).Total(zktest.Sync))
+		require.Zero(t, v.cost(try).Total(zktest.Sync))
 	}, neverReaped)
 }
 

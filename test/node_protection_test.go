@@ -66,6 +66,19 @@ func TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted(t *testing.T) {
 	})
 }
 
+// The servers are busy: the second create follows after a fifth of a second, and then each pause is
+// longer.
+func TestVirtual_CreateThrottled_PausesGrow(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		began, tries := time.Now(), []time.Duration(nil)
+		v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Call(func() { tries = append(tries, time.Since(began).Round(time.Millisecond)) }).Fail(zktest.Throttled).Times(5))
+		release(t, acquire(t, m))
+		const ms = time.Millisecond
+		require.Equal(t, []time.Duration{0, 200 * ms, 420 * ms, 660 * ms, 940 * ms}, tries)
+	})
+}
+
 // F4, I2: the response is lost, and the create is not committed yet when the client is connected
 // again. A list would not show it. The sync waits for the commit, so the node is found, and keeps
 // its position.

@@ -322,6 +322,22 @@ func TestVirtual_Row_WatchIsRemoved(t *testing.T) {
 	})
 }
 
+// I7: the notes on a lock root outlive the ZooKeeper session of its last hold, and do not keep that
+// session in memory.
+func TestVirtual_Row_SessionEnds_NotesDoNotKeepIt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		cycles(t, newMutex(t, s, "/job/a"), rowWarmUp)
+		require.Contains(t, footprint(s), ".sessionState.roots.notes", "or this shows nothing")
+		v.srv.ExpireSession(s.SessionID())
+		time.Sleep(time.Minute)
+		cycles(t, newMutex(t, s, "/job/b"), 1)
+		for path := range footprint(s) {
+			require.NotContains(t, path, "notes[].")
+		}
+	})
+}
+
 // I7: a user of Session.Conn has a watch on a path of its own. The watches on lock roots are removed
 // all the same.
 func TestVirtual_Row_UserHasWatches_WatchesOnRootsAreRemoved(t *testing.T) {

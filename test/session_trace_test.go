@@ -483,6 +483,48 @@ func TestVirtual_TraceContext_ItsValuesReachTheWork(t *testing.T) {
 	}
 }
 
+// lookUps counts the look-ups that reach it of a key without a value.
+type lookUps struct {
+	context.Context
+	n *int
+}
+
+type absent struct{}
+
+func (c lookUps) Value(key any) any {
+	if key == (absent{}) {
+		*c.n++
+	}
+	return c.Context.Value(key)
+}
+
+// A look-up reaches the caller's context once, however deep the calls are nested. It once reached it
+// twice as often with each further call, and each acquire looks up some keys.
+func TestVirtual_TraceContext_NestedWork_LooksUpOnce(t *testing.T) {
+	for name, of := range map[string]func(context.Context) context.Context{
+		"derived":   func(ctx context.Context) context.Context { return ctx },
+		"unrelated": func(context.Context) context.Context { return context.Background() },
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect(zklock.WithTrace(&zklock.Trace{AcquireStart: func(ctx context.Context, _ zklock.AcquireInfo) context.Context { return of(ctx) }}))
+			n := 0
+			var nest func(ctx context.Context, calls int)
+			nest = func(ctx context.Context, calls int) {
+				if calls == 0 {
+					require.Nil(t, ctx.Value(absent{}))
+					return
+				}
+				require.NoError(t, newMutex(t, s, fmt.Sprint("/job/", calls)).Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+					nest(ctx, calls-1)
+					return nil
+				}))
+			}
+			nest(lookUps{t.Context(), &n}, 10)
+			require.Equal(t, 1, n, name)
+		})
+	}
+}
+
 func TestVirtual_Stats(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

@@ -61,6 +61,7 @@ func TestVirtual_ContextEnds_ErrorHasTheLastResponse(t *testing.T) {
 					require.ErrorContains(t, err, text)
 					require.Equal(t, "deadline", zklock.Outcome(err))
 					require.False(t, zklock.IsFinal(err))
+					require.Less(t, fails.Fired(), 30, "it pauses between its tries")
 					fails.Remove()
 					release(t, held)
 					release(t, acquire(t, newMutex(t, s, "/job")))

@@ -49,9 +49,9 @@ type layer struct {
 var layers = []*layer{
 	{name: "lease", dir: "internal/lease"},
 	{name: "queue", dir: "internal/queue", args: []string{"-skip=^TestExplore"}},
-	{name: "nodes", dir: "internal/nodes"},
-	{name: "link", dir: "internal/link"},
-	{name: "root", dir: "."},
+	{name: "nodes", dir: "internal/nodes", args: []string{"-tags=invariants"}}, // their tests of the checks need the tag, too
+	{name: "link", dir: "internal/link", args: []string{"-tags=invariants"}},
+	{name: "root", dir: ".", args: []string{"-tags=invariants"}},
 	{name: "frames", dir: "internal/frames", args: []string{"-tags=invariants"}},
 	{name: "sim", dir: "internal/sim", args: []string{"-tags=invariants", "-run=TestVirtual_Simulation($|Of)", "-sim.seeds=5"}},
 	{name: "explore", dir: "internal/queue", args: []string{"-run=^TestExplore"}},

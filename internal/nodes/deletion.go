@@ -300,6 +300,6 @@ func (x *Deletion) end(err error) {
 	for _, n := range x.nodes() {
 		x.r.nodes.Gone(n)
 	}
-	x.Err = err
+	x.r, x.Err = nil, err // the notes on a lock root refer to a Deletion for longer than its session lasts
 	close(x.Done)
 }
