@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -212,23 +213,6 @@ func TestLeftovers_End_AllIsEndedAndNamed(t *testing.T) {
 	require.Equal(t, 3, p.Wait())
 	require.Empty(t, census(l.path))
 	require.Regexp(t, `: ending processes that the command left running: (\d+ (sleep|timeout|tail)(, )?){3}\n`, p.Stderr.String())
-}
-
-// What moves up to the guardian during its look at what to ask is asked like the rest. Here the first process that is asked kills the
-// last of the guardian's children, whose child moves up, and has so many children of its own that the last's turn comes later.
-func TestLeftovers_End_ParentDiesMeanwhile_ChildIsAskedToEnd(t *testing.T) {
-	l, dir := newLocker(t), t.TempDir()
-	p := l.run(t, nil, "--timeout", "40s", "--kill-after", "5s", "--", "bash", "-c", `
-		cd "$0"
-		setsid bash -c 'until [ -s last ]; do sleep 0.01; done; trap "kill -KILL $(<last)" TERM
-			for i in {1..600}; do sleep 1000 & done; touch first; wait' &
-		bash -c 'trap : TERM; setsid bash -c '\''trap "touch asked; exit" TERM; sleep 1000 & touch child; wait'\'' & echo $$ >last
-			while :; do wait; done' &
-		until [ -e first ] && [ -e child ]; do sleep 0.01; done`, dir)
-	t.Cleanup(func() { killCensus(l.path) })
-	require.Zero(t, p.Wait())
-	require.Empty(t, census(l.path))
-	require.FileExists(t, filepath.Join(dir, "asked"))
 }
 
 // The reader of a command's output has a moment to read it to its end, and is not worth a word. On a busy machine the moment may be over
@@ -435,6 +419,44 @@ func TestTree_NumberIsAnothersNow_IsNotTouched(t *testing.T) {
 		newTree(0).lookAt(row.pid, row.parent, row.self, func(p *process) { visited = visited || p.pid == row.pid })
 		require.Equal(t, row.visited, visited, name)
 	}
+}
+
+// A process moves up to the guardian during its first look, when the list of the guardian's
+// children has been read. It is visited like all others, once.
+func TestTree_LookTwice_ParentEndsMeanwhile_ItsChildIsVisited(t *testing.T) {
+	runtime.LockOSThread() // the kernel lists the children of a thread in the order of their start
+	defer runtime.UnlockOSThread()
+	require.True(t, becomeSubreaper())
+	defer func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }()
+	first := exec.Command("sleep", "1000")
+	require.NoError(t, first.Start())
+	defer func() { _, _ = first.Process.Kill(), first.Wait() }()
+	parent := exec.Command("sh", "-c", "sleep 1000 & echo $!; wait")
+	out, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	var child int
+	_, err = fmt.Fscan(out, &child)
+	require.NoError(t, err)
+	defer func() { _, _ = unix.Kill(child, unix.SIGKILL), parent.Wait() }()
+
+	visits, tree := map[int]int{}, newTree(0)
+	tree.lookTwice(func(p *process) {
+		if visits[p.pid]++; p.pid != first.Process.Pid {
+			return
+		}
+		require.NoError(t, parent.Process.Kill())
+		var moved process
+		for moved.parent != os.Getpid() {
+			require.True(t, moved.parse(tree.read(fmt.Sprintf("/proc/%d/stat", child))))
+		}
+	})
+	require.Equal(t, 1, visits[first.Process.Pid])
+	require.Zero(t, visits[parent.Process.Pid], "it ended before its turn")
+	require.Equal(t, 1, visits[child])
+	require.NoError(t, unix.Kill(child, unix.SIGKILL))
+	_, err = unix.Wait4(child, nil, unix.WALL, nil)
+	require.NoError(t, err)
 }
 
 // The guardian starts its threads before the command: at the limit of processes it could start none. Eight, and three that Go starts

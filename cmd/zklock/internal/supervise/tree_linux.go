@@ -225,13 +225,23 @@ func (t *tree) list(dir string) []string {
 
 // terminate asks all processes that are not in the group to end, each once.
 func (t *tree) terminate(group int) {
-	asked := map[int]bool{}
-	for range 2 { // a process may move up while we look: the group is ending already
+	t.lookTwice(func(p *process) {
+		if p.group != group { // the group is ending already
+			_ = p.signal(unix.SIGTERM)
+			_ = p.signal(unix.SIGCONT)
+		}
+	})
+}
+
+// lookTwice calls visit once with each descendant. Its second look finds a process that moved up
+// during the first, because its parent ended.
+func (t *tree) lookTwice(visit func(*process)) {
+	visited := map[int]bool{}
+	for range 2 {
 		t.look(func(p *process) {
-			if p.group != group && !asked[p.pid] {
-				asked[p.pid] = true
-				_ = p.signal(unix.SIGTERM)
-				_ = p.signal(unix.SIGCONT)
+			if !visited[p.pid] {
+				visited[p.pid] = true
+				visit(p)
 			}
 		})
 	}
