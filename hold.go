@@ -46,8 +46,8 @@ func heldIn(ctx context.Context, k holdKey) *Hold {
 
 // Value returns the hold for a holdKey that fits, and for a lock root of the hold's path. It passes
 // all other keys to the context that Acquire was given, which also has the outer holds. The context
-// of work first has the values of AcquireStart's context. If that derives from the caller's, it has
-// both, and the caller's is not asked again: the look-ups would double with each nested call.
+// of work first has the values of AcquireStart's context. If that derives from the caller's, it
+// decides alone: if the caller's were asked again, the look-ups would double with each nested call.
 func (c *holdContext) Value(key any) any {
 	switch k := key.(type) {
 	case holdKey:

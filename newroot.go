@@ -54,18 +54,19 @@ func (a *acquisition) canBeNew() bool {
 const mostFound = 2
 
 // expectsNew reports whether the lock root is expected to be missing. learns reports whether the
-// Session learns from the result what to expect of the next name. Only the first call for a name
-// learns: a later one may find the root that the first has created, or is creating.
+// Session learns from the result what to expect of the next name: from the first call for a name.
 func (a *acquisition) expectsNew() (isNew, learns bool) {
 	r := a.d.root
 	if !a.canBeNew() {
 		return false, false
 	}
-	n := note(r, func(n *rowNotes) { n.isTaken = true })
-	if n.deletion != nil {
+	switch n := note(r, func(n *rowNotes) { n.isTaken = true }); {
+	case n.isTaken: // another call has created the lock root, or is creating it
+		return false, false
+	case n.deletion != nil:
 		return isClosed(n.deletion.Done) && n.deletion.RootDeleted, false
 	}
-	return !n.isTaken && r.roots.found.Load() < mostFound, !n.isTaken
+	return r.roots.found.Load() < mostFound, true
 }
 
 // learn notes whether the lock root of a new name was missing.

@@ -29,7 +29,7 @@ type rootView struct {
 // rowNotes are the notes of the last hold that this Session released at a lock root. They may
 // outlive the hold's ZooKeeper session, so they do not refer to it.
 type rowNotes struct {
-	isTaken  bool   // a call has begun to take a lock whose root may be new (newroot.go)
+	isTaken  bool   // a call has begun to take the lock since the last release (newroot.go)
 	session  int64  // ZKSession.ID
 	kind     string // lockRoot.kind
 	number   int64
@@ -118,5 +118,7 @@ func (r *lockRoot) noteRow(e *zkSession, node string, seen rootView, x *nodes.De
 		return
 	}
 	number := r.numberOf(node)
-	note(r, func(n *rowNotes) { n.session, n.kind, n.number, n.seen, n.deletion = e.ID, r.kind, number, seen, x })
+	note(r, func(n *rowNotes) {
+		n.isTaken, n.session, n.kind, n.number, n.seen, n.deletion = false, e.ID, r.kind, number, seen, x
+	})
 }

@@ -115,7 +115,6 @@ func (p *pair) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
 		return xs
 	}
 	xs[0] = d.root.handOff(d.e, d.node, true, false, nil)
-	note(d.root, func(n *rowNotes) { *n = rowNotes{deletion: xs[0]} }) // no row continues
 	xs[1] = p.leavePair(d, xs[0])
 	return xs
 }

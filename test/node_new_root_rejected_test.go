@@ -69,14 +69,19 @@ func TestVirtual_NewRoot_Downgrade_IsNotNew(t *testing.T) {
 }
 
 // I8: other calls of the Session want the same new name, while one creates the root or after that.
-// They expect the root, and the next new name is still expected to be missing.
+// They expect the root, and the next new name is still expected to be missing. So do those that want
+// a name whose root the last release has deleted.
 func TestVirtual_NewRoot_WaitersOfTheSession_ExpectIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const way, waiters = time.Millisecond, 3
 		v.net.SetLatency(way)
 		s := v.connect()
-		for i, between := range []time.Duration{0, 10 * way} {
+		for i, between := range []time.Duration{0, 10 * way, 0, 10 * way} {
 			a := newRoot(t, s, fmt.Sprint("/job/a", i))
+			if i >= 2 {
+				release(t, acquire(t, a))
+				require.NotContains(t, v.srv.Children("/job"), fmt.Sprint("a", i))
+			}
 			var all []*waiting
 			got := v.cost(func() {
 				for range 1 + waiters {
