@@ -58,10 +58,9 @@ func TestGoZookeeper(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil && os.Getenv("CC") == "" {
 		lacking(t, "go-zookeeper's tests run under the race detector, which needs a C compiler: "+err.Error())
 	}
-	h, slow := newHost(t), newHost(t, zktest.Before(zktest.Connect).Delay(500*time.Millisecond))
 	// It waits for its servers with FLWSrvr, which has not parsed any server's reply since 3.7.
-	h.version = "3.8.0-zktest, built on 01/01/2022 00:00 GMT"
-	slow.version = h.version
+	const version = "3.8.0-zktest, built on 01/01/2022 00:00 GMT"
+	h, slow := newHost(t, version), newHost(t, version, zktest.Before(zktest.Connect).Delay(500*time.Millisecond))
 	binary, dir := buildGozk(t)
 	list := exec.Command(binary, "-test.list", "^TestIntegration_")
 	list.Dir = dir

@@ -64,13 +64,14 @@ type machine interface {
 	Stop()
 }
 
-// newHost builds the shim and serves it for the length of the test. Single servers get the faults.
-func newHost(t *testing.T, faults ...zktest.Fault) *host {
+// newHost builds the shim and serves it for the length of the test. Single servers get the version,
+// and the faults.
+func newHost(t *testing.T, version string, faults ...zktest.Fault) *host {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "zk") // the test's own would make the socket's name too long
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	h := &host{dir: dir, socket: filepath.Join(dir, "socket"), faults: faults}
+	h := &host{dir: dir, socket: filepath.Join(dir, "socket"), version: version, faults: faults}
 	h.mu.servers = make(map[string]machine)
 	h.mu.ensembles = make(map[string]*shimEnsemble)
 	shim := filepath.Join(dir, "zkServer.sh")

@@ -61,8 +61,7 @@ func TestKazoo(t *testing.T) {
 	} else {
 		// About the latency of a disk. Some tests rely on it: they pass a lock from thread to
 		// thread, and wait forever if the next has it before they have seen the release.
-		h := newHost(t, zktest.Before(zktest.Delete).Delay(10*time.Millisecond))
-		h.version = server
+		h := newHost(t, server, zktest.Before(zktest.Delete).Delay(10*time.Millisecond))
 		env = append(h.env(), "ZOOKEEPER_CLASSPATH=none")
 	}
 	env = append(env, "PYTHONPATH="+watchdog+":"+os.Getenv("PYTHONPATH"), "PYTHONDONTWRITEBYTECODE=1")
