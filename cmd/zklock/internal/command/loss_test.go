@@ -240,7 +240,7 @@ func TestFollowConnection_SaysSinceWhenThereIsNone(t *testing.T) {
 	changes := s.Changes(t.Context())
 	srv.Stop()
 	require.Equal(t, zklock.Suspended, (<-changes).State)
-	time.Sleep(300 * time.Millisecond) // what it has to say; a busy machine makes it more
+	time.Sleep(300 * time.Millisecond) // real time, because the line has to report at least as much
 	said := cut()
 	var long string
 	_, err := fmt.Sscanf(said, "no server has been connected for %s the last was "+srv.Addr(), &long)
