@@ -214,7 +214,7 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 	if w != nil {
 		switch queue.HandoffAfter(err == nil, failed, errors.Is(err, zk.ErrNoNode)) {
 		case queue.HandoffIsOurs:
-			w.Notify(queue.HandoffIsOurs)
+			x.r.nodes.handedOff(w)
 		case queue.NodeDeleted:
 			x.r.nodes.Leave(w)
 			w.Notify(queue.NodeDeleted)

@@ -3,6 +3,7 @@ package nodes
 // These tests attack deletion.go: the conclusions from a response that proves nothing.
 
 import (
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -73,6 +74,28 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			}
 			require.Equal(t, want, <-next.Notified)
 		})
+	}
+}
+
+// I8: a waiter that got the handoff may need the place of the deleted node under the cap, for its
+// lease. The place is free when the waiter learns of the handoff.
+func TestHandOff_FreesThePlaceFirst(t *testing.T) {
+	r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
+	for range 2_000 {
+		z := link.NewZKSession(&server{}, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
+		own := NewOwn(2)
+		own.add("/locks/a/p")
+		own.add("/locks/a/own")
+		next := own.WaitBehind("/locks/a/p", "/locks/a/own")
+		room := make(chan int)
+		go func() {
+			for len(next.Notified) == 0 { // it is awake when it is notified, as if on another processor
+				runtime.Gosched()
+			}
+			room <- own.Room()
+		}()
+		NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, false, nil)
+		require.Equal(t, 1, <-room)
 	}
 }
 

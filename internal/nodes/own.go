@@ -193,9 +193,22 @@ func (o *Own) deleted(nodes []string) {
 	}
 }
 
+// handedOff notes that the node ahead of w was deleted and w gets the lock. When w learns of it, the
+// deleted node no longer counts: w may need its place for a lease.
+func (o *Own) handedOff(w *Waiter) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w.Notify(queue.HandoffIsOurs)
+	o.goneLocked(w.Blocker, queue.BlockerDeleted)
+}
+
 func (o *Own) gone(node string, t queue.Handoff) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.goneLocked(node, t)
+}
+
+func (o *Own) goneLocked(node string, t queue.Handoff) {
 	o.notifyLocked(node, t)
 	delete(o.mu.nodes, node)
 }
