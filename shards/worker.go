@@ -194,8 +194,9 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 			}
 		case hold = <-granted:
 			w.enter(working)
-			o.isAsked = w.work(hold, done)
-			stop(errAsked)
+			if o.isAsked = w.work(hold, done); o.isAsked { // otherwise the function has returned, or the loss ends its context
+				stop(errAsked)
+			}
 		}
 	}
 	w.awaitReturn(done)
