@@ -104,7 +104,6 @@ func (o *batchAcquire) nextAfter(lock, next int) int {
 func (o *batchAcquire) run() {
 	o.e.attempts.Add(1)
 	defer o.e.attempts.Add(-1)
-	defer o.freeSeats()
 	kept, behind := 0, (*batchItem)(nil)
 	if o.make() {
 		places := o.places()
@@ -121,6 +120,7 @@ func (o *batchAcquire) run() {
 	} else {
 		o.takeBack()
 	}
+	o.freeSeats() // before done is closed: the acquisitions then need the capacity for nodes of their own
 	o.mu.Lock()
 	switch {
 	case o.wanted.Err() != nil:

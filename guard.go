@@ -15,13 +15,13 @@ func WithGuard(socket string) Option { return func(o *sessionOptions) { o.guard 
 // that the guard has each ZooKeeper session before that has a node.
 func (s *Session) startGuard() {
 	s.guard = guard.Open(s.opts.guard, func(err error) {
+		s.feed.setGuarded(err == nil)
 		if err == nil {
 			s.log.Info("zklock: a guard is connected", "socket", s.opts.guard)
 		} else {
 			s.log.Warn("zklock: no guard is connected; if this process crashes, its locks stay held for the session timeout",
 				"socket", s.opts.guard, "err", err)
 		}
-		s.feed.setGuarded(err == nil)
 	})
 }
 

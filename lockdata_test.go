@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -288,6 +289,30 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	case <-h.Lost():
 		t.Fatal("lost, with the node before")
 	default:
+	}
+}
+
+// I7: another client deletes the node of a hold. The caller may need the node's place under the cap
+// for its next acquire. The place is free when the hold's context ends.
+func TestLockTable_DeletedNode_FreesItsPlaceFirst(t *testing.T) {
+	tt := newTableTest(t)
+	for range 500 {
+		h := tt.grant(tt.begin(NewOwner(""), false))
+		e, node := h.d.e, h.d.node
+		require.NoError(t, e.nodes.Claim(node))
+		ok, err := e.Hold(node, h.d)
+		require.NoError(t, err)
+		require.True(t, ok)
+		room := make(chan int)
+		go func() {
+			for h.ctx.Context.Err() == nil { // it is awake when the context ends, as if on another processor
+				runtime.Gosched()
+			}
+			room <- e.nodes.Room()
+		}()
+		e.LoseNode(node, link.ErrNodeGone)
+		require.Equal(t, 10, <-room)
+		tt.table.release(h)
 	}
 }
 

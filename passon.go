@@ -217,15 +217,23 @@ func (q *localQueue) leadLocked(a *acquisition) {
 // leadNextLocked makes the next caller the leader, with that node unless it is nil. It reports
 // whether a caller waits.
 func (q *localQueue) leadNextLocked(node *grantBasis) bool {
+	w := q.nextLeaderLocked()
+	if w != nil {
+		w.notified <- localNotice{leads: true, node: node}
+	}
+	return w != nil
+}
+
+// nextLeaderLocked is leadNextLocked, but leaves it to its caller to notify the leader that it
+// returns; nil if no caller waits.
+func (q *localQueue) nextLeaderLocked() *localWaiter {
 	q.leader = nil
 	w := q.nextLocked()
-	if w == nil {
-		return false
+	if w != nil {
+		q.leadLocked(w.a)
+		w.a.d.table.noteBehind(w.a, position{}) // until its node has been listed
 	}
-	q.leadLocked(w.a)
-	w.a.d.table.noteBehind(w.a, position{}) // until its node has been listed
-	w.notified <- localNotice{leads: true, node: node}
-	return true
+	return w
 }
 
 // deleteNodes keeps the node of a leader whose call has left, if another caller waits: that caller
@@ -329,16 +337,22 @@ func (r *round) grantLocked(a *acquisition) bool {
 	return true
 }
 
-// Lose ends the round and the turn that runs. The callers that wait queue again.
+// Lose ends the round and the turn that runs. The callers that wait queue again. The first of them
+// is notified last, because it may need the place of the lost node under the cap.
 func (r *round) Lose(node string, cause error, end clock.Instant) (hadHandles bool) {
+	var next *localWaiter
 	r.q.mu.Lock()
 	if r.lost = true; r.q.round == r {
 		r.q.round = nil
-		r.q.leadNextLocked(nil)
+		next = r.q.nextLeaderLocked()
 	}
 	turn := r.turn
 	r.q.mu.Unlock()
-	return turn.Lose(node, cause, end)
+	hadHandles = turn.Lose(node, cause, end)
+	if next != nil {
+		next.notified <- localNotice{leads: true}
+	}
+	return hadHandles
 }
 
 // isNewsLocked notes the revocation: the round ends with the turn that runs.

@@ -165,6 +165,30 @@ func TestVirtual_Func_Context(t *testing.T) {
 	})
 }
 
+// The context of a function whose hold is lost ends with the loss as its cause, and not as if
+// another member took the shard over.
+func TestVirtual_Func_OfLostHold_Cause(t *testing.T) {
+	inWorld(t, 64, func(t *testing.T, w *world) {
+		var lost, asked atomic.Int32
+		p := w.joinWith("m", func(ctx context.Context, shard int, hold *zklock.Hold) error {
+			<-ctx.Done()
+			switch cause := context.Cause(ctx); {
+			case errors.Is(cause, zklock.ErrLost):
+				lost.Add(1)
+			case errors.Is(hold.Err(), zklock.ErrLost):
+				asked.Add(1)
+			}
+			return nil
+		}, w.n)
+		for n := range int32(5) {
+			w.within(20*time.Second, "start", func() bool { return p.g.Stats().Working == w.n })
+			p.loseSession()
+			w.within(20*time.Second, "loss", func() bool { return lost.Load()+asked.Load() == 64*(n+1) })
+			require.Zero(t, asked.Load())
+		}
+	})
+}
+
 // Two Groups of one process run under one owner, and one of them under a hold of a shard: no lock
 // of a shard is re-entered.
 func TestVirtual_Func_OwnerInContext(t *testing.T) {

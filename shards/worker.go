@@ -174,8 +174,8 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 	go func() {
 		defer close(done)
 		o.err = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+			w.r.count(func(s *Stats) { s.Started++ }) // first: a function that works has started
 			granted <- hold
-			w.r.count(func(s *Stats) { s.Started++ })
 			began := time.Now()
 			o.isCalled, o.workErr = true, errors.New("the function called runtime.Goexit") // unless it returns
 			o.workErr = w.call(ctx, hold)
@@ -194,8 +194,9 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 			}
 		case hold = <-granted:
 			w.enter(working)
-			o.isAsked = w.work(hold, done)
-			stop(errAsked)
+			if o.isAsked = w.work(hold, done); o.isAsked { // otherwise the function has returned, or the loss ends its context
+				stop(errAsked)
+			}
 		}
 	}
 	w.awaitReturn(done)
