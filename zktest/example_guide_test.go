@@ -41,6 +41,7 @@ func inBubble(t *testing.T, test func(t *testing.T, network *zktest.Network, srv
 				t.Fatal(err)
 			}
 			t.Cleanup(conn.Close) // no goroutine may be left when the bubble ends
+			synctest.Wait()       // until the client is connected
 			return conn
 		})
 	})
