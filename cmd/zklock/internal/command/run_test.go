@@ -480,7 +480,7 @@ func TestRun_Credentials_AreNotPrinted(t *testing.T) {
 	}{
 		{"granted", "boss:" + password, runArgs(srv.ConnectString(), root+"/mine", "--acl", "creator", "--", "true"), 0},
 		{"refused", "boss:" + password, runArgs(srv.ConnectString(), root+"/closed", "--", "true"), exitRefused},
-		{"no server", "boss:" + password, runArgs("127.0.0.1:1", root, "--connect-timeout", "200ms", "--", "true"), exitNoServer},
+		{"no server", "boss:" + password, runArgs("127.0.0.1:1", root, "--connect-timeout", "3s", "--", "true"), exitNoServer},
 		{"not user:password", password, runArgs(srv.ConnectString(), root, "--", "true"), exitUsage},
 		{"a file without a user", "", runArgs(srv.ConnectString(), root, "--auth-file", write("a", password), "--", "true"), exitUsage},
 		{"a file of two lines", "", runArgs(srv.ConnectString(), root, "--auth-file", write("b", "boss:"+password+"\nboss:"+password), "--", "true"), exitUsage},
@@ -520,11 +520,11 @@ func TestRun_ServerGoesWhileWaiting(t *testing.T) {
 	path := lockPath(t)
 	s := session(t, srv)
 	occupy(t, s, path)
-	p := run(t, srv, path, "--wait", "3s", "--", "echo", "ran")
+	p := run(t, srv, path, "--wait", "10s", "--", "echo", "ran")
 	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
 	require.NoError(t, srv.Kill())
 	require.Equal(t, exitNoServer, p.wait())
-	require.Contains(t, p.stderr.String(), "gave up after 3s")
+	require.Contains(t, p.stderr.String(), "gave up after 10s")
 }
 
 func TestVersionAndHelp(t *testing.T) {
