@@ -426,11 +426,13 @@ func TestRun_ServersLoseTheChroot_ExitsWith123(t *testing.T) {
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	p := start(t, nil, runArgs(srv.Addr()+"/app", "/job", "--create-chroot", "--elect", "--", "sh", "-c", "echo ready; sleep 1000")...)
 	p.prints("ready")
+	p.signal(syscall.SIGSTOP) // it would stand again as soon as its node is deleted
 	for _, node := range srv.Children("/app/job") {
 		require.NoError(t, srv.Delete("/app/job/"+node))
 	}
 	require.NoError(t, srv.Delete("/app/job"))
 	require.NoError(t, srv.Delete("/app"))
+	p.signal(syscall.SIGCONT)
 	require.Equal(t, exitRefused, p.wait(), p.stderr.String())
 	require.Contains(t, p.stderr.String(), "the servers have lost /app since this Session connected: create it again, or let another run with --create-chroot do so")
 	require.NotContains(t, p.stderr.String(), "WithCreateChroot")
