@@ -1134,7 +1134,7 @@ func ExampleWithLockDelay() {
 	_, err = m.TryAcquire(ctx)
 	var why *zklock.Error
 	if errors.Is(err, zklock.ErrNotAcquired) && errors.As(err, &why) {
-		fmt.Println("no grant for", time.Until(why.DelayUntil).Round(time.Second))
+		fmt.Println("no grant for", time.Until(why.DelayUntil).Round(5*time.Second))
 	}
 	// Output: no grant for 15s
 }
