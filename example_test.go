@@ -517,7 +517,7 @@ func ExampleWaitAtMost() {
 		return nil
 	}
 
-	err = m.Do(ctx, work, zklock.WaitAtMost(50*time.Millisecond))
+	err = m.Do(ctx, work, zklock.WaitAtMost(time.Second))
 	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
 	_ = other.Release(ctx)
 	fmt.Println(m.Do(ctx, work, zklock.WaitAtMost(50*time.Second)))
