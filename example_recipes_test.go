@@ -171,13 +171,13 @@ func hourly(ctx context.Context, s *zklock.Session) error {
 func Example_recipes() {
 	ctx, s, stop := exampleSession()
 	defer stop()
-	leading, end := context.WithTimeout(ctx, time.Second)
-	defer end()
 	err := errors.Join(
 		chargeOrders(ctx, s), chargeUnlessBusy(ctx, s), countVisit(ctx, s), updatePrices(ctx, s),
 		importFile(ctx, s, false), importFile(ctx, s, true), transfer(ctx, s, "7", "3"),
-		invoice(ctx, s, "2026-07-01"), invoice(ctx, s, "2026-07-01"), hourly(ctx, s), hourly(ctx, s), leadBilling(leading, s))
-	if err != nil {
+		invoice(ctx, s, "2026-07-01"), invoice(ctx, s, "2026-07-01"), hourly(ctx, s), hourly(ctx, s))
+	leading, end := context.WithTimeout(ctx, time.Second)
+	defer end()
+	if err := errors.Join(err, leadBilling(leading, s)); err != nil {
 		log.Fatal(err)
 	}
 	// Output:

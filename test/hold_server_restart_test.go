@@ -166,7 +166,8 @@ func TestServerRestart_SessionsLiveOn(t *testing.T) {
 	t.Parallel()
 	server := startOwn(t, serverConfig{})
 	srv := server.Addr()
-	s1, s2 := connect(t, srv, zklock.WithSessionTimeout(30*time.Second)), connect(t, srv, zklock.WithSessionTimeout(30*time.Second))
+	// With 30 s the margin would be 12 s, in which a busy machine may not have started a server.
+	s1, s2 := connect(t, srv, zklock.WithSessionTimeout(time.Minute)), connect(t, srv, zklock.WithSessionTimeout(time.Minute))
 	a := admin(t, srv)
 	h := acquire(t, newMutex(t, s1, "/job"))
 	w := queueUp(t, a, newMutex(t, s2, "/job"), "/job")

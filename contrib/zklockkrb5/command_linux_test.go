@@ -106,13 +106,13 @@ func TestCommand_Refused(t *testing.T) {
 	}{
 		"the KDC rejects gone@" + realm:          {123, []string{"--keytab", k.path("gone"), "--principal", "gone"}},
 		"the keytab has another key of wrong@":   {123, []string{"--keytab", k.path("wrong"), "--principal", "wrong"}},
-		"KDC 127.0.0.1:1: dial tcp":              {122, []string{"--keytab", k.path("locker"), "--principal", "locker", "--krb5-conf", none, "--connect-timeout", "1s"}},
+		"KDC 127.0.0.1:1: dial tcp":              {122, []string{"--keytab", k.path("locker"), "--principal", "locker", "--krb5-conf", none, "--connect-timeout", "3s"}},
 		"has no key of nobody@":                  {125, []string{"--keytab", k.path("locker"), "--principal", "nobody"}},
 		"--sasl kerberos: zklockkrb5: TicketCac": {125, nil},
 		"a ticket for zookeeper/127.0.0.1: KRB Error: (7)": {122, []string{"--keytab", k.path("locker"), "--principal", "locker", "--krb5-host-as-given",
-			"--connect-timeout", "1s"}},
+			"--connect-timeout", "3s"}},
 		"KDC_ERR_S_PRINCIPAL_UNKNOWN": {122, []string{"--keytab", k.path("locker"), "--principal", "locker", "--server-principal", "zk/_HOST",
-			"--connect-timeout", "1s"}},
+			"--connect-timeout", "3s"}},
 	} {
 		p := zklocks(t, []string{"KRB5_CONFIG=" + k.conf(), "KRB5CCNAME=/none"}, append([]string{"ls", "--sasl", "kerberos", "--servers", srv.Addr(), "/job"}, tc.args...)...)
 		require.Equal(t, tc.code, p.Wait(), says)

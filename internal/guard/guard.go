@@ -40,8 +40,8 @@ const Welcome = "ready\n"
 
 const (
 	retry       = time.Second
-	writeWithin = 10 * time.Millisecond // a guard that is stopped reads nothing, and its socket may be full
-	maxSessions = 16                    // the latest ones, that no server has confirmed to have ended
+	writeWithin = 100 * time.Millisecond // a guard that is stopped reads nothing, and its socket may be full
+	maxSessions = 16                     // the latest ones, that no server has confirmed to have ended
 )
 
 // Client is a Session's connection to the guard. Its methods may be called concurrently, and do

@@ -55,6 +55,18 @@ func open(t *testing.T, path string) (*Client, <-chan error) {
 	return c, reports
 }
 
+// connected opens a client, and returns when it is connected. Open does not wait long for that.
+func connected(t *testing.T, path string) (*Client, <-chan error) {
+	t.Helper()
+	c, reports := open(t, path)
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.mu.conn != nil
+	}, patience, time.Millisecond)
+	return c, reports
+}
+
 // messages returns the messages up to the end of the connection.
 func messages(t *testing.T, conn io.Reader) (got []Message) {
 	t.Helper()
@@ -69,7 +81,7 @@ func messages(t *testing.T, conn io.Reader) (got []Message) {
 func TestClient_SendsSessionsEndsAndBye(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")
 	l := listen(t, path)
-	c, _ := open(t, path)
+	c, _ := connected(t, path)
 	conn := accept(t, l)
 	one, two := key(1), key(2)
 	c.Opened(one)
@@ -83,15 +95,14 @@ func TestClient_SendsSessionsEndsAndBye(t *testing.T) {
 func TestClient_OpenedHasReturned_TheSessionWasSent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")
 	l := listen(t, path)
-	c, _ := open(t, path)
+	c, _ := connected(t, path)
 	defer c.Close()
 	one := key(1)
 	c.Opened(one)
-	conn := accept(t, l)
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
-	line, err := bufio.NewReader(conn).ReadBytes('\n')
-	require.NoError(t, err)
-	require.Equal(t, string(encode(Message{Session: &one})), string(line))
+	c.mu.Lock()
+	c.dropLocked() // as the death of the process does
+	c.mu.Unlock()
+	require.Equal(t, []Message{{Session: &one}}, messages(t, accept(t, l)))
 }
 
 func TestClient_GuardReturns_GetsTheSessionsAgain(t *testing.T) {
@@ -125,7 +136,7 @@ func TestClient_GuardReturns_GetsTheSessionsAgain(t *testing.T) {
 func TestClient_GuardDoesNotRead_DelaysNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")
 	l := listen(t, path)
-	c, reports := open(t, path)
+	c, reports := connected(t, path)
 	long := key(1)
 	long.Servers = []string{strings.Repeat("x", 32<<10)}
 	began := time.Now()

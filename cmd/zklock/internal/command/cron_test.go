@@ -20,7 +20,7 @@ import (
 
 // cronRun starts zklock as cron does: hardly any environment, no input, and output that goes into a pipe. Then it lets the run
 // come to its end, and returns what cron would mail.
-func cronRun(t *testing.T, servers string, meanwhile func(), flags ...string) (mail string, code int) {
+func cronRun(t *testing.T, servers string, meanwhile func(said *buffer), flags ...string) (mail string, code int) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -32,10 +32,12 @@ func cronRun(t *testing.T, servers string, meanwhile func(), flags ...string) (m
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	}, append(args, "/cron/"+strings.ReplaceAll(t.Name(), "/", "-"), "--", "true")...)
 	require.NoError(t, w.Close())
-	meanwhile()
-	b, err := io.ReadAll(r)
-	require.NoError(t, err)
-	return string(b), p.wait()
+	var said buffer
+	read := make(chan error, 1)
+	go func() { _, err := io.Copy(&said, r); read <- err }()
+	meanwhile(&said)
+	require.NoError(t, <-read)
+	return said.String(), p.wait()
 }
 
 var cronLine = regexp.MustCompile(`(?m)^zklock: (?:/\S+: (waiting: |acquired, |not acquired: ))?.*\n`)
@@ -67,20 +69,24 @@ func TestRun_InCron_MailsWhatTheTableSays(t *testing.T) {
 		t.Run("flags "+flags, func(t *testing.T) {
 			t.Parallel()
 			path := "/cron/" + strings.ReplaceAll(t.Name(), "/", "-")
-			free, code := cronRun(t, srv.ConnectString(), func() {}, strings.Fields(flags)...)
+			free, code := cronRun(t, srv.ConnectString(), func(*buffer) {}, strings.Fields(flags)...)
 			cells := []string{mailCell(t, free, code)}
 
 			_, release := occupy(t, s, path)
-			held, code := cronRun(t, srv.ConnectString(), func() {
+			held, code := cronRun(t, srv.ConnectString(), func(said *buffer) {
 				if !strings.Contains(flags, "n") {
 					eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
-					time.Sleep(2 * firstLook) // by then it has said so, if it does
+					if flags == "-q" {
+						time.Sleep(2 * firstLook) // by then it would have said so
+					} else {
+						eventually(t, "it says so", func() bool { return strings.Contains(said.String(), "waiting: ") })
+					}
 					release()
 				}
 			}, strings.Fields(flags)...)
 			cells = append(cells, mailCell(t, held, code))
 
-			failed, code := cronRun(t, "127.0.0.1:1", func() {}, strings.Fields(flags)...)
+			failed, code := cronRun(t, "127.0.0.1:1", func(*buffer) {}, strings.Fields(flags)...)
 			require.Equal(t, "`why …`; 122", mailCell(t, failed, code), "a failure is never silent")
 
 			name := "none"

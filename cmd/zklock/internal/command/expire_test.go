@@ -86,7 +86,7 @@ func TestExpire_Refusals(t *testing.T) {
 	for _, args := range [][]string{{"expire", "--yes"}, {"expire", "--yes", "nightly"}, {"expire", "--yes", "0x1", "0x2"}} {
 		require.Equal(t, exitUsage, start(t, nil, append(args, "--servers", "127.0.0.1:1")...).wait(), args)
 	}
-	p := start(t, nil, "expire", "--yes", "0x1", "--servers", "127.0.0.1:1", "--connect-timeout", "500ms")
+	p := start(t, nil, "expire", "--yes", "0x1", "--servers", "127.0.0.1:1", "--connect-timeout", "3s")
 	require.Equal(t, exitNoServer, p.wait())
 	require.Contains(t, p.stderr.String(), "refused")
 }

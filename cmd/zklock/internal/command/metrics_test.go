@@ -235,7 +235,7 @@ func TestRun_MetricsFile_AnotherRunOfTheJob_LeavesItToTheHolder(t *testing.T) {
 	eventually(t, "it holds", func() bool { return metricsIn(t, file).values["holds"] == 1 })
 	holds := metricsIn(t, file)
 	require.Equal(t, 0, start(t, nil, args("-n", "-E", "0", "--", "true")...).wait())
-	require.Equal(t, exitNotAcquired, start(t, nil, args("-w", "100ms", "--", "true")...).wait())
+	require.Equal(t, exitNotAcquired, start(t, nil, args("-w", "3s", "--", "true")...).wait())
 	require.Equal(t, holds, metricsIn(t, file))
 	p.signal(syscall.SIGTERM)
 	p.wait()

@@ -70,11 +70,13 @@ func TestRun_Once(t *testing.T) {
 	path := folder + "/job"
 	const done = `zklock: %s: 2026-07-01 is done: by \S+ at \S+, token \d+\n`
 	require.Equal(t, 7, run(t, srv, path, "--once", "2026-07-01", "--", "sh", "-c", "exit 7").wait())
-	first := run(t, srv, path, "--once", "2026-07-01", "--", "sh", "-c", "echo started >&2; sleep 2; echo ran")
+	stop, end := stopFile(t)
+	first := run(t, srv, path, "--once", "2026-07-01", "--", "sh", "-c", `echo started >&2; until [ -e "$0" ]; do sleep 0.02; done; echo ran`, stop)
 	first.prints("started")
 	metrics := filepath.Join(t.TempDir(), "job.prom")
 	second := run(t, srv, path, "--once", "2026-07-01", "--metrics-file", metrics, "--", "echo", "ran")
 	require.Equal(t, exitNotAcquired, run(t, srv, path, "--no-wait", "--once", "2026-07-01", "--", "echo", "ran").wait(), "it runs elsewhere")
+	end()
 	require.Equal(t, 0, first.wait())
 	require.Equal(t, "ran\n", first.stdout.String())
 	require.Contains(t, first.stderr.String(), "2026-07-01 is marked as done (token ")

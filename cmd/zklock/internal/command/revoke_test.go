@@ -140,15 +140,15 @@ func TestRevoke_Leader_StandsAgain(t *testing.T) {
 	eventually(t, "it leads", func() bool { return terms(first) == 1 })
 	second := candidate()
 	second.prints("waiting")
+	s := session(t, srv)
 	for i, p := range []*proc{first, second} {
 		r := revoke(t, srv, path)
 		require.Equal(t, 0, r.wait(), r.stderr.String())
 		eventually(t, "the other leads", func() bool { return terms([]*proc{second, first}[i]) == 1+i })
 		p.prints("gave way (token ")
 		p.prints("campaigning again")
+		eventually(t, "both stand", func() bool { return len(participants(t, s, path)) == 2 })
 	}
-	s := session(t, srv)
-	eventually(t, "both stand", func() bool { return len(participants(t, s, path)) == 2 })
 	for _, p := range []*proc{first, second} {
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	}

@@ -426,11 +426,13 @@ func TestRun_ServersLoseTheChroot_ExitsWith123(t *testing.T) {
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	p := start(t, nil, runArgs(srv.Addr()+"/app", "/job", "--create-chroot", "--elect", "--", "sh", "-c", "echo ready; sleep 1000")...)
 	p.prints("ready")
+	p.signal(syscall.SIGSTOP) // it would stand again as soon as its node is deleted
 	for _, node := range srv.Children("/app/job") {
 		require.NoError(t, srv.Delete("/app/job/"+node))
 	}
 	require.NoError(t, srv.Delete("/app/job"))
 	require.NoError(t, srv.Delete("/app"))
+	p.signal(syscall.SIGCONT)
 	require.Equal(t, exitRefused, p.wait(), p.stderr.String())
 	require.Contains(t, p.stderr.String(), "the servers have lost /app since this Session connected: create it again, or let another run with --create-chroot do so")
 	require.NotContains(t, p.stderr.String(), "WithCreateChroot")
@@ -480,7 +482,7 @@ func TestRun_Credentials_AreNotPrinted(t *testing.T) {
 	}{
 		{"granted", "boss:" + password, runArgs(srv.ConnectString(), root+"/mine", "--acl", "creator", "--", "true"), 0},
 		{"refused", "boss:" + password, runArgs(srv.ConnectString(), root+"/closed", "--", "true"), exitRefused},
-		{"no server", "boss:" + password, runArgs("127.0.0.1:1", root, "--connect-timeout", "200ms", "--", "true"), exitNoServer},
+		{"no server", "boss:" + password, runArgs("127.0.0.1:1", root, "--connect-timeout", "3s", "--", "true"), exitNoServer},
 		{"not user:password", password, runArgs(srv.ConnectString(), root, "--", "true"), exitUsage},
 		{"a file without a user", "", runArgs(srv.ConnectString(), root, "--auth-file", write("a", password), "--", "true"), exitUsage},
 		{"a file of two lines", "", runArgs(srv.ConnectString(), root, "--auth-file", write("b", "boss:"+password+"\nboss:"+password), "--", "true"), exitUsage},
@@ -520,11 +522,11 @@ func TestRun_ServerGoesWhileWaiting(t *testing.T) {
 	path := lockPath(t)
 	s := session(t, srv)
 	occupy(t, s, path)
-	p := run(t, srv, path, "--wait", "3s", "--", "echo", "ran")
+	p := run(t, srv, path, "--wait", "10s", "--", "echo", "ran")
 	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
 	require.NoError(t, srv.Kill())
 	require.Equal(t, exitNoServer, p.wait())
-	require.Contains(t, p.stderr.String(), "gave up after 3s")
+	require.Contains(t, p.stderr.String(), "gave up after 10s")
 }
 
 func TestVersionAndHelp(t *testing.T) {

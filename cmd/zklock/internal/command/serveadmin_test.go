@@ -104,8 +104,8 @@ func TestServe_Metrics_AreInThePrometheusFormat(t *testing.T) {
 	require.Equal(t, 200, code)
 	for _, want := range []string{
 		"# HELP znode_count znode_count\n# TYPE znode_count gauge\nznode_count 5\n", "\nnum_alive_connections 1\n", "\nwatch_count 1\n",
-		"# TYPE connection_request_count counter\n", "# TYPE readlatency summary\nreadlatency{quantile=\"0.5\"} 0", "\nreadlatency_count 1\n", "\nglobal_sessions 1\n",
-		"\navg_latency 0",
+		"# TYPE connection_request_count counter\n", "# TYPE readlatency summary\nreadlatency{quantile=\"0.5\"} ", "\nreadlatency_count 1\n", "\nglobal_sessions 1\n",
+		"\navg_latency ",
 	} {
 		require.Contains(t, body, want)
 	}

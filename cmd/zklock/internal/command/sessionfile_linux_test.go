@@ -47,8 +47,8 @@ func TestRun_SessionFile_AllKilled_NextNeedNotWait(t *testing.T) {
 	guardian := guardianOf(t, first)
 	first.signal(syscall.SIGSTOP) // it would end the command when its guardian has died
 	require.NoError(t, syscall.Kill(guardian, syscall.SIGKILL))
+	killLast(t, log) // while its parent cannot reap it
 	first.signal(syscall.SIGKILL)
-	killLast(t, log)
 	began := time.Now()
 	second := runWithFile(t, srv.ConnectString(), path, file, log)
 	eventually(t, "the next job runs", func() bool { return len(jobs(t, log)) == 2 })

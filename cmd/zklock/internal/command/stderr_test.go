@@ -159,8 +159,8 @@ func TestLogFormat_JSON_EachLineIsAnObject(t *testing.T) {
 		args []string
 		want []string // level and message, of those that come
 	}{
-		{exitNotAcquired, []string{"run", "--log-level", "info", "--wait", "1s", "/held", "--", "true"},
-			[]string{"INFO zklock: connection state", "INFO zklock: /held: waiting: number 2 of 2 in the queue; held by ", "ERROR zklock: /held: not acquired: gave up after 1s: "}},
+		{exitNotAcquired, []string{"run", "--log-level", "info", "--wait", "3s", "/held", "--", "true"},
+			[]string{"INFO zklock: connection state", "INFO zklock: /held: waiting: number 2 of 2 in the queue; held by ", "ERROR zklock: /held: not acquired: gave up after 3s: "}},
 		{exitUsage, []string{"run", "no/slash", "--", "true"}, []string{"ERROR zklock: path \"no/slash\" is relative"}},
 		{0, []string{"ls", "/none"}, []string{"INFO zklock: /none: there is no node /none: "}},
 		{exitNoHolder, []string{"revoke", "/none"}, []string{"INFO zklock: /none: there is no node", "ERROR zklock: /none: no client was asked"}},

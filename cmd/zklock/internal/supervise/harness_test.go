@@ -260,6 +260,7 @@ func newLease(path string, timeout time.Duration) (*lease, error) {
 		return nil, err
 	}
 	h := &lease{conn: c, timeout: timeout, lost: make(chan struct{}), said: make(chan string, 1)}
+	h.mu.deadline = time.Now().Add(room(timeout)) // the grant may come before the first pong
 	fmt.Fprintln(c, "hold", int64(timeout))
 	go h.listen()
 	go func() {

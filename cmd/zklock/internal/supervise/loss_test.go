@@ -51,7 +51,7 @@ func TestLoss_GuardianSurvivesSignals(t *testing.T) {
 
 func TestLoss_StubbornCommandIsKilledAfterTheGrace(t *testing.T) {
 	l, log := newLocker(t), filepath.Join(t.TempDir(), "log")
-	p := l.run(t, jobEnv, "--kill-after", "400ms", "--", os.Args[0], log, "stubborn")
+	p := l.run(t, jobEnv, "--kill-after", "1s", "--", os.Args[0], log, "stubborn")
 	proctest.Eventually(t, "it runs", func() bool { return len(proctest.ReadLines(t, log)) > 3 })
 	lost := time.Now()
 	l.lose()

@@ -204,7 +204,7 @@ func names(path string) (found []string) {
 	return found
 }
 
-const leaves = `setsid sleep 1000 & pid=$!; timeout 1000 tail -f /dev/null & until pgrep -s $pid >/dev/null && pgrep -P $! >/dev/null; do sleep 0.01; done; exit 3`
+const leaves = `setsid sleep 1000 & pid=$!; timeout 1000 tail -f /dev/null & until pgrep -s $pid sleep >/dev/null && pgrep -P $! tail >/dev/null; do sleep 0.01; done; exit 3`
 
 func TestLeftovers_End_AllIsEndedAndNamed(t *testing.T) {
 	l := newLocker(t)
