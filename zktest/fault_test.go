@@ -114,6 +114,7 @@ func struck(t *testing.T, test func(t *testing.T, srv *Server, at injector, conn
 		bubble(t, func(t *testing.T, n *Network) {
 			srv := Start(t, WithNetwork(n))
 			conn, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
+			synctest.Wait() // go-zookeeper restores watches from a goroutine, and we do not want it to find those of the test
 			test(t, srv, srv, conn, events)
 		})
 	})
@@ -131,6 +132,7 @@ func behindProxy(t *testing.T, test func(t *testing.T, srv *Server, p *Proxy, co
 		srv := Start(t, WithNetwork(n))
 		p := StartProxy(t, srv.Addr(), WithNetwork(n))
 		conn, events := connectEvents(t, p.Addr(), 10*time.Second, dialing(n))
+		synctest.Wait() // as above
 		test(t, srv, p, conn, events)
 	})
 }

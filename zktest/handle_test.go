@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -70,6 +71,7 @@ func TestOnFrame_Server(t *testing.T) {
 		conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second, zk.WithDialer(n.Dial), zk.WithLogInfo(false))
 		require.NoError(t, err)
 		defer conn.Close()
+		synctest.Wait() // go-zookeeper restores watches from a goroutine, and we do not want it to find ours
 		_, _, _, err = conn.ExistsW("/a")
 		require.NoError(t, err)
 		_, err = conn.Create("/a", nil, 0, zk.WorldACL(zk.PermAll))
