@@ -47,8 +47,8 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	t.unregister() // the new callback also observes the holds of the previous one
 	t.setOver(false)
 	t.watched.session, t.watched.observed = s, observed
-	t.attachedTo(s.Stats().Server)
 	changes := s.Changes(context.Background())
+	t.attachedTo(s.Stats().Server) // read after Changes: a later change of the server is in changes
 	go func() { // ends with the Session
 		last := zklock.Change{State: s.State(), Guarded: s.Stats().Guarded}
 		for c := range changes {
