@@ -179,6 +179,7 @@ func TestVirtual_Leader_AsItsHoldSays(t *testing.T) {
 		stop()
 		close(goOn)
 		<-done
+		synctest.Wait() // for HoldLost, which HoldEnd follows
 		require.NotContains(t, v.shown(), leads, "it stands no more")
 		require.Equal(t, 1.0, v.shown().sum("zklock_overrun_seconds_count"))
 	})
