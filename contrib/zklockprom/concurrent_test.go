@@ -110,14 +110,16 @@ func TestVirtual_Crowd_TheSumsAgree(t *testing.T) {
 // which continue with the next one.
 func TestParallel_SessionsComeAndGo(t *testing.T) {
 	srv, metrics := startServer(t), zklockprom.New()
-	var all sync.WaitGroup
+	var all, ends sync.WaitGroup // ends: HoldEnd may follow HoldLost, which no Release and no Close waits for
 	var holds atomic.Int64
+	afterMetrics := zklock.WithTrace(&zklock.Trace{HoldEnd: func(context.Context, zklock.HoldInfo) { ends.Done() }})
 	for i := range 4 {
 		all.Go(func() {
 			for range 5 {
-				s := connectTo(t, srv, metrics.Option())
+				s := connectTo(t, srv, metrics.Option(), afterMetrics)
 				metrics.Watch(s)
 				var callers sync.WaitGroup
+				granted := make(chan bool, 4*20)
 				for j := range 4 {
 					m, err := zklock.NewMutex(s, fmt.Sprintf("/job/%d", (i+j)%3))
 					if err != nil {
@@ -131,18 +133,24 @@ func TestParallel_SessionsComeAndGo(t *testing.T) {
 								return // closed
 							}
 							holds.Add(1)
+							ends.Add(1)
+							granted <- true
 							_ = metrics.Option()
 							_ = h.Release(context.Background())
 						}
 					})
 				}
 				shownBy(t, metrics)
+				for range 10 {
+					<-granted
+				}
 				_ = s.Close()
 				callers.Wait()
 			}
 		})
 	}
 	all.Wait()
+	ends.Wait()
 	now := shownBy(t, metrics)
 	require.Equal(t, float64(holds.Load()), now.sum("zklock_hold_duration_seconds_count"))
 	require.Equal(t, now.sum("zklock_holds_lost_total"), now.sum("zklock_overrun_seconds_count"))
