@@ -116,14 +116,18 @@ func TestVirtual_AtRest(t *testing.T) {
 			}
 			return n
 		}
-		before, goroutines := watches(), runtime.NumGoroutine()
+		alive := func() int {
+			runtime.GC() // or up to thirty that have returned may be counted: see atMost in package test
+			return runtime.NumGoroutine()
+		}
+		before, goroutines := watches(), alive()
 		w.srv.ResetRequests()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		counts := w.srv.Requests()
 		t.Logf("an hour, 5 members, 64 shards: %v; %d watches, %d goroutines", counts, before, goroutines)
 		require.Equal(t, before, watches())
-		require.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2)
+		require.LessOrEqual(t, alive(), goroutines+2)
 		require.LessOrEqual(t, counts.Total(zktest.GetChildren), 60+2, "the planner looks at the members")
 	})
 }
