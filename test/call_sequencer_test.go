@@ -258,7 +258,7 @@ func TestVirtual_CheckSequencer_Costs(t *testing.T) {
 			require.NoError(t, <-errs)
 		}
 		require.LessOrEqual(t, time.Since(began), 4*latency, "who asks while a list is under way waits for the next")
-		require.Equal(t, 2, v.srv.Requests().Of(resource.SessionID(), zktest.GetChildren))
+		require.Contains(t, []int{1, 2}, v.srv.Requests().Of(resource.SessionID(), zktest.GetChildren), "some, or even all, ask before the first is sent")
 	})
 }
 
