@@ -3,6 +3,7 @@ package zklock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -349,6 +350,9 @@ func (r *round) Lose(node string, cause error, end clock.Instant) (hadHandles bo
 	turn := r.turn
 	r.q.mu.Unlock()
 	hadHandles = turn.Lose(node, cause, end)
+	if errors.Is(cause, link.ErrNodeGone) { // if the turn is being released, it has not done this
+		r.basis.e.nodes.Gone(node)
+	}
 	if next != nil {
 		next.notified <- localNotice{leads: true}
 	}

@@ -160,7 +160,7 @@ func TestEnsemble_FollowerCutOff_WriteStopsTheFalseReassurance(t *testing.T) {
 		_, err = c.Send(wire.OpPing, nil)
 		require.NoError(t, err)
 		start := time.Now()
-		time.Sleep(time.Second) // Receive waits ten seconds at most, and so long the member may stay
+		time.Sleep(time.Second) // Receive waits for at most ten seconds, and the member may give up only then
 		_, err = c.Receive()
 		require.Error(t, err, "neither is answered, the write nor the ping behind it")
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)

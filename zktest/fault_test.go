@@ -114,7 +114,7 @@ func struck(t *testing.T, test func(t *testing.T, srv *Server, at injector, conn
 		bubble(t, func(t *testing.T, n *Network) {
 			srv := Start(t, WithNetwork(n))
 			conn, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
-			synctest.Wait() // go-zookeeper restores watches from a goroutine, and we do not want it to find those of the test
+			synctest.Wait() // until go-zookeeper has restored its watches: it must not find those below
 			test(t, srv, srv, conn, events)
 		})
 	})

@@ -71,7 +71,7 @@ func TestOnFrame_Server(t *testing.T) {
 		conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second, zk.WithDialer(n.Dial), zk.WithLogInfo(false))
 		require.NoError(t, err)
 		defer conn.Close()
-		synctest.Wait() // go-zookeeper restores watches from a goroutine, and we do not want it to find ours
+		synctest.Wait() // until go-zookeeper has restored its watches: it must not find those below
 		_, _, _, err = conn.ExistsW("/a")
 		require.NoError(t, err)
 		_, err = conn.Create("/a", nil, 0, zk.WorldACL(zk.PermAll))

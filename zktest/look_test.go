@@ -51,7 +51,7 @@ func TestLookingIn(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		srv := Start(t, WithNetwork(n), WithZxid(0x500000000))
 		conn := connect(t, srv, 10*time.Second, dialing(n))
-		synctest.Wait() // go-zookeeper restores watches from a goroutine, and we do not want it to find ours
+		synctest.Wait() // until go-zookeeper has restored its watches: it must not find those below
 		require.NoError(t, create(conn, "/l"))
 		path, err := conn.Create("/l/n-", []byte("d"), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)

@@ -140,6 +140,7 @@ func TestParallel_SessionsComeAndGo(t *testing.T) {
 						}
 					})
 				}
+				go func() { callers.Wait(); close(granted) }()
 				shownBy(t, metrics)
 				for range 10 {
 					<-granted

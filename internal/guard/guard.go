@@ -4,8 +4,8 @@
 // the death of the process together prove to the guard that nothing uses the session any more
 // (cmd/zklock/internal/watch).
 //
-// The package promises that no call waits for the guard, and that a process killed after Opened has
-// returned has sent its session, if a guard was connected.
+// The package promises that no call waits longer than 100 ms for the guard, and that a process
+// killed after Opened has returned has sent its session, if a guard was connected.
 package guard
 
 import (

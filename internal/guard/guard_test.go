@@ -91,6 +91,24 @@ func TestClient_SendsSessionsEndsAndBye(t *testing.T) {
 	require.Equal(t, []Message{{Session: &one}, {Session: &two}, {Over: 1}, {Bye: true}}, messages(t, conn))
 }
 
+// The guard must have the first session, too, so Open waits for the connection. On a busy machine
+// one of them may take longer than that.
+func TestOpen_ReturnsConnected(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sock")
+	listen(t, path)
+	connected := 0
+	for range 20 {
+		c, _ := open(t, path)
+		c.mu.Lock()
+		if c.mu.conn != nil {
+			connected++
+		}
+		c.mu.Unlock()
+		c.Close()
+	}
+	require.Greater(t, connected, 10)
+}
+
 // The guard must have a session before it has a node, even if it accepts the connection later.
 func TestClient_OpenedHasReturned_TheSessionWasSent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")

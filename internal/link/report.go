@@ -200,11 +200,11 @@ func (r report) Connected(resp mux.Response, sent, answered clock.Instant) error
 	}
 	z := l.mu.session
 	l.mu.Unlock()
-	if isOver {
-		l.over(old)
-	}
 	if old != nil {
 		old.Lose(why)
+	}
+	if isOver {
+		l.over(old) // last, because it may wait for a guard that does not read
 	}
 	if isNew && l.Opened != nil {
 		l.Opened(l.Key(z))

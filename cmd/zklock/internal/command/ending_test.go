@@ -202,7 +202,7 @@ func TestEnding_TLS(t *testing.T) {
 	}
 	e.TLS = &tlsFiles{Names: certs.Names{CA: serverCert, Cert: clientCert, Key: clientKey}, CAPEM: read(serverCert), CertPEM: read(clientCert), KeyPEM: read(clientKey)}
 	var wrong *tls.CertificateVerificationError
-	// The fifth try would begin after 1.5 s, so none is cut short, even on a busy machine.
+	// The fifth try would begin after 1.5 s, so the fourth has 650 ms, which is enough on a busy machine.
 	require.ErrorAs(t, e.end(supervise.Now().Add(1400*time.Millisecond-3*e.Timeout/2)), &wrong, "it is for zk.test")
 	require.Zero(t, asked.Load())
 	e.TLS.ServerName = "zk.test"
