@@ -3,9 +3,9 @@ package zklock
 import "github.com/zklock/zklock/internal/guard"
 
 // WithGuard connects the Session to a guard (zklock guard), which ends the ZooKeeper session when
-// this process has died, so others need not wait for the session timeout. socket is the path
-// of the guard's Unix socket; the default is $ZKLOCK_GUARD, and "" is none. It must run on the same
-// host, on Linux, under the same user.
+// this process has died, so others need not wait for the session timeout. socket is the path of the
+// guard's Unix socket; the default is $ZKLOCK_GUARD, and "" is none. The guard must run on the same
+// Linux host, under the same user.
 //
 // The Session waits at most 100 ms for the guard, and tries to connect every second (Stats.Guarded).
 // Children of this process that continue its work lose the lock with it: run them under zklock run.

@@ -292,8 +292,8 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	}
 }
 
-// I7: another client deletes the node of a hold. The caller may need the node's place under the cap
-// for its next acquire. The place is free when the hold's context ends.
+// I7: another client deletes the node of a hold. The caller's next acquire may need the capacity
+// that the node took. The node no longer counts when the hold's context ends.
 func TestLockTable_DeletedNode_FreesItsPlaceFirst(t *testing.T) {
 	tt := newTableTest(t)
 	for range 500 {

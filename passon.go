@@ -339,7 +339,7 @@ func (r *round) grantLocked(a *acquisition) bool {
 }
 
 // Lose ends the round and the turn that runs. The callers that wait queue again. The first of them
-// is notified last, because it may need the place of the lost node under the cap.
+// is notified at the end, because it may need the capacity that the lost node took.
 func (r *round) Lose(node string, cause error, end clock.Instant) (hadHandles bool) {
 	var next *localWaiter
 	r.q.mu.Lock()
@@ -350,7 +350,7 @@ func (r *round) Lose(node string, cause error, end clock.Instant) (hadHandles bo
 	turn := r.turn
 	r.q.mu.Unlock()
 	hadHandles = turn.Lose(node, cause, end)
-	if errors.Is(cause, link.ErrNodeGone) { // if the turn is being released, it has not done this
+	if errors.Is(cause, link.ErrNodeGone) { // a turn that is being released has not done this
 		r.basis.e.nodes.Gone(node)
 	}
 	if next != nil {

@@ -38,7 +38,7 @@ func lostRound(t *testing.T, trace handleTrace) (h *Hold, q *localQueue, w *loca
 }
 
 // I7: another client deletes the node of a round. The caller that queues again is notified when the
-// turn is lost, and the node's place under the cap is free.
+// turn is lost, and the node no longer counts against WithMaxLockNodes.
 func TestRound_Lose_NotifiesTheNextCallerLast(t *testing.T) {
 	var h *Hold
 	var w *localWaiter

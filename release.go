@@ -181,7 +181,7 @@ func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {
 	}
 	handles := slices.Collect(maps.Keys(d.handles))
 	d.table.mu.Unlock()
-	if errors.Is(cause, link.ErrNodeGone) { // the caller's next acquire may need the node's place under the cap
+	if errors.Is(cause, link.ErrNodeGone) { // the caller's next acquire may need the capacity (WithMaxLockNodes)
 		d.e.nodes.Gone(node)
 	}
 	for _, h := range handles {

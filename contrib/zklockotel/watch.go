@@ -49,7 +49,8 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	t.watched.session, t.watched.observed = s, observed
 	changes := s.Changes(context.Background())
 	t.attachedTo(s.Stats().Server) // read after Changes: a later change of the server is in changes
-	go func() {                    // ends with the Session
+
+	go func() { // ends with the Session
 		last := zklock.Change{State: s.State(), Guarded: s.Stats().Guarded}
 		for c := range changes {
 			if c.State != last.State || c.Guarded == last.Guarded { // otherwise only a guard came or went

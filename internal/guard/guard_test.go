@@ -91,8 +91,8 @@ func TestClient_SendsSessionsEndsAndBye(t *testing.T) {
 	require.Equal(t, []Message{{Session: &one}, {Session: &two}, {Over: 1}, {Bye: true}}, messages(t, conn))
 }
 
-// The guard must have the first session, too, so Open waits for the connection. On a busy machine
-// one of them may take longer than that.
+// Open waits for the connection, so that the guard has the first session, too. On a busy machine
+// some connections take longer than Open waits.
 func TestOpen_ReturnsConnected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")
 	listen(t, path)

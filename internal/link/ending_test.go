@@ -36,6 +36,11 @@ func TestLink_ReportsEachSessionAndItsConfirmedEnd(t *testing.T) {
 		l.attach(l.dial(), 1)
 		l.attach(l.dial(), 1)
 		require.Equal(t, []string{"opened 1, 10s, [zk1:2181]"}, *list)
+		first, over := l.l.mu.session, l.l.Over
+		l.l.Over = func(id int64) {
+			require.True(t, first.HasEnded(), "I5: its holds are notified before a call that may wait for a guard")
+			over(id)
+		}
 		require.NoError(t, l.shake(l.dial(), 0)) // the server's own "expired"
 		l.attach(l.dial(), 2)
 		require.Equal(t, []string{"over 1", "opened 2, 10s, [zk1:2181]"}, (*list)[1:])

@@ -77,8 +77,8 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 	}
 }
 
-// I8: a waiter that got the handoff may need the place of the deleted node under the cap, for its
-// lease. The place is free when the waiter learns of the handoff.
+// I8: a waiter that got the handoff may need the capacity of the deleted node for its lease. The
+// node no longer counts when the waiter is notified.
 func TestHandOff_FreesThePlaceFirst(t *testing.T) {
 	r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
 	for range 2_000 {

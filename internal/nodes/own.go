@@ -193,8 +193,8 @@ func (o *Own) deleted(nodes []string) {
 	}
 }
 
-// handedOff notes that the node ahead of w was deleted and w gets the lock. When w learns of it, the
-// deleted node no longer counts: w may need its place for a lease.
+// handedOff notes that the node ahead of w was deleted and w gets the lock. The deleted node no
+// longer counts when w is notified: w may need the capacity for a lease.
 func (o *Own) handedOff(w *Waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

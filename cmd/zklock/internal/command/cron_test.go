@@ -77,7 +77,7 @@ func TestRun_InCron_MailsWhatTheTableSays(t *testing.T) {
 				if !strings.Contains(flags, "n") {
 					eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
 					if flags == "-q" {
-						time.Sleep(2 * firstLook) // by then it would have said so
+						time.Sleep(2 * firstLook) // real time, because no event shows that a process will write nothing
 					} else {
 						eventually(t, "it says so", func() bool { return strings.Contains(said.String(), "waiting: ") })
 					}
