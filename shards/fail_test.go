@@ -137,10 +137,17 @@ func TestVirtual_AllSessionsLost(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	inWorld(t, 1000, func(t *testing.T, w *world) {
 		w.started(20)
-		for _, p := range w.procs {
+		// Eight come back at random moments of the first second, and twelve of the third. The pause is
+		// longer than settle: that most are absent has to count for more. A pause of that length when
+		// most are back would mean that the others have crashed.
+		for i, place := range r.Perm(len(w.procs)) {
+			p, back := w.procs[i], r.IntN(1000)
+			if place >= 8 {
+				back += 2000
+			}
 			w.net.Partition(p.host)
 			p.loseSession()
-			time.AfterFunc(time.Duration(r.IntN(3000))*time.Millisecond, func() { w.net.Heal(p.host) })
+			time.AfterFunc(time.Duration(back)*time.Millisecond, func() { w.net.Heal(p.host) })
 		}
 		time.Sleep(3 * time.Second)
 		took := w.within(5*time.Second, "all back", w.isEven)
