@@ -6,6 +6,7 @@ package zklock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -88,6 +89,28 @@ func TestMulti_FortyLocksWithATrace(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// The context in which a Multi waits for a lock carries the holds of the locks before it, and ends
+// with the wait. Who keeps it gets none of the locks with it, and in particular no later one.
+func TestMulti_ContextOfAWait_EndsWithTheWait(t *testing.T) {
+	var kept []context.Context
+	s := connect(t, zktest.Start(t).Addr(), zklock.WithTrace(&zklock.Trace{
+		AcquireStart: func(ctx context.Context, _ zklock.AcquireInfo) context.Context {
+			kept = append(kept, ctx)
+			return ctx
+		},
+	}))
+	m, paths := multiOf(t, s, 3)
+	h, err := m.Acquire(within(t, soon))
+	require.NoError(t, err)
+	for _, ctx := range slices.Clone(kept) {
+		for _, path := range paths {
+			_, err := newMutex(t, s, path).TryAcquire(ctx)
+			require.ErrorIs(t, err, context.Canceled, path)
+		}
+	}
+	require.NoError(t, h.Release(within(t, soon)))
 }
 
 // multiOf returns a Multi of n mutexes, and their paths.

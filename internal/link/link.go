@@ -123,8 +123,6 @@ func (l *Link) Start() (*zk.Conn, error) {
 func (l *Link) loop() {
 	defer close(l.loopDone)
 	next, expiry := time.NewTimer(0), time.NewTimer(time.Hour)
-	defer next.Stop()
-	defer expiry.Stop()
 	var seen wakeups
 	for {
 		select {
