@@ -148,6 +148,32 @@ func TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken(t *testing.T) {
 	}
 }
 
+// I8: three permits are freed at once. Then each deletion wakes the next in line as soon as a write
+// to its node would, so nobody writes.
+func TestVirtual_Semaphore_ThreeAreFreed_NobodyWrites(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(10 * time.Millisecond)
+		h := take(t, v.permits(3, 3))
+		var waiting []*waiting
+		for range 4 {
+			waiting = append(waiting, v.lineUp(v.permits(1, 3)))
+			time.Sleep(time.Second)
+		}
+		v.srv.ResetRequests()
+		began := time.Now()
+		release(t, h)
+		time.Sleep(time.Second)
+		require.Zero(t, v.srv.Requests().Total(zktest.SetData))
+		for i, w := range waiting[:3] {
+			w.granted(t)
+			require.LessOrEqual(t, w.at.Sub(began), time.Duration(i+1)*40*time.Millisecond, "two round trips each")
+		}
+		for _, w := range waiting {
+			release(t, w.granted(t))
+		}
+	})
+}
+
 // straight returns a Session that has taken a permit, and found more of them free: its next call
 // creates no node in the queue.
 func (v *virtual) straight(k, n int, opts ...zklock.Option) (*zklock.Session, zklock.Lock) {
