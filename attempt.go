@@ -154,13 +154,18 @@ type attempt struct {
 
 // leaveQueue unregisters the attempt as a waiter: it gets no further handoff and no notification.
 func (a *attempt) leaveQueue() {
-	if a.handoff != nil {
-		a.e.nodes.Leave(a.handoff)
-	}
+	a.leaveHandoff()
 	for _, m := range a.blockers {
 		m.stopWatching(a.e)
 	}
 	a.blockers = nil
+}
+
+func (a *attempt) leaveHandoff() {
+	if a.handoff != nil {
+		a.e.nodes.Leave(a.handoff)
+		a.handoff = nil
+	}
 }
 
 // findingOf returns the finding that a request's error implies, or an error if the attempt cannot

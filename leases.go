@@ -88,10 +88,7 @@ func fitsSemaphore(ctx context.Context, e *zkSession, queued *lockRoot, list *no
 func (p *permits) whenFirst(at *attempt) error {
 	a := permitAttempt{at, stateOf[*permitState](at)}
 	a.beside = leaseSnapshot{}
-	if a.handoff != nil {
-		a.e.nodes.Leave(a.handoff)
-		a.handoff = nil
-	}
+	a.leaveHandoff()
 	a.onOwn = nil
 	early, err := a.makeLeases(0)
 	n := 0

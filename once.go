@@ -125,8 +125,6 @@ func (m *Mutex) isDone(ctx context.Context, key string) (bool, error) {
 	if z == nil {
 		return false, nil
 	}
-	t := time.NewTimer(lease.Heartbeat(z.Timeout()))
-	defer t.Stop()
 	select {
 	case got := <-z.Inside.(*zkSession).startRead(m.markPath()):
 		switch runs, err := runsIn(got, m.markPath()); {
@@ -135,7 +133,7 @@ func (m *Mutex) isDone(ctx context.Context, key string) (bool, error) {
 		case got.err == nil || reply.IsRefusal(got.err):
 			return false, &Error{Op: "once", Path: m.root.given, Err: err}
 		}
-	case <-t.C:
+	case <-time.After(lease.Heartbeat(z.Timeout())):
 	case <-ctx.Done():
 	}
 	return false, nil

@@ -5,7 +5,6 @@ package zklock
 // the same token.
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,30 +115,21 @@ func ParseSequencer(text string) (Sequencer, error) {
 }
 
 func parseSequencer(text string) (q Sequencer, ok bool) {
-	path, words, _ := strings.Cut(text, "?")
-	path, isOurs := strings.CutPrefix(path, sequencerScheme)
-	path, err := url.PathUnescape(path)
-	if !isOurs || err != nil || checkPath(path) != nil {
-		return q, false
-	}
-	values, err := url.ParseQuery(words)
-	if err != nil {
-		return q, false
-	}
+	// A text that is malformed differs from the String of what is parsed here.
+	path, words, _ := strings.Cut(strings.TrimPrefix(text, sequencerScheme), "?")
+	path, _ = url.PathUnescape(path)
+	values, _ := url.ParseQuery(words)
 	mode, above := values.Get("mode"), path
 	q = Sequencer{Path: path, Shared: mode != modeExclusive}
 	if mode == modePermits {
 		above += "/leases"
 	}
 	q.Node = above + "/" + values.Get("node")
-	var errs [3]error
-	q.Root, errs[0] = strconv.ParseInt(values.Get("root"), 10, 64)
-	q.Token, errs[1] = strconv.ParseInt(values.Get("token"), 10, 64)
-	q.Permits, errs[2] = strconv.Atoi(cmp.Or(values.Get("permits"), "0"))
+	q.Root, _ = strconv.ParseInt(values.Get("root"), 10, 64)
+	q.Token, _ = strconv.ParseInt(values.Get("token"), 10, 64)
+	q.Permits, _ = strconv.Atoi(values.Get("permits"))
 	switch {
-	case errors.Join(errs[:]...) != nil, q.Root < 1, q.Token < 1, q.String() != text: // nothing else, and in no other form
-		return q, false
-	case q.Permits < 0, q.Permits > maxPermits:
+	case q.String() != text, checkPath(path) != nil, q.Root < 1, q.Token < 1, q.Permits < 0, q.Permits > maxPermits:
 		return q, false
 	}
 	_, ok = q.rule()

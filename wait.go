@@ -101,10 +101,7 @@ func (a *attempt) waitBehind() error {
 		return err
 	}
 	a.list = nil
-	if a.handoff != nil { // it may have been notified to list while the predecessor exists
-		e.nodes.Leave(a.handoff)
-		a.handoff = nil
-	}
+	a.leaveHandoff() // it may have been notified to list while the predecessor exists
 	if !w.NoHandoff {
 		a.handoff = e.nodes.WaitBehind(at.predecessor, a.node)
 	}

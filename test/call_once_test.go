@@ -539,14 +539,21 @@ func TestVirtual_Once_KeptRuns(t *testing.T) {
 }
 
 // However long the keys and the data are, the highest number of kept runs fits into one node of a
-// server with the default jute.maxbuffer.
+// server with the default jute.maxbuffer. A mark of the longest time is as long as its proof before
+// the run, and is written although the data of the lock node has changed.
 func TestVirtual_Once_KeptRuns_TheMostFit(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithKeptRuns(1000), zklock.WithData([]byte(strings.Repeat("\"\\\u2028", 100))))
-		ran, err := m.Once(within(t, time.Minute), strings.Repeat(`"`, 256), idle)
+		var proof []byte
+		ran, err := m.Once(within(t, time.Minute), strings.Repeat(`"`, 256), func(_ context.Context, h *zklock.Hold) error {
+			proof, _ = v.srv.Get("/job-done")
+			time.Sleep(time.Nanosecond)
+			return v.srv.SetData(h.Node(), nil)
+		})
 		require.NoError(t, err)
 		require.True(t, ran)
 		data, _ := v.srv.Get("/job-done")
+		require.Equal(t, len(proof), len(data))
 		require.Less(t, 1000*len(data), 1_000_000)
 	})
 }

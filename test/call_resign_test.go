@@ -63,7 +63,7 @@ func TestVirtual_Resign_SlowRelease_IsWaitedFor(t *testing.T) {
 }
 
 // I6: Resign returns when its context ends, and the resignation remains in effect. In lead, with
-// lead's context, Resign returns at once.
+// lead's context, Resign returns at once, but not in a later campaign.
 func TestVirtual_Resign_DoesNotHang(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), func(context.Context) error { time.Sleep(time.Hour); return nil })
@@ -74,12 +74,18 @@ func TestVirtual_Resign_DoesNotHang(t *testing.T) {
 		require.NoError(t, a.returned(t))
 
 		e := newElection(t, v.connect(), "/job", "b")
+		var earlier context.Context
 		require.NoError(t, e.Campaign(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
+			earlier = context.WithoutCancel(ctx)
 			require.ErrorIs(t, e.Resign(ctx), zklock.ErrResigned)
 			synctest.Wait()
 			require.Len(t, v.srv.Children("/job"), 1, "it leads until it has returned")
 			return nil
 		}))
+		v.stand(newElection(t, v.connect(), "/job", "c"), untilItEnds)
+		b := v.stand(e, untilItEnds)
+		require.NoError(t, e.Resign(earlier))
+		require.ErrorIs(t, b.returned(t), zklock.ErrResigned)
 	})
 }
 

@@ -327,6 +327,48 @@ func TestVirtual_Semaphore_InVain_KeepsItsPlace(t *testing.T) {
 	}
 }
 
+// A call further back lists the queue and the leases, and the leases are listed first. In between
+// another client moves from the queue to the leases, so neither list shows it. The call creates no
+// lease in vain, because a try could fail on that lease.
+func TestVirtual_Semaphore_LeasesListedBeforeTheQueue_MakesNoLease(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const n, latency = 2, 10 * time.Millisecond
+		release(t, take(t, v.permits(n, n)))
+		v.net.SetLatency(latency)
+		s, other := v.connect(), v.connect()
+		foreign := func(path string) string {
+			node, err := v.srv.CreateAs(other.SessionID(), path, nil, zk.FlagEphemeral|zk.FlagSequence)
+			require.NoError(t, err)
+			return node
+		}
+		first := foreign(semQueue + "/_c_11111111-1111-4111-8111-111111111111-lock-")
+		second := foreign(semQueue + "/_c_11111111-1111-4111-8111-111111111112-lock-")
+		w := v.lineUp(newSemaphore(t, s, semPath, n).Permits(1))
+		time.Sleep(time.Second)
+		own := nodesOf(v.srv.History(), s.SessionID())
+		require.Len(t, own, 1)
+		listed := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path(semLeases).Delay(0))
+		var leases []string
+		moved := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path(semQueue).Nth(2).Call(func() {
+			require.Equal(t, 1, listed.Fired())
+			for range n {
+				leases = append(leases, foreign(semLeases+"/_c_11111111-1111-4111-8111-111111111112-lease-"))
+			}
+			require.NoError(t, v.srv.Delete(second))
+		}))
+		require.NoError(t, v.srv.SetData(own[0], nil)) // has the call list again, one latency later
+		time.Sleep(latency / 2)
+		listsQueue(t, s) // the call's own list of the queue is sent when this one is answered
+		time.Sleep(time.Second)
+		require.Equal(t, 1, moved.Fired())
+		require.Equal(t, own, nodesOf(v.srv.History(), s.SessionID()))
+		for _, node := range append(leases, first) {
+			require.NoError(t, v.srv.Delete(node))
+		}
+		release(t, w.granted(t))
+	})
+}
+
 // I4: leases that were created in vain are deleted with their call, whatever ends it.
 func TestVirtual_Semaphore_Straight_InVain_LeavesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

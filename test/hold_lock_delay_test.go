@@ -220,7 +220,7 @@ func TestVirtual_LockDelay_NoWrite_Fails(t *testing.T) {
 }
 
 // F3, F9: the write of a grant gets no response. If it was executed, the lock is held, and recorded
-// once; if not, it is written again.
+// once; if not, it is written again. Before that, the record is read after a sync that succeeded.
 func TestVirtual_LockDelay_GrantUnanswered_IsRecorded(t *testing.T) {
 	for _, done := range []bool{true, false} {
 		t.Run(fmt.Sprint("done ", done), func(t *testing.T) {
@@ -233,8 +233,10 @@ func TestVirtual_LockDelay_GrantUnanswered_IsRecorded(t *testing.T) {
 					f = zktest.After(zktest.Multi).Path("/job").DropReply().Close().Once()
 				}
 				cut := v.srv.Inject(f)
+				v.srv.Inject(zktest.Before(zktest.Sync).Fail(zktest.OperationTimeout).Once())
 				h := acquire(t, m)
 				require.Positive(t, cut.Fired())
+				require.Equal(t, 2, v.srv.Requests().Of(s.SessionID(), zktest.Sync))
 				require.Equal(t, "held="+base(h.Node()), v.record())
 				release(t, h)
 				require.Empty(t, v.record())

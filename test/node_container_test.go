@@ -253,12 +253,13 @@ func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s, nth := v.connect(), 3 // after those that find no lock root
 			if i != 1 {
-				nth = 1
+				nth = 2
 				v.srv.Inject(zktest.Before(zktest.Multi).Path(queue + "/*").Fail(zktest.NoAuth))
 			}
 			v.srv.Inject(zktest.Before(zktest.Create).Path(queue + "/*").Nth(nth).Fail(zktest.NoAuth))
 			_, err := ordersLock(t, s, "/orders", i).Acquire(within(t, soon))
 			require.ErrorIs(t, err, zk.ErrNoAuth)
+			require.Contains(t, creates(v.srv.History()), queue)
 			time.Sleep(time.Minute)
 			require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"), queue)
 		}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))

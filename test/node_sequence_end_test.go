@@ -185,19 +185,26 @@ func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 	})
 }
 
-// F34: data that an earlier version of zklock left in the root does not prevent the removal of the
-// empty root; another client's data does.
+// F34: the release of a node near the end of the counter removes the empty root; so does that of a
+// permit. Data that an earlier version of zklock left in the root does not prevent the removal;
+// another client's data does.
 func TestVirtual_SequenceNearItsEnd_EmptyRootIsRemoved(t *testing.T) {
 	for data, removed := range map[string]bool{"": true, "zklock/1 released=x token=7\n": true, "zklock/1x": false, "mine": false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			m := newMutex(t, v.connect(), "/job")
+			m, permits, roots := newMutex(t, v.connect(), "/near"), v.permits(2, 3), []string{"/near", semLeases}
 			release(t, acquire(t, m))
-			require.True(t, v.srv.SetCreates("/job", 1<<31-1<<26))
-			require.NoError(t, v.srv.SetData("/job", []byte(data)))
+			release(t, take(t, permits))
+			for _, root := range roots {
+				require.True(t, v.srv.SetCreates(root, 1<<31-1<<26))
+				require.NoError(t, v.srv.SetData(root, []byte(data)))
+			}
 			release(t, acquire(t, m))
+			release(t, take(t, permits))
 			synctest.Wait()
-			_, ok := v.srv.Get("/job")
-			require.Equal(t, !removed, ok, "%q", data)
+			for _, root := range roots {
+				_, ok := v.srv.Get(root)
+				require.Equal(t, !removed, ok, "%s with %q", root, data)
+			}
 		})
 	}
 }

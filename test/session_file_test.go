@@ -230,23 +230,35 @@ func TestVirtual_F58_ServerReturns_SessionEndsSoon(t *testing.T) {
 }
 
 // F58: Connect waits for the ends for a second. Then they continue in the background, at most until
-// the session has expired for certain.
+// the session has expired for certain: the file then forgets it.
 func TestVirtual_F58_EndsContinueInTheBackground(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		path := sessionFile(t)
-		old := v.leaves(path, 20*time.Second)
-		lossy := &attachLoss{dial: v.net.Dial, session: old}
-		lossy.requests.Store(1000)
-		began := time.Now()
-		s := v.connect(zklock.WithSessionFile(path), zklock.WithDialer(lossy.Dial))
-		require.InDelta(t, time.Second, time.Since(began), float64(50*time.Millisecond))
-		require.True(t, v.lives(old))
-		time.Sleep(5 * time.Second)
-		lossy.requests.Store(0)
-		time.Sleep(4 * time.Second)
-		require.False(t, v.lives(old))
-		require.Equal(t, 1, s.Stats().SessionsEnded)
-	})
+	for _, answers := range []bool{true, false} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			path := sessionFile(t)
+			old := v.leaves(path, 20*time.Second)
+			lossy := &attachLoss{dial: v.net.Dial, session: old}
+			lossy.requests.Store(1000)
+			var log warnings
+			began := time.Now()
+			s := v.connect(zklock.WithSessionFile(path), zklock.WithDialer(lossy.Dial), lines(&log, slog.LevelWarn))
+			require.InDelta(t, time.Second, time.Since(began), float64(50*time.Millisecond))
+			require.True(t, v.lives(old))
+			time.Sleep(5 * time.Second)
+			if answers {
+				lossy.requests.Store(0)
+				time.Sleep(4 * time.Second)
+				require.False(t, v.lives(old))
+				require.Equal(t, 1, s.Stats().SessionsEnded)
+				return
+			}
+			time.Sleep(30 * time.Second)
+			log.once(t, notEndedLeft, sessionIs(old))
+			require.NoError(t, s.Close())
+			lossy.requests.Store(1000)
+			v.connect(zklock.WithSessionFile(path), zklock.WithDialer(lossy.Dial))
+			require.EqualValues(t, 1000, lossy.requests.Load(), "no server is asked")
+		})
+	}
 }
 
 // Close ends the ends, and the file keeps the session.

@@ -118,9 +118,9 @@ func TestVirtual_Outage_DialsGrowRare(t *testing.T) {
 				}
 				early, _ := d.between(1, 10)
 				require.Less(t, early, 9*sessions*servers*2/3)
-				late, most := d.between(90, 180)
+				late, most := d.between(45, 180)
 				allowed := tt.most * sessions / 300
-				require.Less(t, late/90, allowed)
+				require.Less(t, late/135, allowed)
 				require.Less(t, most, 2*allowed+30, "and not in step")
 				require.Positive(t, late)
 			})

@@ -296,7 +296,7 @@ func TestLink_EndsWhileAttaching(t *testing.T) {
 func TestLink_HangUps_ThreeInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		create, container := mux.HangUp{At: wire.OpCreate2, Longest: 100}, mux.HangUp{At: wire.OpCreateContainer, Longest: 100}
+		create, container := mux.HangUp{At: wire.OpCreate2, Longest: LongRequest}, mux.HangUp{At: wire.OpCreateContainer, Longest: LongRequest}
 		end := func(h mux.HangUp) error {
 			c := l.dial()
 			l.attach(c, 1)
