@@ -368,8 +368,8 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes(t *testing.T) {
 	})
 }
 
-// I7: goroutines, watches and memory do not grow with cycles, waits in vain and changes of the
-// limit.
+// I7: goroutines, watches, memory and the count of lock nodes do not grow with cycles, waits in
+// vain, leases that the servers deny and changes of the limit.
 func TestVirtual_Semaphore_GrowsNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -385,6 +385,10 @@ func TestVirtual_Semaphore_GrowsNothing(t *testing.T) {
 			require.ErrorIs(t, err, zklock.ErrNotAcquired)
 			v.setLimit(2)
 			release(t, h)
+			denied := v.denied(s, zktest.Multi, semLeases+"/*")
+			_, err = sem.Acquire(t.Context(), 1)
+			require.ErrorIs(t, err, zk.ErrNoAuth)
+			denied.Remove()
 			time.Sleep(time.Second)
 		}
 		for range 5 {
