@@ -175,8 +175,8 @@ func TestVirtual_Semaphore_ReleaseLost_AllGo(t *testing.T) {
 	}
 }
 
-// F22, F30: the connection ends while a call waits for a permit, or the server loses the event. The
-// call is still granted.
+// F22, F30: the connection ends while a call waits for a permit, or the server loses the event, or
+// is too busy to set the next watch. The call is still granted.
 func TestVirtual_Semaphore_WaiterMissesTheEvent_IsGranted(t *testing.T) {
 	for name, miss := range map[string]func(v *virtual, s *zklock.Session, free func()){
 		"reconnects": func(v *virtual, s *zklock.Session, free func()) {
@@ -185,6 +185,14 @@ func TestVirtual_Semaphore_WaiterMissesTheEvent_IsGranted(t *testing.T) {
 		},
 		"event lost": func(v *virtual, s *zklock.Session, free func()) {
 			v.srv.Inject(zktest.OnEvent(zktest.NodeChildrenChanged).Session(s.SessionID()).Drop().Once())
+			free()
+		},
+		"watch rejected": func(v *virtual, s *zklock.Session, free func()) {
+			v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path(semLeases).Nth(2).Fail(zktest.Throttled)) // after the list
+			other, err := v.srv.Create(semLeases+"/other", nil, 0)
+			require.NoError(v.t, err)
+			require.NoError(v.t, v.srv.Delete(other))
+			synctest.Wait()
 			free()
 		},
 	} {
