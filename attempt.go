@@ -78,7 +78,7 @@ type plain struct{}
 // mutexNotes are the notes of recipes whose tries end behind another node.
 type mutexNotes struct {
 	blocked bool // the last try found a node that blocked it
-	waits   bool // the last call of a Multi had to wait for the lock
+	waits   bool // another node was ahead of the last call of a Multi
 }
 
 func (plain) otherShare() string { return "" }

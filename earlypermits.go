@@ -86,7 +86,7 @@ func (p *permits) whenBehind(attempt *attempt, at position) error {
 		if err != nil {
 			return err
 		}
-		isLater := now.list.At >= a.list.At // zxids order the lists of two connections, too
+		isLater := now.list.Conn == a.list.Conn && now.list.At >= a.list.At
 		leases := len(queue.Members(now.list.Names, p.leases.rule.Markers))
 		ahead := queue.Without(nameOf(a.node), a.list.Names, now.list.Names, a.d.root.rule.Markers)
 		switch {
@@ -163,7 +163,7 @@ func (a permitAttempt) queuedIn(now leaseSnapshot) (ahead int, isFirst, known bo
 		return 0, false, false, err
 	}
 	ahead = queue.Without("", now.queue.Names, now.list.Names, a.d.root.rule.Markers)
-	return ahead, now.queue.At <= now.list.At, true, nil
+	return ahead, now.queue.At <= now.list.At, now.queue.Conn == now.list.Conn, nil
 }
 
 // withdraw deletes the leases and waits until they no longer exist, so that they block no client,

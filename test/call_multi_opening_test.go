@@ -200,7 +200,8 @@ func TestVirtual_Multi_OneIsTaken_WaitsInOneQueue(t *testing.T) {
 }
 
 // I8: a lock for which the previous call had to wait is taken by itself, so the later queues get no
-// nodes that are deleted again. When it was free once, all locks are taken in one batch again.
+// nodes that are deleted again. When it was free once, also for a try, all locks are taken in one
+// batch again.
 func TestVirtual_Multi_HadToWait_MakesNoNodesInVain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, m := v.fourReady()
@@ -223,6 +224,10 @@ func TestVirtual_Multi_HadToWait_MakesNoNodesInVain(t *testing.T) {
 		require.Equal(t, [][]string{fourPaths, rest}, take(true))
 		require.Equal(t, [][]string{one, other, rest}, take(true))
 		require.Equal(t, [][]string{one, other, rest}, take(false))
+		require.Equal(t, [][]string{fourPaths, rest}, take(true))
+		h, err := m.TryAcquire(within(t, soon))
+		require.NoError(t, err)
+		require.NoError(t, h.Release(within(t, soon)))
 		require.Equal(t, [][]string{fourPaths}, take(false))
 		require.Equal(t, [4]int{}, v.nodes(), "I4")
 	})

@@ -163,7 +163,7 @@ func TestVirtual_Leader_GoesMeanwhile(t *testing.T) {
 }
 
 // The first leader arrives between a list that shows none and the watch that is then set: on the
-// path, or on its children.
+// path, or on its children. Or the path is deleted in between, and created again later.
 func TestVirtual_Observe_LeaderComesMeanwhile(t *testing.T) {
 	for path, watch := range map[string]zktest.Op{"/job/new": zktest.Exists, "/job": zktest.GetChildren} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -177,6 +177,13 @@ func TestVirtual_Observe_LeaderComesMeanwhile(t *testing.T) {
 			require.Equal(t, []string{"a"}, v.observe(newElection(t, s, path, "o")).names())
 		})
 	}
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path("/job").Nth(2).Call(func() { wipe(v.srv, "/job") }))
+		o := v.observe(newElection(t, s, "/job", "o"))
+		v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
+		require.Equal(t, []string{"-", "a"}, o.names())
+	})
 }
 
 // A change of leader costs a Session one event, one read of the next leader and one or two lists,

@@ -61,7 +61,7 @@ func TestPathOf_EachNameHasAPathOfItsOwn(t *testing.T) {
 		require.NoError(t, err, p)
 	}
 	require.Len(t, srv.Children("/"), len(names)+1, "all directly below the root, beside /zookeeper")
-	require.Equal(t, "/locks/orders-7_b.c~d", zklock.PathOf("/locks", "orders-7_b.c~d"))
+	require.Equal(t, "/locks/azAZ09-_.~%2F%3A%40%5B%60%7B", zklock.PathOf("/locks", "azAZ09-_.~/:@[`{"))
 	require.Equal(t, zklock.PathOf("", "a/b"), zklock.PathOf("/", "a/b"))
 	require.Equal(t, "/locks/a", zklock.PathOf("/locks/", "a"))
 	long := zklock.PathOf("/locks", strings.Repeat("x", 201))

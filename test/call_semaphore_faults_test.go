@@ -175,8 +175,8 @@ func TestVirtual_Semaphore_ReleaseLost_AllGo(t *testing.T) {
 	}
 }
 
-// F22, F30: the connection ends while a call waits for a permit, or the server loses the event. The
-// call is still granted.
+// F22, F30: the connection ends while a call waits for a permit, or the server loses the event, or
+// is too busy to set the next watch. The call is still granted.
 func TestVirtual_Semaphore_WaiterMissesTheEvent_IsGranted(t *testing.T) {
 	for name, miss := range map[string]func(v *virtual, s *zklock.Session, free func()){
 		"reconnects": func(v *virtual, s *zklock.Session, free func()) {
@@ -185,6 +185,14 @@ func TestVirtual_Semaphore_WaiterMissesTheEvent_IsGranted(t *testing.T) {
 		},
 		"event lost": func(v *virtual, s *zklock.Session, free func()) {
 			v.srv.Inject(zktest.OnEvent(zktest.NodeChildrenChanged).Session(s.SessionID()).Drop().Once())
+			free()
+		},
+		"watch rejected": func(v *virtual, s *zklock.Session, free func()) {
+			v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path(semLeases).Nth(2).Fail(zktest.Throttled)) // after the list
+			other, err := v.srv.Create(semLeases+"/other", nil, 0)
+			require.NoError(v.t, err)
+			require.NoError(v.t, v.srv.Delete(other))
+			synctest.Wait()
 			free()
 		},
 	} {
@@ -368,8 +376,8 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes(t *testing.T) {
 	})
 }
 
-// I7: goroutines, watches and memory do not grow with cycles, waits in vain and changes of the
-// limit.
+// I7: goroutines, watches, memory and the count of lock nodes do not grow with cycles, waits in
+// vain, leases that the servers deny and changes of the limit.
 func TestVirtual_Semaphore_GrowsNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -385,6 +393,10 @@ func TestVirtual_Semaphore_GrowsNothing(t *testing.T) {
 			require.ErrorIs(t, err, zklock.ErrNotAcquired)
 			v.setLimit(2)
 			release(t, h)
+			denied := v.denied(s, zktest.Multi, semLeases+"/*")
+			_, err = sem.Acquire(t.Context(), 1)
+			require.ErrorIs(t, err, zk.ErrNoAuth)
+			denied.Remove()
 			time.Sleep(time.Second)
 		}
 		for range 5 {

@@ -193,9 +193,11 @@ func TestVirtual_SetLimit_EndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Without WRITE the error names the permission, and is final.
+// Without WRITE the error names the permission, and is final, and so it is without CREATE on a node
+// above the limit's missing parent.
 func TestVirtual_SetLimit_NoWrite(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
 		sem := v.withLimit(1)
 		require.NoError(t, sem.SetLimit(within(t, soon), 1))
 		_, err := v.connect().Conn().SetACL(semLimit, zk.WorldACL(zk.PermRead), -1)
@@ -204,5 +206,8 @@ func TestVirtual_SetLimit_NoWrite(t *testing.T) {
 		require.ErrorContains(t, err, "set: no WRITE permission on "+semLimit)
 		require.True(t, zklock.IsFinal(err))
 		require.Equal(t, 1, limitOf(t, sem))
+		err = newSemaphore(t, v.connect(), semPath, 3, zklock.WithSharedLimit(semLimit+"/a/b")).SetLimit(within(t, soon), 2)
+		require.ErrorContains(t, err, "create: no CREATE permission on "+semLimit)
+		require.True(t, zklock.IsFinal(err))
 	})
 }

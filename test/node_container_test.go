@@ -247,22 +247,32 @@ func TestVirtual_Container_CallLeaves_NothingIsLeft(t *testing.T) {
 }
 
 // I4: the servers reject the node for which the container was created. The call deletes the
-// container.
+// container, unless another client has written to it.
 func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
 	for i, queue := range map[int]string{0: "/orders/0/lock", 1: "/orders/1/gate/locks", 3: "/orders/3/a/b"} {
-		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			s, nth := v.connect(), 3 // after those that find no lock root
-			if i != 1 {
-				nth = 2
-				v.srv.Inject(zktest.Before(zktest.Multi).Path(queue + "/*").Fail(zktest.NoAuth))
-			}
-			v.srv.Inject(zktest.Before(zktest.Create).Path(queue + "/*").Nth(nth).Fail(zktest.NoAuth))
-			_, err := ordersLock(t, s, "/orders", i).Acquire(within(t, soon))
-			require.ErrorIs(t, err, zk.ErrNoAuth)
-			require.Contains(t, creates(v.srv.History()), queue)
-			time.Sleep(time.Minute)
-			require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"), queue)
-		}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))
+		for _, written := range []bool{false, true} {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				s, nth := v.connect(), 3 // after those that find no lock root
+				if i != 1 {
+					nth = 2
+					v.srv.Inject(zktest.Before(zktest.Multi).Path(queue + "/*").Fail(zktest.NoAuth))
+				}
+				v.srv.Inject(zktest.Before(zktest.Create).Path(queue + "/*").Nth(nth).Fail(zktest.NoAuth).Call(func() {
+					if written {
+						require.NoError(t, v.srv.SetData(queue, []byte("x")))
+					}
+				}))
+				_, err := ordersLock(t, s, "/orders", i).Acquire(within(t, soon))
+				require.ErrorIs(t, err, zk.ErrNoAuth)
+				require.Contains(t, creates(v.srv.History()), queue)
+				time.Sleep(time.Minute)
+				_, isThere := v.srv.Get(queue)
+				require.Equal(t, written, isThere, queue)
+				if !written {
+					require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"), queue)
+				}
+			}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))
+		}
 	}
 }
 

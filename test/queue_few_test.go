@@ -36,7 +36,7 @@ func (v *virtual) few(t *testing.T, readers int) *few {
 }
 
 // I8: in whatever order the readers release, the writer is granted after the last of them, without
-// a request.
+// a request, also if one of them was deleted between the list and the read that sets its watch.
 func TestVirtual_Few_AnyOrder_NoList(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -50,6 +50,16 @@ func TestVirtual_Few_AnyOrder_NoList(t *testing.T) {
 			require.Zero(t, v.srv.Requests().Total(zktest.GetChildren), "%v", order)
 		})
 	}
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s, first := v.connect(), acquire(t, newRWMutex(t, v.connect(), "/job").ReadLock())
+		second := acquire(t, newRWMutex(t, v.connect(), "/job").ReadLock())
+		v.srv.Inject(zktest.Before(zktest.GetData).Path(first.Node()).Session(s.SessionID()).Once().Call(func() { _ = v.srv.Delete(first.Node()) }))
+		w := v.queueUp(newRWMutex(t, s, "/job").WriteLock())
+		v.srv.ResetRequests()
+		release(t, second)
+		release(t, w.granted2(t, time.Second))
+		require.Zero(t, v.srv.Requests().Total(zktest.GetChildren))
+	})
 }
 
 // I1, F27: a reader of the writer's own Session is released, and its node cannot be deleted. The

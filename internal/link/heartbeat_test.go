@@ -71,7 +71,8 @@ func TestBeat_HeldSinceTheLook_IsChecked(t *testing.T) {
 }
 
 // R111: heartbeats have failed over a connection, and all holds were released before the Session
-// left it. The next hold does not end the connection, and a loss of it does not name those errors.
+// left it. The next hold does not end the connection, and a loss of it does not name those errors. A
+// hold besides the first forgets nothing.
 func TestHeartbeatsFail_BeforeTheHold_SaysNothing(t *testing.T) {
 	const conn = 3
 	z := sessionOver(&laterOn{answer: mux.Reply{Conn: conn}})
@@ -84,6 +85,7 @@ func TestHeartbeatsFail_BeforeTheHold_SaysNothing(t *testing.T) {
 	for range 2 {
 		z.noteHeartbeat(conn, wire.Throttled)
 	}
+	hold() // besides the first
 	require.ErrorIs(t, z.heartbeatsFail(conn), wire.Throttled)
 	clear(z.mu.held)
 	require.NoError(t, z.heartbeatsFail(conn))

@@ -3,7 +3,7 @@ package mutants
 // The semaphore: its rule, and the code that creates, watches and deletes leases.
 var semaphore = []mutant{
 	{"permits: by the number of leases", "I6", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides", []Swap{{
-		"PositionOfLeases", "if m.Seq < last.Seq {", "if true {"}}},
+		"PositionOfLeases", "if m.Seq < last {", "if true {"}}},
 	{"permits: one more than there are", "I1", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_AsManyHoldAsThereArePermits|TestExplorePermits", []Swap{{
 		"PositionOfLeases", "case p.Blockers+len(mine) > limit:", "case p.Blockers+len(mine) > limit+1:"}}},
 	{"permits: a part of the leases will do", "I3", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain", []Swap{{

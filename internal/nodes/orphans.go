@@ -62,11 +62,13 @@ func (r *Reaper) Find(root, id string) (found []string, err error) {
 func (r *Reaper) NoteOrphan(root, id string, withRoot bool) {
 	const most = 1000
 	r.mu.Lock()
+	begin := r.mu.orphans == nil
+	if begin {
+		r.mu.orphans = make(map[queue.Orphan]bool)
+	}
 	if len(r.mu.orphans) < most {
 		r.mu.orphans[queue.Orphan{Root: root, ID: id}] = withRoot
 	}
-	begin := !r.mu.searching
-	r.mu.searching = true
 	r.mu.Unlock()
 	if begin {
 		r.z.Carrier.Spawn(r.searchForOrphans)
@@ -80,7 +82,9 @@ func (r *Reaper) searchForOrphans() {
 	for {
 		r.mu.Lock()
 		orphans := maps.Clone(r.mu.orphans)
-		r.mu.searching = len(orphans) > 0
+		if len(orphans) == 0 {
+			r.mu.orphans = nil
+		}
 		r.mu.Unlock()
 		if len(orphans) == 0 || !r.z.Pause(r.z.Timeout()/3) {
 			return

@@ -18,10 +18,9 @@ type Reaper struct {
 
 	mu struct {
 		sync.Mutex
-		erasing   map[string]*Deletion  // deletions under way, by node
-		orphans   map[queue.Orphan]bool // creates whose nodes no list has shown; true if the lock root was to be created with the node
-		searching bool                  // searchForOrphans runs
-		keeps     string                // the last parent that rejected the deletion of a lock root
+		erasing map[string]*Deletion  // deletions under way, by node
+		orphans map[queue.Orphan]bool // creates whose nodes no list has shown; true if the lock root was to be created with the node. Nil if no search runs
+		keeps   string                // the last parent that rejected the deletion of a lock root
 	}
 }
 
@@ -29,7 +28,6 @@ type Reaper struct {
 func NewReaper(z *link.ZKSession, lists *Lists, nodes *Own) *Reaper {
 	r := &Reaper{z: z, lists: lists, nodes: nodes}
 	r.mu.erasing = make(map[string]*Deletion)
-	r.mu.orphans = make(map[queue.Orphan]bool)
 	lists.seen = r.deleteOrphans
 	return r
 }

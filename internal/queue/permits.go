@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -42,14 +43,12 @@ func PositionOfLeases(mine, children []string, limit int) Position {
 		ours[name] = true
 	}
 	numbers := make(map[int64]bool, len(mine)) // our leases
-	ms, last, found := Members(children, []string{LeaseName}), Member{}, 0
+	ms, last, found := Members(children, []string{LeaseName}), int64(math.MinInt64), 0
 	for _, m := range ms {
 		if ours[m.Name] {
 			found++
 			numbers[m.Seq] = true
-			if found == 1 || m.Seq > last.Seq {
-				last = m
-			}
+			last = max(last, m.Seq)
 		}
 	}
 	if found < len(mine) {
@@ -65,7 +64,7 @@ func PositionOfLeases(mine, children []string, limit int) Position {
 			continue
 		}
 		isTwin = isTwin || numbers[m.Seq]
-		if m.Seq < last.Seq {
+		if m.Seq < last {
 			p.Blockers++
 			if predecessor.Name == "" || m.Seq > predecessor.Seq {
 				predecessor = m

@@ -85,7 +85,7 @@ func TestRecord(t *testing.T) {
 		require.True(t, ok, data)
 		require.Equal(t, want, r)
 	}
-	for _, data := range []string{"x", " ", "a=b ", " a=b", "a=b  c=d", "=b", "a=", "a=b\n", "a=\xff", "10.0.0.1", "\x00\x00\x00\x01", `{"a": "b=c"}`, "zklock/1"} {
+	for _, data := range []string{"x", " ", "a=b ", " a=b", "a=b  c=d", "=b", "a=", "a=b\n", "a=\x7f", "a=\xff", "10.0.0.1", "\x00\x00\x00\x01", `{"a": "b=c"}`, "zklock/1"} {
 		_, ok := ParseRecord([]byte(data))
 		require.False(t, ok, "%q", data)
 	}
