@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"math"
 	"slices"
 	"strings"
 )
@@ -43,7 +42,7 @@ func PositionOfLeases(mine, children []string, limit int) Position {
 		ours[name] = true
 	}
 	numbers := make(map[int64]bool, len(mine)) // our leases
-	ms, last, found := Members(children, []string{LeaseName}), int64(math.MinInt64), 0
+	ms, last, found := Members(children, []string{LeaseName}), int64(-1<<63), 0
 	for _, m := range ms {
 		if ours[m.Name] {
 			found++
