@@ -78,7 +78,7 @@ type plain struct{}
 // mutexNotes are the notes of recipes whose tries end behind another node.
 type mutexNotes struct {
 	blocked bool // the last try found a node that blocked it
-	waits   bool // another node was ahead of the last call of a Multi
+	waits   bool // another node was ahead of the last call of a Multi that got the lock, or waited for it
 }
 
 func (plain) otherShare() string { return "" }
@@ -161,6 +161,7 @@ func (a *attempt) leaveQueue() {
 	a.blockers = nil
 }
 
+// leaveHandoff unregisters the attempt for a handoff, if it is registered.
 func (a *attempt) leaveHandoff() {
 	if a.handoff != nil {
 		a.e.nodes.Leave(a.handoff)

@@ -243,12 +243,12 @@ func armedAll(ctx context.Context, z *link.ZKSession, all ...*watch) (err error)
 // maxHints is the largest number of waiters that are notified at a time.
 const maxHints = 64
 
-// hintWaiters wakes waiters if there is capacity for more than two. The deletion of our node wakes
-// the next in line, and its deletion the one after it, as soon as a hint would. So hints are for the
-// waiters after the next. hintWaiters wakes twice as many as there is capacity for, because more
-// permits may be free when they list. A hint only makes a waiter list.
+// hintWaiters wakes waiters if there is capacity for more than one. The deletion of our node wakes
+// the next in line, so hints are for the waiters after it. hintWaiters wakes twice as many as there
+// is capacity for, because more permits may be free when they list. A hint only makes a waiter
+// list.
 func (a permitAttempt) hintWaiters(room int) {
-	if room <= 2 {
+	if room < 2 {
 		return
 	}
 	e, root, self, now := a.e, a.d.root, nameOf(a.node), a.list

@@ -312,7 +312,7 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration, p *batchI
 	if by := l.in.caller(ctx); l.canOpen(by) {
 		var ahead atomic.Bool
 		h, err := l.in.enterAs(ctx, by, op, wait, opened{l.in.recipe, p, &ahead})
-		if waited := ahead.Load(); h != nil || waited { // a wait that failed counts, too
+		if waited := ahead.Load(); h != nil || waited && wait > 0 { // a wait that failed counts, too
 			note(&l.in.root, func(n *mutexNotes) { n.waits = waited })
 		}
 		return h, err

@@ -115,7 +115,7 @@ func ParseSequencer(text string) (Sequencer, error) {
 }
 
 func parseSequencer(text string) (q Sequencer, ok bool) {
-	// A text that is malformed differs from the String of what is parsed here.
+	// The errors are ignored: wherever parsing fails, the String of the result differs from the text.
 	path, words, _ := strings.Cut(strings.TrimPrefix(text, sequencerScheme), "?")
 	path, _ = url.PathUnescape(path)
 	values, _ := url.ParseQuery(words)

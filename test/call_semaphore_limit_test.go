@@ -95,7 +95,7 @@ func TestVirtual_SharedLimit_BelowWhatIsWanted_Waits(t *testing.T) {
 		require.ErrorContains(t, err, why)
 		var e *zklock.Error
 		require.ErrorAs(t, err, &e)
-		require.Empty(t, e.Predecessor+e.Holder, "nobody is ahead of it")
+		require.Empty(t, e.Predecessor+e.Holder, "no client is ahead of it")
 		synctest.Wait() // the next one is first in the queue
 		v.setLimit(2)
 		synctest.Wait()

@@ -193,7 +193,7 @@ func TestVirtual_SetLimit_EndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Without WRITE the error names the permission, and is final, and so it is without CREATE on a node
+// Without WRITE the error names the permission, and is final. The same applies to CREATE on a node
 // above the limit's missing parent.
 func TestVirtual_SetLimit_NoWrite(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -238,7 +238,7 @@ func TestVirtual_CreateAppliedLate_IsDeleted(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()
 			m := newMutex(t, s, "/job")
-			for range 2 { // again when the first check has ended
+			for range 2 { // in the second round, the first search has ended unless listed
 				late := ""
 				v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").Call(func() {
 					late = "/job/" + lastOf(v.srv.Children("/job"))

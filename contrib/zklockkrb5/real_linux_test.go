@@ -96,7 +96,7 @@ func TestReal_ServerUnknown(t *testing.T) {
 	const unknown = "a ticket for zookeeper/127.0.0.1: KRB Error: (7) KDC_ERR_S_PRINCIPAL_UNKNOWN"
 	m := &watched{Mechanism: k.keytabOf(t, "locker", WithHostAsGiven())}
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
+	ended := make(chan error, 1)
 	go func() {
 		_, err := zklock.Connect(ctx, byIP, zklock.WithSASL(m), zklock.WithLogger(slog.New(slog.DiscardHandler)))
 		ended <- err

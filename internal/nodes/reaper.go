@@ -19,7 +19,7 @@ type Reaper struct {
 	mu struct {
 		sync.Mutex
 		erasing map[string]*Deletion  // deletions under way, by node
-		orphans map[queue.Orphan]bool // creates whose nodes no list has shown; true if the lock root was to be created with the node. Nil if no search runs
+		orphans map[queue.Orphan]bool // creates whose nodes no list has shown; true if the lock root was to be created with the node. Nil before the first, and after a search that has found all
 		keeps   string                // the last parent that rejected the deletion of a lock root
 	}
 }
