@@ -186,8 +186,8 @@ func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 }
 
 // F34: the release of a node near the end of the counter removes the empty root; the release of a
-// permit does the same. Data that an earlier version of zklock left in the root does not prevent the removal;
-// another client's data does.
+// permit does the same. Data that an earlier version of zklock left in the root does not prevent
+// the removal; another client's data does.
 func TestVirtual_SequenceNearItsEnd_EmptyRootIsRemoved(t *testing.T) {
 	for data, removed := range map[string]bool{"": true, "zklock/1 released=x token=7\n": true, "zklock/1x": false, "mine": false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
