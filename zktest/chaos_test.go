@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/zkserver"
@@ -36,7 +37,6 @@ func TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie(t *testing.T) {
 func chaos(t *testing.T, rng *rand.Rand) {
 	n := NewNetwork()
 	e := StartEnsemble(t, 3+2*rng.IntN(2), WithNetwork(n), WithConfig("tickTime=1000", "syncLimit=3"))
-	acl := zk.WorldACL(zk.PermAll)
 	_, err := e.Create("/c", nil, 0)
 	require.NoError(t, err)
 
@@ -66,7 +66,7 @@ func chaos(t *testing.T, rng *rand.Rand) {
 				if pause.IntN(2) == 0 {
 					flags = zk.FlagEphemeral
 				}
-				_, err := conn.Create(path, nil, flags, acl)
+				_, err := conn.Create(path, nil, flags, zk.WorldACL(zk.PermAll))
 				results[i] = append(results[i], result{path, err})
 				if err == nil && pause.IntN(3) == 0 {
 					conn.Delete(path, -1)
@@ -117,17 +117,17 @@ func chaos(t *testing.T, rng *rand.Rand) {
 	require.NotNil(t, e.Leader())
 	for _, m := range e.Members() {
 		require.Contains(t, []string{"leader", "follower"}, m.Role())
-		e.c.call(func() {
-			require.Equal(t, e.c.zxid, m.ep.zxid)
-			require.Equal(t, e.c.tree.nodes, m.ep.tree.nodes)
-			require.Equal(t, owned(e.c.tree), owned(m.ep.tree))
-			require.Empty(t, m.ep.replica.parked)
-			require.Empty(t, m.ep.replica.waiters)
+		e.c.call(func() { // on the ensemble's goroutine, which require would end
+			assert.Equal(t, e.c.zxid, m.ep.zxid)
+			assert.Equal(t, e.c.tree.nodes, m.ep.tree.nodes)
+			assert.Equal(t, owned(e.c.tree), owned(m.ep.tree))
+			assert.Empty(t, m.ep.replica.parked)
+			assert.Empty(t, m.ep.replica.waiters)
 		})
 	}
 	e.c.call(func() {
 		for owner := range e.c.tree.ephemerals {
-			require.Contains(t, e.c.sessions, owner, "the owner of an ephemeral node is alive")
+			assert.Contains(t, e.c.sessions, owner, "the owner of an ephemeral node is alive")
 		}
 	})
 	created := make(map[string]int)
