@@ -160,7 +160,7 @@ func holding(t *testing.T, srv *zkserver.Server, m sasl.Mechanism) held {
 	t.Helper()
 	h := held{t: t, way: oneway.New(net.DialTimeout), m: &watched{Mechanism: m}}
 	var err error
-	h.s, err = connect(t, patience, srv.Addr(), h.m, zklock.WithSessionTimeout(30*time.Second), zklock.WithDialer(h.way.Dial))
+	h.s, err = connect(t, patience, srv.Addr(), h.m, zklock.WithSessionTimeout(time.Minute), zklock.WithDialer(h.way.Dial))
 	require.NoError(t, err)
 	mutex, err := zklock.NewMutex(h.s, fmt.Sprintf("/held-%#x", h.s.SessionID()))
 	require.NoError(t, err)
@@ -264,11 +264,11 @@ func TestReal_TicketCache_RenewedByKinit(t *testing.T) {
 	t.Parallel()
 	k, srv := sharedKDC(t), sharedServer(t)
 	file := filepath.Join(t.TempDir(), "cache")
-	k.kinit(t, file, "-l", "6s", "person")
+	k.kinit(t, file, "-l", "20s", "person")
 	m, err := TicketCache("FILE:"+file, WithConfig(k.conf()))
 	require.NoError(t, err)
 	h := holding(t, srv, m)
-	time.Sleep(6 * time.Second) // the life of its tickets
+	time.Sleep(20 * time.Second) // the life of its tickets
 	before := h.triesInVain("run kinit")
 	require.NoError(t, os.Truncate(file, 100))
 	h.triesInVain("is not whole")
