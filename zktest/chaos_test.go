@@ -3,6 +3,8 @@ package zktest
 import (
 	"flag"
 	"fmt"
+	"io"
+	"log"
 	"maps"
 	"math/rand/v2"
 	"testing"
@@ -15,10 +17,6 @@ import (
 
 	"github.com/zklock/zklock/internal/zkserver"
 )
-
-type noLog struct{}
-
-func (noLog) Printf(string, ...any) {}
 
 var chaosSeeds = flag.Uint64("chaos.seeds", 6, "how many worlds TestEnsemble_Chaos runs")
 
@@ -49,7 +47,7 @@ func chaos(t *testing.T, rng *rand.Rand) {
 	stop := make(chan struct{})
 	done := make(chan struct{}, clients)
 	for i := range clients {
-		conn, _, err := zk.Connect(e.Addrs(), 6*time.Second, zk.WithDialer(zkserver.LastZxids(n.Dial)), func(c *zk.Conn) { c.SetLogger(noLog{}) })
+		conn, _, err := zk.Connect(e.Addrs(), 6*time.Second, zk.WithDialer(zkserver.LastZxids(n.Dial)), zk.WithLogger(log.New(io.Discard, "", 0)))
 		require.NoError(t, err)
 		t.Cleanup(conn.Close)
 		pause := rand.New(rand.NewPCG(rng.Uint64(), 2))

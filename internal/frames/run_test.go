@@ -65,7 +65,7 @@ type frameRun struct {
 	counts     map[frameID]int
 	session    int64 // of the last frame
 	lastFrame  time.Time
-	unanswered int // requests, as long as no fault strikes
+	unanswered int // requests of the connection, as long as no fault strikes
 	injections []*zktest.Injection
 	through    []chan struct{} // closed when an injection that struck has done all that it calls
 	hits       []time.Time     // when the faults struck
@@ -184,6 +184,8 @@ func (r *frameRun) saw(f zktest.Frame) {
 	defer r.mu.Unlock()
 	r.session, r.lastFrame = f.Session, time.Now()
 	switch {
+	case f.Op == zktest.Connect && !f.Reply: // nothing is answered on the connection before
+		r.unanswered = 1
 	case f.Reply:
 		r.unanswered--
 	case f.Event == 0:
