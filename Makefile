@@ -193,7 +193,7 @@ lab:
 lab-test:
 	scripts/setup compiler zookeeper clients lab
 	-@$(MAKE) --no-print-directory bin/consul
-	cd lab && $(GO) test -race -count=1 -timeout 10m .
+	cd lab && $(GO) test -race -count=1 -timeout 30m .
 
 ## what an operator sees of a fault, and after how long: three replicas on a real ensemble, scraped by a real Prometheus. Some five minutes
 SEEN ?= -out results.md
