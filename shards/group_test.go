@@ -160,7 +160,7 @@ func TestVirtual_Large(t *testing.T) {
 			plan, _ := w.srv.Get(groupPath + "/plan")
 			t.Logf("%s: %v, %d moves, without an owner %v, %v at most; plan of %d bytes; %d lists of the members; %v", what, took, moves,
 				median(gaps), longest(gaps), len(plan), lists.Fired(), counts)
-			require.LessOrEqual(t, lists.Fired(), 6, "three of the planner, one of the member that leaves, and of the two behind it in the queue")
+			require.LessOrEqual(t, lists.Fired(), 6, "three by the planner, one by the member that leaves, one by each of the two behind it")
 			require.LessOrEqual(t, len(plan), maxPlan)
 		}
 	})

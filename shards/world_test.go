@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -114,7 +115,8 @@ func (w *world) connect(opts ...zklock.Option) (*zklock.Session, string) {
 	host := fmt.Sprintf("10.0.%d.%d", w.hosts/250, w.hosts%250+1)
 	opts = slices.Concat([]zklock.Option{zklock.WithSessionTimeout(sessionTimeout), zklock.WithLease(zklock.SingleServerLease()),
 		zklock.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))), zklock.WithDialer(counted(w.net.DialFrom(host), &w.bytes))}, w.session, opts)
-	s, err := zklock.Connect(w.t.Context(), w.srv.Addr(), opts...)
+	ctx := hook.With(w.t.Context(), hook.Session{SuspendedTime: func() time.Duration { return 0 }}) // a pause of this process is no suspend
+	s, err := zklock.Connect(ctx, w.srv.Addr(), opts...)
 	require.NoError(w.t, err)
 	return s, host
 }

@@ -12,35 +12,30 @@ import (
 var lastSuspended atomic.Pointer[reading]
 
 // suspendedTime is CLOCK_BOOTTIME − CLOCK_MONOTONIC: the first counts suspend, the second, which is
-// Go's, does not. Monotonic is read first, so that a pause between the two readings can only replace
-// time that the caller has not counted yet. In a testing/synctest bubble, and for other callers, it
-// would be time that has not passed: a reading that took long is repeated, and never kept.
-func suspendedTime() (d time.Duration) {
+// Go's, does not. Monotonic is read first, so that a pause between the two reads can only replace
+// time that the caller has not counted yet. For other callers it would be time that has not passed:
+// a reading that took long is not kept.
+func suspendedTime() time.Duration {
 	now := time.Now()
 	if last := lastSuspended.Load(); last != nil && last.holds(now) {
 		return last.suspended
 	}
 	const clockMonotonic, clockBoottime = 1, 7
-	for range 3 {
-		before, ok1 := clockGettime(clockMonotonic)
-		boot, ok2 := clockGettime(clockBoottime)
-		after, ok3 := clockGettime(clockMonotonic)
-		if !ok1 || !ok2 || !ok3 {
-			return 0
-		}
-		if d = boot - before; after-before < longReading {
-			lastSuspended.Store(&reading{at: now, suspended: d})
-			break
-		}
+	before, ok1 := clockGettime(clockMonotonic)
+	boot, ok2 := clockGettime(clockBoottime)
+	after, ok3 := clockGettime(clockMonotonic)
+	if !ok1 || !ok2 || !ok3 {
+		return 0
 	}
-	return d
+	if after-before < longReading {
+		lastSuspended.Store(&reading{at: now, suspended: boot - before})
+	}
+	return boot - before
 }
 
-// clockGettime makes a raw system call: after another one, a goroutine may have to wait for a
-// processor.
-var clockGettime = func(id uintptr) (time.Duration, bool) {
+func clockGettime(id uintptr) (time.Duration, bool) {
 	var ts syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
 		return 0, false
 	}
 	return time.Duration(ts.Nano()), true

@@ -19,22 +19,3 @@ func TestSuspendedTime_IsReadAgain(t *testing.T) {
 	lastSuspended.Store(&reading{at: time.Now().Add(time.Hour), suspended: wrong})
 	require.InDelta(t, (wrong - time.Hour).Seconds(), suspendedTime().Seconds(), 1)
 }
-
-// F18: a pause of the process during a reading is no suspend. If each reading takes long, the time
-// is counted rather too long, and not kept.
-func TestSuspendedTime_PauseDuringAReading(t *testing.T) {
-	system := clockGettime
-	t.Cleanup(func() { clockGettime = system; lastSuspended.Store(nil) })
-	for _, c := range []struct{ pauses, want time.Duration }{{1, time.Hour}, {2, time.Hour}, {3, time.Hour + time.Minute}} {
-		lastSuspended.Store(nil)
-		calls, now := time.Duration(0), time.Duration(0)
-		clockGettime = func(id uintptr) (time.Duration, bool) {
-			if calls++; calls%3 == 2 && calls/3 < c.pauses {
-				now += time.Minute
-			}
-			return now + time.Duration(id/7)*time.Hour, true
-		}
-		require.Equal(t, c.want, suspendedTime())
-		require.Equal(t, c.want == time.Hour, lastSuspended.Load() != nil)
-	}
-}

@@ -184,7 +184,7 @@ func (r *frameRun) saw(f zktest.Frame) {
 	defer r.mu.Unlock()
 	r.session, r.lastFrame = f.Session, time.Now()
 	switch {
-	case f.Op == zktest.Connect && !f.Reply: // nothing is answered on the connection before
+	case f.Op == zktest.Connect && !f.Reply: // requests of the previous connection get no reply
 		r.unanswered = 1
 	case f.Reply:
 		r.unanswered--
