@@ -75,6 +75,8 @@ func TestRun_Once(t *testing.T) {
 	first.prints("started")
 	metrics := filepath.Join(t.TempDir(), "job.prom")
 	second := run(t, srv, path, "--once", "2026-07-01", "--metrics-file", metrics, "--", "echo", "ran")
+	observer := session(t, srv)
+	eventually(t, "the second waits", func() bool { return len(participants(t, observer, path)) == 2 })
 	require.Equal(t, exitNotAcquired, run(t, srv, path, "--no-wait", "--once", "2026-07-01", "--", "echo", "ran").wait(), "it runs elsewhere")
 	end()
 	require.Equal(t, 0, first.wait())
@@ -86,7 +88,7 @@ func TestRun_Once(t *testing.T) {
 	v := metricsIn(t, metrics).values
 	require.Equal(t, []float64{1, 0, 0}, []float64{v["acquired"], v["exit_code"], v["success_timestamp_seconds"]}, "it has run nothing")
 
-	_, release := occupy(t, session(t, srv), path)
+	_, release := occupy(t, observer, path)
 	later := run(t, srv, path, "--no-wait", "--once", "2026-07-01", "--", "echo", "ran")
 	require.Equal(t, 0, later.wait())
 	require.Regexp(t, fmt.Sprintf("^"+done+"$", path), later.stderr.String())
@@ -103,7 +105,7 @@ func TestRun_Once(t *testing.T) {
 	require.Equal(t, 0, l.wait())
 	require.NotContains(t, l.stdout.String(), path+"-done")
 	require.Equal(t, 0, start(t, nil, "prune", "--servers", srv.ConnectString(), "--yes", path+"-done").wait())
-	is, _, err := session(t, srv).Conn().Exists(path + "-done")
+	is, _, err := observer.Conn().Exists(path + "-done")
 	require.NoError(t, err)
 	require.True(t, is)
 }
