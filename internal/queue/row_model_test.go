@@ -29,7 +29,7 @@ import (
 const (
 	rowClients = 3
 	rowLag     = 2
-	rowNodes   = 5 // in the queue at the same time
+	rowNodes   = 6 // in the queue at the same time
 	rowIDs     = 14
 )
 
@@ -395,9 +395,6 @@ func (x *rowExplorer) create(w *rowWorld, c uint8, add rowStep) {
 	}
 	if w.leader().root == 0 {
 		add("creates the lock root", func(n *rowWorld, _ *rowClient) { n.commit(n.newRoot) })
-		return
-	}
-	if w.leader().nodes[rowNodes-1].id != 0 {
 		return
 	}
 	add(fmt.Sprintf("creates the node %d", w.leader().next), func(n *rowWorld, k *rowClient) {
