@@ -168,7 +168,7 @@ func TestVirtual_Leader_AsItsHoldSays(t *testing.T) {
 		}()
 		hold := <-elected
 		require.Equal(t, 1.0, v.shown()[leads])
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + 100*time.Millisecond) // between two heartbeats
 		cut(l)
 		time.Sleep(time.Until(hold.Deadline()) - time.Second)
 		require.Equal(t, 1.0, v.shown()[leads], "the lease stands")

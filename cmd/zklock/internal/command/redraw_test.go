@@ -194,11 +194,13 @@ func TestRun_Waiting_InPlace(t *testing.T) {
 
 		foreground.Store(true)
 		written.Reset()
-		time.AfterFunc(15*time.Second, func() { require.NoError(t, hold.Release(t.Context())) })
+		released := make(chan error, 1)
+		time.AfterFunc(15*time.Second, func() { released <- hold.Release(t.Context()) })
 		got, err := o.acquire(t.Context(), s, waiter)
 		require.NoError(t, err)
 		require.Equal(t, 2, strings.Count(written.String(), "waiting: number 2 of 2"))
 		require.Equal(t, []string{""}, shownBy(t, written.String(), 200), "the line is gone when COMMAND starts")
+		require.NoError(t, <-released)
 		require.NoError(t, got.Release(t.Context()))
 	})
 }
