@@ -77,7 +77,7 @@ install:
 uninstall:
 	scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
-## everything that takes long, asks for much, or counts on other people's timing. Some four and a half hours; make -k goes on after a failure
+## everything that takes long, asks for much, or counts on other people's timing. Some four hours; make -k goes on after a failure
 nightly: setup test race contrib platforms i386 explore simulation mutants fuzz command crash conformance servers chaos integration bench-quick lab-test lab seen archives
 
 ## what test, race and contrib need if nothing may be left out; each other part of nightly asks for its own
