@@ -136,7 +136,7 @@ func (s *newState) has(id uint8) bool {
 }
 
 func (w *newWorld) canCommit() bool {
-	return w.n < nIDs && !slices.ContainsFunc(w.c[:], func(c newClient) bool { return c.isConnected && c.lag == nLag })
+	return !slices.ContainsFunc(w.c[:], func(c newClient) bool { return c.isConnected && c.lag == nLag })
 }
 
 // commit is a transaction at the leader, which may be an error.
