@@ -114,7 +114,7 @@ conformance:
 	scripts/setup compiler zookeeper clients suites
 	ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -v -timeout 60m ./internal/conformance -grants=2000
 
-## every interleaving of a few clients, 242 million states in some forty minutes; what `go test` explores is a part of it
+## every interleaving of a few clients, 242 million states in some thirty minutes; what `go test` explores is a part of it
 explore:
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore ./internal/queue -explore.all
 
