@@ -358,7 +358,8 @@ func LeaseMargin(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 // Stats returns the current numbers.
 func (s *Session) Stats() Stats {
 	s.connected().loseIfLate()
-	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1), Guarded: s.feed.guarded()}
+	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1), Guarded: s.feed.guarded(),
+		MaxLockNodes: s.opts.maxLockNodes}
 	st.Waiting, st.Held, st.Lost = s.locks.count()
 	st.SessionsEnded, st.SessionFileErrors = s.file.count()
 	if z := s.link.ZKSession(); z != nil {

@@ -72,6 +72,8 @@ type Stats struct {
 	Lost     int // lost holds with an unreleased handle: work may still run
 	Deleting int // unconfirmed deletions of lock nodes
 
+	MaxLockNodes int // that the Session may have (WithMaxLockNodes)
+
 	SessionsEnded     int // sessions of crashed processes (WithSessionFile)
 	SessionFileErrors int // writes of that file that failed
 }

@@ -112,8 +112,8 @@ func TestVirtual_SetShards_WhileAMemberLeaves(t *testing.T) {
 	})
 }
 
-// The number of shards changes between a member's look and its node in the queue: it is rejected
-// before it plans or works.
+// The number of shards changes between a member's look and its node below PATH/members: it is
+// rejected before it plans or works.
 func TestVirtual_SetShards_WhileAMemberJoins(t *testing.T) {
 	inWorld(t, 16, func(t *testing.T, w *world) {
 		s, _ := w.connect()
@@ -122,7 +122,7 @@ func TestVirtual_SetShards_WhileAMemberJoins(t *testing.T) {
 		require.NoError(t, err)
 		_, err = admin.SetShards(w.t.Context(), 16)
 		require.NoError(t, err)
-		w.srv.Inject(zktest.Before(zktest.Create).Path(groupPath + "/members/*").Once().Delay(3 * time.Second))
+		w.srv.Inject(zktest.Before(zktest.Multi).Path(groupPath + "/members/*").Once().Delay(3 * time.Second))
 		p := w.join("m")
 		time.Sleep(time.Second)
 		_, err = admin.SetShards(w.t.Context(), 32)
@@ -236,10 +236,12 @@ func TestVirtual_PlanTooLong(t *testing.T) {
 			data := fmt.Sprintf(`{"name":"big-%03d","weight":1,"id":"%d","shards":10,"data":"%s"}`, i, i, strings.Repeat("AAAA", 340))
 			_, err := s.Conn().Create(groupPath+"/members/_c_x-lock-", []byte(data), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
 			require.NoError(t, err)
+			_, err = s.Conn().Create(fmt.Sprint(groupPath+"/members/", readyPrefix, i), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+			require.NoError(t, err)
 		}
 		time.Sleep(w.quiet + time.Second)
 		data, _ := w.srv.Get(groupPath + "/plan")
-		p, err := parsePlan(data)
+		p, err := parsePlan(data, w.n)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(data), maxPlan)
 		require.InDelta(t, 185, len(p.Members), 10)

@@ -299,6 +299,7 @@ func TestVirtual_EventLost(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			inWorld(t, 64, func(t *testing.T, w *world) {
 				w.started(2)
+				time.Sleep(w.quiet) // then they are ready, and look again once a minute
 				p := w.join("new")
 				// The others have to wait for it, because it reads the plan late.
 				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(p.s.SessionID()).Delay(time.Second / 2).Optional())

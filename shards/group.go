@@ -150,7 +150,11 @@ func New(s *zklock.Session, path string, n int, opts ...Option) (*Group, error) 
 	if err := errors.Join(zklock.ValidatePath(path), o.check(n)); err != nil {
 		return nil, &zklock.Error{Op: "shards: new", Path: path, Err: err}
 	}
-	if _, err := zklock.NewMutex(s, path+"/shards/0000", o.lock()...); err != nil { // the Session and the ACL
+	_, err := zklock.NewMutex(s, path+"/shards/0000", o.lock()...) // the Session and the ACL
+	if err == nil && s.Stats().MaxLockNodes <= n {
+		err = fmt.Errorf("%d shards are %d lock nodes if no other member is present, and this Session may have %d: raise WithMaxLockNodes", n, n+1, s.Stats().MaxLockNodes)
+	}
+	if err != nil {
 		return nil, &zklock.Error{Op: "shards: new", Path: path, Err: err}
 	}
 	return &Group{o: o, n: n, l: layout{s: s, path: path, root: s.Chroot() + path, acl: o.acl, calls: new(sync.WaitGroup)}}, nil
@@ -227,6 +231,7 @@ type Assignment struct {
 	Members []Member // by name. One that has just joined may be missing until the shards are balanced
 	Version int32    // of the plan's node
 	p       plan
+	session int64 // of a member, as in reading
 }
 
 // Owner returns the member to which the plan gives the shard, and false if there is no such member.
@@ -245,7 +250,13 @@ func (a Assignment) Shards() int { return len(a.p.Shards) }
 // pair with an error has the reason why the assignment is not known, and the iterator continues. It
 // ends with the cause of ctx or an error for which zklock.IsFinal is true as its last pair.
 func (g *Group) Observe(ctx context.Context) iter.Seq2[Assignment, error] {
-	return g.l.plans(ctx)
+	return func(yield func(Assignment, error) bool) {
+		for a, err := range g.l.plans(ctx, 0, g.l.planW, func() time.Duration { return lookAgain }) {
+			if !yield(a, err) || zklock.IsFinal(err) {
+				return
+			}
+		}
+	}
 }
 
 // Holder returns the client that holds the shard's lock now, whatever the plan says: Data is the
@@ -280,6 +291,15 @@ func (g *Group) SetShards(ctx context.Context, n int) (was int, err error) {
 	return was, err
 }
 
+// Idle is a shard that the plan gives to this member, and on which no function works.
+type Idle struct {
+	Shard int
+	Since time.Time
+	// Reason is "queued" (another client holds the lock, or no server replies), "rejected" (by the
+	// servers), "lost" (the hold), "failed" (the function returned early) or "returning".
+	Reason string
+}
+
 // Stats is a member in numbers.
 type Stats struct {
 	Name        string
@@ -287,7 +307,9 @@ type Stats struct {
 	NameTaken   bool  // another member has the same name: this one waits
 	PlanVersion int32 // that this member follows; -1 before it has read one
 
+	Shards    int // of the group
 	Wanted    int // shards that the plan gives to this member
+	Rejected  int // of those, the ones for which the servers rejected this member
 	Working   int // shards on which a function works
 	Unwanted  int // of those, the ones that wait for another member to take them over
 	Returning int // shards whose function was asked to end and has not returned
@@ -295,6 +317,7 @@ type Stats struct {
 	Waiting       time.Duration // the longest time since when a shard has been wanted without a function that works on it
 	LongestReturn time.Duration // of the functions that were asked to end, the longest time since then
 	Unserved      time.Duration // for how long shards were wanted without a function that works on them, in total over the shards
+	Idle          []Idle        // the shards that are wanted without a function that works on them, the oldest first
 
 	Started int64 // functions
 	Failed  int64 // functions that returned early or panicked

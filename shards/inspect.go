@@ -49,7 +49,7 @@ func Inspect(ctx context.Context, s *zklock.Session, path string) (Snapshot, err
 	}
 	sn := Snapshot{Queues: make([][]zklock.Participant, n)}
 	var badPlan error
-	sn.Plan, badPlan = l.assignment(read)
+	sn.Plan, badPlan = l.assignment(read, n)
 	candidates, err := members.Candidates(ctx)
 	if err != nil {
 		return fail(err)

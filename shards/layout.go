@@ -4,7 +4,8 @@ package shards
 //
 //	PATH                  {"format":1,"shards":N}
 //	PATH/members          an election: each member is a candidate, and the leader plans
-//	PATH/members/left-ID  a member that leaves, until its last function has returned
+//	PATH/members/new-ID   one for each member: it is new, ready-ID, or left-ID from when it begins
+//	                      to leave until its last function has returned
 //	PATH/plan             {"format":1,"members":[…],"shards":[…]}, or empty as long as there is no plan
 //	PATH/shards/NNNN      an ordinary mutex for each shard
 
@@ -26,10 +27,14 @@ import (
 )
 
 const (
-	format     = 1           // of PATH and of the plan
-	maxPlan    = 256 << 10   // bytes, of the 1 MiB that the servers read by default
-	leftPrefix = "left-"     // of the node of a member that leaves
-	lookAgain  = time.Minute // a change is noticed after this at the latest, should a server lose its event
+	format    = 1           // of PATH and of the plan
+	maxPlan   = 256 << 10   // bytes, of the 1 MiB that the servers read by default
+	lookAgain = time.Minute // a change is noticed after this at the latest, should a server lose its event
+
+	// Of the node that shows the state of a member.
+	newPrefix   = "new-"
+	readyPrefix = "ready-" // the member has been present for probation
+	leftPrefix  = "left-"
 
 	pauseMin = 100 * time.Millisecond
 	pauseMax = 5 * time.Second // between requests that fail
@@ -44,8 +49,10 @@ type settings struct {
 
 type candidate struct {
 	Member
-	Shards int `json:"shards"` // the number that it was given
-	size   int // of the data
+	Shards  int   `json:"shards"` // the number that it was given
+	size    int   // of the data
+	session int64 // that has created the node
+	isReady bool
 }
 
 // layout is where a group's znodes are.
@@ -59,15 +66,32 @@ type layout struct {
 
 func (l layout) members() string        { return l.root + "/members" }
 func (l layout) plan() string           { return l.root + "/plan" }
-func (l layout) left(id string) string  { return l.members() + "/" + leftPrefix + id }
 func (l layout) shard(shard int) string { return fmt.Sprintf("%s/shards/%04d", l.path, shard) } // as NewMutex wants it
+
+// stateOf returns the state and the id of a member if the child of PATH/members shows them.
+func stateOf(child string) (state, id string) {
+	for _, state := range []string{newPrefix, readyPrefix, leftPrefix} {
+		if id, is := strings.CutPrefix(child, state); is {
+			return state, id
+		}
+	}
+	return "", ""
+}
 
 // errorf wraps the error of a request, so that zklock.IsFinal recognizes a server's rejection.
 func (l layout) errorf(op string, err error) error {
+	if ours := (*zklock.Error)(nil); err == nil || errors.As(err, &ours) {
+		return err
+	}
 	if l.s.State() == zklock.Closed {
 		err = zklock.ErrClosed // go-zookeeper reports a lost connection
 	}
 	return &zklock.Error{Op: "shards: " + op, Path: l.path, Err: err}
+}
+
+// isRejected reports whether an administrator can repair the znode that the error is about.
+func isRejected(err error) bool {
+	return zklock.IsFinal(err) && !errors.Is(err, zklock.ErrClosed) && !errors.Is(err, ErrShardCount)
 }
 
 // await returns what f returns, and the cause of ctx if that ends first: go-zookeeper's calls take
@@ -99,9 +123,13 @@ func (b *backoff) next(most time.Duration) time.Duration {
 	return time.Duration(*b)
 }
 
-func (b *backoff) wait(ctx context.Context) {
+func (b *backoff) wait(ctx context.Context) { b.waitFor(ctx, nil) }
+
+// waitFor ends early if the state of the Session changes.
+func (b *backoff) waitFor(ctx context.Context, changes <-chan zklock.Change) {
 	select {
 	case <-time.After(b.next(pauseMax)):
+	case <-changes:
 	case <-ctx.Done():
 	}
 }
@@ -235,6 +263,9 @@ func (l layout) setShards(n int) (was int, err error) {
 	case err != nil:
 		return fail(err)
 	}
+	if err := l.repair(); err != nil { // a part of an idle group may have been pruned
+		return 0, err
+	}
 	data, _ := json.Marshal(settings{format, n})
 	_, err = l.s.Conn().Multi(&zk.DeleteRequest{Path: l.members(), Version: -1}, &zk.CreateRequest{Path: l.members(), Acl: l.acl},
 		&zk.SetDataRequest{Path: l.root, Data: data, Version: version}, &zk.SetDataRequest{Path: l.plan(), Version: -1})
@@ -247,8 +278,9 @@ func (l layout) setShards(n int) (was int, err error) {
 	return set.Shards, nil
 }
 
-// parsePlan decodes the data of PATH/plan. No data means that there is no plan yet.
-func parsePlan(data []byte) (p plan, err error) {
+// parsePlan decodes the data of PATH/plan, for n shards, or any number if n is 0. No data means that
+// there is no plan yet.
+func parsePlan(data []byte, n int) (p plan, err error) {
 	if len(data) == 0 {
 		return plan{}, nil
 	}
@@ -258,47 +290,52 @@ func parsePlan(data []byte) (p plan, err error) {
 	case p.Format > format: // whatever else is there
 		return plan{}, fmt.Errorf("%w: it has format %d, and this program supports %d: update the program", errPlan, p.Format, format)
 	case err != nil, p.Format < 1, slices.ContainsFunc(p.Shards, isBad):
-		return plan{}, fmt.Errorf("%w: %.40q…: set the node's data to that of an earlier plan, or to none for a new plan", errPlan, data)
+		err = fmt.Errorf("%w: %.40q…", errPlan, data)
+	case n > 0 && len(p.Shards) != n:
+		err = fmt.Errorf("%w: it has %d shards, and the group has %d", errPlan, len(p.Shards), n)
+	default:
+		return p, nil
 	}
-	return p, nil
+	return plan{}, fmt.Errorf("%w: set the data of PATH/plan to that of an earlier plan, or to none for a new plan", err)
 }
 
-// plans returns an iterator over the plans: the current one and then each next one, or errors. A
-// plan that cannot be decoded is such an error. It waits while no server can be reached, and ends
-// with the cause of ctx or a final error.
-func (l layout) plans(ctx context.Context) iter.Seq2[Assignment, error] {
+// plans returns an iterator over the plans, as parsePlan decodes them for n shards: the current one and then each next one, or
+// errors. A plan that cannot be decoded is such an error. It waits while no server can be reached,
+// and ends with the cause of ctx. read is planW, or begins with it. tend is called before each wait,
+// which is no longer than it returns.
+func (l layout) plans(ctx context.Context, n int, read func() (reading, error), tend func() time.Duration) iter.Seq2[Assignment, error] {
 	return func(yield func(Assignment, error) bool) {
-		pause := backoff(0)
-		for known := int64(-1); ; {
-			r, err := await(ctx, l, l.planW)
+		pause, known, changes := backoff(0), reading{zxid: -1}, l.s.Changes(ctx)
+		for {
+			r, err := await(ctx, l, read)
 			switch {
 			case ctx.Err() != nil:
 				yield(Assignment{}, context.Cause(ctx))
 				return
 			case err != nil:
-				if err = l.errorf("read the plan", err); !yield(Assignment{}, err) || zklock.IsFinal(err) {
+				if !yield(Assignment{}, l.errorf("read the plan", err)) {
 					return
 				}
-				pause.wait(ctx)
+				pause.waitFor(ctx, changes)
 				continue
-			case r.zxid != known:
-				if !yield(l.assignment(r)) {
+			case r.zxid != known.zxid || r.session != known.session:
+				if !yield(l.assignment(r, n)) {
 					return
 				}
 			}
-			known, pause = r.zxid, 0
-			l.untilChanged(ctx, r)
+			known, pause = r, 0
+			l.untilChanged(ctx, r, tend)
 		}
 	}
 }
 
-// assignment decodes the plan.
-func (l layout) assignment(r reading) (Assignment, error) {
-	p, err := parsePlan(r.data)
+// assignment decodes the plan for n shards.
+func (l layout) assignment(r reading, n int) (Assignment, error) {
+	p, err := parsePlan(r.data, n)
 	if err != nil {
 		err = l.errorf("read the plan", err)
 	}
-	return Assignment{p.Members, r.version, p}, err
+	return Assignment{p.Members, r.version, p, r.session}, err
 }
 
 // reading is the result of one read of the plan's node.
@@ -306,6 +343,7 @@ type reading struct {
 	data    []byte
 	version int32
 	zxid    int64 // of the last write; 0 if there is no node
+	session int64 // of a member: the ZooKeeper session in which it has read PATH before
 	events  <-chan zk.Event
 }
 
@@ -328,14 +366,14 @@ func (l layout) planW() (r reading, err error) {
 
 // untilChanged waits for an event, for the end of ctx, or until a look each minute finds that the
 // plan was written.
-func (l layout) untilChanged(ctx context.Context, r reading) {
+func (l layout) untilChanged(ctx context.Context, r reading, tend func() time.Duration) {
 	for {
 		select {
 		case <-r.events: // also when the ZooKeeper session has ended
 			return
 		case <-ctx.Done():
 			return
-		case <-time.After(lookAgain):
+		case <-time.After(tend()):
 		}
 		zxid, err := await(ctx, l, func() (int64, error) {
 			_, stat, err := l.s.Conn().Exists(l.plan())
@@ -352,26 +390,65 @@ func (l layout) untilChanged(ctx context.Context, r reading) {
 
 // candidate reads the node of a member. Any other node is returned as a candidate without shards.
 func (l layout) candidate(conn *zk.Conn, node string) (c candidate, err error) {
-	data, _, err := conn.Get(l.members() + "/" + node)
-	if err == nil && json.Unmarshal(data, &c) != nil {
+	data, stat, err := conn.Get(l.members() + "/" + node)
+	if err != nil {
+		return c, err
+	}
+	if json.Unmarshal(data, &c) != nil {
 		c = candidate{}
 	}
-	c.size = len(data)
-	return c, err
+	c.size, c.session = len(data), stat.EphemeralOwner
+	return c, nil
 }
 
-// others reports whether a child of PATH/members is a member that has not begun to leave, and
+// others reports whether a child of PATH/members is a candidate, which has not begun to leave, and
 // whether the member's own node shows that it leaves.
 func (l layout) others(id string) (others, left bool, err error) {
 	children, _, err := l.s.Conn().Children(l.members())
-	others = slices.ContainsFunc(children, func(c string) bool { return !strings.HasPrefix(c, leftPrefix) })
-	return others, slices.Contains(children, path.Base(l.left(id))), err
+	others = slices.ContainsFunc(children, func(c string) bool { state, _ := stateOf(c); return state == "" })
+	return others, slices.Contains(children, leftPrefix+id), err
 }
 
-// behind reports whether another client is in the queue of the shard that we hold, and otherwise
-// watches the queue.
-func (l layout) behind(hold *zklock.Hold) (bool, <-chan zk.Event, error) {
+// isPresent reports whether the member is present and has not begun to leave.
+func (l layout) isPresent(id string) (bool, error) {
+	children, _, err := l.s.Conn().Children(l.members())
+	return slices.Contains(children, newPrefix+id) || slices.Contains(children, readyPrefix+id), err
+}
+
+// children lists the node's children. A watch that has not fired yet is used again, because
+// go-zookeeper would keep both.
+func (l layout) children(conn *zk.Conn, node string, watch *<-chan zk.Event) (children []string, err error) {
+	if *watch != nil {
+		children, _, err = conn.Children(node)
+		return children, err
+	}
+	children, _, events, err := conn.ChildrenW(node)
+	if err == nil {
+		*watch = events
+	}
+	return children, err
+}
+
+// behind reports whether another client is in the queue of the shard that we hold, and watches the
+// queue.
+func (l layout) behind(hold *zklock.Hold, watch *<-chan zk.Event) (bool, error) {
 	root, node := path.Split(hold.Node())
-	children, _, events, err := l.s.Conn().ChildrenW(strings.TrimSuffix(root, "/"))
-	return slices.ContainsFunc(children, func(c string) bool { return c != node }), events, err
+	children, err := l.children(l.s.Conn(), strings.TrimSuffix(root, "/"), watch)
+	return slices.ContainsFunc(children, func(c string) bool { return c != node }), err
+}
+
+// isQueued reports whether the ZooKeeper session has a node in the queue of the shard.
+func (l layout) isQueued(conn *zk.Conn, shard int, session int64) (bool, error) {
+	root := l.s.Chroot() + l.shard(shard)
+	children, _, err := conn.Children(root)
+	if errors.Is(err, zk.ErrNoNode) {
+		return false, nil
+	}
+	for _, c := range children {
+		is, stat, err := conn.Exists(root + "/" + c)
+		if err != nil || is && stat.EphemeralOwner == session {
+			return true, err
+		}
+	}
+	return false, err
 }

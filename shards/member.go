@@ -3,10 +3,12 @@ package shards
 // One call of Run: a candidate in the queue of members that follows the plan, until it leaves.
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,26 +30,34 @@ type run struct {
 	n      int
 	id     string
 	f      Func
+	began  time.Time
 	values context.Context         // of Run, without its end
 	stop   context.CancelCauseFunc // ends the membership
 
 	workers  sync.WaitGroup
 	requests sync.WaitGroup
 
+	state      string        // the prefix of the node that shows the member's state; "" without one
+	cannotPlan bool          // it was logged
+	yielded    time.Time     // when this planner has last queued again
+	planned    chan struct{} // has a value when this planner leaves, and has given its shards to others
+
 	mu struct {
 		sync.Mutex
-		shards  map[int]*worker // those that are wanted or worked on
-		isLast  bool            // no other member is waited for any more
-		plan    plan            // the last one that was read
-		numbers Stats           // its counters and flags
+		shards   map[int]*worker // those that are wanted or worked on
+		isLast   bool            // no other member is waited for any more
+		plan     plan            // the last one that was read
+		session  int64           // the ZooKeeper session in which a plan was read
+		isMember bool            // a plan has named this member, so a rejection does not end Run
+		numbers  Stats           // its counters and flags
 	}
 }
 
 func newRun(g *Group, f Func) *run {
-	r := &run{g: g, l: g.l, n: g.n, id: rand.Text()[:16], f: f}
+	r := &run{g: g, l: g.l, n: g.n, id: rand.Text()[:16], f: f, began: time.Now(), planned: make(chan struct{}, 1)}
 	r.l.calls = &r.requests
 	r.mu.shards = map[int]*worker{}
-	r.mu.numbers = Stats{Name: g.o.name, PlanVersion: -1}
+	r.mu.numbers = Stats{Name: g.o.name, Shards: g.n, PlanVersion: -1}
 	return r
 }
 
@@ -65,72 +75,167 @@ func (r *run) run(ctx context.Context) error {
 	withdrawn := make(chan struct{})
 	go func() {
 		defer close(withdrawn)
-		if err := r.campaign(candidacy); err != nil {
-			stop(err)
-		}
+		r.campaign(candidacy)
 	}()
 	r.follow(member)
 	r.leave(withdraw, withdrawn)
 	return context.Cause(member)
 }
 
-// campaign queues with the other members until ctx ends or this process cannot be a member. The
-// first in the queue plans.
-func (r *run) campaign(ctx context.Context) error {
-	self := candidate{Member: Member{Name: r.g.o.name, Data: r.g.o.data, Weight: r.g.o.weight, ID: r.id}, Shards: r.n}
-	data, _ := json.Marshal(self)
-	e, err := zklock.NewElection(r.l.s, r.l.path+"/members", zklock.WithACL(r.l.acl), zklock.WithData(data), zklock.WithName(r.l.path))
-	if err != nil {
-		return err
+// mark replaces the node that shows the state of this member.
+func (r *run) mark(state string) error {
+	node := func(state string) string { return r.l.members() + "/" + state + r.id }
+	ops := []any{&zk.CreateRequest{Path: node(state), Acl: r.l.acl, Flags: zk.FlagEphemeral}}
+	if r.state != "" {
+		ops = append(ops, &zk.DeleteRequest{Path: node(r.state), Version: -1})
 	}
-	return e.Run(ctx, r.lead)
+	_, err := r.l.s.Conn().Multi(ops...)
+	switch {
+	case err == nil, errors.Is(err, zk.ErrNodeExists): // the response to an earlier request was lost
+		r.state, err = state, nil
+	case errors.Is(err, zk.ErrNoNode): // the ZooKeeper session is a new one
+		r.state = ""
+	}
+	return err
 }
 
-// follow reads each plan until ctx ends, or it can no longer do so: then it ends the membership,
-// because a member that does not follow the plan would keep shards and not work on them. If a plan
-// is bad, a member that has read a good one continues with that.
-func (r *run) follow(ctx context.Context) {
-	hasFollowed, hasFailed := false, false
-	for a, err := range r.l.plans(ctx) {
-		if err == nil && a.Shards() != 0 && a.Shards() != r.n {
-			err = r.l.errorf("read the plan", ErrShardCount)
+// becomeReady marks this member as ready when it is time. It returns when to call it again.
+func (r *run) becomeReady() time.Duration {
+	if r.state == readyPrefix {
+		return lookAgain
+	}
+	rest := time.Until(r.began.Add(probation(r.g.o.quiet, r.followed().Crashes)))
+	if rest <= 0 && r.isCurrent() {
+		if rest = pauseMax; r.mark(readyPrefix) == nil {
+			rest = lookAgain
 		}
+	}
+	return min(max(rest, pauseMin), lookAgain)
+}
+
+// planW reads the plan. In a new ZooKeeper session it first creates a node that prevents SetShards,
+// and then reads PATH: so a member never works with a number of shards that is no longer valid.
+func (r *run) planW() (read reading, err error) {
+	session := r.l.s.SessionID()
+	if !r.isCurrent() {
+		r.wake() // no worker queues before the plan was read
+		r.state = ""
+		if err = r.mark(newPrefix); errors.Is(err, zk.ErrNoNode) {
+			if err = r.l.repair(); err == nil {
+				err = r.mark(newPrefix)
+			}
+		}
+		if err == nil {
+			err = r.l.ensure(r.n)
+		}
+	}
+	if err == nil {
+		read, err = r.l.planW()
+	}
+	if read.session = session; err == nil && r.l.s.SessionID() != session {
+		err = zk.ErrSessionExpired
+	}
+	return read, err
+}
+
+// isCurrent reports whether the plan was read in the current ZooKeeper session.
+func (r *run) isCurrent() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.session != 0 && r.mu.session == r.l.s.SessionID()
+}
+
+// endures reports whether this member stays in the group after the error: if its candidate, PATH or
+// the plan is rejected before it was a member, Run ends.
+func (r *run) endures(err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !zklock.IsFinal(err) && !errors.Is(err, errPlan) || r.mu.isMember && (isRejected(err) || errors.Is(err, errPlan))
+}
+
+// warn logs an error once, until isLogged is reset.
+func (r *run) warn(isLogged *bool, msg string, err error) {
+	if !*isLogged {
+		*isLogged = true
+		r.g.o.log.Warn(msg, "path", r.l.path, "err", err)
+	}
+}
+
+// campaign queues with the other members until ctx ends or this process cannot be a member. The
+// first in the queue plans.
+func (r *run) campaign(ctx context.Context) {
+	self := candidate{Member: Member{Name: r.g.o.name, Data: r.g.o.data, Weight: r.g.o.weight, ID: r.id}, Shards: r.n}
+	data, _ := json.Marshal(self)
+	var e *zklock.Election
+	e, err := zklock.NewElection(r.l.s, r.l.path+"/members", zklock.WithACL(r.l.acl), zklock.WithData(data), zklock.WithName(r.l.path),
+		zklock.WithRevocation(func(*zklock.Hold) { _ = e.Resign(ctx) })) // and queue again with the data
+	hasFailed := false
+	for pause := backoff(0); err == nil; pause.wait(ctx) {
+		began := time.Now()
+		if err = e.Run(ctx, r.lead); ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > goodWork {
+			pause, hasFailed = 0, false
+		}
+		if err == nil || r.endures(err) {
+			r.warn(&hasFailed, "shards: cannot queue with the other members, which get the shards of this one", err)
+			err = nil
+		}
+	}
+	r.stop(err)
+}
+
+// follow reads each plan until ctx ends or this process cannot be a member. If a plan cannot be
+// read, a member continues with the last one of its ZooKeeper session.
+func (r *run) follow(ctx context.Context) {
+	hasFailed := false
+	for a, err := range r.l.plans(ctx, r.n, r.planW, r.becomeReady) {
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			hasFollowed, hasFailed = true, false
-			if a.Shards() > 0 { // otherwise an operator has removed the plan: the planner will write it again
-				r.apply(a)
-			}
-		case zklock.IsFinal(err), errors.Is(err, errPlan) && !hasFollowed:
+			hasFailed = false
+			r.apply(ctx, a)
+		case r.endures(err):
+			r.warn(&hasFailed, "shards: cannot read the plan, and this member keeps its shards", err)
+		default:
 			r.stop(err)
 			return
-		case !hasFailed:
-			hasFailed = true
-			r.g.o.log.Warn("shards: cannot read the plan, and this member keeps its shards", "path", r.l.path, "err", err)
 		}
 	}
 }
 
 // apply records which shards are wanted, and starts the workers of those that are new.
-func (r *run) apply(a Assignment) {
-	mine, isTaken := map[int]bool{}, false
+func (r *run) apply(ctx context.Context, a Assignment) {
+	mine, other := map[int]bool{}, ""
 	for shard := range r.n {
 		switch m, ok := a.Owner(shard); {
 		case !ok || m.Name != r.g.o.name:
 		case m.ID == r.id:
 			mine[shard] = true
 		default:
-			isTaken = true
+			other = m.ID
 		}
+	}
+	isTaken := false
+	if other != "" {
+		isTaken, _ = await(ctx, r.l, func() (bool, error) { return r.l.isPresent(other) })
 	}
 	r.mu.Lock()
 	was := r.mu.numbers.NameTaken
 	r.mu.numbers.NameTaken = isTaken
-	r.mu.plan, r.mu.numbers.PlanVersion = a.p, a.Version
-	r.wantLocked(mine)
+	if a.Shards() > 0 || r.mu.session != a.session { // otherwise an operator has removed the plan: the planner will write it again
+		r.mu.numbers.PlanVersion = a.Version
+		r.wantLocked(mine)
+	}
+	if a.Shards() > 0 {
+		r.mu.plan = a.p
+	}
+	r.mu.session = a.session
+	r.mu.isMember = r.mu.isMember || slices.ContainsFunc(a.Members, func(m Member) bool { return m.ID == r.id })
 	r.mu.Unlock()
+	r.wake()
 	if isTaken && !was {
 		r.g.o.log.Warn("shards: another member has this name: this one gets no shards until the other has left", "path", r.l.path, "name", r.g.o.name)
 	}
@@ -164,13 +269,22 @@ func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 		r.workers.Wait()
 		close(gone)
 	}()
-	r.mark()
+	r.requests.Wait()
+	_ = r.mark(leftPrefix)
+	if r.stats().Planner { // the next in the queue may be a dead session
+		select {
+		case <-r.planned:
+		case <-withdrawn:
+		case <-time.After(settle):
+		}
+	}
 	withdraw()
 	<-withdrawn
 	for isGone := false; !isGone; {
 		others, left, err := r.l.others(r.id)
 		if err == nil && !left { // the ZooKeeper session is a new one
-			r.mark()
+			r.state = ""
+			_ = r.mark(leftPrefix)
 		}
 		if err == nil && !others {
 			r.wantNobody()
@@ -181,19 +295,29 @@ func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 		case <-time.After(lookAround):
 		}
 	}
-	_ = r.l.s.Conn().Delete(r.l.left(r.id), -1) // if that fails, the end of the ZooKeeper session deletes it
-}
-
-// mark creates the node of a member that leaves.
-func (r *run) mark() {
-	_, _ = r.l.s.Conn().Create(r.l.left(r.id), nil, zk.FlagEphemeral, r.l.acl)
+	ctx, cancel := context.WithTimeout(r.values, handOver) // if that is too short, the end of the ZooKeeper session deletes it
+	defer cancel()
+	_, _ = persist(ctx, r.l, func() (any, error) {
+		err := r.l.s.Conn().Delete(r.l.members()+"/"+leftPrefix+r.id, -1)
+		if errors.Is(err, zk.ErrNoNode) {
+			err = nil
+		}
+		return nil, r.l.errorf("leave", err)
+	})
 }
 
 // wantNobody ends the functions whose next owner is not present.
 func (r *run) wantNobody() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.mu.isLast = true
+	r.mu.Unlock()
+	r.wake()
+}
+
+// wake has each worker look at what is wanted.
+func (r *run) wake() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, w := range r.mu.shards {
 		w.wake()
 	}
@@ -220,5 +344,6 @@ func (r *run) stats() Stats {
 	for _, w := range r.mu.shards {
 		w.addToLocked(&st, now)
 	}
+	slices.SortFunc(st.Idle, func(a, b Idle) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Shard, b.Shard)) })
 	return st
 }

@@ -28,8 +28,9 @@ const nobody = -1
 // plan assigns each shard to a member.
 type plan struct {
 	Format  int      `json:"format"`
-	Members []Member `json:"members"` // sorted by name
-	Shards  []int    `json:"shards"`  // the index in Members of each shard's owner, or nobody
+	Members []Member `json:"members"`           // sorted by name
+	Shards  []int    `json:"shards"`            // the index in Members of each shard's owner, or nobody
+	Crashes int      `json:"crashes,omitempty"` // of members that had just got shards: see probation.go
 }
 
 func (p plan) owner(shard int) (Member, bool) {
@@ -84,13 +85,13 @@ type seat struct {
 
 // next returns the plan that follows old, for n shards.
 //
-// A member that is present keeps its shards, and so does one of kept, which is absent but may
-// return: it takes none. Each other shard goes to the present member that has the fewest shards for
-// its weight. With balance, members above their quota also give up shards to those below it, and no
-// more than that. Then a second call changes nothing.
-func next(old plan, n int, present, kept []Member, balance bool) plan {
-	seats := seatsOf(present, kept)
-	p := plan{Format: format, Members: make([]Member, len(seats)), Shards: make([]int, n)}
+// A taker keeps its shards, and so does a keeper, which takes none: it is absent but may return, or
+// is not ready. Each other shard goes to the taker that has the fewest shards for its weight. With
+// balance, takers above their quota also give up shards to those below it, and no more than that.
+// Then a second call changes nothing. A member of weight 0 has no shards.
+func next(old plan, n int, takers, keepers []Member, balance bool) plan {
+	seats := seatsOf(takers, keepers)
+	p := plan{Format: format, Members: make([]Member, len(seats)), Shards: make([]int, n), Crashes: old.Crashes}
 	index := make(map[string]int, len(seats))
 	for i, s := range seats {
 		p.Members[i], index[s.Name] = s.Member, i
@@ -98,7 +99,7 @@ func next(old plan, n int, present, kept []Member, balance bool) plan {
 	for shard := range p.Shards {
 		p.Shards[shard] = nobody
 		if m, ok := old.owner(shard); ok {
-			if i, ok := index[m.Name]; ok {
+			if i, ok := index[m.Name]; ok && seats[i].Weight > 0 {
 				p.Shards[shard] = i
 				seats[i].load++
 			}
@@ -124,8 +125,8 @@ func next(old plan, n int, present, kept []Member, balance bool) plan {
 	return p
 }
 
-// seatsOf returns the members by name. If two have one name, the first of present counts.
-func seatsOf(present, kept []Member) (seats []seat) {
+// seatsOf returns the members by name. If two have one name, the first of the takers counts.
+func seatsOf(takers, keepers []Member) (seats []seat) {
 	have := map[string]bool{}
 	add := func(members []Member, stays bool) {
 		for _, m := range members {
@@ -138,8 +139,8 @@ func seatsOf(present, kept []Member) (seats []seat) {
 			seats = append(seats, seat{Member: m, stays: stays, hash: h.Sum64()})
 		}
 	}
-	add(present, false)
-	add(kept, true)
+	add(takers, false)
+	add(keepers, true)
 	slices.SortFunc(seats, func(a, b seat) int { return cmp.Compare(a.Name, b.Name) })
 	return seats
 }

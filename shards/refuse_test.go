@@ -241,11 +241,10 @@ func TestVirtual_NoCreate(t *testing.T) {
 	})
 }
 
-// The servers refuse a member the plan, its shards, or a place in the queue, from some time on: it
+// The servers reject a member in all its shards, or in the queue of members, from its start on: it
 // leaves, and the others take over.
 func TestVirtual_Refused(t *testing.T) {
 	for what, fault := range map[string]zktest.Fault{
-		"the plan":    zktest.Before(zktest.GetData).Path(groupPath + "/plan"),
 		"the shards":  zktest.Before(zktest.Create).Path(groupPath + "/shards/*/*"),
 		"the members": zktest.Before(zktest.Create).Path(groupPath + "/members/*"),
 	} {
@@ -254,13 +253,9 @@ func TestVirtual_Refused(t *testing.T) {
 				w.started(3)
 				p := w.other(w.planner())
 				w.srv.Inject(fault.Session(p.s.SessionID()).Fail(zktest.NoAuth).Optional())
-				if what == "the plan" {
-					w.join("new") // a plan is written
-				} else {
-					p.cancel()
-					<-p.done
-					p.start()
-				}
+				p.cancel()
+				<-p.done
+				p.start()
 				w.within(w.quiet+5*time.Second, "left", func() bool { return isClosed(p.done) })
 				require.ErrorIs(t, p.err, zk.ErrNoAuth)
 				require.True(t, zklock.IsFinal(p.err))

@@ -3,8 +3,10 @@ package shards
 // This test is the specification of when the planner plans.
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 )
@@ -49,15 +51,16 @@ func TestDecide(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			s, old := schedule{quiet: quiet}, c.old
 			for _, step := range c.steps {
-				var present []Member
-				for _, letter := range step.present {
-					present = append(present, members(string(letter))...)
+				var present []candidate
+				for _, letter := range step.present { // a capital: it is not ready
+					m := members(strings.ToLower(string(letter)))[0]
+					present = append(present, candidate{Member: m, isReady: unicode.IsLower(letter)})
 				}
 				left := map[string]bool{}
 				for _, letter := range step.left {
 					left["id-"+string(letter)] = true
 				}
-				s.changed = at(step.changed)
+				s.changed, s.steady = at(step.changed), at(step.changed)
 				p, _, wait := s.decide(at(step.now), old, n, present, left)
 				require.InDelta(t, step.wait, wait.Seconds(), 0.001, "%+v", step)
 				if step.owners == "" {

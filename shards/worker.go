@@ -20,6 +20,9 @@ const (
 	goodWork  = time.Minute      // after as much work the pauses begin again
 	sayAgain  = time.Minute      // a function that does not return is logged this often
 	listAgain = 200 * time.Millisecond
+
+	rejected    = "rejected"
+	rejectedMin = time.Second // the shortest pause after a rejection
 )
 
 // errAsked is the cause of a function's context that has ended although its hold is not lost.
@@ -49,6 +52,7 @@ type worker struct {
 
 	// Guarded by run.mu.
 	isWanted bool
+	reason   string // of the last round's end, as in Idle
 	stage    stage
 	since    time.Time // of the stage
 	idleFrom time.Time // since when the shard is wanted without a function that works on it; otherwise zero
@@ -94,10 +98,19 @@ func (w *worker) wish() (isWanted, isLast bool) {
 	return w.isWanted, w.r.mu.isLast
 }
 
+// mayQueue reports whether the shard is wanted by a plan that was read in this ZooKeeper session.
+func (w *worker) mayQueue() bool {
+	isWanted, _ := w.wish()
+	return isWanted && w.r.isCurrent()
+}
+
 func (w *worker) enter(s stage) {
 	w.r.mu.Lock()
 	defer w.r.mu.Unlock()
 	w.stage, w.since = s, time.Now()
+	if s == working {
+		w.reason = ""
+	}
 	w.measureLocked(w.since)
 }
 
@@ -115,12 +128,16 @@ func (w *worker) endsUnlessWanted() bool {
 func (w *worker) loop() {
 	m, _ := w.r.g.mutex(w.shard) // New has checked what it needs
 	for pause := backoff(0); !w.endsUnlessWanted(); {
+		if !w.mayQueue() {
+			<-w.changed
+			continue
+		}
 		o := w.round(m)
 		w.enter(idle)
-		if zklock.IsFinal(o.err) {
-			w.r.stop(o.err) // the member leaves, and then no shard is wanted
+		if w.isRejected(o) {
+			pause = max(pause, backoff(rejectedMin/2))
 		}
-		if isWanted, _ := w.wish(); !isWanted || o.isAsked {
+		if isWanted, _ := w.wish(); !isWanted || o.isAsked || o.isStale {
 			continue
 		}
 		if o.worked >= goodWork || errors.Is(o.err, zklock.ErrLost) {
@@ -130,11 +147,36 @@ func (w *worker) loop() {
 	}
 }
 
+// isRejected records how the round has ended, and reports whether the servers have rejected it. Then
+// this member gives up the shard, and tries again later. It leaves the group if that is so for all
+// its shards.
+func (w *worker) isRejected(o outcome) bool {
+	isFinal, isAll := zklock.IsFinal(o.err), true
+	w.r.mu.Lock()
+	switch w.reason = ""; {
+	case isFinal:
+		w.reason = rejected
+	case errors.Is(o.err, zklock.ErrLost):
+		w.reason = "lost"
+	case o.isCalled && !o.isAsked:
+		w.reason = "failed"
+	}
+	for _, o := range w.r.mu.shards {
+		isAll = isAll && o.reason == rejected
+	}
+	w.r.mu.Unlock()
+	if isFinal && (isAll || !isRejected(o.err)) {
+		w.r.stop(o.err) // no shard is wanted after that
+	}
+	return isFinal
+}
+
 type outcome struct {
 	err      error // of the lock
 	workErr  error // of the function
 	isCalled bool  // the function was
 	isAsked  bool  // to end, or to stop waiting
+	isStale  bool  // it was granted in a ZooKeeper session in which the plan was not read
 	worked   time.Duration
 }
 
@@ -143,7 +185,6 @@ type outcome struct {
 func (w *worker) rest(o outcome, d time.Duration) {
 	log, isLost := w.r.g.o.log, errors.Is(o.err, zklock.ErrLost)
 	switch {
-	case zklock.IsFinal(o.err): // Run returns it
 	case o.isCalled && isLost:
 		w.r.count(func(s *Stats) { s.Lost++ })
 	case o.isCalled:
@@ -174,6 +215,9 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 	go func() {
 		defer close(done)
 		o.err = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+			if o.isStale = !w.r.isCurrent(); o.isStale {
+				return nil
+			}
 			w.r.count(func(s *Stats) { s.Started++ }) // first: a function that works has started
 			granted <- hold
 			began := time.Now()
@@ -188,7 +232,7 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 		case <-done:
 			return o
 		case <-w.changed:
-			if isWanted, _ := w.wish(); !isWanted { // it leaves the queue
+			if !w.mayQueue() { // it leaves the queue
 				stop(errAsked)
 				o.isAsked = true
 			}
@@ -206,19 +250,19 @@ func (w *worker) round(m *zklock.Mutex) (o outcome) {
 // work waits while the function works. It reports whether the function must end because another
 // client takes over, or none will.
 func (w *worker) work(hold *zklock.Hold, done <-chan struct{}) (isAsked bool) {
-	var watch <-chan zk.Event // of the queue; nothing has changed there as long as it has not fired
-	var again <-chan time.Time
+	var watch <-chan zk.Event  // of the queue
+	var again <-chan time.Time // nothing has changed there as long as neither has fired
 	for {
 		isWanted, isLast := w.wish()
 		if !isWanted && isLast {
 			return true
 		}
-		if !isWanted && watch == nil {
-			others, events, err := w.r.l.behind(hold)
+		if !isWanted && again == nil {
+			others, err := w.r.l.behind(hold, &watch)
 			if others {
 				return true
 			}
-			if watch, again = events, time.After(lookAgain); err != nil {
+			if again = time.After(lookAgain); err != nil {
 				again = time.After(listAgain)
 			}
 		}
@@ -229,9 +273,9 @@ func (w *worker) work(hold *zklock.Hold, done <-chan struct{}) (isAsked bool) {
 			return false
 		case <-w.changed:
 		case <-watch:
-			watch = nil
+			watch, again = nil, nil
 		case <-again:
-			watch = nil
+			again = nil
 		}
 	}
 }
@@ -282,6 +326,9 @@ func (c workContext) Value(key any) any {
 func (w *worker) addToLocked(s *Stats, now time.Time) {
 	if w.isWanted {
 		s.Wanted++
+		if w.reason == rejected {
+			s.Rejected++
+		}
 	}
 	switch {
 	case w.stage == working:
@@ -294,6 +341,13 @@ func (w *worker) addToLocked(s *Stats, now time.Time) {
 		s.LongestReturn = max(s.LongestReturn, now.Sub(w.since))
 	}
 	if !w.idleFrom.IsZero() {
+		reason := w.reason
+		if w.stage == returning {
+			reason = "returning"
+		} else if reason == "" {
+			reason = "queued"
+		}
+		s.Idle = append(s.Idle, Idle{w.shard, w.idleFrom, reason})
 		s.Waiting = max(s.Waiting, now.Sub(w.idleFrom))
 		s.Unserved += now.Sub(w.idleFrom)
 	}

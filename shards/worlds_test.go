@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/zktest"
@@ -90,7 +91,7 @@ func randomWorld(t *testing.T, seed uint64, all *total) {
 			if len(w.procs) == 0 {
 				join()
 			}
-			time.Sleep(w.quiet + 90*time.Second)
+			time.Sleep(maxProbation + 2*w.quiet + 90*time.Second)
 			synctest.Wait()
 			require.True(t, w.isEven(), w.describe())
 			starts := w.starts
@@ -144,7 +145,7 @@ func (w *world) event(r *rand.Rand, join func(), note func(string, ...any)) {
 	}
 	p := w.procs[r.IntN(len(w.procs))]
 	ms := func(most int) time.Duration { return time.Duration(r.IntN(most)) * time.Millisecond }
-	switch k := r.IntN(24); k {
+	switch k := r.IntN(28); k {
 	case 0, 1, 2, 3, 4:
 		if len(w.procs) < 9 {
 			join()
@@ -193,6 +194,19 @@ func (w *world) event(r *rand.Rand, join func(), note func(string, ...any)) {
 			p = w.join(p.name)
 			time.Sleep(ms(2000))
 		}
+	case 19:
+		lives, pause := ms(25_000), ms(10_000)
+		note("%s crashes, and again each %v, %v later", p.name, lives, pause)
+		name := p.name
+		for range 2 + r.IntN(5) {
+			p.crash()
+			time.Sleep(pause)
+			if r.IntN(2) == 0 {
+				name += "'"
+			}
+			p = w.join(name)
+			time.Sleep(lives)
+		}
 	default:
 		f := w.fault(r, ms)
 		if id := p.s.SessionID(); r.IntN(2) == 0 && id != 0 { // it has none between two ZooKeeper sessions
@@ -208,7 +222,9 @@ func (w *world) fault(r *rand.Rand, ms func(int) time.Duration) zktest.Fault {
 	paths := []string{groupPath + "/plan", groupPath + "/members", groupPath + "/members/*", groupPath + "/shards/*/*", groupPath + "/shards/*"}
 	ops := []zktest.Op{zktest.Multi, zktest.Create, zktest.GetData, zktest.GetChildren, zktest.Delete}
 	path, op := paths[r.IntN(len(paths))], ops[r.IntN(len(ops))]
-	switch r.IntN(6) {
+	switch r.IntN(8) {
+	case 6, 7:
+		return zktest.Before(op).Path(path).Fail(zktest.NoAuth)
 	case 0:
 		return zktest.OnEvent(zktest.NodeDataChanged).Path(groupPath + "/plan").Delay(ms(3000))
 	case 1:
@@ -223,12 +239,17 @@ func (w *world) fault(r *rand.Rand, ms func(int) time.Duration) zktest.Fault {
 	return zktest.Before(op).Path(path).Delay(ms(3000))
 }
 
-// calm ends the second of two members with one name.
+// calm ends the second of two members with one name. It fails if a Run has ended, except by a
+// rejection.
 func (w *world) calm() {
 	seen := map[string]bool{}
 	for _, p := range slices.Clone(w.procs) {
-		if seen[p.name] {
+		if isClosed(p.done) {
+			require.ErrorIs(w.t, p.err, zk.ErrNoAuth)
+		}
+		if seen[p.name] || isClosed(p.done) {
 			p.leave()
+			continue
 		}
 		seen[p.name] = true
 	}
@@ -263,7 +284,7 @@ func (w *world) count(all *total) {
 		case isMember && a.Kind == zktest.Deleted && members[node] != "":
 			delete(members, node)
 		case a.Path == groupPath+"/plan" && a.Kind == zktest.DataSet:
-			p, err := parsePlan(a.Data)
+			p, err := parsePlan(a.Data, w.n)
 			if err == nil && len(plan.Shards) > 0 {
 				all.moves += p.movesFrom(plan)
 			}
