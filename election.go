@@ -168,12 +168,20 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		e.mu.Unlock()
 		c.err = err
 		close(c.ended)
-		c.cancel(nil)
+		var cause error // for a Trace, which cannot observe the end of a Campaign otherwise
+		if err != nil {
+			cause = &Error{Op: "campaign", Path: e.m.root.given, Err: err}
+		}
+		c.cancel(cause)
 	}()
 	err = e.m.reading(stand, "campaign", func(z *zkSession) error {
 		_, _, err := e.firstCandidate(stand, z, true)
 		return err
 	})
+	if err != nil && len(e.m.s.trace.all) > 0 {
+		_, failed := e.m.s.trace.beginTrace(stand, AcquireInfo{Kind: e.m.traced, Path: e.m.root.given, Name: e.m.opts.label})
+		failed.acquired(stand, nil, AcquireEndInfo{Err: err})
+	}
 	for backoff := (link.Backoff{}); err == nil; {
 		began := time.Now()
 		var isOver bool

@@ -82,7 +82,7 @@ func importFile(ctx context.Context, s *zklock.Session, large bool) error {
 	if large {
 		permits = 2
 	}
-	return imports.Permits(permits).Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+	return imports.Do(ctx, permits, func(ctx context.Context, hold *zklock.Hold) error {
 		return report(ctx, fmt.Sprint("import with permits: ", permits), hold.Token())
 	})
 }

@@ -23,7 +23,8 @@ func saslServer() (servers string, stop func()) {
 	return srv.Addr(), srv.Close
 }
 
-// On such a cluster, zk.AuthACL creates a lock that only this user can take.
+// On such a cluster, zk.AuthACL creates a lock that only this user can take, if the Session has no
+// client certificate.
 func ExampleWithSASL() {
 	servers, stop := saslServer()
 	defer stop()

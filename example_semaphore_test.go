@@ -40,6 +40,28 @@ func ExampleSemaphore_Acquire() {
 	// zklock: acquire /semaphores/imports: 4 permits of a semaphore that has 3: ask for 1 to 3
 }
 
+// A large job takes two of three permits while it runs. Another one does not wait for them.
+func ExampleSemaphore_Do() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	sem, err := zklock.NewSemaphore(s, "/semaphores/imports", 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = sem.Do(ctx, 2, func(ctx context.Context, hold *zklock.Hold) error {
+		fmt.Println("permits in use:", len(hold.Checks()))
+		err := sem.Do(ctx, 2, func(context.Context, *zklock.Hold) error { return nil }, zklock.WaitAtMost(0))
+		fmt.Println("two more are not free:", errors.Is(err, zklock.ErrNotAcquired))
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// permits in use: 2
+	// two more are not free: true
+}
+
 // Permits as a Lock, whose Do releases them.
 func ExampleSemaphore_Permits() {
 	ctx, s, stop := exampleSession()

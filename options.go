@@ -147,7 +147,8 @@ func WithTLS(c *tls.Config) Option {
 
 // WithTLSFiles connects over TLS with PEM files, which each dial reads again if they have changed.
 // ca has the trusted authorities, "" for the system's; cert and key are the client's certificate,
-// "" for none. WithTLS may add settings, such as ServerName. Connect returns an error if a file
+// "" for none. The certificate may be an identity in ACLs ([WithACL]). WithTLS may add settings, such
+// as ServerName. Connect returns an error if a file
 // cannot be read. Later such an error is logged, and the last valid files remain in use. Reads must
 // not block, because dials wait for them.
 func WithTLSFiles(ca, cert, key string) Option {
@@ -320,6 +321,9 @@ func WithContainer() LockOption {
 // world:anyone with all permissions. The process needs READ on the root and its nodes, and CREATE
 // and DELETE on the root. A hold without READ on its node is lost at the first heartbeat. Every
 // client with DELETE on the lock root can break the lock.
+//
+// zk.DigestACL(zk.PermAll, user, password) admits the user of [WithDigest] alone. zk.AuthACL admits
+// each identity of this Session, and one suffices: its users, and its client certificate.
 func WithACL(acl []zk.ACL) LockOption {
 	return lockOption(func(o *lockOptions) { o.acl = wireACL(acl) })
 }

@@ -114,7 +114,17 @@ func (sem *Semaphore) TryAcquire(ctx context.Context, n int) (*Hold, error) {
 	return sem.mutexFor(n).TryAcquire(ctx)
 }
 
-// Permits returns a Lock that takes n permits, for [NewMulti] and for Do.
+// Do takes n permits as Acquire does, runs f under the hold, and releases all of them. [Mutex.Do]
+// describes the context of f, the options and the errors. With WaitAtMost(0) Do takes the permits as
+// TryAcquire does.
+func (sem *Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
+	if !sem.isMade() {
+		return &Error{Op: "do", Err: errNoSemaphore}
+	}
+	return sem.mutexFor(n).Do(ctx, f, opts...)
+}
+
+// Permits returns a Lock that takes n permits, for [NewMulti] and for functions that take a Lock.
 func (sem *Semaphore) Permits(n int) Lock { return permitLock{sem.made().mutexFor(n)} }
 
 // mutexFor returns a Mutex that takes k permits.

@@ -19,6 +19,10 @@ import (
 // the batch's first lock reports it. Calls that are rejected at once, such as for bad arguments,
 // are not traced.
 //
+// A Campaign is traced each time that it queues, and once if it fails before that. The context of
+// AcquireStart ends with the Campaign. If an error ended the Campaign, it is the cause, in an
+// [*Error] with the Op "campaign".
+//
 // AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and can
 // block it. HoldLost, and each HoldEnd that waits for it, run on a goroutine of the Session, one
 // loss after the other. No call waits for these, not even Close.

@@ -29,7 +29,7 @@ func TestSemaphore_Contended_NeverMoreThanThereAre(t *testing.T) {
 			all.Go(func() {
 				for range cycles {
 					k := 1 + rand.IntN(4)
-					err := sem.Permits(k).Do(within(t, time.Minute), func(_ context.Context, hold *zklock.Hold) error {
+					err := sem.Do(within(t, time.Minute), k, func(_ context.Context, hold *zklock.Hold) error {
 						if n := used.Add(int32(k)); n > limit {
 							t.Errorf("I1: %d permits in use", n)
 						}

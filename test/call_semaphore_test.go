@@ -5,6 +5,7 @@ package zklock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -88,6 +89,31 @@ func TestVirtual_Semaphore_AsManyHoldAsThereArePermits(t *testing.T) {
 		for _, h := range []*zklock.Hold{fifth.hold, holds[0], holds[2]} {
 			release(t, h)
 		}
+		v.has(0, 0, "I4")
+	})
+}
+
+// Do holds k permits while the work runs, in one hold whose context the work has, and frees all of
+// them. Its options are those of Mutex.Do.
+func TestVirtual_Semaphore_Do_HoldsPermitsForTheWork(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		sem, other := newSemaphore(t, v.connect(), semPath, 3), newSemaphore(t, v.connect(), semPath, 3)
+		failed := errors.New("the work failed")
+		err := sem.Do(t.Context(), 2, func(ctx context.Context, hold *zklock.Hold) error {
+			v.has(2, 0)
+			require.Len(t, hold.Checks(), 2)
+			began := time.Now()
+			err := other.Do(t.Context(), 2, func(context.Context, *zklock.Hold) error { panic("not held") }, zklock.WaitAtMost(time.Minute))
+			require.ErrorIs(t, err, zklock.ErrNotAcquired)
+			require.Equal(t, time.Minute, time.Since(began))
+			require.NoError(t, other.Do(t.Context(), 1, func(context.Context, *zklock.Hold) error { v.has(3, 0); return nil }))
+			v.has(2, 0, "I4")
+			require.NoError(t, v.srv.Delete(hold.Node()))
+			<-ctx.Done()
+			return failed
+		})
+		require.ErrorIs(t, err, failed)
+		require.ErrorIs(t, err, zklock.ErrLost)
 		v.has(0, 0, "I4")
 	})
 }
@@ -355,7 +381,7 @@ func TestVirtual_Semaphore_BadInput(t *testing.T) {
 			_, err2 := l.TryAcquire(t.Context())
 			_, err3 := sem.Acquire(t.Context(), k)
 			_, err4 := sem.TryAcquire(t.Context(), k)
-			for _, err := range []error{err1, err2, err3, err4, l.Do(t.Context(), work), l.TryDo(t.Context(), work)} {
+			for _, err := range []error{err1, err2, err3, err4, l.Do(t.Context(), work), l.TryDo(t.Context(), work), sem.Do(t.Context(), k, work)} {
 				require.ErrorContains(t, err, fmt.Sprintf("%d permits of a semaphore that has 3: ask for 1 to 3", k))
 				require.True(t, zklock.IsFinal(err))
 			}

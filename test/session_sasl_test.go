@@ -74,6 +74,32 @@ func TestVirtual_SASL_ACL(t *testing.T) {
 	})
 }
 
+// With zk.AuthACL, each identity of the creator suffices. An ACL of one identity denies clients that
+// have only the others.
+func TestVirtual_ACL_OfOneOfTwoIdentities(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		locker := zklock.WithDigest("locker", "secret")
+		host, bob := withSASL(), zklock.WithSASL(sasl.DigestMD5("bob", oddUsers["bob"]))
+		both, hostAlone, elsewhere := v.connect(host, locker), v.connect(host), v.connect(bob, locker)
+		for path, c := range map[string]struct {
+			acl    []zk.ACL
+			denied error
+		}{
+			"/creator": {zk.AuthACL(zk.PermAll), nil},
+			"/user":    {zk.DigestACL(zk.PermAll, "locker", "secret"), zk.ErrNoAuth},
+		} {
+			for _, s := range []*zklock.Session{both, elsewhere} {
+				release(t, acquire(t, newMutex(t, s, path, zklock.WithACL(c.acl))))
+			}
+			h, err := newMutex(t, hostAlone, path).Acquire(within(t, soon))
+			require.ErrorIs(t, err, c.denied, path)
+			if err == nil {
+				release(t, h)
+			}
+		}
+	})
+}
+
 // A rejection at the first connection is returned by Connect, once, and no server is asked again.
 func TestVirtual_SASL_Refused(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {

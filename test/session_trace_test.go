@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -481,6 +482,48 @@ func TestVirtual_TraceContext_ItsValuesReachTheWork(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The context of AcquireStart ends with the Campaign, and its cause distinguishes an error of the
+// Campaign from the end of its caller. A Campaign that cannot queue is traced, too.
+func TestVirtual_TraceContext_EndsWithTheCampaign(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var campaign context.Context
+		var outcomes []string
+		s := v.connect(zklock.WithTrace(&zklock.Trace{
+			AcquireStart: func(ctx context.Context, a zklock.AcquireInfo) context.Context { campaign = ctx; return ctx },
+			AcquireEnd:   func(_ context.Context, a zklock.AcquireEndInfo) { outcomes = append(outcomes, zklock.Outcome(a.Err)) },
+		}))
+		e := newElection(t, s, "/leader", "a")
+		failed := errors.New("no database")
+		run := func(ends func(stop context.CancelCauseFunc) error) error {
+			ctx, stop := context.WithCancelCause(t.Context())
+			defer stop(nil)
+			err := e.Campaign(ctx, func(context.Context, *zklock.Hold) error {
+				require.NoError(t, campaign.Err())
+				return ends(stop)
+			})
+			require.Error(t, campaign.Err(), "it ends with the call")
+			return err
+		}
+		ofCampaign := func() *zklock.Error {
+			err, _ := context.Cause(campaign).(*zklock.Error)
+			return err
+		}
+
+		require.NoError(t, run(func(context.CancelCauseFunc) error { return nil }))
+		require.Nil(t, ofCampaign())
+		require.ErrorIs(t, run(func(stop context.CancelCauseFunc) error { stop(failed); return failed }), failed)
+		require.Nil(t, ofCampaign(), "its caller has ended it")
+		require.Equal(t, failed, run(func(context.CancelCauseFunc) error { return failed }))
+		require.Equal(t, &zklock.Error{Op: "campaign", Path: "/leader", Err: failed}, ofCampaign())
+
+		v.srv.Inject(zktest.Before(zktest.GetChildren).Path("/leader").Fail(zktest.NoAuth))
+		outcomes = nil
+		require.ErrorIs(t, run(nil), zk.ErrNoAuth)
+		require.ErrorIs(t, ofCampaign(), zk.ErrNoAuth)
+		require.Equal(t, []string{"error"}, outcomes)
+	})
 }
 
 // lookUps counts the look-ups that reach it of a key without a value.

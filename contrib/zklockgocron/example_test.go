@@ -68,8 +68,7 @@ func Example() {
 func ExampleNewLocker() {
 	s, stop := exampleSession()
 	defer stop()
-	// More than the difference between the hosts' clocks, and less than the time between two runs
-	// of a job.
+	// The hosts are due within this time, and it is less than the time between two runs of a job.
 	locker, err := zklockgocron.NewLocker(s, "/jobs", 30*time.Second)
 	if err != nil {
 		log.Fatal(err)

@@ -34,6 +34,7 @@ type scene struct {
 	net   *zktest.Network
 	srv   *zktest.Server
 	began time.Time
+	apart time.Duration // each host runs the job so much later than the one before it
 
 	mu      sync.Mutex     // guards the fields below
 	work    func(host int) // of the job
@@ -51,7 +52,7 @@ type run struct {
 func inVirtualTime(t *testing.T, f func(t *testing.T, sc *scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		sc := &scene{t: t, net: zktest.NewNetwork(), began: time.Now(), work: func(int) { time.Sleep(10 * time.Millisecond) }}
+		sc := &scene{t: t, net: zktest.NewNetwork(), began: time.Now(), apart: apart, work: func(int) { time.Sleep(10 * time.Millisecond) }}
 		sc.srv = zktest.Start(t, zktest.WithNetwork(sc.net))
 		f(t, sc)
 	})
@@ -79,7 +80,7 @@ func (sc *scene) schedule(host int, with gocron.SchedulerOption, opts ...gocron.
 	scheduler, err := gocron.NewScheduler(with)
 	require.NoError(sc.t, err)
 	stop = func() { require.NoError(sc.t, scheduler.Shutdown()) }
-	due := sc.began.Add(period + time.Duration(host)*apart)
+	due := sc.began.Add(period + time.Duration(host)*sc.apart)
 	for !due.After(time.Now()) {
 		due = due.Add(period)
 	}

@@ -36,6 +36,38 @@ func TestLocker_ClocksApart(t *testing.T) {
 	}
 }
 
+// The README's rows: three hosts run a job of each minute. If they were started 20 s apart, and the
+// job is scheduled by its duration, the hosts are due at different times. A minimum of half the
+// period does not cover these: then the job runs 90 times an hour.
+func TestByDuration_RunsInAnHour(t *testing.T) {
+	const startedApart = 20 * time.Second
+	for name, c := range map[string]struct {
+		apart, atLeast time.Duration // no atLeast: with an Elector
+		runs           int
+	}{
+		"started apart, Locker":                        {startedApart, 30 * time.Second, 90},
+		"started apart, Locker with nearly the period": {startedApart, period - time.Second, 60},
+		"WithStartAt one time, Locker":                 {apart, 30 * time.Second, 60},
+		"started apart, Elector":                       {startedApart, 0, 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, sc *scene) {
+				sc.apart = c.apart
+				if c.atLeast == 0 {
+					sc.elect(3)
+				} else {
+					for host := range 3 {
+						defer sc.lock(host, sc.locker(sc.connect(), c.atLeast))()
+					}
+				}
+				sc.pass(1) // all are started
+				require.Len(t, sc.pass(60), c.runs)
+				require.Equal(t, 1, sc.mostAtATime())
+			})
+		})
+	}
+}
+
 // A job that takes longer than the difference between the clocks runs on one host. Until it has
 // ended, no host runs it again, not even its own.
 func TestLocker_LongJob_OneAtATime(t *testing.T) {

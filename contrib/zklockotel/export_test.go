@@ -18,7 +18,7 @@ func VersionIn(info *debug.BuildInfo) string { return versionIn(info) }
 func Remembered(t *Telemetry) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.mu.open) + len(t.mu.holds) + len(t.mu.standing)
+	return len(t.mu.open) + len(t.mu.holds) + len(t.mu.campaigns)
 }
 
 // Step delivers a change of the Session's state now.

@@ -70,7 +70,7 @@ func (t *Telemetry) acquireStart(ctx context.Context, a zklock.AcquireInfo) cont
 		if o.caller.IsValid() {
 			opts = append(opts, trace.WithLinks(trace.Link{SpanContext: o.caller}))
 		}
-		t.stands(lock)
+		t.stands(campaign{ctx, a.Path, lock})
 	}
 	ctx, o.span = t.tracer.Start(ctx, a.Kind+" "+lock, opts...)
 	if o.span.IsRecording() {
@@ -87,9 +87,6 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	now := time.Now()
 	if !a.Reentered {
 		t.inst.acquired.Record(ctx, a.Waited.Seconds(), t.series.of(key{lock, a.Kind, "zklock.outcome", zklock.Outcome(a.Err)}))
-	}
-	if a.Kind == zklock.KindElection {
-		defer t.stood(lock) // last: in between, it leads
 	}
 	var first trace.SpanContext
 	if a.Hold != nil {

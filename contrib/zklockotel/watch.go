@@ -95,7 +95,9 @@ func (t *Telemetry) closed(s *zklock.Session) {
 func (t *Telemetry) setOver(isOver bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.isOver = isOver
+	if t.mu.isOver = isOver; isOver {
+		clear(t.mu.campaigns)
+	}
 }
 
 // letGo ends the callback of a closed Session when all its holds are released.
@@ -168,29 +170,35 @@ func (t *Telemetry) lost() (n int64) {
 	return n
 }
 
-// stands notes a candidate. Its election has a gauge while it campaigns.
-func (t *Telemetry) stands(lock string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.mu.standing[lock]++
+// campaign is a call of Campaign, also one of Run.
+type campaign struct {
+	ctx        context.Context // ends with the call (zklock.Trace)
+	path, lock string
 }
 
-// stood notes that the candidate is elected, or has stopped campaigning.
-func (t *Telemetry) stood(lock string) {
+// hasFailed reports whether an error has ended the campaign, and not its caller, Resign or Close.
+func (c campaign) hasFailed() bool {
+	err, _ := context.Cause(c.ctx).(*zklock.Error)
+	return err != nil && err.Op == "campaign" && err.Path == c.path && !errors.Is(err, zklock.ErrClosed)
+}
+
+// stands notes a campaign. It replaces the ones of this election that have ended.
+func (t *Telemetry) stands(c campaign) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.standing[lock]--; t.mu.standing[lock] == 0 {
-		delete(t.mu.standing, lock)
-	}
+	maps.DeleteFunc(t.mu.campaigns, func(_ <-chan struct{}, other campaign) bool { return other.lock == c.lock && other.ctx.Err() != nil })
+	t.mu.campaigns[c.ctx.Done()] = c
 }
 
 // leaders returns 1 for each election with a valid hold, and 0 for every other election that has a
-// candidate or an unreleased hold. It asks the holds, so a pause of the process shows.
+// candidate or an unreleased hold, or whose candidate failed. It asks the holds, so a pause of the
+// process shows.
 func (t *Telemetry) leaders() map[string]int64 {
 	leads := make(map[string]int64)
 	t.mu.Lock()
-	for lock := range t.mu.standing {
-		leads[lock] = 0
+	maps.DeleteFunc(t.mu.campaigns, func(_ <-chan struct{}, c campaign) bool { return c.ctx.Err() != nil && !c.hasFailed() })
+	for _, c := range t.mu.campaigns {
+		leads[c.lock] = 0
 	}
 	t.mu.Unlock()
 	for _, h := range t.unreleased() {

@@ -29,8 +29,9 @@
 //	zklock.overrun                 histogram        lock; from a loss to the release
 //	zklock.holds.lost              counter          lock, reason (of zklock.LossReason)
 //	zklock.is_leader               gauge            lock; 1 if this Session leads an election
-//	                                                of that name, else 0; missing if it does
-//	                                                not campaign
+//	                                                of that name, else 0; 0, too, after an
+//	                                                error ended its campaign; missing if it
+//	                                                does not campaign
 //	zklock.waiting                 up-down counter  acquires under way
 //	zklock.holds                   up-down counter  valid holds
 //	zklock.holds.lost_unreleased   up-down counter  lost holds that are not released,
@@ -113,7 +114,8 @@ type Telemetry struct {
 		server     []attribute.KeyValue  // to which it was last attached
 		open       map[*op]struct{}      // ops with a span that records
 		holds      map[*zklock.Hold]hold // holds that have not ended, by their first handle
-		standing   map[string]int        // by lock attribute: the candidatures under way
+
+		campaigns map[<-chan struct{}]campaign // by the end of their contexts
 	}
 }
 
@@ -156,7 +158,7 @@ func New(opts ...Option) (*Telemetry, error) {
 	t := &Telemetry{tracer: o.tracers.Tracer(scope, trace.WithInstrumentationVersion(v)), meter: o.meters.Meter(scope, metric.WithInstrumentationVersion(v)),
 		attrs: slices.Clone(o.attrs)}
 	t.series.init(t.attrs)
-	t.mu.open, t.mu.holds, t.mu.standing = make(map[*op]struct{}), make(map[*zklock.Hold]hold), make(map[string]int)
+	t.mu.open, t.mu.holds, t.mu.campaigns = make(map[*op]struct{}), make(map[*zklock.Hold]hold), make(map[<-chan struct{}]campaign)
 	var err error
 	if t.inst, err = newInstruments(t.meter); err != nil {
 		return nil, fmt.Errorf("zklockotel: %w", err)

@@ -2,6 +2,7 @@ package zklockprom
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -30,6 +31,8 @@ type line struct {
 	waits map[*wait]struct{}
 	holds map[*zklock.Hold]time.Time // by the first handle of each hold that has not ended: the time of the grant
 
+	campaigns map[<-chan struct{}]campaign // of elections, by the end of their contexts
+
 	acquired, held, overrun prometheus.Observer // looked up once
 }
 
@@ -37,6 +40,18 @@ type line struct {
 type wait struct{ since time.Time }
 
 type waitKey struct{ m *Metrics }
+
+// campaign is a call of Campaign, also one of Run.
+type campaign struct {
+	ctx  context.Context // ends with the call (zklock.Trace)
+	path string
+}
+
+// hasFailed reports whether an error has ended the campaign, and not its caller, Resign or Close.
+func (c campaign) hasFailed() bool {
+	err, _ := context.Cause(c.ctx).(*zklock.Error)
+	return err != nil && err.Op == "campaign" && err.Path == c.path && !errors.Is(err, zklock.ErrClosed)
+}
 
 // isLost reports whether a hold was lost, by its first handle, which may be released already. Err
 // compares the clock with the lease. All handles share Lost.
@@ -58,7 +73,7 @@ func (m *Metrics) lineLocked(a zklock.AcquireInfo) *line {
 	key := lineKey{m.names.label(a), a.Kind}
 	l := m.lines[key]
 	if l == nil {
-		l = &line{lineKey: key, waits: make(map[*wait]struct{}), holds: make(map[*zklock.Hold]time.Time)}
+		l = &line{lineKey: key, waits: make(map[*wait]struct{}), holds: make(map[*zklock.Hold]time.Time), campaigns: make(map[<-chan struct{}]campaign)}
 		l.acquired, l.held, l.overrun = m.acquires.WithLabelValues(l.lock, l.kind, zklock.Outcome(nil)), m.held.WithLabelValues(l.lock, l.kind), m.overrun.WithLabelValues(l.lock)
 		m.acquires.WithLabelValues(l.lock, l.kind, failed)
 		for _, reason := range reasons {
@@ -75,8 +90,11 @@ var reasons = []string{zklock.LossNoServer, zklock.LossNoQuorum, zklock.LossPaus
 func (m *Metrics) acquireStart(ctx context.Context, a zklock.AcquireInfo) context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w := &wait{time.Now()}
-	m.lineLocked(a).waits[w] = struct{}{}
+	w, l := &wait{time.Now()}, m.lineLocked(a)
+	if l.waits[w] = struct{}{}; a.Kind == zklock.KindElection {
+		maps.DeleteFunc(l.campaigns, func(_ <-chan struct{}, c campaign) bool { return c.ctx.Err() != nil })
+		l.campaigns[ctx.Done()] = campaign{ctx, a.Path}
+	}
 	return context.WithValue(ctx, waitKey{m}, w)
 }
 
@@ -133,9 +151,9 @@ func (l *line) longestLocked(now time.Time) (waits, holds time.Duration) {
 	return waits, holds
 }
 
-// collectLines asks the holds themselves. Their Session drops them when it is closed, and HoldLost
+// collectLines asks the holds themselves. isOpen reports whether a watched Session is open. Their Session drops them when it is closed, and HoldLost
 // may have to wait for another trace, but work that continues must show.
-func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
+func (m *Metrics) collectLines(ch chan<- prometheus.Metric, isOpen bool) {
 	var unreleased []*zklock.Hold              // the first handle of each hold
 	leaders := make(map[string][]*zklock.Hold) // the holds among them that may lead
 	var gauges []prometheus.Metric
@@ -146,7 +164,8 @@ func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
 		gauges = append(gauges, gauge(longestWaitDesc, waits.Seconds(), l.lock, l.kind), gauge(longestHoldDesc, holds.Seconds(), l.lock, l.kind))
 		first := len(unreleased)
 		unreleased = slices.AppendSeq(unreleased, maps.Keys(l.holds))
-		if l.kind == zklock.KindElection && len(l.waits)+len(l.holds) > 0 { // a program without a candidate has no is_leader
+		maps.DeleteFunc(l.campaigns, func(_ <-chan struct{}, c campaign) bool { return c.ctx.Err() != nil && !(isOpen && c.hasFailed()) })
+		if l.kind == zklock.KindElection && len(l.waits)+len(l.holds)+len(l.campaigns) > 0 { // a program without a candidate has no is_leader
 			leaders[l.lock] = unreleased[first:]
 		}
 	}

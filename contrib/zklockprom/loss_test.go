@@ -5,10 +5,12 @@ package zklockprom_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -182,6 +184,75 @@ func TestVirtual_Leader_AsItsHoldSays(t *testing.T) {
 		synctest.Wait() // for HoldLost, which HoldEnd follows
 		require.NotContains(t, v.shown(), leads, "it stands no more")
 		require.Equal(t, 1.0, v.shown().sum("zklock_overrun_seconds_count"))
+	})
+}
+
+// After a Run that ended with an error, the process does not lead. The metric shows that until the
+// Session is closed: otherwise no alert could fire when no process leads.
+func TestVirtual_Leader_RunEndedWithAnError_ShowsUntilClosed(t *testing.T) {
+	noDatabase := zklock.Final(errors.New("no database"))
+	deny := func(v *virtual) {
+		admin := v.connect()
+		_, err := admin.Conn().SetACL("/leader", zk.DigestACL(zk.PermAll, "somebody", "else"), -1)
+		require.NoError(v.t, err)
+		require.NoError(v.t, admin.Close())
+	}
+	for name, c := range map[string]struct {
+		before func(v *virtual) // it runs
+		lead   func(v *virtual, s *zklock.Session) error
+		ends   error
+	}{
+		"the work ends it": {nil, func(*virtual, *zklock.Session) error { return noDatabase }, noDatabase},
+		"denied in the next term": {nil, func(v *virtual, s *zklock.Session) error {
+			v.srv.ExpireSession(s.SessionID())
+			deny(v)
+			return nil
+		}, zk.ErrNoAuth},
+		"denied at once": {func(v *virtual) {
+			_, err := v.srv.Create("/leader", nil, 0)
+			require.NoError(v.t, err)
+			deny(v)
+		}, nil, zk.ErrNoAuth},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				if c.before != nil {
+					c.before(v)
+				}
+				s := v.connect()
+				err := newElection(t, s).Run(t.Context(), func(context.Context, *zklock.Hold) error { return c.lead(v, s) })
+				require.ErrorIs(t, err, c.ends)
+				for range 2 {
+					time.Sleep(time.Hour)
+					now := v.shown()
+					require.Contains(t, now, leads)
+					require.Zero(t, now[leads])
+				}
+				require.NoError(t, s.Close())
+				require.NotContains(t, v.shown(), leads)
+			})
+		})
+	}
+}
+
+// A Campaign replaces one that an error has ended. Nothing shows after the end of the caller's
+// context, or of the Session.
+func TestVirtual_Leader_CampaignsAgainAfterAnError(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s, other := v.connect(), v.connect()
+		e := newElection(t, s)
+		failed := errors.New("no database")
+		require.ErrorIs(t, e.Campaign(t.Context(), func(context.Context, *zklock.Hold) error { return failed }), failed)
+		require.Contains(t, v.shown(), leads)
+		require.NoError(t, e.Campaign(t.Context(), func(context.Context, *zklock.Hold) error { require.Equal(t, 1.0, v.shown()[leads]); return nil }))
+		require.NotContains(t, v.shown(), leads)
+		ctx, stop := context.WithCancelCause(t.Context())
+		err := e.Run(ctx, func(context.Context, *zklock.Hold) error { stop(failed); return failed })
+		require.ErrorIs(t, err, failed)
+		require.NotContains(t, v.shown(), leads, "its caller has ended it")
+		require.ErrorIs(t, e.Run(t.Context(), func(context.Context, *zklock.Hold) error { _ = s.Close(); return nil }), zklock.ErrClosed)
+		require.NotContains(t, v.shown(), leads, "its Session is closed")
+		require.True(t, other.State().Attached())
 	})
 }
 

@@ -22,7 +22,10 @@
 //	zklock_longest_hold_seconds      gauge      lock, kind: how long the longest hold has not
 //	                                            been released; 0 without one
 //	zklock_is_leader                 gauge      lock: 1 if a candidate of this process leads now,
-//	                                            by Hold.Err, else 0; missing without a candidate
+//	                                            by Hold.Err, else 0; missing without a
+//	                                            candidate. After an error ended Run or
+//	                                            Campaign, it is 0 until all watched Sessions
+//	                                            are closed or the process campaigns again
 //	zklock_holds_lost_unreleased     gauge      lost holds that are not released: overruns that
 //	                                            have not ended
 //
@@ -190,8 +193,8 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. It reads the current state of the Sessions and of the
 // holds of elections, and sends nothing to a server.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	m.sessions.collect(ch) // first, because a lease that has expired ends its holds
-	m.collectLines(ch)
+	isOpen := m.sessions.collect(ch) // first, because a lease that has expired ends its holds
+	m.collectLines(ch, isOpen)
 	m.collectGroups(ch)
 	for _, c := range []prometheus.Collector{m.acquires, m.held, m.overrun, m.lost} {
 		c.Collect(ch)

@@ -72,7 +72,8 @@ func (w *sessions) sum() (sum zklock.Stats, open, attached, guarded int) {
 	return sum, open, attached, guarded
 }
 
-func (w *sessions) collect(ch chan<- prometheus.Metric) {
+// collect reports whether a Session is open.
+func (w *sessions) collect(ch chan<- prometheus.Metric) (isOpen bool) {
 	sum, open, attached, guarded := w.sum()
 	ch <- gauge(waitingDesc, sum.Waiting)
 	ch <- gauge(holdsDesc, sum.Held)
@@ -84,4 +85,5 @@ func (w *sessions) collect(ch chan<- prometheus.Metric) {
 		ch <- gauge(leaseDesc, sum.LeaseLeft.Seconds())
 	}
 	ch <- prometheus.MustNewConstMetric(reconnectsDesc, prometheus.CounterValue, float64(sum.Reconnects))
+	return open > 0
 }

@@ -68,7 +68,7 @@ func TestInterop_CuratorSemaphore(t *testing.T) {
 		all.Go(func() {
 			for range rounds {
 				k := 1 + rand.IntN(n)
-				err := sem.Permits(k).Do(ctx, func(_ context.Context, hold *zklock.Hold) error {
+				err := sem.Do(ctx, k, func(_ context.Context, hold *zklock.Hold) error {
 					note("in", k)
 					time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 					note("out", k)

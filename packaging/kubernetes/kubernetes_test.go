@@ -103,6 +103,8 @@ func run(t *testing.T, c core.Container, server *zktest.Server, secret, dir, wor
 			_, port, err := net.SplitHostPort(server.Addr())
 			require.NoError(t, err)
 			value = "localhost:" + port
+		case e.Name == "ZKLOCK_ACL":
+			require.Equal(t, "user", e.Value, "with creator, the certificate would suffice")
 		case e.ValueFrom != nil:
 			require.Equal(t, "metadata.labels['"+batch.JobNameLabel+"']", e.ValueFrom.FieldRef.FieldPath)
 			value = "nightly-29731800"

@@ -317,6 +317,15 @@ var faults = map[string]struct {
 		p.stand()
 		p.pass(3 * time.Minute)
 	}, []string{"ZklockNoLeader"}},
+	"the only candidate gives up": {func(p *process) {
+		e, err := zklock.NewElection(p.s, "/job")
+		require.NoError(p.t, err)
+		require.Error(p.t, e.Run(context.Background(), func(context.Context, *zklock.Hold) error {
+			p.pass(time.Minute)
+			return zklock.Final(errors.New("the database has an unknown schema"))
+		}))
+		p.pass(3 * time.Minute)
+	}, []string{"ZklockNoLeader"}},
 }
 
 func TestVirtual_Faults_FireWhatTheyShould(t *testing.T) {

@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 )
@@ -76,10 +74,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	wctx, stop := o.waiting(ctx)
 	defer func() { stop() }()
 	if o.chroot {
-		var acl []zk.ACL
-		if o.acl == "creator" {
-			acl = zk.AuthACL(zk.PermAll)
-		}
+		acl, _ := o.nodeACL() // lockOptions has checked it
 		opts = append(opts, zklock.WithCreateChroot(acl...))
 	}
 	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has replied"))) })

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -203,7 +204,7 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&o.revocable, "revocable", false, "give way when another client asks for the lock (zklock revoke): send COMMAND SIGTERM, and release when it has ended")
 	f.BoolVar(&o.container, "container", false, "create the lock root and its parents as containers, which the servers remove when they are no longer used")
 	f.BoolVar(&o.chroot, "create-chroot", false, "create the chroot of --servers if it does not exist")
-	f.StringVar(&o.acl, "acl", "world", "the clients that may use the created nodes: world, or creator (needs credentials or a client certificate)")
+	f.StringVar(&o.acl, "acl", "world", "the clients that may use the created nodes: world, user (the one of --auth-file), or creator (each identity of this client: its user or principal, and its certificate)")
 	f.StringVar(&o.leftovers, "leftovers", string(supervise.EndThem), "processes that COMMAND leaves running: end them; leave those in a session of their own, also when the lock is lost; or wait for them, and hold the lock meanwhile")
 	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if another client holds the lock, 0 to 255")
 	f.StringVar(&o.name, "name", "", "`TEXT` that ls and the messages of waiters show with host and pid: the name and purpose of this process")
@@ -215,7 +216,7 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagFilename("metrics-file", "prom")
 	_ = cmd.MarkFlagFilename("session-file")
-	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator", "user"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once", "once-keep", "name"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
@@ -295,18 +296,30 @@ func (o *runOptions) lockOptions() ([]zklock.LockOption, error) {
 	case o.lockDelay > 0 && o.container:
 		return nil, exitf(exitUsage, "--lock-delay and --container: the servers remove an empty container, and the delay with it: leave one of them out")
 	}
-	switch o.acl {
-	case "world":
-	case "creator":
-		// A client certificate is an identity, too, where the servers authenticate by x509.
-		if o.creds().areNone() && o.tlsCert == "" {
-			return nil, exitf(exitUsage, "--acl creator needs --auth-file or %s, --sasl kerberos, or a --tls-cert", envAuth)
-		}
-		opts = append(opts, zklock.WithACL(zk.AuthACL(zk.PermAll)))
-	default:
-		return nil, exitf(exitUsage, "--acl %q: give world or creator", o.acl)
+	acl, err := o.nodeACL()
+	return append(opts, zklock.WithACL(acl)), err
+}
+
+// nodeACL returns the ACL of created nodes. The servers expand the ACL of creator to each identity of the connection, and each suffices: the user, and
+// the certificate where the servers authenticate by x509.
+func (o *runOptions) nodeACL() ([]zk.ACL, error) {
+	creds := o.creds()
+	user, password, hasUser := strings.Cut(string(creds.Auth), ":")
+	switch {
+	case o.acl == "world":
+		return zk.WorldACL(zk.PermAll), nil
+	case o.acl == "creator" && creds.areNone() && o.tlsCert == "":
+		return nil, exitf(exitUsage, "--acl creator needs --auth-file or %s, --sasl kerberos, or a --tls-cert", envAuth)
+	case o.acl == "creator":
+		return zk.AuthACL(zk.PermAll), nil
+	case o.acl == "user" && !hasUser:
+		return nil, exitf(exitUsage, "--acl user needs --auth-file or %s; for a principal of --sasl kerberos give creator", envAuth)
+	case o.acl == "user" && creds.SASL == saslDigest:
+		return []zk.ACL{{Perms: zk.PermAll, Scheme: "sasl", ID: user}}, nil
+	case o.acl == "user":
+		return zk.DigestACL(zk.PermAll, user, password), nil
 	}
-	return opts, nil
+	return nil, exitf(exitUsage, "--acl %q: give world, creator or user", o.acl)
 }
 
 func platformHelp() string {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -46,16 +47,17 @@ func env(values ...string) func(*exec.Cmd) {
 func TestSASL_RunAndLs(t *testing.T) {
 	t.Parallel()
 	srv, flags := saslServer(t)
-	p := run(t, srv, "/job", with(flags, "--acl", "creator", "--", "echo", "ran")...)
-	require.Equal(t, 0, p.wait())
-	require.Equal(t, "ran\n", p.stdout.String())
-
 	s := session(t, srv, zklock.WithSASL(sasl.DigestMD5("locker", saslPassword)))
-	acl, _, err := s.Conn().GetACL("/job")
-	require.NoError(t, err)
-	require.Equal(t, "sasl locker", acl[0].Scheme+" "+acl[0].ID)
+	for path, acl := range map[string]string{"/job": "creator", "/user": "user"} {
+		p := run(t, srv, path, with(flags, "--acl", acl, "--", "echo", "ran")...)
+		require.Equal(t, 0, p.wait())
+		require.Equal(t, "ran\n", p.stdout.String())
+		got, _, err := s.Conn().GetACL(path)
+		require.NoError(t, err)
+		require.Equal(t, []zk.ACL{{Perms: zk.PermAll, Scheme: "sasl", ID: "locker"}}, got)
+	}
 
-	p = start(t, env("ZKLOCK_SASL=digest", "ZKLOCK_AUTH=locker:"+saslPassword), "ls", "--servers", srv.ConnectString(), "/job")
+	p := start(t, env("ZKLOCK_SASL=digest", "ZKLOCK_AUTH=locker:"+saslPassword), "ls", "--servers", srv.ConnectString(), "/job")
 	require.Equal(t, 0, p.wait())
 
 	for name, change := range map[string]func(*exec.Cmd){

@@ -155,3 +155,37 @@ func TestRun_RealTLS_GuardianReadsTheRenewal(t *testing.T) {
 	next := start(t, nil, runArgs(srv, path, append(i.flags(), "--wait", patience.String(), "--", "echo", "next")...)...)
 	require.Zero(t, next.wait(), &next.stderr)
 }
+
+// The certificate alone suffices for the nodes of creator, and not for the nodes of user, which a host with another certificate may use.
+func TestRun_RealTLS_ACL_TheUserAlone(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	srv := i.tlsServer()
+	i.renew(time.Hour)
+	other := *i
+	other.cert, other.keyFile = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	c := i.Issue("other.test", time.Hour)
+	testca.Write(t, other.cert, c.PEM)
+	testca.Write(t, other.keyFile, c.KeyPEM)
+	run := func(of *issuer, path, acl, auth string) int {
+		flags := append(of.flags(), "--lease", "single", longSession)
+		if acl != "" {
+			flags = append(flags, "--acl", acl)
+		}
+		p := start(t, env("ZKLOCK_AUTH="+auth), runArgs(srv, path, append(flags, "--", "true")...)...)
+		code := p.wait()
+		require.Contains(t, []int{0, exitRefused}, code, &p.stderr)
+		return code
+	}
+	const user = "locker:secret"
+	for acl, want := range map[string]struct{ certificate, user int }{"creator": {0, 0}, "user": {exitRefused, 0}} {
+		path := lockPath(t) + "-" + acl
+		require.Zero(t, run(i, path, acl, user), acl)
+		require.Equal(t, want.certificate, run(i, path, "", ""), acl)
+		require.Equal(t, want.user, run(&other, path, acl, user), acl)
+		require.Equal(t, exitRefused, run(&other, path, "", ""), acl)
+	}
+	path := lockPath(t) + "-certificate"
+	require.Zero(t, run(i, path, "creator", ""))
+	require.Equal(t, exitRefused, run(&other, path, "creator", ""), "a certificate for each host")
+}
