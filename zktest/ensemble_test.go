@@ -103,6 +103,34 @@ func TestEnsemble_LaggingMember_ReadsAreStale_OwnWritesAndSyncAreNot(t *testing.
 	})
 }
 
+// R150: when the writes of both become visible at once, the reply to the first is sent before the
+// event of the second.
+func TestEnsemble_LaggingMember_SendsAReplyBeforeALaterEvent(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		ours, other := raw(t, n, e.Member(1), 20*time.Second), raw(t, n, e.Member(3), 20*time.Second)
+		code, _, _ := call(t, ours, wire.OpExists, wire.PathWatchRequest{Path: "/second", Watch: true})
+		require.Equal(t, wire.NoNode, code)
+		const lag = time.Second
+		e.Member(1).SetLag(lag)
+		_, err := ours.Send(wire.OpCreate, wire.CreateRequest{Path: "/first", ACL: world})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, wire.OK, createAt(t, other, "/second", 0))
+		e.OnFrame(func(f Frame) { // the ensemble finds that both are due while it executes a third
+			if !f.Reply {
+				time.Sleep(lag)
+			}
+		})
+		require.Equal(t, wire.OK, createAt(t, other, "/third", 0))
+		reply, err := ours.Receive()
+		require.NoError(t, err)
+		event, err := ours.Receive()
+		require.NoError(t, err)
+		require.Equal(t, []int32{2, wire.XidEvent}, []int32{reply.Header.Xid, event.Header.Xid})
+		require.Less(t, reply.Header.Zxid, event.Header.Zxid)
+	})
+}
+
 func TestEnsemble_LaggingMember_RefusesWhoHasSeenMore(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		c := raw(t, n, e.Member(2), 20*time.Second)
