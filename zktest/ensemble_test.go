@@ -131,6 +131,33 @@ func TestEnsemble_LaggingMember_SendsAReplyBeforeALaterEvent(t *testing.T) {
 	})
 }
 
+// A count of creates reaches a lagging member in its turn, from SetCreates and from Restore.
+func TestEnsemble_LaggingMember_GetsTheCountsOfCreates(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		cversion := func(id int) int32 {
+			_, body, _ := call(t, raw(t, n, e.Member(id), 20*time.Second), wire.OpExists, wire.PathWatchRequest{Path: "/q"})
+			var stat wire.Stat
+			stat.Decode(wire.NewDecoder(body))
+			return stat.Cversion
+		}
+		e.Member(1).SetLag(time.Second)
+		_, err := e.Create("/q", nil, Persistent)
+		require.NoError(t, err)
+		before := e.Zxid()
+		require.True(t, e.SetCreates("/q", 41))
+		require.Equal(t, before, e.Zxid())
+		time.Sleep(time.Second)
+		require.Equal(t, []int32{82, 82}, []int32{cversion(1), cversion(3)})
+
+		with := e.Snapshot()
+		e.Restore(Snapshot{})
+		time.Sleep(time.Second)
+		e.Restore(with)
+		time.Sleep(time.Second)
+		require.Equal(t, []int32{82, 82}, []int32{cversion(1), cversion(3)})
+	})
+}
+
 func TestEnsemble_LaggingMember_RefusesWhoHasSeenMore(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		c := raw(t, n, e.Member(2), 20*time.Second)
