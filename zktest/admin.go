@@ -71,7 +71,7 @@ func (a admin) Sessions() (all []Session) {
 				Ephemerals: slices.Sorted(maps.Keys(a.c.tree.ephemerals[s.id])),
 			}
 			if s.conn != nil {
-				info.RemoteAddr = s.conn.nc.RemoteAddr().String()
+				info.Member, info.RemoteAddr = s.conn.ep.id, s.conn.nc.RemoteAddr().String()
 			}
 			all = append(all, info)
 		}
@@ -105,7 +105,7 @@ func appendWatches(all []Watch, path string, watchers map[*conn]watchMode, child
 		for _, mode := range []watchMode{oneShot, persisting, recursing} {
 			if modes&mode != 0 {
 				all = append(all, Watch{
-					Path: path, Session: cn.sessionID(), Children: children,
+					Path: path, Session: cn.sessionID(), Member: cn.ep.id, Children: children,
 					Persistent: mode != oneShot, Recursive: mode == recursing,
 				})
 			}

@@ -77,6 +77,20 @@ func TestEnsemble_ServesEveryMembersClients(t *testing.T) {
 	})
 }
 
+// A test finds the member that its client is connected to, and stops it.
+func TestEnsemble_SessionsAndWatches_NameTheirMember(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		c := raw(t, n, e.Member(2), 20*time.Second)
+		code, _, _ := call(t, c, wire.OpExists, wire.PathWatchRequest{Path: "/w", Watch: true})
+		require.Equal(t, wire.NoNode, code)
+		require.Equal(t, []Watch{{Path: "/w", Session: c.Session.SessionID, Member: 2}}, e.Watches())
+		e.Member(e.Sessions()[0].Member).Stop()
+		_, err := c.Receive()
+		require.Error(t, err)
+		require.Zero(t, e.Sessions()[0].Member)
+	})
+}
+
 func TestEnsemble_LaggingMember_ReadsAreStale_OwnWritesAndSyncAreNot(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		slow, fast := e.Member(1), e.Member(2)

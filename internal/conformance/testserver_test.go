@@ -63,5 +63,5 @@ func TestExample_TestServer_Python(t *testing.T) {
 	cmd.Env = withCommand(t)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "2 passed")
+	require.Contains(t, string(out), "3 passed")
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -33,17 +34,13 @@ func (s *DigestServer) Answer(token []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range onceOnly {
-		if len(d[name]) > 1 {
-			return nil, errServer
-		}
-	}
 	p := proof{user: d.first("username"), realm: d.first("realm"), nonce: s.nonce, cnonce: d.first("cnonce"), authzid: d["authzid"], uri: d.first("digest-uri")}
 	var known bool
 	p.password, known = s.Users[p.user]
 	given := subtle.ConstantTimeCompare([]byte(d.first("response")), []byte(p.hash("AUTHENTICATE"))) == 1
 	if !known || !given || p.uri != uri || p.realm != Realm || p.cnonce == "" || !utf8.ValidString(p.user) ||
-		d.first("nonce") != s.nonce || !d.defaults("qop", qop) || !d.defaults("charset", "utf-8") {
+		d.first("nonce") != s.nonce || !d.defaults("qop", qop) || !d.defaults("charset", "utf-8") ||
+		slices.ContainsFunc(onceOnly, func(name string) bool { return len(d[name]) > 1 }) {
 		return nil, errServer
 	}
 	s.User = p.user
