@@ -34,9 +34,8 @@ func (s *DigestServer) Answer(token []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := proof{user: d.first("username"), realm: d.first("realm"), nonce: s.nonce, cnonce: d.first("cnonce"), authzid: d["authzid"], uri: d.first("digest-uri")}
-	var known bool
-	p.password, known = s.Users[p.user]
+	password, known := s.Users[d.first("username")]
+	p := proof{user: d.first("username"), password: password, realm: d.first("realm"), nonce: s.nonce, cnonce: d.first("cnonce"), authzid: d["authzid"], uri: d.first("digest-uri")}
 	given := subtle.ConstantTimeCompare([]byte(d.first("response")), []byte(p.hash("AUTHENTICATE"))) == 1
 	if !known || !given || p.uri != uri || p.realm != Realm || p.cnonce == "" || !utf8.ValidString(p.user) ||
 		d.first("nonce") != s.nonce || !d.defaults("qop", qop) || !d.defaults("charset", "utf-8") ||
