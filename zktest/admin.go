@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -70,7 +71,7 @@ func (a admin) Sessions() (all []Session) {
 				Ephemerals: slices.Sorted(maps.Keys(a.c.tree.ephemerals[s.id])),
 			}
 			if s.conn != nil {
-				info.RemoteAddr = s.conn.nc.RemoteAddr().String()
+				info.Member, info.RemoteAddr = s.conn.ep.id, s.conn.nc.RemoteAddr().String()
 			}
 			all = append(all, info)
 		}
@@ -104,7 +105,7 @@ func appendWatches(all []Watch, path string, watchers map[*conn]watchMode, child
 		for _, mode := range []watchMode{oneShot, persisting, recursing} {
 			if modes&mode != 0 {
 				all = append(all, Watch{
-					Path: path, Session: cn.sessionID(), Children: children,
+					Path: path, Session: cn.sessionID(), Member: cn.ep.id, Children: children,
 					Persistent: mode != oneShot, Recursive: mode == recursing,
 				})
 			}
@@ -312,22 +313,14 @@ func (a admin) transact(session int64, fill func(*txn) error) (err error) {
 // later child gets that suffix again. In between, creates that are pipelined or in one multi get
 // suffixes from -2147483648 up.
 func (a admin) SetCreates(path string, n int32) (ok bool) {
-	a.c.call(func() { ok = a.c.setCreates(path, n) })
-	return ok
-}
-
-func (c *cluster) setCreates(path string, n int32) bool {
-	nd := c.tree.nodes[path]
-	if nd == nil {
-		return false
-	}
-	nd.creates = n
-	for _, ep := range c.endpoints {
-		if nd := ep.tree.nodes[path]; nd != nil {
-			nd.creates = n
+	a.c.call(func() {
+		if ok = a.c.tree.nodes[path] != nil; ok {
+			tx := &txn{zxid: a.c.zxid, at: time.Now()} // the count is no transaction of a client's
+			a.c.do(tx, change{kind: changeCreates, path: path, creates: n})
+			a.c.commit(tx)
 		}
-	}
-	return true
+	})
+	return ok
 }
 
 // ExpireSession expires a session now, as if it had timed out: its nodes are deleted and its

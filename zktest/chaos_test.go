@@ -7,6 +7,7 @@ import (
 	"log"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
@@ -23,7 +25,8 @@ var chaosSeeds = flag.Uint64("chaos.seeds", 6, "how many worlds TestEnsemble_Cha
 // TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie lets members lag, be cut off, stop, start and
 // elect, and sessions be lost, under clients that create and delete. Afterwards all members have
 // the same nodes. Every change with a successful reply is in the history exactly once, and every
-// change without a reply at most once.
+// change without a reply at most once. On a connection, no reply or event has a lower zxid than one
+// before it.
 func TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie(t *testing.T) {
 	for seed := range *chaosSeeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -35,8 +38,14 @@ func TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie(t *testing.T) {
 func chaos(t *testing.T, rng *rand.Rand) {
 	n := NewNetwork()
 	e := StartEnsemble(t, 3+2*rng.IntN(2), WithNetwork(n), WithConfig("tickTime=1000", "syncLimit=3"))
-	_, err := e.Create("/c", nil, 0)
-	require.NoError(t, err)
+	require.NoError(t, e.Load(map[string]string{"/c": "", "/w": ""}))
+
+	busy := rand.New(rand.NewPCG(rng.Uint64(), 3))
+	e.OnFrame(func(f Frame) { // so several transactions are due at once
+		if !f.Reply && f.Event == 0 && busy.IntN(8) == 0 {
+			time.Sleep(time.Duration(busy.IntN(500)) * time.Millisecond)
+		}
+	})
 
 	type result struct {
 		path string
@@ -47,7 +56,7 @@ func chaos(t *testing.T, rng *rand.Rand) {
 	stop := make(chan struct{})
 	done := make(chan struct{}, clients)
 	for i := range clients {
-		conn, _, err := zk.Connect(e.Addrs(), 6*time.Second, zk.WithDialer(zkserver.LastZxids(n.Dial)), zk.WithLogger(log.New(io.Discard, "", 0)))
+		conn, _, err := zk.Connect(e.Addrs(), 6*time.Second, zk.WithDialer(zkserver.LastZxids(risingZxids(t, n.Dial))), zk.WithLogger(log.New(io.Discard, "", 0)))
 		require.NoError(t, err)
 		t.Cleanup(conn.Close)
 		pause := rand.New(rand.NewPCG(rng.Uint64(), 2))
@@ -58,6 +67,11 @@ func chaos(t *testing.T, rng *rand.Rand) {
 				case <-stop:
 					return
 				case <-time.After(time.Duration(1+pause.IntN(400)) * time.Millisecond):
+				}
+				if i == 0 {
+					conn.Set("/w", nil, -1) // the others get the event among their replies
+				} else {
+					conn.GetW("/w")
 				}
 				path := fmt.Sprintf("/c/%d-%d", i, k)
 				flags := int32(0)
@@ -154,6 +168,42 @@ func chaos(t *testing.T, rng *rand.Rand) {
 	}
 	require.Greater(t, answered, 20)
 	t.Logf("%d members, zxid %#x, %d creates answered, %d not", len(e.Members()), e.Zxid(), answered, unanswered)
+}
+
+// risingZxids checks that the zxids on each connection never fall.
+func risingZxids(t *testing.T, dial zk.Dialer) zk.Dialer {
+	return func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		nc, err := dial(network, addr, timeout)
+		if err != nil {
+			return nil, err
+		}
+		return &zxidChecker{Conn: nc, t: t}, nil
+	}
+}
+
+type zxidChecker struct {
+	net.Conn
+	t        *testing.T
+	in       wire.Stream
+	welcomed bool // the connect response, which has no zxid, is read
+	last     wire.ReplyHeader
+}
+
+func (c *zxidChecker) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.in.Add(p[:n])
+	for {
+		frame, _ := c.in.Next()
+		if frame == nil {
+			return n, err
+		}
+		var h wire.ReplyHeader
+		if h.Decode(wire.NewDecoder(frame[4:])); c.welcomed && h.Zxid > 0 { // without a transaction: an event of setWatches, an unknown request
+			assert.GreaterOrEqual(c.t, h.Zxid, c.last.Zxid, "xid %d after xid %d", h.Xid, c.last.Xid)
+			c.last = h
+		}
+		c.welcomed = true
+	}
 }
 
 // owned returns the ephemeral nodes of each session that has some. A tree that is made from a

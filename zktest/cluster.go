@@ -4,6 +4,7 @@ package zktest
 // closures that it runs. It waits only for the next message or closure.
 
 import (
+	"log"
 	"slices"
 	"sync"
 	"time"
@@ -245,23 +246,17 @@ func (c *cluster) accepted(cn *conn) {
 		cn.nc.Close()
 		return
 	}
-	if c.cfg.maxConns > 0 {
-		same := 0
-		for other := range ep.conns {
-			if other.host() == cn.host() {
-				same++
-			}
-		}
-		if same >= c.cfg.maxConns {
-			cn.nc.Close()
-			return
-		}
+	host := cn.host()
+	if c.cfg.maxConns > 0 && ep.connsFrom[host] >= c.cfg.maxConns {
+		cn.nc.Close()
+		return
 	}
 	c.nextConn++
 	cn.id = c.nextConn
-	cn.ids = []wire.ID{{Scheme: "ip", ID: cn.host()}}
+	cn.ids = []wire.ID{{Scheme: "ip", ID: host}}
 	cn.stats = connStats{opened: time.Now(), lastOp: "null", latency: latency{}}
 	ep.conns[cn] = struct{}{}
+	ep.connsFrom[host]++
 	if at := cn.sessionlessUntil(); c.sessionlessAt.IsZero() || at.Before(c.sessionlessAt) {
 		c.sessionlessAt = at
 	}
@@ -304,6 +299,7 @@ func (c *cluster) forget(cn *conn) {
 	cn.gone = true
 	cn.backlog = nil
 	delete(cn.ep.conns, cn)
+	cn.ep.connsFrom[cn.host()]--
 	c.detach(cn)
 }
 
@@ -332,6 +328,9 @@ func (c *cluster) detach(cn *conn) {
 	}
 }
 
+// closeWarning is how long Close waits for the user's functions in silence.
+const closeWarning = 10 * time.Second
+
 // close stops all goroutines and returns after the last one has ended.
 func (c *cluster) close() {
 	c.once.Do(func() {
@@ -341,6 +340,10 @@ func (c *cluster) close() {
 		close(c.closing)
 	})
 	<-c.done
+	warning := time.AfterFunc(closeWarning, func() {
+		log.Printf("zktest: Close has waited %v for a function that Handle or Fault.Call was given, and waits on", closeWarning)
+	})
+	defer warning.Stop()
 	c.wg.Wait()
 }
 

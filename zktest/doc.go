@@ -94,6 +94,14 @@
 //     a length, and 3.9 closes the connection. A bare check that fails gets its error from 3.8.0.
 //   - A multiRead that contains a write fails with -5 on both sides, but ZooKeeper's reply also has
 //     an empty list of results.
+//   - createTTL with a TTL below 0 and the flags of another kind of node stops ZooKeeper. Here it
+//     creates that node.
+//   - From 3.9.3 on, a multi that ends too early takes no zxid in ZooKeeper if it contains a create
+//     with a null ACL. Here it does.
+//   - setWatches with a null list fails with -5 in ZooKeeper. Here the list is empty.
+//   - The scheme ip accepts digits of every script in ZooKeeper, and ASCII digits here.
+//   - A DIGEST-MD5 token with a maxbuf that is no number closes the connection without a reply in
+//     ZooKeeper. Here the value is ignored.
 //   - Characters beyond the basic plane, which no node's name may contain, are returned as UTF-8
 //     and not in Java's encoding. Invalid UTF-8, which can appear in a sync or an ACL, is returned
 //     unchanged and not as U+FFFD.

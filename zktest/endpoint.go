@@ -28,11 +28,12 @@ type endpoint struct {
 	}
 
 	// Owned by the loop.
-	listener net.Listener // nil while stopped
-	conns    map[*conn]struct{}
-	attached map[int64]*conn // by session
-	tree     *tree           // the cluster's own, on a single server
-	zxid     int64           // of the last transaction applied here
+	listener  net.Listener // nil while stopped
+	conns     map[*conn]struct{}
+	connsFrom map[string]int  // how many, by the client's host
+	attached  map[int64]*conn // by session
+	tree      *tree           // the cluster's own, on a single server
+	zxid      int64           // of the last transaction applied here
 
 	stats     serverStats
 	traceMask int64 // returned by gtmk; nothing is traced
@@ -47,7 +48,7 @@ func newEndpoint(c *cluster, id int) *endpoint {
 	return &endpoint{
 		traceMask:   306,
 		nextSession: firstSessionID(int64(id), c.epoch),
-		c:           c, id: id, conns: make(map[*conn]struct{}), attached: make(map[int64]*conn), tree: c.tree, zxid: c.zxid,
+		c:           c, id: id, conns: make(map[*conn]struct{}), connsFrom: make(map[string]int), attached: make(map[int64]*conn), tree: c.tree, zxid: c.zxid,
 		data: newWatchTable(c.cfg), child: newWatchTable(c.cfg),
 	}
 }

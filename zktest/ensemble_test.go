@@ -77,6 +77,20 @@ func TestEnsemble_ServesEveryMembersClients(t *testing.T) {
 	})
 }
 
+// A test finds the member that its client is connected to, and stops it.
+func TestEnsemble_SessionsAndWatches_NameTheirMember(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		c := raw(t, n, e.Member(2), 20*time.Second)
+		code, _, _ := call(t, c, wire.OpExists, wire.PathWatchRequest{Path: "/w", Watch: true})
+		require.Equal(t, wire.NoNode, code)
+		require.Equal(t, []Watch{{Path: "/w", Session: c.Session.SessionID, Member: 2}}, e.Watches())
+		e.Member(e.Sessions()[0].Member).Stop()
+		_, err := c.Receive()
+		require.Error(t, err)
+		require.Zero(t, e.Sessions()[0].Member)
+	})
+}
+
 func TestEnsemble_LaggingMember_ReadsAreStale_OwnWritesAndSyncAreNot(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		slow, fast := e.Member(1), e.Member(2)
@@ -100,6 +114,61 @@ func TestEnsemble_LaggingMember_ReadsAreStale_OwnWritesAndSyncAreNot(t *testing.
 		slow.SetLag(0)
 		require.Equal(t, wire.OK, createAt(t, writer, "/c", 0))
 		require.True(t, existsAt(t, reader, "/c"))
+	})
+}
+
+// R150: when the writes of both become visible at once, the reply to the first is sent before the
+// event of the second.
+func TestEnsemble_LaggingMember_SendsAReplyBeforeALaterEvent(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		ours, other := raw(t, n, e.Member(1), 20*time.Second), raw(t, n, e.Member(3), 20*time.Second)
+		code, _, _ := call(t, ours, wire.OpExists, wire.PathWatchRequest{Path: "/second", Watch: true})
+		require.Equal(t, wire.NoNode, code)
+		const lag = time.Second
+		e.Member(1).SetLag(lag)
+		_, err := ours.Send(wire.OpCreate, wire.CreateRequest{Path: "/first", ACL: world})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, wire.OK, createAt(t, other, "/second", 0))
+		e.OnFrame(func(f Frame) { // the ensemble finds that both are due while it executes a third
+			if !f.Reply {
+				time.Sleep(lag)
+			}
+		})
+		require.Equal(t, wire.OK, createAt(t, other, "/third", 0))
+		reply, err := ours.Receive()
+		require.NoError(t, err)
+		event, err := ours.Receive()
+		require.NoError(t, err)
+		require.Equal(t, []int32{2, wire.XidEvent}, []int32{reply.Header.Xid, event.Header.Xid})
+		require.Less(t, reply.Header.Zxid, event.Header.Zxid)
+	})
+}
+
+// A count of creates reaches a lagging member in its turn, from SetCreates and from Restore.
+func TestEnsemble_LaggingMember_GetsTheCountsOfCreates(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		cversion := func(id int) int32 {
+			_, body, _ := call(t, raw(t, n, e.Member(id), 20*time.Second), wire.OpExists, wire.PathWatchRequest{Path: "/q"})
+			var stat wire.Stat
+			stat.Decode(wire.NewDecoder(body))
+			return stat.Cversion
+		}
+		e.Member(1).SetLag(time.Second)
+		_, err := e.Create("/q", nil, Persistent)
+		require.NoError(t, err)
+		before := e.Zxid()
+		require.True(t, e.SetCreates("/q", 41))
+		require.Equal(t, before, e.Zxid())
+		time.Sleep(time.Second)
+		require.Equal(t, []int32{82, 82}, []int32{cversion(1), cversion(3)})
+
+		with := e.Snapshot()
+		e.Restore(Snapshot{})
+		time.Sleep(time.Second)
+		e.Restore(with)
+		time.Sleep(time.Second)
+		require.Equal(t, []int32{82, 82}, []int32{cversion(1), cversion(3)})
 	})
 }
 

@@ -187,6 +187,7 @@ type Session struct {
 	Timeout    time.Duration // as negotiated
 	Expires    time.Time     // unless its client sends something before
 	Connected  bool
+	Member     int      // of the ensemble that it is connected to; 1 for a server, 0 without a connection
 	RemoteAddr string   // of its connection
 	Ephemerals []string // its nodes' paths, sorted
 }
@@ -195,6 +196,7 @@ type Session struct {
 type Watch struct {
 	Path       string
 	Session    int64
+	Member     int  // of the ensemble; 1 for a server
 	Children   bool // set by a getChildren; otherwise by an exists or getData
 	Persistent bool
 	Recursive  bool

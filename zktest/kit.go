@@ -143,10 +143,10 @@ func (c *cluster) restore(to *tree) {
 			c.do(tx, change{kind: changeACL, path: path, acl: want.acl, version: n.aversion + 1})
 		}
 	}
-	c.commit(tx)
 	for path, want := range to.nodes {
-		if want.kind != ephemeral && path != configPath {
-			c.setCreates(path, want.creates)
+		if want.kind != ephemeral && path != "" && path != configPath {
+			c.do(tx, change{kind: changeCreates, path: path, creates: want.creates})
 		}
 	}
+	c.commit(tx)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -84,14 +85,19 @@ func TestMaxClientConnections(t *testing.T) {
 				t.Cleanup(func() { nc.Close() })
 				return rawzk.Wrap(nc)
 			}
+			var one *rawzk.Conn
 			for range c.max {
-				require.NoError(t, dial().Connect(wire.ConnectRequest{Timeout: 10_000}))
+				one = dial()
+				require.NoError(t, one.Connect(wire.ConnectRequest{Timeout: 10_000}))
 			}
 			if c.limited {
 				err := dial().Connect(wire.ConnectRequest{Timeout: 10_000}) // the write fails, or the read ends
 				require.Error(t, err)
 				require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 				raw(t, n, srv, 10*time.Second) // of another address
+				one.Close()
+				synctest.Wait()
+				require.NoError(t, dial().Connect(wire.ConnectRequest{Timeout: 10_000}), "one has left")
 			}
 		}
 	})

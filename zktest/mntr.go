@@ -105,9 +105,13 @@ func (t *tree) ephemeralCount() (n int) {
 // data.
 func (t *tree) dataSize() (n int) {
 	for path, node := range t.nodes {
-		if path != "" { // the root has two entries
-			n += len(utf16.Encode([]rune(path))) + len(node.data)
+		if path == "" { // the root has two entries
+			continue
 		}
+		for _, r := range path {
+			n += utf16.RuneLen(r)
+		}
+		n += len(node.data)
 	}
 	return n
 }

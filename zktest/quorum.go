@@ -75,14 +75,14 @@ func (q *quorum) enqueue(ep *endpoint, tx *txn) {
 	}
 	r.queue = append(r.queue, queued{tx: tx, at: at})
 	r.logged = tx.zxid
-	// First show the transactions that are due, in particular before the reply.
-	for len(r.queue) > 0 && !r.queue[0].at.After(time.Now()) {
+	if len(r.waiters) > 0 { // their replies are sent before a later transaction becomes visible
+		q.c.later(func() { ep.applyDue(time.Now()) })
+		return
+	}
+	for len(r.queue) > 0 && !r.queue[0].at.After(time.Now()) { // in particular before the reply
 		due := r.queue[0].tx
 		r.queue = r.queue[1:]
 		ep.apply(due)
-	}
-	if len(r.waiters) > 0 {
-		q.c.later(func() { ep.applyDue(time.Now()) })
 	}
 }
 
@@ -232,10 +232,10 @@ func (q *quorum) caughtUp(ep *endpoint, now time.Time) {
 	for _, tx := range held {
 		q.enqueue(ep, tx)
 	}
+	ep.applyDue(now)
 	if q.c.active(ep) {
 		q.c.unpark(ep)
 	}
-	ep.applyDue(now)
 }
 
 // leaderGivesUp returns the time when a leader finds that it has no majority: the first full tick

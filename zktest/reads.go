@@ -184,7 +184,8 @@ func (c *cluster) getEphemerals(req *request) (wire.Record, error) {
 		return nil, err
 	}
 	var paths []string
-	all := strings.TrimSpace(ask.Prefix) == "" || strings.TrimSpace(ask.Prefix) == "/"
+	trimmed := strings.TrimFunc(ask.Prefix, func(r rune) bool { return r <= ' ' }) // as Java's trim
+	all := trimmed == "" || trimmed == "/"
 	for path := range req.conn.ep.tree.ephemerals[req.conn.session.id] {
 		if all || strings.HasPrefix(path, ask.Prefix) {
 			paths = append(paths, path)

@@ -206,16 +206,11 @@ func (c *cluster) perform(req *request) {
 			return
 		}
 		rec, err := do(c, req)
-		decided := c.zxid // the reply to a write has its own zxid, even if later ones became visible with it
 		answer := func() {
 			if err != nil {
 				c.fail(req, codeOf(err))
 			} else {
-				zxid := cn.ep.zxid
-				if isWrite(req.op) {
-					zxid = decided
-				}
-				c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: zxid}, rec)
+				c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: cn.ep.zxid}, rec)
 			}
 		}
 		if isWrite(req.op) || req.op == wire.OpSync {

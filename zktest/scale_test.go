@@ -56,6 +56,25 @@ func TestScale_ThousandSessions_TenThousandWaiters(t *testing.T) {
 	t.Logf("%d hand-overs: %v", sessions*each, time.Since(start).Round(time.Millisecond))
 }
 
+// A limit of the connections of one address costs each further connection the same.
+func TestScale_MaxClientCnxns(t *testing.T) {
+	accepting := func(limit string) time.Duration {
+		n := NewNetwork()
+		srv := Start(t, WithNetwork(n), WithConfig("maxClientCnxns="+limit))
+		start := time.Now()
+		for range 10_000 {
+			nc, err := n.Dial("tcp", srv.Addr(), time.Second)
+			require.NoError(t, err)
+			defer nc.Close()
+			require.NoError(t, rawzk.Wrap(nc).Connect(wire.ConnectRequest{Timeout: 40_000}))
+		}
+		return time.Since(start)
+	}
+	without, with := accepting("0"), accepting("20000")
+	t.Logf("10,000 connections: %v without a limit, %v with one", without, with)
+	require.Less(t, with, 8*without)
+}
+
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -54,6 +54,7 @@ func (s *Server) Stop() { s.ep.halt() }
 // returns an error if another process has taken the address meanwhile, or if the server is closed.
 func (s *Server) Start() error { return s.ep.start() }
 
-// Close ends the server and returns after the last of its goroutines has ended. Children, Get,
-// History and similar methods still return the last state.
+// Close ends the server and returns after the last of its goroutines has ended. It waits for the
+// functions of [Server.Handle] and [Fault.Call], and logs that once, after ten seconds. Children,
+// Get, History and similar methods still return the last state.
 func (s *Server) Close() { s.c.close() }

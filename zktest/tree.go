@@ -57,6 +57,7 @@ const (
 	changeData
 	changeACL
 	changeNothing // a check that held
+	changeCreates // of the node itself, by a test
 )
 
 // change is one node's part of a transaction: the effect, after all rules have been checked.
@@ -69,7 +70,7 @@ type change struct {
 	owner   int64
 	ttl     int64
 	version int32 // the node's new version, or aversion
-	creates int32 // the parent's new count of creates
+	creates int32 // the new count of creates: the parent's, or the node's in changeCreates
 
 	// The ACLs of the node and of its parent: only clients that may read the node get its events.
 	readers, parentReaders []wire.ACL
@@ -156,6 +157,11 @@ func (t *tree) apply(ch change, zxid, now int64) (undo func()) {
 		before := *n
 		n.acl, n.aversion = ch.acl, ch.version
 		return func() { n.acl, n.aversion = before.acl, before.aversion }
+	case changeCreates:
+		n := t.nodes[ch.path]
+		before := n.creates
+		n.creates = ch.creates
+		return func() { n.creates = before }
 	}
 	return func() {}
 }

@@ -75,8 +75,15 @@ func (c *cluster) setACL(req *request) (wire.Record, error) {
 	return c.statOf(write(c, req, rules.setACL))
 }
 
-// reconfig is disabled, which is the default.
+// reconfig is disabled, which is the default. One that does not parse takes no zxid.
 func (c *cluster) reconfig(req *request) (wire.Record, error) {
+	d := wire.NewDecoder(req.body)
+	for range 3 { // the servers that join, those that leave, and the new members
+		d.NullableString()
+	}
+	if d.Int64(); d.Err() != nil {
+		return nil, d.Err()
+	}
 	c.commit(c.begin(req.conn.session.id))
 	return nil, wire.ReconfigDisabled
 }

@@ -18,6 +18,10 @@ public final class Example {
             server.stop();
             server.restart();
             check(other.checkExists().forPath("/locks/job") != null, "nodes survive a restart");
+            server.reset();
+            try (CuratorFramework next = start(server)) {
+                check(next.checkExists().forPath("/locks") == null, "the next test finds no nodes");
+            }
             System.out.println("ok");
         }
     }

@@ -57,6 +57,12 @@ public final class ZklockServer implements AutoCloseable {
         call("DELETE", "sessions/0x" + Long.toHexString(session), "");
     }
 
+    /** Ends all sessions and deletes all nodes, for the next test. */
+    public void reset() throws IOException {
+        call("POST", "reset", "");
+        call("DELETE", "faults", "");
+    }
+
     /** Injects a fault, such as After(create).Once().DropReply().Close(). */
     public void inject(String fault) throws IOException {
         call("POST", "faults", fault);

@@ -15,6 +15,7 @@ class Server:
         urllib.request.urlopen(urllib.request.Request(self.control + "/" + path, body.encode(), method=method)).close()
     def expire(self, session): self.call("DELETE", f"sessions/{session:#x}")
     def inject(self, fault): self.call("POST", "faults", fault)
+    def reset(self): self.call("POST", "reset"); self.call("DELETE", "faults")
 
 @pytest.fixture
 def zookeeper():

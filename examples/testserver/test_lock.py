@@ -32,3 +32,10 @@ def test_response_is_lost(zookeeper, connect):
     with pytest.raises(Exception):
         client.create("/once")
     assert client.retry(client.exists, "/once")
+
+
+def test_reset_empties_the_server(zookeeper, connect):
+    client = connect()
+    client.create("/once")
+    zookeeper.reset()
+    assert not connect().exists("/once")

@@ -21,10 +21,13 @@ import (
 // TestCurator plays the same scenes on a real server and on ours; the transcripts must be the same.
 func TestCurator(t *testing.T) {
 	suites(t)
-	classPath := compileCurator(t)
-	real := startReal(t)
-	fake := zktest.Start(t, zktest.WithConfig("extendedTypesEnabled=true")).Addr()
+	sameTranscripts(t, startReal(t), zktest.Start(t, zktest.WithConfig("extendedTypesEnabled=true")).Addr())
+}
 
+// sameTranscripts plays the scenes on both servers, with these properties of Java.
+func sameTranscripts(t *testing.T, real, fake string, java ...string) {
+	t.Helper()
+	classPath := compileCurator(t)
 	type side struct {
 		transcript string
 		log        string
@@ -33,7 +36,7 @@ func TestCurator(t *testing.T) {
 	play := func(addr string) side {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, "java", curatorArgs(classPath, "Transcript", addr)...)
+		cmd := exec.CommandContext(ctx, "java", slices.Concat(java, curatorArgs(classPath, "Transcript", addr))...)
 		var out, log bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &log
 		err := cmd.Run()

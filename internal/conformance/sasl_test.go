@@ -5,11 +5,11 @@ package conformance
 
 import (
 	"context"
+	"crypto/md5"
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
-	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +62,51 @@ func proves(user, password string) func(c *rawzk.Conn) (*rawzk.Reply, error) {
 	}
 }
 
+// proof completes a client's token of the test's own: in the text, N becomes the nonce, and R the
+// response-value of RFC 2831 for ann, with the given end of A1.
+func proof(text, authzid string) func(c *rawzk.Conn) (*rawzk.Reply, error) {
+	return func(c *rawzk.Conn) (*rawzk.Reply, error) {
+		challenge, _, err := c.Call(wire.OpSASL, wire.SASLToken{Token: []byte{}})
+		if err != nil {
+			return nil, err
+		}
+		nonce := regexp.MustCompile(`nonce="([^"]*)"`).FindSubmatch(challenge.Body)
+		if nonce == nil {
+			return nil, fmt.Errorf("no nonce in %q", challenge.Body)
+		}
+		md5Of := func(text string) string { sum := md5.Sum([]byte(text)); return string(sum[:]) }
+		a1 := md5Of(md5Of("ann:zk-sasl-md5:"+saslUsers["ann"]) + ":" + string(nonce[1]) + ":c" + authzid)
+		a2 := md5Of("AUTHENTICATE:zookeeper/zk-sasl-md5")
+		response := fmt.Sprintf("%x", md5Of(fmt.Sprintf("%x:%s:00000001:c:auth:%x", a1, nonce[1], a2)))
+		return asks(wire.OpSASL, wire.SASLToken{Token: []byte(strings.NewReplacer("N", string(nonce[1]), "R", response).Replace(text))})(c)
+	}
+}
+
+// proofs are the tokens of clients that differ from ours, each with the end of its A1.
+func proofs() (all [][2]string) {
+	const base = `username="ann",realm="zk-sasl-md5",nonce="N",cnonce="c",digest-uri="zookeeper/zk-sasl-md5",response=R`
+	all = append(all, [2]string{"charset=utf-8," + base + `,nc=00000001,maxbuf=65536,qop=auth,authzid="ann"`, ":ann"}) // the JDK's
+	for _, more := range []string{
+		"", ",nc=00000001", ",nc=00000002", ",nc=x", ",qop=auth", ",qop=AUTH", ",qop=auth-int", ",charset=utf-8", ",charset=UTF-8", ",charset=latin1",
+		",maxbuf=0", ",cipher=rc4", ",authzid=ann",
+		// twice:
+		",nc=00000001,nc=00000001", ",x=1,x=1", ",maxbuf=1,maxbuf=1", ",cipher=a,cipher=a", ",auth-param=a,auth-param=a", ",qop=auth,qop=auth",
+		",charset=utf-8,charset=utf-8", `,username="ann"`, `,realm="zk-sasl-md5"`, `,nonce="N"`, `,cnonce="c"`, `,digest-uri="zookeeper/zk-sasl-md5"`, ",response=R",
+		`,Username="ann"`,
+	} {
+		all = append(all, [2]string{base + more, ""})
+	}
+	for _, other := range [][2]string{
+		{`authzid="ann"`, ":ann"}, {`authzid="bob"`, ":bob"}, {`authzid=""`, ":"}, {`authzid=""`, ""}, {`x=1`, ":ann"}, {`authzid="ann",authzid="ann"`, ":ann"},
+	} {
+		all = append(all, [2]string{base + "," + other[0], other[1]})
+	}
+	for _, part := range []string{`username="ann",`, `realm="zk-sasl-md5",`, `nonce="N",`, `cnonce="c",`, `digest-uri="zookeeper/zk-sasl-md5",`, ",response=R"} {
+		all = append(all, [2]string{strings.Replace(base, part, "", 1), ""})
+	}
+	return append(all, [2]string{strings.Replace(base, "zookeeper/", "ZooKeeper/", 1), ""}, [2]string{strings.Replace(base, `"ann"`, "\"zo\xeb\"", 1), ""})
+}
+
 func saslScripts() []saslScript {
 	world := []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
 	create := func(path, scheme, id string) wire.CreateRequest {
@@ -82,6 +127,9 @@ func saslScripts() []saslScript {
 			asks(wire.OpCreate, create("/other", "sasl", "bob")), asks(wire.OpGetData, wire.PathWatchRequest{Path: "/other"}),
 			asks(wire.OpCreate, create("/host", "sasl", "zk/host@REALM")), asks(wire.OpCreate, create("/bad", "sasl", "a@b@c")),
 			asks(wire.OpCreate, create("/mine", "sasl", "ann")), asks(wire.OpGetData, wire.PathWatchRequest{Path: "/mine"})},
+	}
+	for _, p := range proofs() {
+		scripts = append(scripts, saslScript{proof(p[0], p[1]), asks(wire.OpGetData, wire.PathWatchRequest{Path: "/mine"})})
 	}
 	for _, user := range slices.Sorted(maps.Keys(saslUsers)) {
 		password := saslUsers[user]
@@ -162,11 +210,8 @@ func TestInterop_SASL_OneQueue(t *testing.T) {
 	s, err := zklock.Connect(t.Context(), addr, creds, zklock.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	defer s.Close()
-	jaas := filepath.Join(t.TempDir(), "jaas.conf")
-	section := `Client { org.apache.zookeeper.server.auth.DigestLoginModule required username="ann" password="` + saslUsers["ann"] + `"; };`
-	require.NoError(t, os.WriteFile(jaas, []byte(section), 0o600))
 	i := newInteropBy(t, s.Conn(), addr, "sasl")
-	i.options, i.java = []zklock.Option{creds}, []string{"-Djava.security.auth.login.config=" + jaas, "-Dzookeeper.fips-mode=false"} // a client of 3.9 has no DIGEST-MD5 otherwise
+	i.options, i.java = []zklock.Option{creds}, jaasClient(t, "ann", saslUsers["ann"])
 	i.run(map[string]func() error{
 		"zklock":  i.zklock,
 		"curator": func() error { return i.curator(classPath, interopContenders, interopRounds) },

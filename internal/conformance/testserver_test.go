@@ -19,10 +19,16 @@ const testServerExamples = "../../examples/testserver"
 // withCommand returns an environment in which zklock is the command.
 func withCommand(t *testing.T) []string {
 	t.Helper()
-	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-C", "../../cmd/zklock", "-o", filepath.Join(dir, "zklock")).CombinedOutput()
+	return append(os.Environ(), "PATH="+filepath.Dir(buildCommand(t))+string(os.PathListSeparator)+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1")
+}
+
+// buildCommand builds the command, and returns its path.
+func buildCommand(t *testing.T) string {
+	t.Helper()
+	command := filepath.Join(t.TempDir(), "zklock")
+	out, err := exec.Command("go", "build", "-C", "../../cmd/zklock", "-o", command).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	return append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1")
+	return command
 }
 
 func TestExample_TestServer_Java(t *testing.T) {
@@ -57,5 +63,5 @@ func TestExample_TestServer_Python(t *testing.T) {
 	cmd.Env = withCommand(t)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "2 passed")
+	require.Contains(t, string(out), "3 passed")
 }

@@ -49,7 +49,8 @@ const uri = "zookeeper/zk-sasl-md5"
 type proof struct {
 	user, password, realm string
 	nonce, cnonce, uri    string
-	isUTF8                bool // characters outside Latin-1 are in UTF-8
+	authzid               []string // the identity to act as, if the client names one
+	isUTF8                bool     // characters outside Latin-1 are in UTF-8
 }
 
 // The longest challenge and the longest proof of a server, in bytes (RFC 2831, section 2.1).
@@ -128,7 +129,7 @@ const (
 // "" the server's.
 func (p *proof) hash(whose string) string {
 	who := md5.Sum(slices.Concat(encoded(p.user), []byte(":"), encoded(p.realm), []byte(":"), encoded(p.password)))
-	a1 := md5.Sum(slices.Concat(who[:], []byte(":"+p.nonce+":"+p.cnonce)))
+	a1 := md5.Sum(slices.Concat(who[:], []byte(":"+strings.Join(append([]string{p.nonce, p.cnonce}, p.authzid...), ":"))))
 	a2 := md5.Sum([]byte(whose + ":" + p.uri))
 	all := strings.Join([]string{hex.EncodeToString(a1[:]), p.nonce, nonceCount, p.cnonce, qop, hex.EncodeToString(a2[:])}, ":")
 	sum := md5.Sum([]byte(all))

@@ -205,6 +205,30 @@ func TestDigestServer_OutOfTurn(t *testing.T) {
 	require.Error(t, err)
 }
 
+// R149: Java's client names itself as its authzid, too, which its response covers (RFC 2831, A1).
+func TestDigestServer_TokenOfTheJDK(t *testing.T) {
+	const token = `charset=utf-8,username="ann",realm="zk-sasl-md5",nonce="OA6MG9tEQGm2hh",nc=00000001,cnonce="VZyJ3GoTkmhWh0lgIaJzHyiFQakRTEsycYM80Pcc",` +
+		`digest-uri="zookeeper/zk-sasl-md5",maxbuf=65536,response=b64704319070753e45a1efdb1e4335ff,qop=auth,authzid="ann"`
+	answer := func(token string) (string, error) {
+		srv := &DigestServer{Users: map[string]string{"ann": "secret"}, nonce: "OA6MG9tEQGm2hh"}
+		_, err := srv.Answer([]byte(token))
+		return srv.User, err
+	}
+	for _, good := range []string{token, strings.Replace(token, ",qop=auth", "", 1), strings.Replace(token, "nc=00000001,", "nc=1,nc=2,", 1)} {
+		user, err := answer(good)
+		require.NoError(t, err, good)
+		require.Equal(t, "ann", user)
+	}
+	for _, bad := range []string{
+		strings.Replace(token, `,authzid="ann"`, "", 1), strings.Replace(token, `authzid="ann"`, `authzid="bob"`, 1), token + `,authzid="ann"`,
+		token + ",qop=auth", token + ",charset=utf-8", token + `,username="ann"`, strings.Replace(token, "qop=auth", "qop=auth-int", 1),
+	} {
+		user, err := answer(bad)
+		require.ErrorIs(t, err, errServer, bad)
+		require.Empty(t, user)
+	}
+}
+
 // done with a last token waits for the response to it, and accepts any; done without one waits for
 // nothing.
 func TestExchange_LastToken(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -11,7 +12,7 @@ import (
 type DigestServer struct {
 	Users map[string]string // passwords
 	nonce string
-	User  string // the user that has proved its identity; "" before
+	User  string // the user that has proved its identity; "" before, and whatever its authzid is
 }
 
 // Realm is the realm of a ZooKeeper server.
@@ -33,25 +34,23 @@ func (s *DigestServer) Answer(token []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := proof{user: d.first("username"), realm: d.first("realm"), nonce: s.nonce, cnonce: d.first("cnonce"), uri: d.first("digest-uri"), isUTF8: true}
-	if d.first("charset") != "utf-8" {
-		p.user = fromLatin1(p.user)
-	}
-	var known bool
-	p.password, known = s.Users[p.user]
+	password, known := s.Users[d.first("username")]
+	p := proof{user: d.first("username"), password: password, realm: d.first("realm"), nonce: s.nonce, cnonce: d.first("cnonce"), authzid: d["authzid"], uri: d.first("digest-uri")}
 	given := subtle.ConstantTimeCompare([]byte(d.first("response")), []byte(p.hash("AUTHENTICATE"))) == 1
 	if !known || !given || p.uri != uri || p.realm != Realm || p.cnonce == "" || !utf8.ValidString(p.user) ||
-		d.first("nonce") != s.nonce || d.first("nc") != nonceCount || d.first("qop") != qop {
+		d.first("nonce") != s.nonce || !d.defaults("qop", qop) || !d.defaults("charset", "utf-8") ||
+		slices.ContainsFunc(onceOnly, func(name string) bool { return len(d[name]) > 1 }) {
 		return nil, errServer
 	}
 	s.User = p.user
 	return []byte("rspauth=" + p.hash("")), nil
 }
 
-func fromLatin1(s string) string {
-	runes := make([]rune, 0, len(s))
-	for i := range len(s) {
-		runes = append(runes, rune(s[i]))
-	}
-	return string(runes)
+// onceOnly are the directives that the JDK's server, which is ZooKeeper's, rejects if a token
+// repeats them. It ignores all others, such as nc, and reads every token as UTF-8.
+var onceOnly = []string{"username", "realm", "nonce", "cnonce", "qop", "digest-uri", "response", "maxbuf", "charset", "cipher", "authzid", "auth-param"}
+
+// defaults reports whether the directive is missing, or has the value.
+func (d directives) defaults(name, value string) bool {
+	return len(d[name]) == 0 || d.first(name) == value
 }

@@ -108,15 +108,15 @@ func (d *Decoder) NullableString() (s string, ok bool) {
 // nullAhead reports whether the next vector or buffer is null.
 func (d *Decoder) nullAhead() bool { return bytes.HasPrefix(d.buf, []byte{0xff, 0xff, 0xff, 0xff}) }
 
-// count decodes a vector's length. A null vector counts 0. No item is shorter than min bytes, so
-// count rejects a length that the rest of the buffer cannot hold, before any memory is allocated
-// for it.
+// count decodes a vector's length. A negative one counts 0, as in Java; -1 is a null vector. No
+// item is shorter than min bytes, so count rejects a length that the rest of the buffer cannot
+// hold, before any memory is allocated for it.
 func (d *Decoder) count(min int) int {
 	n := d.Int32()
-	if d.err != nil || n == -1 {
+	if d.err != nil || n < 0 {
 		return 0
 	}
-	if n < 0 || int(n) > len(d.buf)/min {
+	if int(n) > len(d.buf)/min {
 		d.fail("vector of %d items in %d bytes", n, len(d.buf))
 		return 0
 	}

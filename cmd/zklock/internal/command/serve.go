@@ -55,6 +55,10 @@ type zkServer interface {
 	Freeze()
 	Thaw()
 	Dump() string
+	History() []zktest.Applied
+	Reset()
+	Load(nodes map[string]string) error
+	Restore(zktest.Snapshot)
 	Snapshot() zktest.Snapshot
 	Zxid() int64
 }

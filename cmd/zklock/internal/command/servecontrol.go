@@ -5,6 +5,7 @@ package command
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -32,8 +33,15 @@ POST   /members/N/start
 POST   /members/N/isolate     cut it off from the other members
 POST   /members/N/freeze      stop it as a debugger would, until /thaw
 POST   /members/N/lag?for=2s  let it show changes late
-POST   /heal                  end all isolation
+POST   /heal                  end all isolation and partitions
+POST   /partition             cut groups of members off from each other: [[1, 2], [3]]
+POST   /elect                 make the leader step down
 GET    /dump                  nodes, sessions and watches, as text
+GET    /history               the changes that the server made, with their sessions and times
+POST   /reset                 end all sessions, delete all nodes, clear the history; faults stay
+POST   /load                  create nodes, or set their data: {"/config": "a=1"}
+GET    /snapshot              the nodes, as JSON
+PUT    /snapshot              make the nodes what such a JSON has
 `
 
 type control struct {
@@ -86,6 +94,13 @@ func (c *control) handler() http.Handler {
 	on("GET /members", c.members)
 	on("POST /members/{id}/{act}", c.member)
 	on("POST /heal", c.heal)
+	on("POST /elect", func(*http.Request) (any, error) { return nil, c.together((*zktest.Ensemble).Elect) })
+	on("POST /partition", withBody(func(groups [][]int) error { return c.together(func(e *zktest.Ensemble) { e.Partition(groups...) }) }))
+	on("GET /history", c.history)
+	on("POST /reset", func(*http.Request) (any, error) { c.srv.Reset(); return nil, nil })
+	on("POST /load", withBody(func(nodes map[string]string) error { return c.srv.Load(nodes) }))
+	on("GET /snapshot", func(*http.Request) (any, error) { return c.srv.Snapshot(), nil })
+	on("PUT /snapshot", withBody(func(nodes zktest.Snapshot) error { c.srv.Restore(nodes); return nil }))
 	return mux
 }
 
@@ -96,6 +111,21 @@ func answer(w http.ResponseWriter, what any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(what)
+}
+
+// withBody passes the JSON of a request to do.
+func withBody[T any](do func(T) error) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		var body T
+		err := json.NewDecoder(io.LimitReader(r.Body, dataLimit)).Decode(&body)
+		if err == nil {
+			err = do(body)
+		}
+		if err != nil {
+			return nil, trim(err)
+		}
+		return nil, nil
+	}
 }
 
 // faultInfo is a fault as the port reports it.
@@ -167,13 +197,14 @@ func (c *control) sessions(*http.Request) (any, error) {
 	type info struct {
 		ID         string   `json:"id"`
 		Connected  bool     `json:"connected"`
+		Member     int      `json:"member,omitempty"`
 		Address    string   `json:"address,omitempty"`
 		TimeoutMS  int64    `json:"timeout_ms"`
 		Ephemerals []string `json:"ephemerals"`
 	}
 	all := []info{}
 	for _, s := range c.srv.Sessions() {
-		all = append(all, info{fmt.Sprintf("%#x", s.ID), s.Connected, s.RemoteAddr, s.Timeout.Milliseconds(), append([]string{}, s.Ephemerals...)})
+		all = append(all, info{fmt.Sprintf("%#x", s.ID), s.Connected, s.Member, s.RemoteAddr, s.Timeout.Milliseconds(), append([]string{}, s.Ephemerals...)})
 	}
 	return all, nil
 }
@@ -241,9 +272,40 @@ func (c *control) member(r *http.Request) (any, error) {
 	return nil, nil
 }
 
-func (c *control) heal(*http.Request) (any, error) {
-	if e, ok := c.srv.(*zktest.Ensemble); ok {
-		e.Heal()
+var errAlone = errors.New("one server is no ensemble: give serve --members 3")
+
+// together acts on all members.
+func (c *control) together(do func(*zktest.Ensemble)) error {
+	e, ok := c.srv.(*zktest.Ensemble)
+	if !ok {
+		return errAlone
 	}
+	do(e)
+	return nil
+}
+
+func (c *control) heal(*http.Request) (any, error) {
+	_ = c.together((*zktest.Ensemble).Heal) // a single server has nothing to heal
 	return nil, nil
+}
+
+func (c *control) history(*http.Request) (any, error) {
+	type change struct {
+		Kind    string    `json:"kind"`
+		Path    string    `json:"path,omitempty"`
+		Session string    `json:"session"`
+		Owner   string    `json:"owner,omitempty"`
+		Zxid    string    `json:"zxid"`
+		Time    time.Time `json:"time"`
+		Data    []byte    `json:"data,omitempty"`
+	}
+	all := []change{}
+	for _, a := range c.srv.History() {
+		ch := change{a.Kind.String(), a.Path, fmt.Sprintf("%#x", a.Session), "", fmt.Sprintf("%#x", a.Zxid), a.Time, a.Data}
+		if a.Owner != 0 {
+			ch.Owner = fmt.Sprintf("%#x", a.Owner)
+		}
+		all = append(all, ch)
+	}
+	return all, nil
 }

@@ -5,6 +5,7 @@ package command
 // Attacks the control port of serve, as a test in another language uses it, and the flags that make the server another.
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -133,6 +134,65 @@ func TestServe_Control_MembersKeepTheirState(t *testing.T) {
 	require.Equal(t, 204, code)
 	code, _ = ask("POST", "/members/1/lag", "")
 	require.Equal(t, 400, code)
+}
+
+// A suite in another language prepares the server for a test, looks at it, and empties it for the next test.
+func TestServe_Control_BetweenTests(t *testing.T) {
+	t.Parallel()
+	addrs, ask := controlled(t, "--listen", "127.0.0.1:0")
+	conn := client(t, 10*time.Second, addrs...)
+	code, said := ask("POST", "/load", `{"/app/config": "a=1"}`)
+	require.Equal(t, 204, code, said)
+	data, _, err := conn.Get("/app/config")
+	require.NoError(t, err)
+	require.Equal(t, "a=1", string(data))
+	_, snapshot := ask("GET", "/snapshot", "")
+	require.Contains(t, snapshot, `"path":"/app/config","data":"YT0x"`)
+	_, err = conn.Create("/e", []byte("x"), zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	before := conn.SessionID()
+	_, said = ask("GET", "/history", "")
+	require.Regexp(t, fmt.Sprintf(`\{"kind":"created","path":"/e","session":"%#[1]x","owner":"%#[1]x","zxid":"0x[0-9a-f]+","time":"[^"]+","data":"eA=="\}`, before), said)
+	_, said = ask("GET", "/sessions", "")
+	require.Contains(t, said, `"member":1`)
+
+	code, _ = ask("POST", "/reset", "")
+	require.Equal(t, 204, code)
+	_, said = ask("GET", "/dump", "")
+	require.NotContains(t, said, "/app")
+	require.NotContains(t, said, fmt.Sprintf("%#x", before))
+	_, said = ask("GET", "/history", "")
+	require.NotContains(t, said, "/app")
+	eventually(t, "the client has a new session", func() bool { there, _, err := conn.Exists("/app"); return err == nil && !there })
+	code, _ = ask("PUT", "/snapshot", snapshot)
+	require.Equal(t, 204, code)
+	data, _, err = conn.Get("/app/config")
+	require.NoError(t, err)
+	require.Equal(t, "a=1", string(data))
+	for path, body := range map[string]string{"/load": `{"a": ""}`, "/snapshot": `[{"path": "a"}]`, "/elect": "", "/partition": "[[1]]"} {
+		method := "POST"
+		if path == "/snapshot" {
+			method = "PUT"
+		}
+		code, said := ask(method, path, body)
+		require.Equal(t, 400, code, path)
+		require.NotRegexp(t, "^zktest:", said)
+	}
+
+	_, ask = controlled(t, "--listen", "127.0.0.1:0", "--members", "3", "--tick", "100ms")
+	code, _ = ask("POST", "/elect", "")
+	require.Equal(t, 204, code)
+	eventually(t, "all serve", func() bool { _, said := ask("GET", "/members", ""); return !strings.Contains(said, `"role":"looking"`) })
+	code, _ = ask("POST", "/partition", "[[1, 2], [3]]")
+	require.Equal(t, 204, code)
+	leads := regexp.MustCompile(`"id":[12],"address":"[^"]*","role":"leader"`)
+	eventually(t, "one of the two leads, and the third looks", func() bool {
+		_, said := ask("GET", "/members", "")
+		return leads.MatchString(said) && strings.Contains(said, `"role":"looking"`)
+	})
+	code, _ = ask("POST", "/heal", "")
+	require.Equal(t, 204, code)
+	eventually(t, "all serve", func() bool { _, said := ask("GET", "/members", ""); return !strings.Contains(said, `"role":"looking"`) })
 }
 
 func TestServe_Control_RefusesBrowsers(t *testing.T) {
