@@ -55,7 +55,8 @@ const (
 // The exit codes in the help: run can end with each, ls with few.
 const runExitCodes = `Exit codes:
   120      the lock was lost: COMMAND was ended, or had already ended by itself
-  121      not acquired: another client holds the lock; -E sets another code
+  121      not acquired: another client holds the lock, or --session-file is in
+           use; -E sets another code
   122      no server could be reached, or none reported whether the lock is held
   123      rejected: permission, credentials, certificate, quota, deleted chroot
   125      wrong usage, or zklock itself failed

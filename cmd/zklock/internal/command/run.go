@@ -82,10 +82,8 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 		opts = append(opts, zklock.WithCreateChroot(acl...))
 	}
-	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has replied"))) })
-	t.s, err = o.connectWithFile(wctx, append(opts, zklock.WithLease(mode)))
-	if o.waited = !slow.Stop(); err != nil {
-		return o.explainConnect(ctx, err)
+	if t.s, err = o.connectWithFile(wctx, append(opts, zklock.WithLease(mode))); err != nil {
+		return o.skip(o.explainConnect(ctx, err))
 	}
 	defer func() {
 		_ = t.s.Close() // ends the ZooKeeper session, and with it all remaining nodes of the lock
@@ -307,7 +305,7 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 }
 
 func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (*zklock.Hold, error) {
-	if o.noWait || o.waits && o.wait == 0 {
+	if !o.queues() {
 		ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
 		defer cancel()
 		return r.TryAcquire(ctx)
