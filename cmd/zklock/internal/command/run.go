@@ -239,7 +239,7 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) su
 		},
 		Will: func() []byte {
 			e := o.ending(name)
-			e.Delay = o.lockDelay
+			e.Delay, e.Report = o.lockDelay, o.report.ifKilled()
 			return e.will()
 		},
 		Keep: o.keep,
