@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -26,7 +25,7 @@ func (o *runOptions) note(format string, args ...any) {
 }
 
 func (o *runOptions) run(ctx context.Context) error {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // to the end: a reader of stderr that has closed it changes no exit code
+	outliveReaders()
 	if err := zklock.ValidatePath(o.path); err != nil {
 		return &exitError{exitUsage, err}
 	}
