@@ -22,6 +22,7 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -100,9 +101,13 @@ func Main() {
 func execute(args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	out := &output{w: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
 	ran, err := root.ExecuteC()
+	if out.err != nil && (err == nil || errors.Is(err, out.err)) && !errors.As(err, new(interrupted)) {
+		err = exitf(exitUsage, "the output could not be written: %w", bare(out.err))
+	}
 	if err == nil {
 		return 0
 	}
@@ -124,6 +129,18 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		i.end()
 	}
 	return e.code
+}
+
+// output is stdout, and keeps the first error of a write: cobra prints the help without a check.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(text []byte) (int, error) {
+	n, err := o.w.Write(text)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }
 
 func codeOf(err error) int {

@@ -159,9 +159,6 @@ func newRunCommand() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			o.path, o.argv, o.stderr = args[0], args[1:], c.ErrOrStderr()
-			if o.metrics == "" && c.Flags().Changed("metrics-file") {
-				return exitf(exitUsage, `--metrics-file "" is no file: give its name, or leave the flag out`)
-			}
 			if o.report, err = newMetricsFile(o.metrics, o.path, o.elect, o.stderr); err != nil {
 				return err
 			}
