@@ -28,6 +28,7 @@ var ErrInUse = errors.New("the session file is in use")
 // short for a verdict. So errors.Is does not find that error.
 type Undecided struct{ Last error }
 
+// Error implements error.
 func (u Undecided) Error() string { return u.Last.Error() }
 
 var errSlow = errors.New("the file system does not respond")
