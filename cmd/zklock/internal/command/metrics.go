@@ -67,6 +67,10 @@ func newMetricsFile(name, path string, elect bool, stderr io.Writer) (*metricsFi
 	if err := tryBeside(name); err != nil {
 		return nil, exitf(exitUsage, "--metrics-file %s: no file can be created in its directory: %w", name, bare(err))
 	}
+	var err error
+	if m.name, err = filepath.Abs(name); err != nil { // the guardian may have another directory
+		return nil, exitf(exitUsage, "--metrics-file %s: %w", name, err)
+	}
 	now := time.Now()
 	m.mu.report = runReport{path: path, file: filepath.Base(name), elect: elect, began: now, waits: now}
 	return m, nil
@@ -114,7 +118,7 @@ func (m *metricsFile) end(code int) {
 
 // killedRun is what the guardian needs to report the end of a run whose zklock was killed.
 type killedRun struct {
-	File, Path     string // File is absolute, because the guardian may have another directory
+	File, Path     string
 	Elect          bool
 	Began, Granted time.Time
 	Waited         time.Duration
@@ -122,14 +126,13 @@ type killedRun struct {
 
 // ifKilled returns the holding run for its guardian, nil without a file.
 func (m *metricsFile) ifKilled() *killedRun {
-	file, err := filepath.Abs(m.name)
-	if m.name == "" || err != nil {
+	if m.name == "" {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.mu.report
-	return &killedRun{file, r.path, r.elect, r.began, r.granted, r.waited}
+	return &killedRun{m.name, r.path, r.elect, r.began, r.granted, r.waited}
 }
 
 // end reports the end of the run, unless it has released the lock, or a later run has the file.
