@@ -70,7 +70,7 @@ archives:
 	scripts/setup docker packages
 	ALL=1 scripts/packages
 
-## the command, its man page, completions and licenses below PREFIX: make install PREFIX=/usr DESTDIR=/tmp/package
+## the command, its man page, completions, pages and licenses below PREFIX: make install PREFIX=/usr DESTDIR=/tmp/package
 PREFIX ?= /usr/local
 install:
 	scripts/install "$(DESTDIR)$(PREFIX)"

@@ -352,6 +352,42 @@ func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
 	})
 }
 
+// A server accepts the session and ends the connection, again and again. While the client pauses, no attempt has a result: the line that no
+// server has accepted the session says so.
+func TestVirtual_Connect_ServerEndsEachConnection_LineSaysThatNoneWasTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		n.SetLatency(time.Millisecond)
+		l, err := n.Listen("10.0.0.1:2181")
+		require.NoError(t, err)
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				_, _ = c.Read(make([]byte, 1024))
+				_, _ = c.Write(jute.Frame(jute.ConnectResponse{SessionID: 1, Timeout: 30000, Password: make([]byte, 16)}))
+				time.Sleep(5 * time.Millisecond)
+				_ = c.Close()
+			}
+		}()
+		var log syncBuffer
+		var said []string
+		log.onLine = func(line string) {
+			if strings.Contains(line, "no server has accepted the session") {
+				said = append(said, line)
+			}
+		}
+		s, err := zklock.Connect(t.Context(), l.Addr().String(), zklock.WithDialer(n.Dial), zklock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		require.NoError(t, err)
+		time.Sleep(2 * time.Minute)
+		_ = s.Close()
+		require.NoError(t, l.Close())
+		time.Sleep(time.Minute)
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		require.NotEmpty(t, said)
+		require.Contains(t, said[0], `tried="none since the last connection ended"`)
+	})
+}
+
 // R50: a server responds "session expired" to a client without a session, as one does that is too
 // slow to create a session. It is not asked again and again, and Connect names the cause.
 func TestVirtual_Connect_ExpiredWithoutASession_Pauses(t *testing.T) {

@@ -181,7 +181,7 @@ func parse(names Names, pem [3]secret.Bytes) (m material, err error) {
 	if names.CA != "" {
 		m.roots = x509.NewCertPool()
 		if !m.roots.AppendCertsFromPEM(pem[0].Reveal()) {
-			return m, fmt.Errorf("%s holds no PEM certificate", names.CA)
+			return m, because(names.CA, pem[0], fmt.Errorf("%s holds no PEM certificate", names.CA))
 		}
 	}
 	if names.Cert == "" {
@@ -189,7 +189,8 @@ func parse(names Names, pem [3]secret.Bytes) (m material, err error) {
 	}
 	pair, err := tls.X509KeyPair(pem[1].Reveal(), pem[2].Reveal())
 	if err != nil { // the error does not quote the files
-		return m, fmt.Errorf("%s and %s: %w", names.Cert, names.Key, err)
+		err = fmt.Errorf("%s and %s: %w", names.Cert, names.Key, err)
+		return m, because(names.Cert, pem[1], because(names.Key, pem[2], err))
 	}
 	if pair.Leaf == nil { // GODEBUG=x509keypairleaf=0
 		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
@@ -198,6 +199,24 @@ func parse(names Names, pem [3]secret.Bytes) (m material, err error) {
 	}
 	m.pair = &pair
 	return m, nil
+}
+
+// because returns an error with the command that converts a file that is encrypted or not PEM, and
+// otherwise err.
+func because(name string, content secret.Bytes, err error) error {
+	b := content.Reveal()
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "" {
+			return fmt.Errorf("%s is encrypted: convert it with openssl pkey -in %[1]s -out NEW.pem", name)
+		}
+	}
+	switch {
+	case bytes.HasPrefix(b, []byte{0x30}) && bytes.Contains(b[:min(len(b), 8)], []byte{2, 1, 3}): // its version
+		return fmt.Errorf("%s is PKCS#12, and not PEM: convert it with openssl pkcs12 -in %[1]s -nodes -out NEW.pem", name)
+	case bytes.HasPrefix(b, []byte{0xfe, 0xed, 0xfe, 0xed}):
+		return fmt.Errorf("%s is a Java keystore, and not PEM: convert it with keytool -importkeystore -srckeystore %[1]s -destkeystore NEW.p12 -deststoretype pkcs12, and then with openssl pkcs12 -in NEW.p12 -nodes -out NEW.pem", name)
+	}
+	return err
 }
 
 // isCut reports whether the end of a file is missing. A file with other certificates before that

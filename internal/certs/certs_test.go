@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,6 +160,35 @@ func TestFiles_Spoilt(t *testing.T) {
 			require.True(t, news.Renewed)
 			require.Equal(t, int64(4), number(t, c))
 			require.False(t, good.RootCAs.Equal(c.RootCAs))
+		})
+	}
+}
+
+// A file in another format: the error names it, the format and the command that converts it.
+func TestOpen_AnotherFormat_NamesTheConversion(t *testing.T) {
+	cert, key := made(t, 1)
+	encrypted := pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte("salted")})
+	old := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00"}, Bytes: []byte("salted")})
+	pkcs12 := append([]byte{0x30, 0x82, 0x0a, 0x5b, 2, 1, 3}, make([]byte, 100)...)
+	for name, tt := range map[string]struct {
+		ca, cert, key []byte
+		want          string
+	}{
+		"encrypted key":                {cert, cert, encrypted, "key.pem is encrypted: convert it with openssl pkey -in "},
+		"encrypted key behind a chain": {cert, cert, append(slices.Clone(cert), encrypted...), "key.pem is encrypted: convert it with openssl pkey -in "},
+		"encrypted key, as before":     {cert, cert, append(slices.Clone(cert), old...), "key.pem is encrypted: convert it with openssl pkey -in "},
+		"PKCS#12":                      {cert, pkcs12, pkcs12, "cert.pem is PKCS#12, and not PEM: convert it with openssl pkcs12 -in "},
+		"PKCS#12, authorities":         {pkcs12, cert, key, "ca.pem is PKCS#12, and not PEM: convert it with openssl pkcs12 -in "},
+		"Java keystore":                {[]byte("\xfe\xed\xfe\xed\x00\x00\x00\x02"), cert, key, "ca.pem is a Java keystore, and not PEM: convert it with keytool "},
+		"a key instead of authorities": {key, cert, key, "ca.pem holds no PEM certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, _ := files(t)
+			write(t, n.CA, tt.ca)
+			write(t, n.Cert, tt.cert)
+			write(t, n.Key, tt.key)
+			_, err := Open(n)
+			require.ErrorContains(t, err, tt.want)
 		})
 	}
 }

@@ -11,6 +11,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,7 +159,7 @@ func (l *Link) checkState(seen *wakeups) (again, end time.Duration) {
 		if l.dials.Refusal() != nil { // a rejection is no outage, and was logged
 			return
 		}
-		l.Log.Warn("zklock: no server has accepted the session", "for", d.Round(time.Second), "tried", l.dials.Tried())
+		l.Log.Warn("zklock: no server has accepted the session", "for", d.Round(time.Second), "tried", cmp.Or(l.dials.Tried(), "none since the last connection ended"))
 	})
 	if z != nil {
 		z.LoseIfLate(now)

@@ -8,14 +8,17 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"unicode"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -86,6 +89,45 @@ func TestDocs_Links(t *testing.T) {
 		}
 	}
 	require.Greater(t, followed, 50, "links were not found")
+}
+
+// Make install puts the pages that the man page and the messages name below share/doc, and each of
+// their links leads to a file there.
+func TestInstall_LinksOfThePages(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("scripts/install needs bash")
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program") // it is only copied, and writes an empty man page
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755))
+	to := filepath.Join(dir, "to")
+	out, err := exec.Command("scripts/install", to, program, program).CombinedOutput()
+	require.NoError(t, err, string(out))
+	doc := filepath.Join(to, "share/doc/zklock")
+	for _, page := range []string{"README.md", "docs/operating.md", "docs/command.md", "docs/lease.md", "packaging/README.md"} {
+		require.FileExists(t, filepath.Join(doc, page))
+	}
+	followed := 0
+	require.NoError(t, filepath.WalkDir(doc, func(name string, _ fs.DirEntry, err error) error {
+		if !strings.HasSuffix(name, ".md") {
+			return err
+		}
+		text := readFile(t, name)
+		require.NotContains(t, text, "]()")
+		for _, m := range regexp.MustCompile(`\]\(([^():\s]+)\)`).FindAllStringSubmatch(prose(text), -1) {
+			if path, _, _ := strings.Cut(m[1], "#"); path != "" {
+				followed++
+				_, err := os.Stat(filepath.Join(filepath.Dir(name), path))
+				assert.NoError(t, err, "%s links to it", name)
+			}
+		}
+		return nil
+	}))
+	require.Greater(t, followed, 50, "links were not found")
+	require.Contains(t, readFile(t, filepath.Join(doc, "README.md")), "\ndoc.go states all guarantees")
+	out, err = exec.Command("scripts/install", "--remove", to).CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.NoDirExists(t, doc)
 }
 
 // Each picture is shown on a page, with a text for readers that do not see it.

@@ -24,6 +24,13 @@ import (
 // ErrInUse: another Session that lives has the file.
 var ErrInUse = errors.New("the session file is in use")
 
+// Undecided has the last error of an Open whose context ended before Patience: the wait was too
+// short for a verdict. So errors.Is does not find that error.
+type Undecided struct{ Last error }
+
+// Error implements error.
+func (u Undecided) Error() string { return u.Last.Error() }
+
 var errSlow = errors.New("the file system does not respond")
 
 const (
@@ -84,7 +91,7 @@ func Open(ctx context.Context, path string, servers []string) (*File, Found, err
 		}
 	}
 	if o.err != nil && ctx.Err() != nil {
-		o.err = fmt.Errorf("%w (%v)", context.Cause(ctx), o.err) // the wait was too short for a verdict
+		o.err = fmt.Errorf("%w (%w)", context.Cause(ctx), Undecided{o.err})
 	}
 	if o.err != nil {
 		return nil, Found{}, fmt.Errorf("session file %s: %w", path, o.err)

@@ -27,7 +27,7 @@ is 1 if a check failed.`,
 			if os.Getenv(demo.EnvWorker) != "" {
 				return demo.RunWorker()
 			}
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE) // and end the workers
 			defer stop()
 			err := demo.Run(ctx, cmd.OutOrStdout())
 			switch {

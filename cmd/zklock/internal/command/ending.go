@@ -27,16 +27,17 @@ type ending struct {
 	TLS   *tlsFiles // nil for none
 	Lock  string    // for messages
 
-	Delay time.Duration // the lock-delay, which begins with the end of the session; 0 for none
+	Report *killedRun    // for the metrics file; nil for none
+	Delay  time.Duration // the lock-delay, which begins with the end of the session; 0 for none
 }
 
 func (c *connection) ending(lock string) *ending {
 	return &ending{Key: c.key(), Creds: c.creds(), TLS: c.forGuardian(), Lock: lock}
 }
 
-// will returns the data for the guardian, nil while there is no session.
+// will returns the data for the guardian, nil while there is no session and no file to write.
 func (e *ending) will() []byte {
-	if e.ID == 0 {
+	if e.ID == 0 && e.Report == nil {
 		return nil
 	}
 	b, err := json.Marshal(e)
@@ -52,6 +53,12 @@ func carryOut(will []byte, since supervise.Moment) {
 	var e ending
 	if err := json.Unmarshal(will, &e); err != nil {
 		panic("zklock: " + err.Error()) // zklock wrote it
+	}
+	if e.Report != nil {
+		defer e.Report.end(guardianStderr()) // after the session: a file system may hang
+	}
+	if e.ID == 0 { // zklock had lost its session
+		return
 	}
 	if err := e.end(since); err != nil {
 		fmt.Fprintf(guardianStderr(), "zklock: %s: its ZooKeeper session was not ended: %v; others get the lock when it expires, within %v\n",

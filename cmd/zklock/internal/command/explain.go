@@ -19,6 +19,10 @@ func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
 		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
+	case isFileInUse(err) && errors.As(err, &w):
+		return exitf(exitNotAcquired, "%s: not acquired: %w: %s", o.path, w, o.fileInUse())
+	case isFileInUse(err):
+		return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, o.fileInUse())
 	case errors.As(err, &w):
 		return &exitError{codeUnreached(err), errors.Unwrap(classify(err))}
 	case errors.Is(err, zklock.ErrNoChroot):

@@ -175,8 +175,6 @@ func classify(err error) error {
 		code = codeUnreached(err)
 	case errors.Is(err, zklock.ErrLost):
 		code = exitLost
-	case errors.Is(err, zklock.ErrSessionFileInUse): // an earlier run, or what it has left, still works
-		code = exitNotAcquired
 	case errors.Is(err, link.ErrHungUp): // no server responds to it
 		code = exitNoServer
 	case refused(err), errors.Is(err, zklock.ErrNoChroot): // after Connect, the chroot was deleted

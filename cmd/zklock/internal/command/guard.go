@@ -86,6 +86,7 @@ Exit codes:
 			if g.only = g.named(); g.only == nil && g.servers != "" {
 				return exitf(exitUsage, "--servers %q names no server: give host:port,host:port", g.servers)
 			}
+			outliveReaders()
 			return g.run()
 		},
 	}

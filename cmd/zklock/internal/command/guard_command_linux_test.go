@@ -50,6 +50,29 @@ func TestGuard_CommandOutlivesTheGuard(t *testing.T) {
 	require.False(t, gone(child))
 }
 
+// The reader of stderr has ended: neither guard ends for a line that it cannot write, so COMMAND has its guard to the end.
+func TestGuard_ReaderOfStderrHasEnded_GuardsOn(t *testing.T) {
+	t.Parallel()
+	servers, socket := fakeServer(t), socketIn(t)
+	s := clientOf(t, servers)
+	p := start(t, func(c *exec.Cmd) { withoutReader(t, c); c.Env = append(c.Env, envHolder+"=1") },
+		"guard", "--", "sh", "-c", `exec "$0" "$@" 2>/dev/null`, os.Args[0], servers, "/job", "1")
+	p.prints("holds all")
+	require.NoError(t, syscall.Kill(childOf(t, p.cmd.Process.Pid), syscall.SIGKILL))
+	require.Equal(t, exitSignal+int(syscall.SIGKILL), p.wait())
+	acquired(t, s, "/job/0")
+
+	guard := start(t, func(c *exec.Cmd) { withoutReader(t, c) }, "guard", "--listen", socket)
+	for _, path := range []string{"/one", "/two"} {
+		holder := guardedHolder(t, servers, path, socket, 1)
+		requireGuarded(t, holder, 1)
+		holder.Signal(syscall.SIGKILL)
+		acquired(t, s, path+"/0")
+	}
+	guard.signal(syscall.SIGTERM)
+	require.Equal(t, exitSignal+int(syscall.SIGTERM), guard.wait())
+}
+
 func TestGuard_Command_ExitCodes(t *testing.T) {
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "script")

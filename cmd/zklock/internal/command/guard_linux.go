@@ -81,7 +81,7 @@ func (g *guarding) serve(w *watch.Guard) error {
 	select {
 	case s := <-signals:
 		drain(w, l, served) // the process may have been asked to end together with its guard
-		_ = l.Close()       // which removes the socket
+		_ = l.Close()
 		return interrupted{signal: s}
 	case err := <-served:
 		return exitf(exitUsage, "--listen %s: %w", g.listen, err)
@@ -92,7 +92,8 @@ func (g *guarding) serve(w *watch.Guard) error {
 // that has ended, and nothing else. Of guards that start at the same time, the second would remove
 // the socket of the first, which it has found before that listened. So a guard locks a file while
 // it starts, which no other user can open. It does not wait for the lock: the guard that has it is
-// about to listen. The file is not removed, because then two guards could lock two files.
+// about to listen. The file is not removed, because then two guards could lock two files. Nor is
+// the socket removed at the end, because it may be the next guard's.
 func listenAt(path string) (*net.UnixListener, error) {
 	if !strings.HasPrefix(path, "@") { // an abstract name, which has no socket to replace
 		lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
@@ -124,7 +125,11 @@ func listenAt(path string) (*net.UnixListener, error) {
 
 func listenPrivately(path string) (*net.UnixListener, error) {
 	defer unix.Umask(unix.Umask(0o177))
-	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err == nil {
+		l.SetUnlinkOnClose(false)
+	}
+	return l, err
 }
 
 // ownSocket creates a socket for COMMAND. Where no directory can be written, it has no file. remove

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -57,6 +58,40 @@ func TestGuard_SecondGuardAtASocket_IsRejected(t *testing.T) {
 	p = start(t, nil, "guard", "--listen", file)
 	require.Equal(t, exitUsage, p.wait())
 	require.FileExists(t, file, "a file of somebody is not removed")
+}
+
+// A guard whose socket was removed does not remove the socket of its successor.
+func TestGuard_Ends_SocketOfItsSuccessorStays(t *testing.T) {
+	t.Parallel()
+	socket := socketIn(t)
+	first := guardAt(t, socket)
+	require.NoError(t, os.Remove(socket))
+	guardAt(t, socket)
+	first.signal(syscall.SIGTERM)
+	require.Equal(t, exitSignal+int(syscall.SIGTERM), first.wait())
+	conn, err := net.Dial("unix", socket)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+}
+
+// A guard without free descriptors names the limit: each of two connections takes another number of them.
+func TestGuard_TooManyOpenFiles_NamesTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{"20", "21"} {
+		socket := socketIn(t)
+		guard := start(t, func(c *exec.Cmd) {
+			c.Args = append([]string{"sh", "-c", `ulimit -n "$0"; exec "$@"`, limit, binary(t)}, c.Args[1:]...)
+			c.Path = "/bin/sh"
+		}, "guard", "--listen", socket)
+		guard.prints("listening at")
+		for range 20 {
+			conn, err := net.Dial("unix", socket)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+		guard.prints("too many open files: each Session needs two: raise the guard's limit")
+		require.NotContains(t, guard.stderr.String(), "PID namespace")
+	}
 }
 
 // The socket is the user's alone.

@@ -4,6 +4,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -81,7 +82,12 @@ func newListCommand() *cobra.Command {
 				ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 				defer stop()
 				context.AfterFunc(ctx, stop) // a second signal ends zklock while Close waits
-				return l.list(ctx, paths)
+				outliveReaders()             // of notes; not of queues
+				err := l.list(ctx, paths)
+				if errors.Is(err, syscall.EPIPE) {
+					return interrupted{signal: syscall.SIGPIPE}
+				}
+				return err
 			}
 			return l.list(cmd.Context(), paths)
 		},

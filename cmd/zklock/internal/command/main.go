@@ -22,6 +22,7 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -55,7 +56,8 @@ const (
 // The exit codes in the help: run can end with each, ls with few.
 const runExitCodes = `Exit codes:
   120      the lock was lost: COMMAND was ended, or had already ended by itself
-  121      not acquired: another client holds the lock; -E sets another code
+  121      not acquired: another client holds the lock, or --session-file is in
+           use; -E sets another code
   122      no server could be reached, or none reported whether the lock is held
   123      rejected: permission, credentials, certificate, quota, deleted chroot
   125      wrong usage, or zklock itself failed
@@ -99,9 +101,13 @@ func Main() {
 func execute(args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	out := &output{w: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
 	ran, err := root.ExecuteC()
+	if out.err != nil && (err == nil || errors.Is(err, out.err)) && !errors.As(err, new(interrupted)) {
+		err = exitf(exitUsage, "the output could not be written: %w", bare(out.err))
+	}
 	if err == nil {
 		return 0
 	}
@@ -123,6 +129,18 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		i.end()
 	}
 	return e.code
+}
+
+// output is stdout, and keeps the first error of a write: cobra prints the help without a check.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(text []byte) (int, error) {
+	n, err := o.w.Write(text)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }
 
 func codeOf(err error) int {

@@ -41,7 +41,7 @@ const manSeeAlso = `flock(1), crontab(5), systemd.service(5), zkCli.sh(1)
 
 https://zookeeper.apache.org/doc/current/recipes.html describes the lock's recipe.
 
-docs/operating.md at https://github.com/zklock/zklock explains the messages, and says what to do.`
+docs/operating.md in share/doc/zklock, beside share/man of this page, explains the messages, and says what to do.`
 
 // writeManPage writes zklock(1) in the man macros of roff.
 func writeManPage(w io.Writer, root *cobra.Command) {

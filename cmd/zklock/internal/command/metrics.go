@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -41,6 +42,7 @@ type metricsFile struct {
 	side    *os.File      // the side file while it is locked; guarded by writing
 	waited  time.Duration // for the side file; guarded by writing
 	isLast  bool          // the end has been written, or given up; guarded by writing
+	isHeir  bool          // this process is the guardian, so a later run may have written the file
 
 	mu struct {
 		sync.Mutex // never held while the file is written
@@ -64,6 +66,10 @@ func newMetricsFile(name, path string, elect bool, stderr io.Writer) (*metricsFi
 	}
 	if err := tryBeside(name); err != nil {
 		return nil, exitf(exitUsage, "--metrics-file %s: no file can be created in its directory: %w", name, bare(err))
+	}
+	var err error
+	if m.name, err = filepath.Abs(name); err != nil { // the guardian may have another directory
+		return nil, exitf(exitUsage, "--metrics-file %s: %w", name, err)
 	}
 	now := time.Now()
 	m.mu.report = runReport{path: path, file: filepath.Base(name), elect: elect, began: now, waits: now}
@@ -110,6 +116,33 @@ func (m *metricsFile) end(code int) {
 	}
 }
 
+// killedRun is what the guardian needs to report the end of a run whose zklock was killed.
+type killedRun struct {
+	File, Path     string
+	Elect          bool
+	Began, Granted time.Time
+	Waited         time.Duration
+}
+
+// ifKilled returns the holding run for its guardian, nil without a file.
+func (m *metricsFile) ifKilled() *killedRun {
+	if m.name == "" {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.mu.report
+	return &killedRun{m.name, r.path, r.elect, r.began, r.granted, r.waited}
+}
+
+// end reports the end of the run, unless it has released the lock, or a later run has the file.
+func (k killedRun) end(stderr io.Writer) {
+	m := &metricsFile{name: k.File, stderr: stderr, within: metricsWithin, isHeir: true}
+	m.mu.report = runReport{path: k.Path, file: filepath.Base(k.File), elect: k.Elect, began: k.Began, granted: k.Granted, waited: k.Waited, acquired: true}
+	m.mu.report.release(time.Now(), true, true)
+	m.end(exitSignal + int(syscall.SIGKILL))
+}
+
 // write writes the report as it is when the earlier writes have ended, unless another run has the
 // file.
 func (m *metricsFile) write() {
@@ -132,8 +165,12 @@ func (m *metricsFile) write() {
 			m.side = nil
 		}
 	}()
-	if old, err := os.ReadFile(m.name); err == nil && r.succeeded.IsZero() {
+	old, err := os.ReadFile(m.name)
+	if err == nil && r.succeeded.IsZero() {
 		r.succeeded = successIn(string(old), r.labels())
+	}
+	if m.isHeir && !r.isUnreleasedIn(string(old)) {
+		return
 	}
 	if err := replaceFile(m.name, r.String()); err != nil {
 		m.fail(err)

@@ -121,7 +121,7 @@ func holder(t *testing.T, srv *zktest.Server, path string) {
 	start(t, nil, runArgs(srv.Addr(), path, "--", "sh", "-c", "echo ready; exec sleep 1000")...).prints("ready")
 }
 
-// A run under way can be seen, and one that was killed is seen as that: it holds, and has no exit code.
+// A run under way can be seen: it holds, and has no exit code. If zklock is killed, its guardian reports the end.
 func TestRun_MetricsFile_UnderWay(t *testing.T) {
 	t.Parallel()
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
@@ -135,12 +135,54 @@ func TestRun_MetricsFile_UnderWay(t *testing.T) {
 		require.NotContains(t, g.values, "hold_seconds")
 	}
 	check()
+	began := metricsIn(t, file).values["start_timestamp_seconds"]
 	p.signal(syscall.SIGKILL)
 	p.wait()
-	check()
+	eventually(t, "the guardian reports the end", func() bool { return metricsIn(t, file).values["exit_code"] == 137 })
+	v := metricsIn(t, file).values
+	require.Equal(t, []float64{began, 1, 0, 1}, []float64{v["start_timestamp_seconds"], v["acquired"], v["holds"], v["lost"]})
+	require.Positive(t, v["hold_seconds"])
+	require.Empty(t, srv.Children("/job"))
+	requireOnly(t, file)
 }
 
-// A run that is killed leaves zklock_run_holds 1 in its file. The next one on the host takes that
+// The guardian of a killed zklock leaves the file to a later run, which may be under way or over, and to a run that has released.
+func TestMetricsFile_GuardianOfAKilledRun_LeavesItToLaterRuns(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]func(killed, next *metricsFile){
+		"a later run holds":    func(_, next *metricsFile) { next.grant() },
+		"a later run waits":    func(_, next *metricsFile) { next.noHoldYet() },
+		"a later run is over":  func(_, next *metricsFile) { next.grant(); next.end(0) },
+		"the run has released": func(killed, _ *metricsFile) { killed.release(false, true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "job.prom")
+			killed, err := newMetricsFile(file, "/job", false, os.Stderr)
+			require.NoError(t, err)
+			killed.mu.report.began = time.Now().Add(-time.Hour)
+			killed.grant()
+			killed.writes.Wait()
+			left := *killed.ifKilled()
+			next, err := newMetricsFile(file, "/job", false, os.Stderr)
+			require.NoError(t, err)
+			if name != "the run has released" {
+				require.NoError(t, killed.side.Close()) // as the kernel does
+			}
+			then(killed, next)
+			killed.writes.Wait()
+			next.writes.Wait()
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			left.end(os.Stderr)
+			got, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, string(want), string(got))
+		})
+	}
+}
+
+// A run that is killed together with its guardian leaves zklock_run_holds 1 in its file. The next one on the host takes that
 // back when it begins, and not only when it has waited: the probe of a standby asks whether it
 // leads. A run that holds keeps the file.
 func TestRun_MetricsFile_AfterAKill_NextRunHoldsNothingYet(t *testing.T) {
@@ -155,6 +197,9 @@ func TestRun_MetricsFile_AfterAKill_NextRunHoldsNothingYet(t *testing.T) {
 	standby.signal(syscall.SIGTERM)
 	require.Equal(t, 143, standby.wait())
 	require.Equal(t, 1.0, metricsIn(t, file).values["holds"], "at its end, too")
+	guardian := guardianOf(t, p)
+	p.signal(syscall.SIGSTOP) // it would report that its guardian was killed
+	require.NoError(t, syscall.Kill(guardian, syscall.SIGKILL))
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	require.Equal(t, 1.0, metricsIn(t, file).values["holds"])

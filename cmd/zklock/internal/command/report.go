@@ -57,7 +57,20 @@ func (r *runReport) end(now time.Time, code int) {
 	}
 }
 
-const successMetric = "zklock_run_success_timestamp_seconds"
+// isUnreleasedIn reports whether a text describes this run as it was before its release.
+func (r *runReport) isUnreleasedIn(text string) bool {
+	has := func(metric string, value float64) bool {
+		return strings.Contains(text, "\n"+metric+r.labels()+" "+strconv.FormatFloat(value, 'f', -1, 64)+"\n")
+	}
+	return has(startMetric, unixTime(r.began)) && (has(holdsMetric, 1) || has(acquiredMetric, 0))
+}
+
+const (
+	startMetric    = "zklock_run_start_timestamp_seconds"
+	successMetric  = "zklock_run_success_timestamp_seconds"
+	acquiredMetric = "zklock_run_acquired"
+	holdsMetric    = "zklock_run_holds"
+)
 
 // String returns the report in Prometheus's text format. Its help is the same for all runs, because
 // the collector rejects files that differ in it.
@@ -66,11 +79,11 @@ func (r *runReport) String() string {
 	gauge := func(name, help string, value float64) {
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n%s%s %s\n", name, help, name, name, r.labels(), strconv.FormatFloat(value, 'f', -1, 64))
 	}
-	gauge("zklock_run_start_timestamp_seconds", "When the latest run began.", unixTime(r.began))
+	gauge(startMetric, "When the latest run began.", unixTime(r.began))
 	gauge(successMetric, "When a run last held the lock to its end, and COMMAND ended with exit code 0; 0 if none has.", unixTime(r.succeeded))
 	gauge("zklock_run_elect", "Whether the latest run is a candidate: it holds the lock for as long as it leads.", number(r.elect))
-	gauge("zklock_run_acquired", "Whether the latest run got the lock.", number(r.acquired))
-	gauge("zklock_run_holds", "Whether the latest run holds the lock now.", number(r.holds))
+	gauge(acquiredMetric, "Whether the latest run got the lock.", number(r.acquired))
+	gauge(holdsMetric, "Whether the latest run holds the lock now.", number(r.holds))
 	gauge("zklock_run_lost", "Whether the latest run lost the lock before the release.", number(r.lost))
 	gauge("zklock_run_wait_seconds", "How long the latest run waited for the lock, connecting included.", seconds(r.waited))
 	if !r.holds {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -24,7 +23,7 @@ func (o *runOptions) note(format string, args ...any) {
 }
 
 func (o *runOptions) run(ctx context.Context) error {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // to the end: a reader of stderr that has closed it changes no exit code
+	outliveReaders()
 	if err := zklock.ValidatePath(o.path); err != nil {
 		return &exitError{exitUsage, err}
 	}
@@ -77,10 +76,8 @@ func (o *runOptions) run(ctx context.Context) error {
 		acl, _ := o.nodeACL() // lockOptions has checked it
 		opts = append(opts, zklock.WithCreateChroot(acl...))
 	}
-	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has replied"))) })
-	t.s, err = o.connectWithFile(wctx, append(opts, zklock.WithLease(mode)))
-	if o.waited = !slow.Stop(); err != nil {
-		return o.explainConnect(ctx, err)
+	if t.s, err = o.connectWithFile(wctx, append(opts, zklock.WithLease(mode))); err != nil {
+		return o.skip(o.explainConnect(ctx, err))
 	}
 	defer func() {
 		_ = t.s.Close() // ends the ZooKeeper session, and with it all remaining nodes of the lock
@@ -236,7 +233,7 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) su
 		},
 		Will: func() []byte {
 			e := o.ending(name)
-			e.Delay = o.lockDelay
+			e.Delay, e.Report = o.lockDelay, o.report.ifKilled()
 			return e.will()
 		},
 		Keep: o.keep,
@@ -302,7 +299,7 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 }
 
 func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (*zklock.Hold, error) {
-	if o.noWait || o.waits && o.wait == 0 {
+	if !o.queues() {
 		ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
 		defer cancel()
 		return r.TryAcquire(ctx)

@@ -160,9 +160,6 @@ func newRunCommand() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			o.path, o.argv, o.stderr = args[0], args[1:], c.ErrOrStderr()
-			if o.metrics == "" && c.Flags().Changed("metrics-file") {
-				return exitf(exitUsage, `--metrics-file "" is no file: give its name, or leave the flag out`)
-			}
 			if o.report, err = newMetricsFile(o.metrics, o.path, o.elect, o.stderr); err != nil {
 				return err
 			}
@@ -206,10 +203,10 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&o.chroot, "create-chroot", false, "create the chroot of --servers if it does not exist")
 	f.StringVar(&o.acl, "acl", "world", "the clients that may use the created nodes: world, user (the one of --auth-file), or creator (each identity of this client: its user or principal, and its certificate)")
 	f.StringVar(&o.leftovers, "leftovers", string(supervise.EndThem), "processes that COMMAND leaves running: end them; leave those in a session of their own, also when the lock is lost; or wait for them, and hold the lock meanwhile")
-	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if another client holds the lock, 0 to 255")
+	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code instead of 121: another client holds the lock, or --session-file is in use; 0 to 255")
 	f.StringVar(&o.name, "name", "", "`TEXT` that ls and the messages of waiters show with host and pid: the name and purpose of this process")
 	f.StringVar(&o.metrics, "metrics-file", "", "describe the run in `F`, whose name ends in .prom, for node_exporter's textfile collector")
-	f.StringVar(&o.sessionFile, "session-file", "", "keep the ZooKeeper session in `FILE`, so that the next run with it ends the session if zklock and its guardian are killed")
+	f.StringVar(&o.sessionFile, "session-file", "", "keep the ZooKeeper session in `FILE`, so that the next run with it ends the session if zklock and its guardian are killed; while another run has FILE, wait as for the lock")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing unless something fails; that another client holds the lock is not a failure")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "also print when the lock is acquired, as on a terminal")
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))

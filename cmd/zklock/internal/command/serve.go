@@ -105,6 +105,7 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 func (s serving) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	outliveReaders()
 	stderr := cmd.ErrOrStderr()
 	unknown, err := s.takeOfficial(os.Environ(), cmd.Flags().Changed)
 	if err != nil {

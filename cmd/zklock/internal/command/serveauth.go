@@ -4,7 +4,6 @@ package command
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -51,21 +51,13 @@ func (s serveAuth) options() (opts []zktest.Option, err error) {
 }
 
 func (s serveAuth) tlsConfig() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(s.tlsCert, s.tlsKey)
+	files, err := certs.Open(certs.Names{CA: s.tlsClientCA, Cert: s.tlsCert, Key: s.tlsKey})
 	if err != nil {
-		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		return nil, fmt.Errorf("--tls-cert, --tls-key, --tls-client-ca: %w", err)
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	if s.tlsClientCA == "" {
-		return config, nil
-	}
-	trusted, err := os.ReadFile(s.tlsClientCA)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-client-ca: %w", err)
-	}
-	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-	if !config.ClientCAs.AppendCertsFromPEM(trusted) {
-		return nil, fmt.Errorf("--tls-client-ca %s has no certificate in PEM", s.tlsClientCA)
+	config, _ := files.Config(&tls.Config{MinVersion: tls.VersionTLS12})
+	if s.tlsClientCA != "" {
+		config.ClientCAs, config.ClientAuth = config.RootCAs, tls.RequireAndVerifyClientCert
 	}
 	return config, nil
 }

@@ -55,16 +55,16 @@ func TestServe_RefusesAuthFiles(t *testing.T) {
 	cert, key := certificate(t, "zk.test")
 	none := filepath.Join(t.TempDir(), "none")
 	for say, args := range map[string][]string{
-		"go together: give both":                      {"--tls-cert", cert},
-		"give --tls-cert and --tls-key, too":          {"--tls-client-ca", cert},
-		"no such file":                                {"--tls-cert", none, "--tls-key", key},
-		"--tls-client-ca " + key + " has no certific": {"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key},
-		"give --sasl-users, too":                      {"--sasl-required"},
-		"--sasl-users stat " + none:                   {"--sasl-users", none},
-		"run chmod 600":                               {"--sasl-users", writeFile(t, 0o604, "ann:secret\n")},
-		"line 2: give one line user:password":         {"--sasl-users", writeFile(t, 0o600, "ann:secret\nbobsecret\n")},
-		"line 3: give one line user:password":         {"--sasl-users", writeFile(t, 0o600, "ann:secret\nbob:secret\nann:secret\n")},
-		"line 1: give one line user:password":         {"--sasl-users", writeFile(t, 0o600, "ann:\n")},
+		"go together: give both":                    {"--tls-cert", cert},
+		"give --tls-cert and --tls-key, too":        {"--tls-client-ca", cert},
+		"no such file":                              {"--tls-cert", none, "--tls-key", key},
+		"--tls-client-ca: " + key + " holds no PEM": {"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key},
+		"give --sasl-users, too":                    {"--sasl-required"},
+		"--sasl-users stat " + none:                 {"--sasl-users", none},
+		"run chmod 600":                             {"--sasl-users", writeFile(t, 0o604, "ann:secret\n")},
+		"line 2: give one line user:password":       {"--sasl-users", writeFile(t, 0o600, "ann:secret\nbobsecret\n")},
+		"line 3: give one line user:password":       {"--sasl-users", writeFile(t, 0o600, "ann:secret\nbob:secret\nann:secret\n")},
+		"line 1: give one line user:password":       {"--sasl-users", writeFile(t, 0o600, "ann:\n")},
 	} {
 		p := start(t, nil, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 		require.Equal(t, exitUsage, p.wait(), say)

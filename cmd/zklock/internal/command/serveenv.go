@@ -26,7 +26,7 @@ func (s *serving) takeOfficial(environ []string, given func(flag string) bool) (
 	variables := map[string]string{}
 	for _, one := range environ {
 		name, value, _ := strings.Cut(one, "=")
-		if value = strings.TrimSpace(value); strings.HasPrefix(name, "ZOO_") && value != "" {
+		if value = strings.TrimSpace(value); value != "" && isSetting(name, value) {
 			variables[name] = value
 		}
 	}
@@ -62,6 +62,20 @@ func (s *serving) takeOfficial(environ []string, given func(flag string) bool) (
 		}
 	}
 	return unknown, nil
+}
+
+// isSetting reports whether a variable is of a server: of the official image or, with ZOOKEEPER_, of
+// Confluent's. Kubernetes and Docker set variables for a Service or link with the name zookeeper.
+// Java's have no effect, except those that set a property.
+func isSetting(name, value string) bool {
+	of, isConfluents := strings.CutPrefix(name, "ZOOKEEPER_")
+	switch {
+	case isConfluents:
+		return of != "HOME" && of != "PORT" && !strings.HasPrefix(of, "PORT_") && !strings.HasPrefix(of, "SERVICE_")
+	case name == "JVMFLAGS", name == "SERVER_JVMFLAGS", name == "KAFKA_OPTS":
+		return strings.Contains(value, "-D")
+	}
+	return strings.HasPrefix(name, "ZOO_")
 }
 
 // passedOn are the settings that zktest gets as they are, with the flag that replaces each.

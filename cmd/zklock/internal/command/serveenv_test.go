@@ -59,6 +59,18 @@ func TestServe_RefusesOfficialVariables(t *testing.T) {
 	}
 }
 
+// Variables of servers that have no effect are named, and no others: not those of a Service, nor the options of Java's memory.
+func TestServe_VariablesOfOtherImages_AreNamed(t *testing.T) {
+	s := serving{}
+	unknown, err := s.takeOfficial([]string{
+		"ZOOKEEPER_CLIENT_PORT=2181", "ZOOKEEPER_TICK_TIME=2000", "JVMFLAGS=-Xmx1g -Djute.maxbuffer=4000000", "KAFKA_OPTS=-Djava.security.auth.login.config=x",
+		"ZOOKEEPER_HOME=/opt/zk", "ZOOKEEPER_PORT=tcp://10.0.0.1:2181", "ZOOKEEPER_PORT_2181_TCP=tcp://10.0.0.1:2181", "ZOOKEEPER_SERVICE_HOST=10.0.0.1",
+		"SERVER_JVMFLAGS=-Xmx1g", "ZOOKEEPER_SERVER_ID=", "PATH=/bin",
+	}, func(string) bool { return false })
+	require.NoError(t, err)
+	require.Equal(t, []string{"$JVMFLAGS", "$KAFKA_OPTS", "$ZOOKEEPER_CLIENT_PORT", "$ZOOKEEPER_TICK_TIME"}, unknown)
+}
+
 func TestServe_AdminPort_OfTheOfficialImage(t *testing.T) {
 	for value, want := range map[string]string{"true": "0.0.0.0:8080", "false": ""} {
 		s := serving{listen: "0.0.0.0:2181"}

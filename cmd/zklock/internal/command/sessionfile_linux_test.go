@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/zktest"
 )
 
 // runWithFile runs a stubborn job with a session file.
@@ -77,17 +80,46 @@ func TestRun_SessionFile_ZklockKilled_GuardianKeepsItLocked(t *testing.T) {
 	requireNoOverlap(t, readLines(t, log))
 }
 
-// A run whose session file is in use has not got the lock, and is used correctly.
-func TestRun_SessionFile_InUse_IsNotAcquired(t *testing.T) {
+// A session file in use is waited for as the lock is: the run never reports that no server has
+// replied, or that another client holds its lock.
+func TestRun_SessionFile_InUse_IsWaitedForAsTheLock(t *testing.T) {
 	t.Parallel()
-	srv, path, dir := server(t), lockPath(t), t.TempDir()
-	file, log := filepath.Join(dir, "zk.session"), filepath.Join(dir, "log")
-	first := runWithFile(t, srv.ConnectString(), path, file, log)
-	eventually(t, "the job runs", func() bool { return len(jobs(t, log)) == 1 })
-	second := start(t, nil, "run", "--servers", srv.ConnectString(), "--no-wait", "--session-file", file, path, "--", "true")
-	require.Equal(t, exitNotAcquired, second.wait(), second.stderr)
-	killLast(t, log)
+	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
+	file := filepath.Join(t.TempDir(), "zk.session")
+	args := func(path string, rest ...string) []string {
+		return runArgs(srv.Addr(), path, append([]string{"--session-file", file}, rest...)...)
+	}
+	first := start(t, nil, args("/first", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
+	first.prints("ready")
+	inUse := "the session file " + file + " is in use, by another run or by processes of a run that was killed\n"
+	refused, waited := "zklock: /other: not acquired: "+inUse, "zklock: /other: waiting: "+inUse
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		code   int
+		stderr string
+	}{
+		{"no wait", []string{"-n"}, exitNotAcquired, refused},
+		{"no wait, no failure", []string{"-n", "-E", "0"}, 0, refused},
+		{"no wait, quiet", []string{"-n", "-q"}, exitNotAcquired, ""},
+		{"wait of 0", []string{"-w", "0"}, exitNotAcquired, refused},
+		{"wait shorter than an attempt", []string{"-w", "200ms"}, exitNotAcquired, "zklock: /other: not acquired: gave up after 200ms: " + inUse},
+		{"wait, quiet", []string{"-q", "-w", "1500ms", "-E", "7"}, 7, ""},
+		{"connect timeout", []string{"-w", "1500ms", "--connect-timeout", "1ms"}, exitNotAcquired, waited + "zklock: /other: not acquired: gave up after 1.5s: " + inUse},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := start(t, nil, args("/other", append(slices.Clone(tt.args), "--", "echo", "ran")...)...)
+			require.Equal(t, tt.code, p.wait(), p.stderr)
+			require.Empty(t, p.stdout.String())
+			require.Equal(t, tt.stderr, p.stderr.String())
+		})
+	}
+	next := start(t, nil, args("/other", "--", "echo", "ran")...)
+	eventually(t, "it waits", func() bool { return next.stderr.String() == waited })
+	first.signal(syscall.SIGTERM)
 	first.wait()
+	require.Equal(t, 0, next.wait(), next.stderr)
+	require.Contains(t, next.stderr.String(), waited+"zklock: /other: acquired, token ")
 }
 
 // hasOpen reports whether a process has a file open.

@@ -4,10 +4,15 @@ package command
 
 import (
 	"os"
+	"os/signal"
 	"syscall"
 
 	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
 )
+
+// outliveReaders keeps this process from ending by SIGPIPE when the reader of its output has ended:
+// the write fails instead. Commands that end soon do without.
+func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // exitCodeOf returns the exit code that a shell gives to the end by a signal.
 func exitCodeOf(s os.Signal) int {

@@ -102,15 +102,45 @@ func TestStderr_Full_ZklockKilled_NextNeedNotWait(t *testing.T) {
 	t.Logf("the next command ran after %v", time.Since(killed))
 }
 
+// withoutReader gives a process a stderr whose reader has ended.
+func withoutReader(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	r, w := fullPipe(t)
+	require.NoError(t, r.Close())
+	c.Stderr = w
+}
+
+// A reader of stderr that has ended ends no subcommand that runs for long. Where stdout is the
+// subcommand's purpose, its reader does.
+func TestStderr_ReaderGone_LongSubcommandsContinue(t *testing.T) {
+	t.Parallel()
+	srv := zktest.Start(t)
+	serve := start(t, func(c *exec.Cmd) { withoutReader(t, c) }, "serve", "--listen", "127.0.0.1:0")
+	serve.prints("127.0.0.1:")
+	serve.signal(syscall.SIGTERM)
+	require.Equal(t, 0, serve.wait())
+
+	// The root does not exist, which is a note.
+	watch := start(t, func(c *exec.Cmd) { withoutReader(t, c) }, "ls", "--servers", srv.Addr(), "--watch", "/job")
+	watch.prints("/job\n")
+	occupy(t, sessionAt(t, srv.Addr()), "/job")
+	watch.prints("holds")
+	watch.signal(syscall.SIGTERM)
+	require.Equal(t, 0, watch.wait())
+
+	noStdout := func(c *exec.Cmd) { withoutReader(t, c); c.Stdout, c.Stderr = c.Stderr, nil }
+	watch = start(t, noStdout, "ls", "--servers", srv.Addr(), "--watch", "/job")
+	require.Equal(t, exitSignal+int(syscall.SIGPIPE), watch.wait())
+	require.Empty(t, watch.stderr.String())
+	demo := start(t, noStdout, "demo")
+	require.Equal(t, exitSignal+int(syscall.SIGINT), demo.wait(), "it has ended its workers first")
+}
+
 // A reader that has gone ends no run, and changes no exit code.
 func TestStderr_ReaderGone_ExitCodeStays(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	_, release := occupy(t, session(t, srv), path)
-	gone := func(c *exec.Cmd) {
-		r, w := fullPipe(t)
-		require.NoError(t, r.Close())
-		c.Stderr = w
-	}
+	gone := func(c *exec.Cmd) { withoutReader(t, c) }
 	p := start(t, gone, runArgs(srv.ConnectString(), path, "--no-wait", "--", "echo", "ran")...)
 	require.Equal(t, exitNotAcquired, p.wait())
 	release()

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // variableOf returns the variable of a flag, "" for none. --yes has none, because it confirms this
@@ -70,12 +71,27 @@ func withVariables(cmds ...*cobra.Command) []*cobra.Command {
 		cmd.RunE = func(c *cobra.Command, given []string) error {
 			err := formatStderr(c)
 			if err == nil {
+				err = rejectEmpty(c)
+			}
+			if err == nil {
 				err = run(c, given)
 			}
 			return nameVariables(err, taken)
 		}
 	}
 	return cmds
+}
+
+// rejectEmpty rejects "" as the name of a file on the command line, which an unset variable of a
+// script leaves: the flag would silently not apply.
+func rejectEmpty(cmd *cobra.Command) error {
+	for _, f := range each(cmd.Flags().Visit) {
+		what, _ := pflag.UnquoteUsage(f)
+		if f.Value.String() == "" && (strings.EqualFold(what, "file") || strings.HasSuffix(f.Name, "-file")) {
+			return exitf(exitUsage, `--%s "" is no file: give its name, or leave the flag out`, f.Name)
+		}
+	}
+	return nil
 }
 
 // takeVariables sets the flags that are not on the command line, and whose variables have a value,

@@ -6,14 +6,17 @@ package command
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 )
 
@@ -169,4 +172,41 @@ func TestVariables_RunsWithThem_AndPassesOnThoseOfTheServers(t *testing.T) {
 	}
 	require.Equal(t, passed, got)
 	require.Contains(t, p.stdout.String(), "ZKLOCK_NODE="+path+"/leases/", "--semaphore")
+}
+
+// An empty name of a file on the command line is wrong usage, in each command.
+func TestEmptyFile_IsWrongUsage(t *testing.T) {
+	tried := 0
+	for _, cmd := range newRootCommand().Commands() {
+		for _, f := range each(cmd.Flags().VisitAll) {
+			what, _ := pflag.UnquoteUsage(f)
+			if !slices.Contains([]string{"file", "FILE", "F"}, what) {
+				continue
+			}
+			tried++
+			args := map[string][]string{"run": {"/x", "--", "true"}, "guard": {"--", "true"}, "serve": {}, "expire": {"0x1"}, "delete": {"/x", "y"}}[cmd.Name()]
+			if args == nil {
+				args = []string{"/x"}
+			}
+			var out, said bytes.Buffer
+			require.Equal(t, exitUsage, execute(append([]string{cmd.Name(), "--" + f.Name, ""}, args...), &out, &said))
+			require.Equal(t, fmt.Sprintf("zklock: --%s \"\" is no file: give its name, or leave the flag out\n", f.Name), said.String())
+		}
+	}
+	require.Greater(t, tried, 20)
+}
+
+// Output that cannot be written, such as the help, is a failure.
+func TestOutput_CannotBeWritten_IsAFailure(t *testing.T) {
+	for _, args := range [][]string{{"run", "--help"}, {"help", "run"}, {}, {"--version"}, {"version"}, {"completion", "bash"}, {"__man"}} {
+		var said bytes.Buffer
+		require.Equal(t, exitUsage, execute(args, fullDisk{}, &said), args)
+		require.Equal(t, "zklock: the output could not be written: no space left on device\n", said.String())
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) {
+	return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
 }

@@ -49,11 +49,22 @@ func newPeer(conn *net.UnixConn) (p *peer, err error) {
 	case cred.Uid != uint32(os.Geteuid()):
 		p.close()
 		return nil, fmt.Errorf("it is from a process of user %d, and the guard has user %d: run a guard for each user", cred.Uid, os.Geteuid())
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
+		p.close()
+		return nil, advised(err)
 	case err != nil && !errors.Is(err, unix.ESRCH):
 		p.close()
 		return nil, fmt.Errorf("the kernel does not show us the death of its process (%w): use Linux 6.5 or later, or share the PID namespace with the guard", err)
 	}
 	return p, nil
+}
+
+// advised names the limit that the process has reached.
+func advised(err error) error {
+	if errors.Is(err, unix.EMFILE) {
+		return fmt.Errorf("%w: each Session needs two: raise the guard's limit (ulimit -n, LimitNOFILE= of its unit)", err)
+	}
+	return err
 }
 
 // isDead reports whether the process is dead, with all of its threads.

@@ -60,6 +60,7 @@ func (g *Guard) Serve(l *net.UnixListener) error {
 		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
+			g.logOnce("accepts no connection now: " + advised(err).Error())
 			time.Sleep(100 * time.Millisecond) // until a connection has ended
 			continue
 		case err != nil:
