@@ -117,7 +117,9 @@ func (s *Session) endSessionsLeft() {
 // Session is closed before, the line remains for the next process.
 func (s *Session) endSessionLeft(k sessionkey.Key) {
 	f, id := s.file, fmt.Sprintf("%#x", uint64(k.ID))
-	was, err := s.link.EndOfDead(k, f.taken.Add(k.Timeout+k.Timeout/2))
+	was, err := s.link.EndOfDead(k, f.taken.Add(k.Timeout+k.Timeout/2), func(err error) {
+		f.log.Info("zklock: a server did not end the session of a crashed process; zklock asks the others", "session", id, "err", err)
+	})
 	switch {
 	case err != nil && !errors.Is(err, expire.ErrRefused) && s.isClosed():
 		return
