@@ -44,7 +44,7 @@ type File struct {
 
 	mu struct {
 		sync.Mutex
-		sessions []sessionkey.Key // the oldest first
+		sessions []sessionkey.Hidden // the oldest first
 		isClosed bool
 	}
 	disk struct {
@@ -119,7 +119,7 @@ func tryToOpen(ctx context.Context, path string, servers []string) attempt {
 // An error means that the file may not contain the session. The next change writes it again.
 func (f *File) Add(k sessionkey.Key) error {
 	f.mu.Lock()
-	f.mu.sessions = append(f.mu.sessions, k)
+	f.mu.sessions = append(f.mu.sessions, k.Hide())
 	f.mu.sessions = f.mu.sessions[max(0, len(f.mu.sessions)-maxSessions):]
 	f.mu.Unlock()
 	return f.flush()
@@ -129,7 +129,7 @@ func (f *File) Add(k sessionkey.Key) error {
 func (f *File) Remove(id int64) error {
 	f.mu.Lock()
 	before := len(f.mu.sessions)
-	f.mu.sessions = slices.DeleteFunc(f.mu.sessions, func(k sessionkey.Key) bool { return k.ID == id })
+	f.mu.sessions = slices.DeleteFunc(f.mu.sessions, func(k sessionkey.Hidden) bool { return k().ID == id })
 	isSame := len(f.mu.sessions) == before
 	f.mu.Unlock()
 	if isSame {
@@ -170,7 +170,11 @@ func (f *File) writeState() error {
 		return nil
 	}
 	f.mu.Lock()
-	head, sessions, isClosed := f.head, slices.Clone(f.mu.sessions), f.mu.isClosed
+	head, isClosed := f.head, f.mu.isClosed
+	var sessions []sessionkey.Key
+	for _, k := range f.mu.sessions {
+		sessions = append(sessions, k())
+	}
 	f.mu.Unlock()
 	if isClosed {
 		head.owner = process{} // this process may live on without the Session
