@@ -18,13 +18,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zklock/zklock/internal/fscall"
 	"github.com/zklock/zklock/internal/sessionkey"
 )
 
 // ErrInUse: another Session that lives has the file.
 var ErrInUse = errors.New("the session file is in use")
-
-var errSlow = errors.New("the file system does not respond")
 
 const (
 	// Patience is how long Open waits for the lock. After a kill, the file of a large process stays
@@ -61,33 +60,15 @@ type Found struct {
 	GroupHasAccess bool // to the file, and so to the sessions that this process will write
 }
 
-// Open locks the file, which it creates if it does not exist. It waits for Patience at most, and
-// not beyond the end of ctx. servers are the servers of the new Session.
+// Open locks the file, which it creates if it does not exist, as soon as it is not in use. It waits
+// for Patience at most, and not beyond the end of ctx. servers are the servers of the new Session.
 func Open(ctx context.Context, path string, servers []string) (*File, Found, error) {
-	patience, cancel := context.WithTimeoutCause(ctx, Patience, errSlow)
-	defer cancel()
-	done := make(chan attempt, 1)
-	go func() { done <- tryToOpen(patience, path, servers) }() // a file system can hang in any call
-	var o attempt
-	select {
-	case o = <-done:
-	case <-patience.Done():
-		select {
-		case o = <-done:
-		case <-time.After(2 * retryPause): // tryToOpen returns now, unless the file system hangs
-			o.err = errSlow
-			go func() {
-				if late := <-done; late.err == nil {
-					_ = late.f.Close()
-				}
-			}()
-		}
-	}
-	if o.err != nil && ctx.Err() != nil {
-		o.err = fmt.Errorf("%w (%v)", context.Cause(ctx), o.err) // the wait was too short for a verdict
-	}
-	if o.err != nil {
-		return nil, Found{}, fmt.Errorf("session file %s: %w", path, o.err)
+	o, err := openWhenFree(ctx, path, func() (attempt, error) {
+		f, found, err := open(path, servers)
+		return attempt{f, found}, err
+	})
+	if err != nil {
+		return nil, Found{}, fmt.Errorf("session file %s: %w", path, err)
 	}
 	return o.f, o.found, nil
 }
@@ -95,22 +76,30 @@ func Open(ctx context.Context, path string, servers []string) (*File, Found, err
 type attempt struct {
 	f     *File
 	found Found
-	err   error
 }
 
-// tryToOpen opens the file as soon as it is not in use.
-func tryToOpen(ctx context.Context, path string, servers []string) attempt {
+func openWhenFree(ctx context.Context, path string, open func() (attempt, error)) (o attempt, err error) {
+	patience, cancel := context.WithTimeoutCause(ctx, Patience, fscall.ErrSlow)
+	defer cancel()
 	for {
-		f, found, err := open(path, servers)
+		last := err
+		if o, err = fscall.Do(patience, path, open, func(late attempt) { _ = late.f.Close() }); last != nil && errors.Is(err, fscall.ErrSlow) {
+			err = last
+		}
 		if !errors.Is(err, ErrInUse) {
-			return attempt{f, found, err}
+			break
 		}
 		select {
 		case <-time.After(retryPause):
-		case <-ctx.Done():
-			return attempt{err: err}
+			continue
+		case <-patience.Done():
 		}
+		break
 	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w (%v)", context.Cause(ctx), err) // the wait was too short for a verdict
+	}
+	return o, err
 }
 
 // Add adds a session. If there is no more room, the oldest one is dropped: it then expires if this
@@ -159,7 +148,7 @@ func (f *File) flush() error {
 	case err := <-done:
 		return err
 	case <-time.After(writeLimit):
-		return errSlow
+		return fscall.ErrSlow
 	}
 }
 
