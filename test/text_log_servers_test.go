@@ -172,7 +172,7 @@ var serversInLog = []logScene{
 		time.Sleep(time.Minute)
 		return make([]string, 2)
 	}},
-	{"R143: each Session whose servers grant a shorter timeout, and the timeout and margin at each connection", timeoutIsShorter, func(x *logged) (want []string) {
+	{"each Session whose servers grant a shorter timeout, and the timeout and margin at each connection", timeoutIsShorter, func(x *logged) (want []string) {
 		for _, asked := range []struct {
 			timeout time.Duration
 			grants  string

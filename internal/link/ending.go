@@ -182,12 +182,12 @@ func (l *Link) endAt(z *ZKSession, server, addr string, deadline time.Time) (isA
 }
 
 // EndOfDead ends the session of a process that is dead, as expire.Dead does, until the link is
-// closed.
+// closed. failed is called with the first failure.
 func (l *Link) EndOfDead(k sessionkey.Key, until time.Time, failed func(error)) (was bool, err error) {
 	ctx, cancel := l.dials.Until(until)
 	defer cancel()
 	ask := wire.ConnectRequest{Timeout: int32(k.Timeout.Milliseconds()), SessionID: k.ID, Password: k.Password}
-	return expire.Dead(ctx, ask, expire.Ensemble{Servers: l.Addrs, Addresses: l.dials.Addresses, Failed: failed, Open: func(ctx context.Context, server, at string) (net.Conn, expire.Credentials, error) {
+	open := func(ctx context.Context, server, at string) (net.Conn, expire.Credentials, error) {
 		c, raw, err := l.dials.Once(ctx, server, at)
 		if err != nil {
 			return nil, expire.Credentials{}, err
@@ -197,7 +197,8 @@ func (l *Link) EndOfDead(k sessionkey.Key, until time.Time, failed func(error)) 
 			_ = raw.Close()
 		}
 		return c, expire.Credentials{SASL: exchange, Auths: l.digests()}, err
-	}})
+	}
+	return expire.Dead(ctx, ask, expire.Ensemble{Servers: l.Addrs, Addresses: l.dials.Addresses, Open: open, Failed: failed})
 }
 
 func (l *Link) endOver(ctx context.Context, c net.Conn, server string, ask wire.ConnectRequest) expire.Outcome {

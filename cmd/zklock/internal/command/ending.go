@@ -90,7 +90,7 @@ func (e *ending) endKnown(gone supervise.Moment) (was bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), gone.Add(e.Timeout+e.Timeout/2).Sub(supervise.Now()))
 	defer cancel()
 	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
-	return expire.Dead(ctx, session, expire.Ensemble{Servers: e.Servers, Addresses: expire.Addresses, Open: func(ctx context.Context, server, at string) (conn net.Conn, shown expire.Credentials, err error) {
+	open := func(ctx context.Context, server, at string) (conn net.Conn, shown expire.Credentials, err error) {
 		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", at); err != nil {
 			return nil, shown, err
 		}
@@ -101,5 +101,6 @@ func (e *ending) endKnown(gone supervise.Moment) (was bool, err error) {
 			_ = conn.Close()
 		}
 		return conn, shown, err
-	}})
+	}
+	return expire.Dead(ctx, session, expire.Ensemble{Servers: e.Servers, Addresses: expire.Addresses, Open: open})
 }
