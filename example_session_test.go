@@ -96,7 +96,7 @@ func ExampleWithLogger() {
 	}
 	_ = s.Close()
 	// Output:
-	// level=INFO msg="zklock: connection state" state=Connected
+	// level=INFO msg="zklock: connection state" state=Connected timeout=30s margin=12.553s
 	// level=INFO msg="zklock: connection state" state=Closed
 }
 

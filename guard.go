@@ -1,6 +1,10 @@
 package zklock
 
-import "github.com/zklock/zklock/internal/guard"
+import (
+	"context"
+
+	"github.com/zklock/zklock/internal/guard"
+)
 
 // WithGuard connects the Session to a guard (zklock guard), which ends the ZooKeeper session when
 // this process has died, so others need not wait for the session timeout. socket is the path of the
@@ -13,8 +17,8 @@ func WithGuard(socket string) Option { return func(o *sessionOptions) { o.guard 
 
 // startGuard connects to the guard. It is called before the Session connects to the servers, so
 // that the guard has each ZooKeeper session before that has a node.
-func (s *Session) startGuard() {
-	s.guard = guard.Open(s.opts.guard, func(err error) {
+func (s *Session) startGuard(ctx context.Context) {
+	s.guard = guard.Open(ctx, s.opts.guard, func(err error) {
 		s.feed.setGuarded(err == nil)
 		if err == nil {
 			s.log.Info("zklock: a guard is connected", "socket", s.opts.guard)

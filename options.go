@@ -101,7 +101,7 @@ func WithHeartbeat(d time.Duration) Option {
 }
 
 // WithSessionTimeout requests a session timeout; the default is 30 s. The servers limit it, by
-// default to 2 to 20 ticks (Session.Timeout).
+// default to 2 to 20 ticks (Session.Timeout). If they grant less, the Session logs a warning.
 func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions) { o.timeout = d } }
 
 // WithLease sets the lease mode; the default is QuorumLease(0).

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/reply"
 )
 
 // The end of a hold: the nodes that its release deletes and when, and its loss. hold.go waits for
@@ -21,7 +23,7 @@ func (d *lockData) letGo() [2]*nodes.Deletion {
 		return d.giveBackNow()
 	}
 	m := minHold{d, make(chan error, 1)}
-	check := &nodes.Deletion{Done: make(chan struct{})}
+	check := &nodes.Deletion{Done: make(chan struct{}), Refused: make(chan struct{})}
 	if m.left() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
 		return [2]*nodes.Deletion{check}
 	}
@@ -47,14 +49,20 @@ func (m minHold) left() time.Duration { return m.d.minHoldUntil.Sub(m.d.e.Clock.
 
 // awaitEnd checks that the node exists, waits for the end of the minimum, and deletes the node. The
 // release waits for the check instead of a deletion. The check also takes back the record that a
-// lock-delay needs.
+// lock-delay needs. If the servers reject the check, the node probably exists, so it stays, too.
 func (m minHold) awaitEnd(check *nodes.Deletion) {
 	e, node := m.d.e, m.d.node
 	e.Keep(node, m)
-	check.Err = e.reaper.TakeBack(node, m.d.state.record())
-	check.OK = check.Err == nil
-	close(check.Done)
-	if !check.OK || m.lasts() {
+	err := e.reaper.TakeBack(node, m.d.state.record())
+	isGone := errors.Is(err, zk.ErrNoNode)
+	if reply.IsRefusal(err) && !isGone {
+		check.Refusal = err
+		close(check.Refused)
+	} else {
+		check.OK, check.Err = err == nil, err
+		close(check.Done)
+	}
+	if isGone || m.lasts() {
 		e.LetGo(m, node)
 		m.d.giveBackNow()
 	}

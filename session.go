@@ -95,7 +95,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	s.locks.byKey = make(map[lockKey]*lockData)
 	s.locks.mu.OnUnlock(s.locks.checkInvariants)
 	s.trace.all, s.trace.log, s.trace.clock = o.traces, s.log, s.clock
-	s.startGuard()
+	s.startGuard(ctx)
 	if s.conn, err = s.link.Start(); err != nil {
 		s.closeRest()
 		return fail(err)
@@ -134,13 +134,14 @@ func (s *Session) becomeReady(ctx context.Context) error {
 }
 
 // closeInVain closes a Session that Connect does not return. If no server responds, the client's
-// Close can take longer than a second; closeInVain does not wait for that. It first unlocks the
-// session file, for the caller's next Connect: no lock depends on this Session.
+// Close can take longer than a second; closeInVain does not wait for that, nor for a file system
+// that hangs. It first unlocks the session file, for the caller's next Connect: no lock depends on
+// this Session.
 func (s *Session) closeInVain() {
-	s.file.close()
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
+		s.file.close()
 		_ = s.Close()
 	}()
 	select {
@@ -279,8 +280,9 @@ func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 // which deletes the lock nodes. Without a responsive server, the nodes remain until the session
 // timeout has passed.
 //
-// Close waits for all goroutines of the Session except calls of a Trace: at most 4 s, unless a
-// dialer or SASL mechanism takes longer. It may be called again.
+// Close waits for all goroutines of the Session except calls of a Trace: at most 4 s, or half a
+// second more if the file system of WithSessionFile hangs, unless a dialer or SASL mechanism takes
+// longer. It may be called again.
 func (s *Session) Close() error {
 	if !s.isConnected() {
 		return &Error{Op: "close", Err: errNoSession}

@@ -39,10 +39,10 @@ func WithSessionFile(path string) Option {
 type sessionFile struct {
 	file  *sessionfile.File
 	log   *eventlog.Log
-	left  []sessionkey.Key // the sessions of a dead process
-	began time.Time        // when Connect opened the file
-	taken time.Time        // when the file was locked
-	ends  sync.WaitGroup   // of these sessions
+	left  []sessionkey.Hidden // the sessions of a dead process
+	began time.Time           // when Connect opened the file
+	taken time.Time           // when the file was locked
+	ends  sync.WaitGroup      // of these sessions
 
 	ended, failed atomic.Int64
 }
@@ -62,7 +62,11 @@ func openSessionFile(ctx context.Context, path string, servers []string, log *ev
 	if found.Ignored != "" {
 		log.Warn("zklock: sessions in the session file were ignored; they expire", "file", path, "err", found.Ignored)
 	}
-	return &sessionFile{file: file, log: log, left: found.Sessions, began: began, taken: time.Now()}, nil
+	f := &sessionFile{file: file, log: log, began: began, taken: time.Now()}
+	for _, k := range found.Sessions {
+		f.left = append(f.left, k.Hide())
+	}
+	return f, nil
 }
 
 // opened is called before the first node of a ZooKeeper session.
@@ -106,7 +110,7 @@ func (s *Session) endSessionsLeft() {
 	}
 	for _, k := range s.file.left {
 		s.file.ends.Add(1)
-		if !s.link.Spawn(func() { defer s.file.ends.Done(); s.endSessionLeft(k) }) {
+		if !s.link.Spawn(func() { defer s.file.ends.Done(); s.endSessionLeft(k()) }) {
 			s.file.ends.Done()
 		}
 	}
@@ -117,7 +121,9 @@ func (s *Session) endSessionsLeft() {
 // Session is closed before, the line remains for the next process.
 func (s *Session) endSessionLeft(k sessionkey.Key) {
 	f, id := s.file, fmt.Sprintf("%#x", uint64(k.ID))
-	was, err := s.link.EndOfDead(k, f.taken.Add(k.Timeout+k.Timeout/2))
+	was, err := s.link.EndOfDead(k, f.taken.Add(k.Timeout+k.Timeout/2), func(err error) {
+		f.log.Info("zklock: a server did not end the session of a crashed process; zklock asks the others", "session", id, "err", err)
+	})
 	switch {
 	case err != nil && !errors.Is(err, expire.ErrRefused) && s.isClosed():
 		return

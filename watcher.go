@@ -126,8 +126,10 @@ func (w *watcher) keep(has *watch, key watchKey) *watch {
 // set one over Session.Conn (the mux tracks that), because servers keep one watch for all.
 //
 // The event may arrive before the removal reaches the server. The server then finds no watch, and
-// its response reports that. Or another caller starts the watch while the removal is under way. Its
-// watch may then be removed with ours, so that caller is woken to check again.
+// its response reports that. Or another caller starts the watch while the removal is under way. If
+// the response that arms its watch arrives before the removal's, then so did its request, and it was
+// removed with ours: that caller is woken to check again. A watch that is not armed by then was
+// requested after the removal, and lasts.
 func (w *watcher) leave(on *watch) {
 	if on == nil {
 		return
@@ -152,10 +154,12 @@ func (w *watcher) leave(on *watch) {
 			return
 		}
 		w.mu.Lock()
-		since := w.sameLocked(on.watchKey) // these may have been removed with it
+		since := w.sameLocked(on.watchKey)
 		w.mu.Unlock()
 		for _, other := range since {
-			w.wakeUsers(other)
+			if other.isArmed() {
+				w.wakeUsers(other)
+			}
 		}
 	}))
 }

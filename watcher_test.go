@@ -144,9 +144,9 @@ func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
 	})
 }
 
-// I8: a caller requests a watch between the last observer's leaving and the response to the
-// removal, whose request may have been sent after the caller's. The server may have no watch then,
-// so the caller reads again. The removal of a watch that another kind of user needs is not sent.
+// I8: a caller requests a watch between the last observer's leaving and the removal's request. The
+// server has no watch then, so the caller reads again. The removal of a watch that another kind of
+// user needs is not sent.
 func TestWatch_TakenBack_WakesWhoCameMeanwhile(t *testing.T) {
 	w := newEventTest(t)
 	there := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
@@ -175,6 +175,29 @@ func TestWatch_TakenBack_WakesWhoCameMeanwhile(t *testing.T) {
 	watches.leave(observed)
 	require.False(t, waiters.hasFired())
 	require.Zero(t, watches.mu.users)
+}
+
+// I7, R144: a caller requests a watch after the removal's request. The removal does not end it:
+// otherwise it would remain on the server, and no caller would remove it.
+func TestWatch_StartedAfterTheRemoval_Lasts(t *testing.T) {
+	for _, use := range []watchUse{ofWaiters, ofObservers} {
+		w := newEventTest(t)
+		there := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
+		watches, key := w.e.watches, watchKey{"/locks/a/p", wire.OpGetData, use}
+		w.c.sends = answering(there)
+		first := watches.start(key)
+		var requests []*mux.Request
+		w.c.sends = func(r *mux.Request) bool { requests = append(requests, r); return true }
+		watches.leave(first)
+		later := watches.start(key)
+		requests[0].Done(mux.Reply{Fate: mux.WasAnswered})
+		requests[1].Done(there)
+		require.False(t, later.hasFired())
+		require.Same(t, later, watches.start(key), "it is still shared")
+		watches.leave(later)
+		watches.leave(later)
+		require.Len(t, requests, 3, "its last user removes it")
+	}
 }
 
 // answering responds to the first requests with the given responses.

@@ -281,6 +281,33 @@ func TestVirtual_MinHold_FunctionNotCalled_GoesAtOnce(t *testing.T) {
 	}
 }
 
+// R145: READ on the node is rejected at the release, for a moment or from then on. The node stays,
+// and the error says so.
+func TestVirtual_MinHold_CheckRejected_Stays(t *testing.T) {
+	for _, once := range []bool{true, false} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			h := acquire(t, newMutex(t, s, "/job", zklock.WithMinHold(minHold)))
+			granted := time.Now()
+			w := v.queueUp(newMutex(t, v.connect(), "/job"))
+			if once {
+				v.srv.Inject(zktest.Before(zktest.Multi).Path(h.Node()).Fail(zktest.NoAuth).Once())
+			} else {
+				_, err := s.Conn().SetACL(h.Node(), zk.WorldACL(zk.PermAll&^zk.PermRead), -1)
+				require.NoError(t, err)
+			}
+			err := h.Release(within(t, time.Minute))
+			require.ErrorIs(t, err, zklock.ErrNotConfirmed)
+			require.ErrorIs(t, err, zk.ErrNoAuth)
+			require.ErrorContains(t, err, "it stays for its minimum hold")
+			time.Sleep(minHold - time.Since(granted) - time.Millisecond)
+			require.Len(t, v.srv.Children("/job"), 2)
+			release(t, w.granted2(t, time.Hour))
+			require.LessOrEqual(t, w.at.Sub(granted), minHold+10*time.Second, "a waiter that may not read a node polls it")
+		})
+	}
+}
+
 func TestMinHold_OfNoTime_IsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		_, err := zklock.NewMutex(v.connect(), "/job", zklock.WithMinHold(0))

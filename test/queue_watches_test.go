@@ -93,6 +93,29 @@ func (v *virtual) waitInVain(s *zklock.Session, acquire func(*zklock.Session) fu
 	require.Empty(v.t, v.watchedBy(s))
 }
 
+// I7, R144: a wait ends in vain, and another caller of the Session begins to wait behind the same
+// node while the removal of the watch is under way. When it ends too, at any time, no watch remains.
+func TestVirtual_WaitBeginsDuringARemoval_LeavesNoWatch(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := take(t, newRWMutex(t, v.connect(), "/job/m").WriteLock())
+		v.net.SetLatency(10 * time.Millisecond)
+		s := v.connect()
+		for stops := range 60 {
+			first := v.queueUp(newRWMutex(t, s, "/job/m").ReadLock())
+			time.Sleep(time.Second)
+			second := v.queueUp(newRWMutex(t, s, "/job/m").ReadLock())
+			time.Sleep(10 * time.Millisecond) // the second lists
+			first.stop()
+			time.Sleep(time.Duration(stops) * time.Millisecond)
+			second.stop()
+			<-second.done
+			time.Sleep(time.Second)
+			require.Empty(t, v.watchedBy(s), "the second stops after %d ms", stops)
+		}
+		release(t, h)
+	})
+}
+
 // watchedBy returns the paths that the Session watches.
 func (v *virtual) watchedBy(s *zklock.Session) (paths []string) {
 	var below func(path string)

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/zklock/zklock"
+	jute "github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -275,6 +276,16 @@ func TestVirtual_F58_CloseWhileSessionsAreEnded(t *testing.T) {
 		require.True(t, v.lives(old))
 		v.connect(zklock.WithSessionFile(path))
 		require.False(t, v.lives(old))
+	})
+}
+
+// R71, R141: a printer that follows pointers finds neither the password of the session that is in
+// the file, nor of one that was.
+func TestPrinting_SessionFile_NothingToFind(t *testing.T) {
+	inPrintedTime(t, func(t *testing.T, v *virtual) {
+		path := sessionFile(t)
+		left := v.leaves(path, 20*time.Second)
+		nothingToFind(t, v, map[string][]byte{"the password that was in the file": jute.SessionPassword(left)}, zklock.WithSessionFile(path))
 	})
 }
 

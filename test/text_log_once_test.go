@@ -38,7 +38,7 @@ func (x *logged) session(opts ...zklock.Option) *zklock.Session {
 	return x.connect(append(opts, lines(&x.log, slog.LevelDebug))...)
 }
 
-// Each message is logged exactly once for each thing that it reports. One scene attacks R117.
+// Each message is logged exactly once for each thing that it reports. Scenes attack R117 and R143.
 func TestVirtual_LogOnce(t *testing.T) {
 	for _, row := range slices.Concat(callsInLog, nodesInLog, serversInLog) {
 		t.Run(row.name, func(t *testing.T) {

@@ -28,6 +28,7 @@ const (
 	notEnded           = "zklock: no server has said that it ended the given-up session; unless one does, it expires"
 	heartbeatsRejected = "zklock: the servers reject the heartbeat; the holds end with the lease"
 	credentialsRefused = "zklock: the server rejected the credentials"
+	timeoutIsShorter   = "zklock: the servers' maxSessionTimeout is shorter than the requested session timeout"
 	closesConnection   = "zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?"
 )
 
@@ -170,6 +171,26 @@ var serversInLog = []logScene{
 		require.True(x.t, x.srv.DropConnection(s.SessionID()))
 		time.Sleep(time.Minute)
 		return make([]string, 2)
+	}},
+	{"each Session whose servers grant a shorter timeout, and the timeout and margin at each connection", timeoutIsShorter, func(x *logged) (want []string) {
+		for _, asked := range []struct {
+			timeout time.Duration
+			grants  string
+		}{{5 * time.Minute, "timeout=40s margin=18.121s"}, {40 * time.Second, "timeout=40s margin=18.121s"}, {30 * time.Second, "timeout=30s margin=12.553s"}} {
+			before := len(x.log.of(stateChanged))
+			s := x.session(zklock.WithSessionTimeout(asked.timeout))
+			x.restarts(2, 10*time.Second)
+			require.True(x.t, x.srv.ExpireSession(s.SessionID()))
+			release(x.t, acquire(x.t, newMutex(x.t, s, "/job")))
+			require.NoError(x.t, s.Close())
+			said := x.log.of(stateChanged)[before:]
+			require.Equal(x.t, 2, having(said, "state=Connected"), "%q", said)
+			require.Equal(x.t, 4, having(said, asked.grants), "those, and Reconnected: %q", said)
+			if asked.timeout > 40*time.Second {
+				want = append(want, "requested=5m0s "+asked.grants)
+			}
+		}
+		return want
 	}},
 	{"each request at which servers close the connection, although it is sent three times", closesConnection, func(x *logged) []string {
 		s := x.session(zklock.WithDialer((&narrow{dial: x.net.Dial, most: 30_000}).Dial))

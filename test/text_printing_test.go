@@ -11,6 +11,7 @@ import (
 	"go/token"
 	"io"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -218,26 +219,35 @@ func TestPrinting_Logs(t *testing.T) {
 	}
 }
 
-// R71: printers that follow pointers by reflection (a crash reporter, a test's diff) find no secret
-// either. The ZooKeeper client under the Session keeps its session's password, as Conn's comment
-// states, and no credentials.
-func TestPrinting_NothingToFind(t *testing.T) { inPrintedTime(t, nothingToFind) }
+// R71, R141: printers that follow pointers by reflection (a crash reporter, a test's diff) find no
+// secret either, in a Session that lives or is closed. The ZooKeeper client under the Session keeps
+// its session's password, as Conn's comment states, and no credentials.
+func TestPrinting_NothingToFind(t *testing.T) {
+	inPrintedTime(t, func(t *testing.T, v *virtual) { nothingToFind(t, v, nil) })
+}
 
-func nothingToFind(t *testing.T, v *virtual) {
-	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial), printedSASL())
+func nothingToFind(t *testing.T, v *virtual, others map[string][]byte, more ...zklock.Option) {
+	opts := []zklock.Option{zklock.WithDialer(v.net.Dial), printedSASL(), zklock.WithGuard(filepath.Join(t.TempDir(), "none"))}
+	p := newPrintable(t, v.srv.Addr(), "/job", append(opts, more...)...)
 	secrets := p.secrets()
+	maps.Copy(secrets, others)
+	seek := func() {
+		synctest.Wait()
+		for name, v := range p.values {
+			walkValue(reflect.ValueOf(v), "", map[visit]bool{}, func(path string, b []byte) {
+				for what, secret := range secrets {
+					if bytes.Contains(b, secret) && !(what != "credentials" && strings.Contains(path, "(the client)")) {
+						t.Errorf("%s: %s at %s", name, what, path)
+					}
+				}
+			})
+		}
+	}
+	time.Sleep(time.Second)
+	seek()
 	require.NoError(t, p.s.Close())
 	time.Sleep(time.Minute) // or the printed value changes
-	synctest.Wait()
-	for name, v := range p.values {
-		walkValue(reflect.ValueOf(v), "", map[visit]bool{}, func(path string, b []byte) {
-			for what, secret := range secrets {
-				if bytes.Contains(b, secret) && !(what != "credentials" && strings.Contains(path, "(the client)")) {
-					t.Errorf("%s: %s at %s", name, what, path)
-				}
-			}
-		})
-	}
+	seek()
 	found := false
 	walkValue(reflect.ValueOf(p.s), "", map[visit]bool{}, func(path string, b []byte) {
 		found = found || bytes.Contains(b, secrets["the ZooKeeper session's password"])

@@ -1,6 +1,7 @@
 package zktest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"time"
@@ -25,7 +26,8 @@ func ExpireSession(addr string, session int64) error {
 }
 
 func expireSession(dial zk.Dialer, addr string, session int64) error {
-	_, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return dial("tcp", addr, timeout) }, session, nil)
+	lookup := func(ctx context.Context) ([]string, error) { return expire.Addresses(ctx, addr) }
+	_, err := expire.Session(expire.InTurn(lookup, func(at string, timeout time.Duration) (net.Conn, error) { return dial("tcp", at, timeout) }), session, nil)
 	if err != nil {
 		return fmt.Errorf("zktest: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -118,19 +119,21 @@ func (d *Dialer) Until(deadline time.Time) (context.Context, context.CancelFunc)
 	return context.WithDeadline(d.ctx, deadline)
 }
 
-// Once connects to a server by the deadline, also after Close. Its addresses share the time. It
-// returns the same as Dial, and does not change which server the client tries next.
-func (d *Dialer) Once(addr string, deadline time.Time) (c, raw net.Conn, err error) {
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
-	addrs, err := d.addresses(ctx, addr, time.Until(deadline))
-	for i, at := range addrs {
-		share := time.Until(deadline) / time.Duration(len(addrs)-i)
-		if c, raw, _, err = d.dialRaw(ctx, To{Network: "tcp", Addr: addr, Limit: share}, at); err == nil {
-			return c, raw, nil
-		}
-	}
-	return nil, nil, err
+// Addresses returns the addresses of a server in random order, also after Close. While the name
+// server does not respond, it returns older ones after half of the time until ctx ends.
+func (d *Dialer) Addresses(ctx context.Context, server string) ([]string, error) {
+	deadline, _ := ctx.Deadline()
+	addrs, err := d.addresses(ctx, server, time.Until(deadline)/2)
+	rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
+	return addrs, err
+}
+
+// Once connects to one address of a server until ctx ends, also after Close. It returns the same as
+// Dial, and does not change which server the client tries next.
+func (d *Dialer) Once(ctx context.Context, server, at string) (c, raw net.Conn, err error) {
+	deadline, _ := ctx.Deadline()
+	c, raw, _, err = d.dialRaw(ctx, To{Network: "tcp", Addr: server, Limit: time.Until(deadline)}, at)
+	return c, raw, err
 }
 
 // To is one try to connect to a server.

@@ -47,8 +47,11 @@ func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host strin
 		h.asking = asking
 	}
 	n.mu.Unlock()
-	if start && !spawn(func() { n.lookUp(h, host) }) {
+	switch isOpen := !start || spawn(func() { n.lookUp(n.ctx, h, host) }); {
+	case !isOpen && known:
 		n.noteLookUp(h, nil, net.ErrClosed) // the Session is being closed; older addresses will do
+	case !isOpen: // a name that was never tried, perhaps of the only server that serves
+		n.lookUp(ctx, h, host)
 	}
 	if known {
 		var cancel context.CancelFunc
@@ -72,8 +75,8 @@ func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host strin
 	return nil, h.err
 }
 
-func (n *names) lookUp(h *hostName, host string) {
-	ctx, cancel := context.WithTimeout(n.ctx, lookupCap)
+func (n *names) lookUp(ctx context.Context, h *hostName, host string) {
+	ctx, cancel := context.WithTimeout(ctx, lookupCap)
 	defer cancel()
 	addrs, err := n.lookup(ctx, host)
 	if err == nil && len(addrs) == 0 {

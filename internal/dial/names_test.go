@@ -62,6 +62,20 @@ func TestNames(t *testing.T) {
 	})
 }
 
+// R140: a Session that is being closed looks up a name that it has not tried yet, because its server
+// may be the only one that serves. It waits for no other lookup.
+func TestNames_Closing_NewNameIsLookedUp(t *testing.T) {
+	asked := 0
+	n := &names{ctx: t.Context(), lookup: func(context.Context, string) ([]string, error) { asked++; return []string{"192.0.2.1"}, nil }}
+	n.mu.byHost = map[string]*hostName{}
+	for range 2 {
+		got, err := n.resolve(t.Context(), func(func()) bool { return false }, "zk", time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, []string{"192.0.2.1"}, got)
+	}
+	require.Equal(t, 1, asked)
+}
+
 // F41: of a name's addresses the one that was left is tried last.
 func TestLastInLine(t *testing.T) {
 	require.Equal(t, []string{"b", "c", "a"}, lastInLine([]string{"a", "b", "c"}, "a"))

@@ -5,6 +5,7 @@ package expire_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -30,10 +31,12 @@ type stub struct {
 	tries, ended atomic.Int32
 }
 
-// response is what a stub makes of one connection: it is silent, or after delay it attaches the
-// client to a session, 0 for none, and responds to the client's requests if answers is set.
+// response is what a stub makes of one connection: it is silent, or closes the connection, or after
+// delay it attaches the client to a session, 0 for none, and responds to the client's requests if
+// answers is set.
 type response struct {
 	silent  bool
+	closes  bool
 	delay   time.Duration
 	session int64
 	answers bool
@@ -74,6 +77,9 @@ func (s *stub) serve(c net.Conn, r response) {
 		return
 	}
 	time.Sleep(r.delay)
+	if r.closes {
+		return
+	}
 	if !r.silent {
 		_, _ = c.Write(wire.Frame(wire.ConnectResponse{Timeout: 10_000, SessionID: r.session, Password: make([]byte, 16)}))
 	}
@@ -100,6 +106,7 @@ func (s *stub) serve(c net.Conn, r response) {
 var (
 	silent     = response{silent: true}
 	unanswered = response{session: session}
+	closes     = response{closes: true}
 	gone       = response{}
 	slow       = response{delay: 3 * time.Second, session: session, answers: true}
 )
@@ -182,6 +189,73 @@ func TestVirtual_Session_AnotherSession_SaysThatNothingEnded(t *testing.T) {
 				require.False(t, was)
 				require.EqualValues(t, 1, s.tries.Load())
 				require.EqualValues(t, 1, s.ended.Load())
+			})
+		})
+	}
+}
+
+// R140: a server that closes each connection is tried for ten seconds, and not in a busy loop.
+func TestVirtual_Session_EachConnectionClosed_Pauses(t *testing.T) {
+	inTime(t, []response{closes}, func(t *testing.T, s *stub) {
+		began := time.Now()
+		_, err := expire.Session(s.dial, session, nil)
+		require.ErrorIs(t, err, io.EOF)
+		require.InDelta(t, expire.Timeout.Seconds(), time.Since(began).Seconds(), 0.3)
+		require.InDelta(t, 45, s.tries.Load(), 5)
+	})
+}
+
+// inAName runs f with a name that has two addresses: what the first one makes of each connection,
+// and a server of the session.
+func inAName(t *testing.T, first response, f func(t *testing.T, s *stub, addrs []string)) {
+	t.Helper()
+	inTime(t, []response{{session: session, answers: true}}, func(t *testing.T, s *stub) {
+		other := &stub{net: s.net}
+		l, err := s.net.Listen("")
+		require.NoError(t, err)
+		defer l.Close()
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				go other.serve(c, first)
+			}
+		}()
+		f(t, s, []string{l.Addr().String(), s.addr})
+		require.EqualValues(t, 1, s.ended.Load())
+	})
+}
+
+// R140: a name's first address leads to a server that hangs, starts, or is of another kind. The
+// next attempt is at the next address.
+func TestVirtual_SeveralAddresses_EachIsTried(t *testing.T) {
+	for name, first := range map[string]response{"hangs": silent, "starts": closes, "no quorum": unanswered} {
+		t.Run(name, func(t *testing.T) {
+			inAName(t, first, func(t *testing.T, s *stub, addrs []string) {
+				began := time.Now()
+				lookup := func(context.Context) ([]string, error) { return addrs, nil }
+				was, err := expire.Session(expire.InTurn(lookup, func(at string, timeout time.Duration) (net.Conn, error) {
+					return s.net.Dial("tcp", at, timeout)
+				}), session, nil)
+				require.NoError(t, err)
+				require.True(t, was)
+				require.LessOrEqual(t, time.Since(began), expire.FirstLimit)
+			})
+			inAName(t, first, func(t *testing.T, s *stub, addrs []string) {
+				began, failures := time.Now(), 0
+				was, err := expire.Dead(t.Context(), wire.ConnectRequest{SessionID: session}, expire.Ensemble{
+					Servers:   []string{"zk:2181"},
+					Addresses: func(context.Context, string) ([]string, error) { return addrs, nil },
+					Open: func(ctx context.Context, server, at string) (net.Conn, expire.Credentials, error) {
+						require.Equal(t, "zk:2181", server)
+						deadline, _ := ctx.Deadline()
+						c, err := s.net.Dial("tcp", at, time.Until(deadline))
+						return c, expire.Credentials{}, err
+					},
+					Failed: func(error) { failures++ },
+				})
+				require.NoError(t, err)
+				require.True(t, was)
+				require.LessOrEqual(t, time.Since(began), expire.FirstLimit)
+				require.Equal(t, 1, failures)
 			})
 		})
 	}

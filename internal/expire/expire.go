@@ -3,10 +3,12 @@
 package expire
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net"
 	"time"
 
@@ -140,8 +142,44 @@ const Timeout = 10 * time.Second
 // longer.
 const FirstLimit = 250 * time.Millisecond
 
-// attempts limits how often the client may take its session back before we give up.
-const attempts = 100
+// Addresses returns the addresses of a server in random order.
+func Addresses(ctx context.Context, server string) (addrs []string, err error) {
+	host, port, err := net.SplitHostPort(server)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := net.DefaultResolver.LookupHost(ctx, host)
+	for _, i := range rand.Perm(len(ips)) {
+		addrs = append(addrs, net.JoinHostPort(ips[i], port))
+	}
+	return addrs, err
+}
+
+// InTurn returns a dial for Session: each call begins with the next address of a server, because
+// the previous one may lead to a server that accepts connections and does not serve.
+func InTurn(
+	lookup func(ctx context.Context) ([]string, error), dial func(at string, timeout time.Duration) (net.Conn, error),
+) func(timeout time.Duration) (net.Conn, error) {
+	var addrs []string
+	return func(timeout time.Duration) (conn net.Conn, err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		if len(addrs) == 0 {
+			if addrs, err = lookup(ctx); err != nil {
+				return nil, err
+			}
+		}
+		until, _ := ctx.Deadline()
+		for left := len(addrs); left > 0; left-- {
+			at := addrs[0]
+			addrs = append(addrs[1:], at)
+			if conn, err = dial(at, max(time.Until(until)/time.Duration(left), 1)); err == nil {
+				return conn, nil
+			}
+		}
+		return nil, err
+	}
+}
 
 // Session ends a session on the ensemble of the dialled server: when it returns, the session's
 // ephemeral nodes are deleted, and its client is notified when it next attaches. It returns false
@@ -175,8 +213,8 @@ func Session(
 		return false, fmt.Errorf("expire session %#x: %w", uint64(session), err)
 	}
 	request := wire.ConnectRequest{Timeout: math.MaxInt32, SessionID: session, Password: wire.SessionPassword(session), HasReadOnly: true}
-	until, limit := time.Now().Add(Timeout), FirstLimit
-	for range attempts {
+	until, limit, pause := time.Now().Add(Timeout), FirstLimit, 10*time.Millisecond
+	for {
 		var creds Credentials
 		if credentials != nil {
 			if creds, err = credentials(until); err != nil {
@@ -200,9 +238,13 @@ func Session(
 			return failed(err)
 		case late:
 			limit *= 2
+		case time.Until(until) < pause:
+			return failed(err)
+		default: // the server has closed the connection
+			time.Sleep(pause)
+			pause = min(2*pause, FirstLimit)
 		}
 	}
-	return failed(fmt.Errorf("%d attempts without a response: %w", attempts, err))
 }
 
 // attempt attaches to the session and closes it. sent reports whether there was a connection to do

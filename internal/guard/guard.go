@@ -10,6 +10,7 @@ package guard
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zklock/zklock/internal/fscall"
 	"github.com/zklock/zklock/internal/secret"
 	"github.com/zklock/zklock/internal/sessionkey"
 )
@@ -49,7 +51,8 @@ const (
 type Client struct {
 	path    string
 	changed func(err error)
-	stop    chan struct{}
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
 	done    chan struct{}
 
 	reported *bool // whether a guard was connected at the last call of changed; owned by run
@@ -70,17 +73,20 @@ type session struct {
 
 // Open connects to the guard at path, now and again every second while there is no connection. It
 // returns nil if path is empty. changed is called with nil when a guard is connected, and with an
-// error when none is any more, or at first.
-func Open(path string, changed func(err error)) *Client {
+// error when none is any more, or at first. Open waits for the first attempt, 100 ms at most, and not
+// beyond the end of ctx.
+func Open(ctx context.Context, path string, changed func(err error)) *Client {
 	if path == "" {
 		return nil
 	}
-	c := &Client{path: path, changed: changed, stop: make(chan struct{}), done: make(chan struct{})}
+	c := &Client{path: path, changed: changed, done: make(chan struct{})}
+	c.ctx, c.stop = context.WithCancel(context.Background())
 	first := make(chan struct{})
 	go c.run(first)
 	select { // a path on a file system that hangs must not hang the Session
 	case <-first:
 	case <-time.After(writeWithin):
+	case <-ctx.Done():
 	}
 	return c
 }
@@ -100,7 +106,7 @@ func (c *Client) run(first chan struct{}) {
 		c.report(err)
 		select {
 		case <-time.After(retry):
-		case <-c.stop:
+		case <-c.ctx.Done():
 			return
 		}
 	}
@@ -110,7 +116,7 @@ func (c *Client) run(first chan struct{}) {
 // change.
 func (c *Client) report(err error) {
 	select {
-	case <-c.stop:
+	case <-c.ctx.Done():
 		return
 	default:
 	}
@@ -121,9 +127,12 @@ func (c *Client) report(err error) {
 }
 
 // connect connects, and sends all sessions. Connecting to a Unix socket does not wait for the
-// process that listens.
+// process that listens, but the path may be on a file system that hangs.
 func (c *Client) connect() (net.Conn, error) {
-	conn, err := net.DialTimeout("unix", c.path, retry)
+	ctx, cancel := context.WithTimeoutCause(c.ctx, retry, fscall.ErrSlow)
+	defer cancel()
+	conn, err := fscall.Do(ctx, c.path, func() (net.Conn, error) { return net.DialTimeout("unix", c.path, retry) },
+		func(late net.Conn) { _ = late.Close() })
 	if err != nil {
 		return nil, err
 	}
@@ -219,16 +228,13 @@ func (c *Client) Close() {
 	if c == nil {
 		return
 	}
-	close(c.stop)
+	c.stop()
 	c.mu.Lock()
 	c.mu.closed = true
 	c.sendLocked(encode(Message{Bye: true}))
 	c.dropLocked()
 	c.mu.Unlock()
-	select {
-	case <-c.done:
-	case <-time.After(retry): // connect waits for a file system that hangs
-	}
+	<-c.done
 }
 
 func encode(m Message) []byte {

@@ -51,7 +51,7 @@ func accept(t *testing.T, l *net.UnixListener) net.Conn {
 func open(t *testing.T, path string) (*Client, <-chan error) {
 	t.Helper()
 	reports := make(chan error, 100)
-	c := Open(path, func(err error) { reports <- err })
+	c := Open(t.Context(), path, func(err error) { reports <- err })
 	return c, reports
 }
 
@@ -216,7 +216,7 @@ func TestClient_OnlyTheLatestSessionsAreKept(t *testing.T) {
 }
 
 func TestClient_None(t *testing.T) {
-	c := Open("", func(error) { panic(errors.New("there is nothing to report")) })
+	c := Open(t.Context(), "", func(error) { panic(errors.New("there is nothing to report")) })
 	require.Nil(t, c)
 	c.Opened(key(1))
 	c.Over(1)

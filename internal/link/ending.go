@@ -21,7 +21,7 @@ func (l *Link) End(why error) {
 	z, _, conn, _ := l.now()
 	l.close(why)
 	if z != nil && conn == 0 && !z.leftToExpire() {
-		l.endApart(z, "", time.Now().Add(apart*3/4))
+		l.endApart(z, nil, time.Now().Add(apart*3/4))
 	}
 	l.client.Close()
 	if _, t, _, _ := l.now(); t != nil {
@@ -107,10 +107,10 @@ func (l *Link) askAgain() {
 	z, c := l.mu.unended, l.mu.conn
 	l.mu.Unlock()
 	until := time.Now().Add(apart)
-	isAnswered := l.endApart(z, c.addr, until)
+	isAnswered := l.endApart(z, c, until)
 	for !isAnswered && time.Until(until) > apart/8 { // a leader is being elected, perhaps
 		time.Sleep(apart / 8)
-		isAnswered = l.endApart(z, c.addr, until)
+		isAnswered = l.endApart(z, c, until)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,40 +121,74 @@ func (l *Link) askAgain() {
 	l.attachLocked()
 }
 
-// endApart asks one server after the other to end a session, each over a separate connection, until
-// one responds; it begins with first. The servers share the time.
-func (l *Link) endApart(z *ZKSession, first string, until time.Time) (isAnswered bool) {
-	ask := wire.ConnectRequest{Timeout: int32(z.Timeout().Milliseconds()), SessionID: z.ID, Password: z.Password.Reveal()}
-	addrs := slices.Clone(l.Addrs)
-	if i := slices.Index(addrs, first); i > 0 {
-		addrs[0], addrs[i] = addrs[i], addrs[0]
+// endApart asks the servers one after the other to end a session, each over a separate connection,
+// until one responds. A name may have several addresses, some of which lead to a server that
+// accepts connections and does not serve: endApart tries each, and begins with the server of the
+// connection first, if it is not nil. The names share the time, and so do the addresses of a name.
+func (l *Link) endApart(z *ZKSession, first *connection, until time.Time) (isAnswered bool) {
+	servers, at := slices.Clone(l.Addrs), ""
+	if first != nil {
+		at = first.mux.RemoteAddr().String()
+		toFront(servers, first.addr)
 	}
-	for i, addr := range addrs {
-		deadline := time.Now().Add(time.Until(until) / time.Duration(len(addrs)-i))
-		c, raw, err := l.dials.Once(addr, deadline)
+	for i, server := range servers {
+		until := share(until, len(servers)-i)
+		ctx, cancel := context.WithDeadline(context.Background(), until)
+		addrs, err := l.dials.Addresses(ctx, server)
+		cancel()
 		if err != nil {
-			continue
+			l.endRequested(z, server, notAsked(err))
 		}
-		_ = c.SetDeadline(deadline)
-		outcome := l.endOver(c, addr, ask, deadline)
-		_ = raw.Close()
-		l.endRequested(z, addr, outcome)
-		if outcome != expire.NoAnswer {
-			return true
+		toFront(addrs, at)
+		for j, addr := range addrs {
+			if l.endAt(z, server, addr, share(until, len(addrs)-j)) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
+// share returns the deadline of the next of n tries that share the time.
+func share(until time.Time, n int) time.Time {
+	return time.Now().Add(time.Until(until) / time.Duration(n))
+}
+
+func toFront(addrs []string, addr string) {
+	if i := slices.Index(addrs, addr); i > 0 {
+		addrs[0], addrs[i] = addrs[i], addrs[0]
+	}
+}
+
+// notAsked is the outcome of a try without a connection.
+func notAsked(err error) expire.Outcome {
+	return expire.Outcome(fmt.Sprintf("no connection: %v", err))
+}
+
+func (l *Link) endAt(z *ZKSession, server, addr string, deadline time.Time) (isAnswered bool) {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	c, raw, err := l.dials.Once(ctx, server, addr)
+	if err != nil {
+		l.endRequested(z, addr, notAsked(err))
+		return false
+	}
+	defer raw.Close()
+	_ = c.SetDeadline(deadline)
+	ask := wire.ConnectRequest{Timeout: int32(z.Timeout().Milliseconds()), SessionID: z.ID, Password: z.Password.Reveal()}
+	outcome := l.endOver(ctx, c, server, ask)
+	l.endRequested(z, addr, outcome)
+	return outcome != expire.NoAnswer
+}
+
 // EndOfDead ends the session of a process that is dead, as expire.Dead does, until the link is
-// closed.
-func (l *Link) EndOfDead(k sessionkey.Key, until time.Time) (was bool, err error) {
+// closed. failed is called with the first failure.
+func (l *Link) EndOfDead(k sessionkey.Key, until time.Time, failed func(error)) (was bool, err error) {
 	ctx, cancel := l.dials.Until(until)
 	defer cancel()
 	ask := wire.ConnectRequest{Timeout: int32(k.Timeout.Milliseconds()), SessionID: k.ID, Password: k.Password}
-	return expire.Dead(ctx, ask, l.Addrs, func(ctx context.Context, server string) (net.Conn, expire.Credentials, error) {
-		deadline, _ := ctx.Deadline()
-		c, raw, err := l.dials.Once(server, deadline)
+	open := func(ctx context.Context, server, at string) (net.Conn, expire.Credentials, error) {
+		c, raw, err := l.dials.Once(ctx, server, at)
 		if err != nil {
 			return nil, expire.Credentials{}, err
 		}
@@ -163,13 +197,12 @@ func (l *Link) EndOfDead(k sessionkey.Key, until time.Time) (was bool, err error
 			_ = raw.Close()
 		}
 		return c, expire.Credentials{SASL: exchange, Auths: l.digests()}, err
-	})
+	}
+	return expire.Dead(ctx, ask, expire.Ensemble{Servers: l.Addrs, Addresses: l.dials.Addresses, Open: open, Failed: failed})
 }
 
-func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadline time.Time) expire.Outcome {
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
-	exchange, err := l.startSASL(ctx, addr)
+func (l *Link) endOver(ctx context.Context, c net.Conn, server string, ask wire.ConnectRequest) expire.Outcome {
+	exchange, err := l.startSASL(ctx, server)
 	if err != nil {
 		return expire.NoAnswer
 	}

@@ -86,6 +86,7 @@ type Link struct {
 		hangUps    int           // on how many connections in a row
 		waiting    int           // how many callers wait for a connection
 		wanted     clock.Instant // when a caller last needed a connection and there was none
+		clamped    bool          // it was logged that the granted timeout is shorter than the requested one
 		why        error         // why it is closed
 		changed    chan struct{} // closed at each change of the fields above
 
@@ -238,12 +239,26 @@ func (l *Link) stepLocked(ev stateEvent) {
 	if l.mu.at != "" {
 		attrs = append(attrs, "server", l.mu.at)
 	}
+	if m.state.Attached() {
+		attrs = append(attrs, l.grantedLocked()...)
+	}
 	if ev.err != nil && ev.err != ErrClosed { // Close is no failure
 		attrs = append(attrs, "err", ev.err)
 	}
 	l.Log.Info("zklock: connection state", attrs...)
+	if m.state.Attached() && !l.mu.clamped && l.mu.session.Timeout() < l.Timeout.Truncate(time.Millisecond) {
+		l.mu.clamped = true
+		l.Log.Warn("zklock: the servers' maxSessionTimeout is shorter than the requested session timeout",
+			append([]any{"requested", l.Timeout}, l.grantedLocked()...)...)
+	}
 	l.Told(Step{m.state, m.session, l.mu.at, time.Now(), ev.err})
 	l.broadcastLocked()
+}
+
+// grantedLocked returns the granted session timeout and its margin, for the log.
+func (l *Link) grantedLocked() []any {
+	t := l.mu.session.Timeout()
+	return []any{"timeout", t, "margin", l.Mode.Room(t).Round(time.Millisecond)}
 }
 
 // now returns the present state of the link. conn is the connection over which requests are sent, 0

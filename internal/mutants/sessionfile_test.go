@@ -4,7 +4,7 @@ package mutants
 // a dead one.
 var sessionFile = []mutant{
 	{"the file has one session", "F58", "internal/sessionfile", "TestFile_KeepsSessionsUntilTheyAreRemoved|TestVirtual_F58_GivenUpSessions_AreAllInTheFile", []Swap{{
-		"File.Add", "append(f.mu.sessions, k)", "[]sessionkey.Key{k}"}}},
+		"File.Add", "append(f.mu.sessions, k.Hide())", "[]sessionkey.Hidden{k.Hide()}"}}},
 	{"a copy of the file counts", "F58", "internal/sessionfile", "TestMismatch|TestOpen_Copy|TestVirtual_F58_FileIsCopied_LiveSessionRemains", []Swap{{
 		"header.mismatch", "case h.file != now.file:", "case false:"}}},
 	{"a session is written after its first node", "F58", "internal/link", "TestLink_ReportsEachSessionAndItsConfirmedEnd|TestF58_Kill_TheNextProcessHolds", []Swap{{

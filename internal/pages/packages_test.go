@@ -38,7 +38,7 @@ var packages = []string{
 	"internal/nodes", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
 	"internal/reply", "internal/eventlog", "internal/certs",
-	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sessionkey", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants",
+	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sessionkey", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants", "internal/fscall",
 }
 
 // shortName returns the name that internal/README.md gives a package. The public sasl has the name of the
@@ -80,9 +80,10 @@ var banned = map[string]string{
 // waits for it.
 var goroutines = map[string]int{
 	"internal/eventlog/eventlog.go":       1, // writes to the user's log handler, which may block; Close waits for it a little
+	"internal/fscall/fscall.go":           1, // a call of the file system, which may hang: no caller waits for it beyond its context
 	"internal/guard/guard.go":             1, // waits for a guard, which may be stopped; Close waits for it, and for no guard
 	"internal/link/link.go":               3, // spawn, which all other goroutines use; the loop; the wait for the client's own end
-	"internal/sessionfile/sessionfile.go": 3, // calls of the file system, which may hang: Close and Connect wait for them a little
+	"internal/sessionfile/sessionfile.go": 1, // writes to a file system that may hang: Close and Connect wait for them a little
 	"session.go":                          1, // the Close of a Connect in vain
 	"trace.go":                            1, // the user's HoldLost, for which Close does not wait
 	"participants.go":                     2, // reads in flight, waited for before it returns; the user's function of WithRevocation, for which Close does not wait

@@ -18,10 +18,13 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
+// thisProcess has no namespace if /proc is that of another one, such as a sandbox's parent: the
+// numbers there mean other processes, and the lock is the only proof that a process is dead.
 func thisProcess() process {
+	self, _ := os.Readlink("/proc/self")
 	space, err := os.Readlink("/proc/self/ns/pid")
 	start, _, serr := stat(os.Getpid())
-	if err != nil || serr != nil {
+	if err != nil || serr != nil || self != strconv.Itoa(os.Getpid()) {
 		return process{pid: os.Getpid()}
 	}
 	return process{os.Getpid(), start, space}

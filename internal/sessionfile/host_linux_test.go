@@ -5,6 +5,7 @@ package sessionfile
 import (
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,6 +33,35 @@ func TestOpen_OwnerLivesWithoutTheLock(t *testing.T) {
 	crash(f)
 	_, found := mustOpen(t, path+"2", servers...)
 	require.Len(t, found.Sessions, 1)
+}
+
+// A PID namespace with the /proc of its parent: the number of the owner, 1, means a process there
+// that lives. The lock alone decides.
+func TestOpen_ProcOfAnotherNamespace_OwnerIsDead(t *testing.T) {
+	const env = "ZKLOCK_TEST_SESSION_FILE"
+	again := func(path string) {
+		c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		c.Env = append(os.Environ(), env+"="+path)
+		if os.Getenv(env) == "" {
+			c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		}
+		out, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	switch path := os.Getenv(env); {
+	case path == "" && os.Geteuid() != 0:
+		t.Skip("only root can create a PID namespace")
+	case path == "":
+		again(at(t))
+	case os.Getpid() == 1: // the owner
+		f, _ := mustOpen(t, path, servers...)
+		require.NoError(t, f.Add(key(-1)))
+		crash(f)
+		again(path)
+	default: // the next process
+		_, found := mustOpen(t, path, servers...)
+		require.Len(t, found.Sessions, 1)
+	}
 }
 
 // A process that has ended is dead, although its parent has not waited for it.

@@ -10,12 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/fscall"
 	"github.com/zklock/zklock/internal/sessionkey"
 )
 
@@ -214,11 +216,43 @@ func TestFile_WriteFailsOrHangs(t *testing.T) {
 	f.write = func(b []byte) error { <-goOn; return write(b) }
 	f.disk.Unlock()
 	began := time.Now()
-	require.ErrorIs(t, f.Add(key(-2)), errSlow)
-	require.ErrorIs(t, f.Remove(-2), errSlow)
-	require.ErrorIs(t, f.Close(), errSlow)
+	require.ErrorIs(t, f.Add(key(-2)), fscall.ErrSlow)
+	require.ErrorIs(t, f.Remove(-2), fscall.ErrSlow)
+	require.ErrorIs(t, f.Close(), fscall.ErrSlow)
 	require.Less(t, time.Since(began), 4*time.Second)
 	close(goOn)
 	_, found := mustOpen(t, path, servers...)
 	require.Equal(t, []sessionkey.Key{key(-1)}, found.Sessions)
+}
+
+// A file system that hangs keeps the thread of one call, however often the file is opened. If the
+// file was in use before, that is the error.
+func TestOpen_FileSystemHangs_OneCall(t *testing.T) {
+	var calls atomic.Int32
+	responds, path := make(chan struct{}), at(t)
+	defer close(responds)
+	hangs := func() (attempt, error) {
+		calls.Add(1)
+		<-responds
+		return attempt{}, errors.New("it responds")
+	}
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, err := openWhenFree(ctx, path, hangs)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	began := time.Now()
+	_, err := openWhenFree(t.Context(), path, hangs)
+	require.ErrorIs(t, err, fscall.ErrSlow)
+	require.GreaterOrEqual(t, time.Since(began), Patience)
+	require.EqualValues(t, 1, calls.Load())
+
+	_, err = openWhenFree(t.Context(), path+"2", func() (attempt, error) {
+		if calls.Add(1) == 2 {
+			return attempt{}, ErrInUse
+		}
+		return hangs()
+	})
+	require.ErrorIs(t, err, ErrInUse)
 }

@@ -68,7 +68,9 @@ func open(path string, servers []string) (f *File, found Found, err error) {
 		return nil, found, err
 	}
 	found.GroupHasAccess = perm&0o060 != 0
-	f.mu.sessions = append(f.mu.sessions, found.Sessions...)
+	for _, k := range found.Sessions {
+		f.mu.sessions = append(f.mu.sessions, k.Hide())
+	}
 	return f, found, f.writeState()
 }
 

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zklock/zklock/internal/fscall"
 	"github.com/zklock/zklock/internal/sessionkey"
 )
 
@@ -30,8 +31,6 @@ type Undecided struct{ Last error }
 
 // Error implements error.
 func (u Undecided) Error() string { return u.Last.Error() }
-
-var errSlow = errors.New("the file system does not respond")
 
 const (
 	// Patience is how long Open waits for the lock. After a kill, the file of a large process stays
@@ -51,7 +50,7 @@ type File struct {
 
 	mu struct {
 		sync.Mutex
-		sessions []sessionkey.Key // the oldest first
+		sessions []sessionkey.Hidden // the oldest first
 		isClosed bool
 	}
 	disk struct {
@@ -68,33 +67,15 @@ type Found struct {
 	GroupHasAccess bool // to the file, and so to the sessions that this process will write
 }
 
-// Open locks the file, which it creates if it does not exist. It waits for Patience at most, and
-// not beyond the end of ctx. servers are the servers of the new Session.
+// Open locks the file, which it creates if it does not exist, as soon as it is not in use. It waits
+// for Patience at most, and not beyond the end of ctx. servers are the servers of the new Session.
 func Open(ctx context.Context, path string, servers []string) (*File, Found, error) {
-	patience, cancel := context.WithTimeoutCause(ctx, Patience, errSlow)
-	defer cancel()
-	done := make(chan attempt, 1)
-	go func() { done <- tryToOpen(patience, path, servers) }() // a file system can hang in any call
-	var o attempt
-	select {
-	case o = <-done:
-	case <-patience.Done():
-		select {
-		case o = <-done:
-		case <-time.After(2 * retryPause): // tryToOpen returns now, unless the file system hangs
-			o.err = errSlow
-			go func() {
-				if late := <-done; late.err == nil {
-					_ = late.f.Close()
-				}
-			}()
-		}
-	}
-	if o.err != nil && ctx.Err() != nil {
-		o.err = fmt.Errorf("%w (%w)", context.Cause(ctx), Undecided{o.err})
-	}
-	if o.err != nil {
-		return nil, Found{}, fmt.Errorf("session file %s: %w", path, o.err)
+	o, err := openWhenFree(ctx, path, func() (attempt, error) {
+		f, found, err := open(path, servers)
+		return attempt{f, found}, err
+	})
+	if err != nil {
+		return nil, Found{}, fmt.Errorf("session file %s: %w", path, err)
 	}
 	return o.f, o.found, nil
 }
@@ -102,22 +83,30 @@ func Open(ctx context.Context, path string, servers []string) (*File, Found, err
 type attempt struct {
 	f     *File
 	found Found
-	err   error
 }
 
-// tryToOpen opens the file as soon as it is not in use.
-func tryToOpen(ctx context.Context, path string, servers []string) attempt {
+func openWhenFree(ctx context.Context, path string, open func() (attempt, error)) (o attempt, err error) {
+	patience, cancel := context.WithTimeoutCause(ctx, Patience, fscall.ErrSlow)
+	defer cancel()
 	for {
-		f, found, err := open(path, servers)
+		last := err
+		if o, err = fscall.Do(patience, path, open, func(late attempt) { _ = late.f.Close() }); last != nil && errors.Is(err, fscall.ErrSlow) {
+			err = last
+		}
 		if !errors.Is(err, ErrInUse) {
-			return attempt{f, found, err}
+			break
 		}
 		select {
 		case <-time.After(retryPause):
-		case <-ctx.Done():
-			return attempt{err: err}
+			continue
+		case <-patience.Done():
 		}
+		break
 	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w (%w)", context.Cause(ctx), Undecided{err})
+	}
+	return o, err
 }
 
 // Add adds a session. If there is no more room, the oldest one is dropped: it then expires if this
@@ -126,7 +115,7 @@ func tryToOpen(ctx context.Context, path string, servers []string) attempt {
 // An error means that the file may not contain the session. The next change writes it again.
 func (f *File) Add(k sessionkey.Key) error {
 	f.mu.Lock()
-	f.mu.sessions = append(f.mu.sessions, k)
+	f.mu.sessions = append(f.mu.sessions, k.Hide())
 	f.mu.sessions = f.mu.sessions[max(0, len(f.mu.sessions)-maxSessions):]
 	f.mu.Unlock()
 	return f.flush()
@@ -136,7 +125,7 @@ func (f *File) Add(k sessionkey.Key) error {
 func (f *File) Remove(id int64) error {
 	f.mu.Lock()
 	before := len(f.mu.sessions)
-	f.mu.sessions = slices.DeleteFunc(f.mu.sessions, func(k sessionkey.Key) bool { return k.ID == id })
+	f.mu.sessions = slices.DeleteFunc(f.mu.sessions, func(k sessionkey.Hidden) bool { return k().ID == id })
 	isSame := len(f.mu.sessions) == before
 	f.mu.Unlock()
 	if isSame {
@@ -166,7 +155,7 @@ func (f *File) flush() error {
 	case err := <-done:
 		return err
 	case <-time.After(writeLimit):
-		return errSlow
+		return fscall.ErrSlow
 	}
 }
 
@@ -177,7 +166,11 @@ func (f *File) writeState() error {
 		return nil
 	}
 	f.mu.Lock()
-	head, sessions, isClosed := f.head, slices.Clone(f.mu.sessions), f.mu.isClosed
+	head, isClosed := f.head, f.mu.isClosed
+	var sessions []sessionkey.Key
+	for _, k := range f.mu.sessions {
+		sessions = append(sessions, k())
+	}
 	f.mu.Unlock()
 	if isClosed {
 		head.owner = process{} // this process may live on without the Session

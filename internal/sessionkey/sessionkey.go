@@ -17,8 +17,14 @@ type Key struct {
 	Servers  []string      // host:port
 }
 
+// Hidden is a key that is kept: printers that follow pointers cannot look into a closure (R71).
+type Hidden func() Key
+
+// Hide returns the key as a Hidden.
+func (k Key) Hide() Hidden { return func() Key { return k } }
+
 // Secret is bytes that no log should show: it prints as "(secret)" for every verb. Its JSON form
-// contains the bytes.
+// contains the bytes, and so does its memory: keep a Hidden.
 type Secret []byte
 
 // Format implements fmt.Formatter.

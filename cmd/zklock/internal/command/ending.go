@@ -7,9 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/zklock/zklock/cmd/zklock/internal/supervise"
@@ -99,8 +97,8 @@ func (e *ending) endKnown(gone supervise.Moment) (was bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), gone.Add(e.Timeout+e.Timeout/2).Sub(supervise.Now()))
 	defer cancel()
 	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
-	return expire.Dead(ctx, session, e.Servers, func(ctx context.Context, server string) (conn net.Conn, shown expire.Credentials, err error) {
-		if conn, err = dialOne(ctx, server); err != nil {
+	open := func(ctx context.Context, server, at string) (conn net.Conn, shown expire.Credentials, err error) {
+		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", at); err != nil {
 			return nil, shown, err
 		}
 		if base != nil {
@@ -110,24 +108,6 @@ func (e *ending) endKnown(gone supervise.Moment) (was bool, err error) {
 			_ = conn.Close()
 		}
 		return conn, shown, err
-	})
-}
-
-// dialOne connects to one address of a server. The addresses share the time, because net.Dialer
-// would spend all of it on the first one. Their order is random, so a later call finds another
-// address if this one leads to a server that does not respond.
-func dialOne(ctx context.Context, server string) (conn net.Conn, err error) {
-	name, port, _ := net.SplitHostPort(server)
-	ips, err := net.DefaultResolver.LookupHost(ctx, name)
-	if err != nil {
-		return nil, err
 	}
-	until, _ := ctx.Deadline()
-	for left, i := range slices.Backward(rand.Perm(len(ips))) {
-		dialer := net.Dialer{Timeout: time.Until(until) / time.Duration(left+1)}
-		if conn, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort(ips[i], port)); err == nil {
-			return conn, nil
-		}
-	}
-	return nil, err
+	return expire.Dead(ctx, session, expire.Ensemble{Servers: e.Servers, Addresses: expire.Addresses, Open: open})
 }

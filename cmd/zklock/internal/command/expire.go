@@ -69,7 +69,7 @@ Exit codes:
 			}
 			defer s.Close()
 			addr := s.Conn().Server()
-			was, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return c.dial(addr, timeout) }, int64(id),
+			was, err := expire.Session(c.dialInTurn(addr), int64(id),
 				func(until time.Time) (expire.Credentials, error) {
 					ctx, cancel := context.WithDeadline(context.Background(), until)
 					defer cancel()
@@ -110,12 +110,15 @@ func parseSession(s string) (uint64, error) {
 	return id, nil
 }
 
-// dial opens a connection to a server, over TLS if the flags ask for it.
-func (c *connection) dial(addr string, timeout time.Duration) (net.Conn, error) {
-	config := c.tlsConfig(addr)
-	d := &net.Dialer{Timeout: timeout}
-	if config == nil {
-		return d.Dial("tcp", addr)
-	}
-	return tls.DialWithDialer(d, "tcp", addr, config)
+// dialInTurn returns a dial of a server's addresses, over TLS if the flags ask for it.
+func (c *connection) dialInTurn(server string) func(timeout time.Duration) (net.Conn, error) {
+	lookup := func(ctx context.Context) ([]string, error) { return expire.Addresses(ctx, server) }
+	return expire.InTurn(lookup, func(at string, timeout time.Duration) (net.Conn, error) {
+		config := c.tlsConfig(server)
+		d := &net.Dialer{Timeout: timeout}
+		if config == nil {
+			return d.Dial("tcp", at)
+		}
+		return tls.DialWithDialer(d, "tcp", at, config)
+	})
 }
