@@ -142,9 +142,8 @@ func (a *attempt) carryOut() error {
 // makeNode creates the node, and the lock root if it is missing.
 //
 // The list is sent in the same batch as the create, after it, so an uncontended acquire takes one
-// round trip. If the node is expected to be in a row (row.go), no list is sent. A missing lock root
-// costs one more batch, which sends the root's create before both, or creates both together
-// (newroot.go). Missing parents of the root cost another batch.
+// round trip. A missing lock root costs one more batch, which sends the root's create before both,
+// or creates both together (newroot.go). Missing parents of the root cost another batch.
 func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) {
 	root, at := a.d.root, a.attemptIn(e, by, false)
 	defer func() {
@@ -155,7 +154,6 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 	withRoot, learns := a.expectsNew()
 	for tries := 0; ; learns = false {
 		by.creating(at)
-		inRow := root.expectsRow(e)
 		c, err := e.create(a.ctx, root, a.opts.data, withRoot)
 		if err != nil {
 			return nil, err
@@ -163,7 +161,7 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 		c.last = &a.last
 		a.newLost = a.newLost || withRoot && !c.withRoot // the transaction is too long
 		withRoot = c.withRoot
-		at.machine.Early, at.list = c.sent && !inRow && !withRoot, nil
+		at.machine.Early, at.list = c.sent && !withRoot, nil
 		if at.machine.Early {
 			at.list = e.lists.List(root.path)
 			by.listing(at)
@@ -190,7 +188,7 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 			return nil, unfit
 		}
 		if err == nil {
-			return at.adopt(c, at.firstView(c)), nil
+			return at.adopt(c), nil
 		}
 		if withRoot, err = at.createRoots(step); err != nil {
 			return nil, err
@@ -207,14 +205,14 @@ func (a *acquisition) attemptIn(e *zkSession, by recipe, early bool) *attempt {
 	return at
 }
 
-// adopt begins the attempt: the node exists. If it is in a row, or the first in a new lock root,
-// view is the list on which that rests, or what stands for it; otherwise nil.
-func (a *attempt) adopt(c *nodeCreate, view *rootView) *attempt {
+// adopt begins the wait of a node, which exists. If a reply has named it as the first node of a new
+// lock root, the attempt needs no list.
+func (a *attempt) adopt(c *nodeCreate) *attempt {
 	a.d.root.warnOfTheEnd(a.e, c.node)
 	a.made.Add(1)
 	a.node, a.token, a.madeRoot = c.node, c.token, c.madeRoot
-	if view != nil {
-		a.seen, a.machine = *view, a.machine.InARow(c.conn)
+	if c.madeRoot && !c.isFound {
+		a.rootCzxid, a.machine = c.token, a.machine.MadeRoot()
 	}
 	return a
 }

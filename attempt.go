@@ -44,9 +44,7 @@ type recipe interface {
 	created(a *attempt) error
 	// listing is called after a list of the queue was requested. Its requests join the same batch.
 	listing(a *attempt)
-	// listed is called with each list that contains our node. Its error ends the call. A node in a
-	// row has no list: the verdict on the first node of the row, by a recipe of this type, holds for
-	// it (row.go).
+	// listed is called with each list that contains our node. Its error ends the call.
 	listed(a *attempt) error
 	// whenBehind is called when another node blocks ours. It returns ErrNotAcquired if the call
 	// does not wait, and errGranted if it granted the lock anyway.

@@ -15,8 +15,7 @@ import (
 )
 
 // batch creates nodes in several queues by one transaction, and requests the lists of those queues
-// right after it, except the lists of queues in which a row is expected (row.go). The transaction
-// creates all nodes or none.
+// right after it. The transaction creates all nodes or none.
 type batch struct {
 	e      *zkSession
 	wanted context.Context // once it ends, nothing further is sent
@@ -27,8 +26,7 @@ type batch struct {
 type batchResult struct {
 	root *lockRoot
 	c    *nodeCreate    // has the node, once created
-	row  *rootView      // the list on which the node's row rests; nil if it is not in a row
-	list *nodes.Listing // requested after the transaction; nil if it was expected to be in a row
+	list *nodes.Listing // requested after the transaction; nil if the node was searched for
 	made *rootCreate    // creation of the root, if it was missing
 }
 
@@ -106,9 +104,7 @@ func (f *batch) send() (<-chan batchReply, error) {
 		return nil, zk.ErrConnectionClosed
 	}
 	for _, n := range f.nodes {
-		if n.list = nil; !n.root.expectsRow(f.e) {
-			n.list = f.e.lists.List(n.root.path)
-		}
+		n.list = f.e.lists.List(n.root.path)
 	}
 	return answered, nil
 }
@@ -134,7 +130,6 @@ func (f *batch) noteReplies(a mux.Reply) error {
 		if !n.c.note(wire.PathStatResponse{Path: results[i].Path, Stat: stat}) {
 			return wire.ErrMalformed // counts as no response
 		}
-		n.c.conn = a.Conn
 	}
 	return nil
 }
@@ -183,20 +178,16 @@ func (f *batch) resolve() bool {
 }
 
 // places waits for the lists and returns the positions of the nodes, Missing if a list failed. It
-// requests the lists of nodes that are not in a row as expected.
+// requests a list again if the node was searched for.
 func (f *batch) places() []queue.Position {
 	for _, n := range f.nodes {
-		if seen, ok := n.root.isInRow(f.e, n.c.node, n.c.conn); ok && n.list == nil {
-			n.row = &seen
-		} else if n.list == nil {
+		if n.list == nil {
 			n.list = f.e.lists.List(n.root.path)
 		}
 	}
 	places := make([]queue.Position, len(f.nodes))
 	for i, n := range f.nodes {
-		if n.row != nil {
-			places[i].Kind = queue.Front
-		} else if n.list.Wait(f.wanted, f.e.ZKSession) == nil {
+		if n.list.Wait(f.wanted, f.e.ZKSession) == nil {
 			places[i] = n.place()
 		}
 	}

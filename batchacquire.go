@@ -313,7 +313,7 @@ func (r opened) take(a *acquisition) (*attempt, error) {
 			at.batchHolder = p
 		}
 		at.list = p.list
-		return at.adopt(p.c, p.row), nil
+		return at.adopt(p.c), nil
 	}
 	if o.behind != nil || a.ctx.Err() != nil {
 		o.awaitGone(grace)

@@ -52,18 +52,18 @@ type lockData struct {
 
 // grantBasis is the data that a hold rests on. It belongs to the attempt until the lock is granted.
 type grantBasis struct {
-	e        *zkSession
-	node     string   // absolute; for an attempt its node in the queue, for a hold the first of held
-	held     []string // all nodes that the hold rests on; empty before the grant is prepared if that is only the node in the queue
-	token    int64    // the czxid of the node: see Hold.Token
-	seen     rootView // the list on which the grant rests
-	madeRoot bool     // the transaction that created the node also created the lock root (newroot.go)
-	state    recipeState
+	e         *zkSession
+	node      string   // absolute; for an attempt its node in the queue, for a hold the first of held
+	held      []string // all nodes that the hold rests on; empty before the grant is prepared if that is only the node in the queue
+	token     int64    // the czxid of the node: see Hold.Token
+	madeRoot  bool     // the transaction that created the node also created the lock root (newroot.go)
+	rootCzxid int64    // of the lock root, as a list or that transaction has shown it
+	state     recipeState
 }
 
 // deletesRoot reports whether the node is deleted with its lock root.
 func (b *grantBasis) deletesRoot(root *lockRoot) bool {
-	return b.madeRoot && queue.DeletesRoot(true, notesOn[rowNotes](root).deletion != nil)
+	return b.madeRoot && queue.DeletesRoot(true, notesOn[newRootNotes](root).deletion != nil)
 }
 
 // keyLocked returns the key under which the caller may already have the lock.

@@ -34,7 +34,6 @@ type lockRoot struct {
 
 	// Set by a recipe.
 	share   string // the name of an owner's share: each share has owners of its own
-	kind    string // the kind of lock, whose nodes may be in a row (row.go); "" if each grant needs a list
 	isFresh bool   // each call takes a new share, and never re-enters one
 }
 
@@ -60,6 +59,22 @@ type noteKey struct {
 type rootNotes struct {
 	warned     bool
 	notRemoved string // why the root could not be removed, as logged
+}
+
+// newRootNotes are the notes on a lock root that a transaction may create.
+type newRootNotes struct {
+	isTaken  bool            // a call has begun to take the lock since the last release
+	deletion *nodes.Deletion // of the last hold's node; nil if no hold was released
+}
+
+// isEvictedFirst: each use of a lock makes these notes.
+func (*newRootNotes) isEvictedFirst() {}
+
+// noteRelease notes the deletion of a hold's node.
+func (r *lockRoot) noteRelease(x *nodes.Deletion) {
+	if r.container {
+		note(r, func(n *newRootNotes) { n.isTaken, n.deletion = false, x })
+	}
 }
 
 // maxNotes limits the notes of a Session, even if each order has a lock path of its own (I7).

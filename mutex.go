@@ -61,9 +61,6 @@ func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, er
 		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, noReentry: o.noReentry,
 		rule: queue.Rule{Name: name, Markers: markers}, roots: &s.roots,
 	}
-	if o.delay == 0 {
-		m.root.kind = fmt.Sprintf("%T %s", by, name)
-	}
 	return m, err
 }
 

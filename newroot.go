@@ -34,9 +34,8 @@ import (
 //	                      none                           delete both: a late copy names the node
 //
 // Only the hold whose own transaction created the root deletes it, and only if the Session has no
-// notes of an earlier hold (queue.DeletesRoot). A lock that is used again keeps the root from the
-// second time on, so that its nodes can be in a row. All other roots are left to the servers: after
-// a crash, after contention, and after a second use.
+// notes of an earlier hold (queue.DeletesRoot). All other roots are left to the servers: after a
+// crash, after contention, and after a second use.
 //
 // Semaphores and the batches of a Multi create their roots as before (lockRoot.make).
 
@@ -46,7 +45,7 @@ import (
 // container.
 func (a *acquisition) canBeNew() bool {
 	r := a.d.root
-	return r.container && r.kind != "" && !a.newLost && slices.ContainsFunc(r.acl, func(e wire.ACL) bool { return e.Perms&zk.PermRead != 0 })
+	return r.container && !r.isFresh && !a.newLost && slices.ContainsFunc(r.acl, func(e wire.ACL) bool { return e.Perms&zk.PermRead != 0 })
 }
 
 // mostFound: if this many lock roots in succession existed when the Session first used them, the
@@ -60,7 +59,7 @@ func (a *acquisition) expectsNew() (isNew, learns bool) {
 	if !a.canBeNew() {
 		return false, false
 	}
-	switch n := note(r, func(n *rowNotes) { n.isTaken = true }); {
+	switch n := note(r, func(n *newRootNotes) { n.isTaken = true }); {
 	case n.isTaken: // another call has created the lock root, or is creating it
 		return false, false
 	case n.deletion != nil:
@@ -92,26 +91,6 @@ func madeWithRoot(a mux.Reply, session int64) (made wire.PathStatResponse, part 
 		made.Path, made.Stat = results[1].Path, wire.Stat{Czxid: a.Zxid, EphemeralOwner: session}
 	}
 	return made, part, err
-}
-
-// firstView returns what proves that a node which was just created is first in the queue: the
-// transaction's reply, or the list on which the node's row rests. It returns nil without a proof.
-func (a *attempt) firstView(c *nodeCreate) *rootView {
-	if c.madeRoot {
-		if c.conn == 0 { // the reply was lost
-			return nil
-		}
-		note(a.d.root, func(n *rowNotes) {
-			if n.session == a.e.ID && n.kind == a.d.root.kind {
-				n.inRow++ // no other client has kept the lock root
-			}
-		})
-		return &rootView{czxid: c.token, mzxid: c.token, at: c.began, alone: true}
-	}
-	if seen, ok := a.d.root.isInRow(a.e, c.node, c.conn); ok && !a.machine.Early {
-		return &seen
-	}
-	return nil
 }
 
 // afterRejection returns the next step after a create that failed. tries is the number

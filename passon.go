@@ -149,7 +149,7 @@ func (p passOn) beforeQueue(a *acquisition) error {
 		e := now.node.e
 		e.attempts.Add(1)
 		defer e.attempts.Add(-1)
-		return a.attemptIn(e, p, false).adopt(&nodeCreate{node: now.node.node, token: now.node.token, madeRoot: now.node.madeRoot}, nil).carryOut()
+		return a.attemptIn(e, p, false).adopt(&nodeCreate{node: now.node.node, token: now.node.token, madeRoot: now.node.madeRoot, isFound: true}).carryOut()
 	case now.leads:
 		return p.recipe.beforeQueue(a)
 	case now.granted && a.opts.revoke != nil:

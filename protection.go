@@ -9,7 +9,6 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
 
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
@@ -37,16 +36,15 @@ type nodeCreate struct {
 	id    string                // of the current try: each id belongs to one node, and names do not grow (R32)
 	sent  bool                  // the request of the current try was sent
 	reply chan mux.Reply        // the reply to it
-	conn  uint64                // the connection over which the reply named the node; 0 if it was lost
 	made  wire.PathStatResponse // the node that it created, if the reply names it; set before the reply is passed on, like the next two
 	err   error                 // of the reply
 	part  int                   // the operation of the transaction that was rejected; −1 for none
 
-	node     string        // absolute
-	token    int64         // czxid
-	madeRoot bool          // the transaction of newroot.go created the node
-	denied   error         // why the servers rejected the last create; nil if they did not
-	began    clock.Instant // when the transaction was sent
+	node     string // absolute
+	token    int64  // czxid
+	madeRoot bool   // the transaction of newroot.go created the node
+	isFound  bool   // the reply was lost, and a list showed the node
+	denied   error  // why the servers rejected the last create; nil if they did not
 }
 
 // create begins the creation of a node for a rule under root, and sends its first request if that
@@ -78,7 +76,7 @@ func (e *zkSession) newNodeCreate(wanted context.Context, root *lockRoot, data [
 
 // request returns the request for the node, with another id than the previous request.
 func (c *nodeCreate) request() wire.CreateRequest {
-	c.id, c.made, c.conn = uuid.NewString(), wire.PathStatResponse{}, 0
+	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
 	return wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: c.root.acl, Flags: wire.FlagEphemeralSequential}
 }
 
@@ -86,7 +84,6 @@ func (c *nodeCreate) request() wire.CreateRequest {
 func (c *nodeCreate) send() error {
 	node, req := c.request(), (*mux.Request)(nil)
 	if c.withRoot {
-		c.began = c.e.Clock.Now()
 		req = mux.NewRequest(wire.OpMulti, c.root.withNode(node), c.noteReply)
 		c.withRoot = link.TooLong(req, c.e.Longest) == nil
 	}
@@ -113,8 +110,8 @@ func (c *nodeCreate) noteReply(a mux.Reply) {
 	case isKnown:
 		isKnown = a.Decode(&made) == nil
 	}
-	if isKnown && c.note(made) {
-		c.conn = a.Conn
+	if isKnown {
+		c.note(made)
 	}
 	a.Body = nil
 	c.reply <- a
@@ -223,6 +220,7 @@ func (c *nodeCreate) resolve() error {
 	case err == nil && stat.EphemeralOwner == e.ID:
 		e.Carrier.Executed(wire.OpCreate2)
 		c.last.Note(nil)
+		c.isFound = true
 		c.node, c.token, c.madeRoot = found[0], stat.Czxid, c.withRoot
 		c.reservation.Taken(c.node)
 	case errors.Is(err, zk.ErrNoNode):

@@ -132,7 +132,7 @@ func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*nodes.Deletion, <-c
 
 func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
 	x := d.root.handOff(d.e, d.node, false, d.deletesRoot(d.root), d.state.record())
-	d.root.noteRow(d.e, d.node, d.seen, x)
+	d.root.noteRelease(x)
 	return [2]*nodes.Deletion{x}
 }
 

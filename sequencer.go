@@ -70,7 +70,7 @@ func (h *Hold) Turn() int {
 // handles of the owner return the same Sequencer, also after the hold has ended.
 func (h *Hold) Sequencer() Sequencer {
 	d := h.granted()
-	q := Sequencer{Path: d.root.path, Root: d.seen.czxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
+	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
 	if d.root.share == queue.LeaseName {
 		q.Path, q.Shared, q.Permits, q.Node = parentOf(d.root.path), true, len(d.held), slices.Min(d.held)
 	}

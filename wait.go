@@ -78,7 +78,7 @@ func (a *attempt) listQueue() error {
 		}
 	}
 	a.pos, *w = p, w.Listed(p, a.list.Conn)
-	a.seen = rootView{a.list.Root.Czxid, a.list.Root.Mzxid, a.list.Began, p.Kind == queue.Front && queue.IsAlone(a.list.Names, root.rule.Markers)}
+	a.rootCzxid = a.list.Root.Czxid
 	return nil
 }
 

@@ -69,14 +69,6 @@ func TestRoundTrips(t *testing.T) {
 		rows("first acquire of a path, lock root there", 1, acquire(newMutex(t, v.connect(), "/job/a")))
 		rows("first acquire of a path, three parents missing", 3, acquire(newMutex(t, a, "/job/x/y/z")))
 
-		again, interloper := newMutex(t, a, "/job/again"), newMutex(t, b, "/job/again")
-		cycles(t, again, rowWarmUp)
-		rows("acquire in a row", 1, acquire(again))
-		rows("release", 1, released)
-		cycles(t, interloper, 1)
-		rows("acquire that expects a row in vain", 2, acquire(again))
-		rows("release", 1, released)
-
 		delayed := newMutex(t, a, "/job/d", zklock.WithLockDelay(time.Second))
 		rows("first acquire with a lock-delay", 3, acquire(delayed))
 		rows("release with a lock-delay", 1, released)

@@ -36,12 +36,6 @@ var library = []mutant{
 	{"rule: the watch on a node ahead may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"isFirstNow", "|| k.blockerConn != k.conn {", "{"}}},
 
-	// The rule by which a number grants (Row.Precedes).
-	{"row: the lock root may be another", "I1, F57", "internal/queue", "TestRow_Precedes|TestVirtual_Row_RootCreatedAgain_WaitsBehindItsHolder", []Swap{{
-		"Row.Precedes", "if r.WatchRoot != r.Root || conn == 0 || r.WatchConn != conn {", "if conn == 0 {"}}},
-	{"row: it lasts until an event arrives", "I1, F57", "internal/queue", "TestRow_Precedes|TestVirtual_Row_NoEvents_EndsAfterASessionTimeout", []Swap{{
-		"Row.Precedes", "if !r.Recent {", "if false {"}}},
-
 	// The wait's state machine, and the grant.
 	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"Machine.Listed", "if early { // the list", "if early && false { // the list"}}},
@@ -134,7 +128,7 @@ var library = []mutant{
 	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
 		"nodeCreate.finish", "c.made.Stat.Czxid, c.withRoot", "int64(c.made.Path[len(c.made.Path)-1]), c.withRoot"}}},
 	{"new root: a node is first although its create found the root", "I1, F61", ".", "TestVirtual_NewRoot_Contention", []Swap{{
-		"attempt.firstView", "if c.madeRoot {", "if a.canBeNew() {"}}},
+		"attempt.adopt", "if c.madeRoot && !c.isFound {", "if a.canBeNew() {"}}},
 	{"new root: a call that has left creates a node", "I2, F61", ".", "TestVirtual_NewRoot_CallLeaves_CreatesNothing", []Swap{{
 		"attempt.createRoots", "if a.ctx.Err() != nil {", "if false {"}}},
 	{"new root: the transaction's orphan is forgotten", "I4, F61", ".", "TestVirtual_NewRoot_ExecutedLate_IsDeleted", []Swap{{

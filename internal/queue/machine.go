@@ -8,11 +8,11 @@ package queue
 //	        │                  └─▶ ToAwaitHandoff ─▶ ToGrant
 //	        └─▶ ToGrant
 //
-// A node in a row (Row.Precedes) is granted without a list. A predecessor of our own session hands
-// off to us when it is released (HandoffAfter), unless that would prove too little (NoHandoff). Any
-// other predecessor is watched, and with it a few of the blockers before it (Rule.watches). If these
-// are all blockers, the deletion of the last one grants without another request. If not, the first
-// event leads to a list.
+// A node that was created together with its lock root is granted without a list (MadeRoot). A
+// predecessor of our own session hands off to us when it is released (HandoffAfter), unless that
+// would prove too little (NoHandoff). Any other predecessor is watched, and with it a few of the
+// blockers before it (Rule.watches). If these are all blockers, the deletion of the last one grants
+// without another request. If not, the first event leads to a list.
 //
 // All other stages lead back to ToList if the facts are not enough, and to ToQueueAgain if our own
 // node is deleted. ToEnd is for the end of the counter.
@@ -118,6 +118,10 @@ func (w Machine) first(conn uint64) Machine {
 	w.proof = conn
 	return w
 }
+
+// MadeRoot handles the reply that the servers have created our node together with its lock root.
+// The lock has no lock-delay, because its record would be in that root.
+func (w Machine) MadeRoot() Machine { return w.restart(ToGrant) }
 
 // NotListed handles a list that failed. Without its lock root our node does not exist either (R5,
 // R58), unless the list was sent with a create that was lost: our node was created later, and

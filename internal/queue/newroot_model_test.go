@@ -60,11 +60,14 @@ const (
 	nNotEmpty
 )
 
+// newNode is a node of the queue. id 0 is none; a larger id is a later node.
+type newNode struct{ id, num uint8 }
+
 type newState struct {
 	root  bool
 	by    uint8 // the client that created it, from 1; 0 is another program
 	next  uint8 // the number of the next child
-	nodes [nNodes]rowNode
+	nodes [nNodes]newNode
 }
 
 // newRequest is a request of a client. age is how many transactions followed it.
@@ -132,7 +135,7 @@ func (w *newWorld) leader() *newState { return &w.hist[0] }
 func (w *newWorld) view(c uint8) *newState { return &w.hist[w.c[c].lag] }
 
 func (s *newState) has(id uint8) bool {
-	return slices.ContainsFunc(s.nodes[:], func(n rowNode) bool { return n.id == id && id != 0 })
+	return slices.ContainsFunc(s.nodes[:], func(n newNode) bool { return n.id == id && id != 0 })
 }
 
 func (w *newWorld) canCommit() bool {
@@ -149,12 +152,12 @@ func (w *newWorld) commit(f func(s *newState)) {
 	}
 }
 
-func (w *newWorld) add(s *newState, who uint8) rowNode {
+func (w *newWorld) add(s *newState, who uint8) newNode {
 	w.n++
-	n := rowNode{w.n, s.next}
+	n := newNode{w.n, s.next}
 	w.who[n.id] = who
 	s.next++
-	if i := slices.Index(s.nodes[:], rowNode{}); i >= 0 {
+	if i := slices.Index(s.nodes[:], newNode{}); i >= 0 {
 		s.nodes[i] = n
 	} else {
 		w.broken = "too many nodes for the model"
@@ -163,8 +166,8 @@ func (w *newWorld) add(s *newState, who uint8) rowNode {
 }
 
 func (s *newState) remove(id uint8) {
-	kept := slices.DeleteFunc(slices.Clone(s.nodes[:]), func(n rowNode) bool { return n.id == id || n.id == 0 })
-	s.nodes = [nNodes]rowNode{}
+	kept := slices.DeleteFunc(slices.Clone(s.nodes[:]), func(n newNode) bool { return n.id == id || n.id == 0 })
+	s.nodes = [nNodes]newNode{}
 	copy(s.nodes[:], kept)
 }
 
@@ -177,14 +180,14 @@ func (s *newState) names() (all []string) {
 	return all
 }
 
-func newName(n rowNode) string {
+func newName(n newNode) string {
 	return fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000-lock-%010d", 99-n.id, n.num)
 }
 
 // execute executes a request of a client at the leader.
 func (w *newWorld) execute(c uint8, r *newRequest) {
 	w.commit(func(s *newState) {
-		is, isAlone := s.has(r.node), s.nodes[1] == rowNode{}
+		is, isAlone := s.has(r.node), s.nodes[1] == newNode{}
 		switch {
 		case r.op == nAlone && !s.root, r.op >= nDelete && !is:
 			r.response = nNoNode
@@ -268,7 +271,7 @@ func (x *newExplorer) stuck(w *newWorld) string {
 		}
 	}
 	switch now := w.leader(); {
-	case now.nodes != [nNodes]rowNode{}:
+	case now.nodes != [nNodes]newNode{}:
 		return "I4: a node is left"
 	case now.root && !x.leaves && !w.wasTaken:
 		return "the lock root is left"
@@ -306,7 +309,7 @@ func (x *newExplorer) steps(w *newWorld, take func(n *newWorld, must bool, what 
 			commit(false, "FAULT "+what, func(n *newWorld, s *newState) { n.faults--; n.wasTaken = true; f(n, s) })
 		}
 	}
-	isEmpty := now.root && now.nodes == [nNodes]rowNode{}
+	isEmpty := now.root && now.nodes == [nNodes]newNode{}
 	act("r", "the lock root is deleted", isEmpty, func(_ *newWorld, s *newState) { *s = newState{} })
 	act("R", "the lock root is created", !now.root, func(_ *newWorld, s *newState) { *s = newState{root: true} })
 	act("a", "the lock root is deleted and created again, and another program queues", isEmpty, func(n *newWorld, s *newState) {
@@ -512,7 +515,7 @@ func (x *newExplorer) resolve(n *newWorld, c uint8, k *newClient) {
 
 // take notes the client's node.
 func (k *newClient) take(s *newState, id uint8, isFirst bool) {
-	i := slices.IndexFunc(s.nodes[:], func(n rowNode) bool { return n.id == id })
+	i := slices.IndexFunc(s.nodes[:], func(n newNode) bool { return n.id == id })
 	k.id, k.num, k.isFirst, k.phase, k.req = id, 0, isFirst, nLists, newRequest{}
 	if i >= 0 {
 		k.num = s.nodes[i].num
@@ -558,7 +561,7 @@ func (x *newExplorer) answered(n *newWorld, c uint8, k *newClient) {
 
 func (x *newExplorer) list(w *newWorld, c uint8, add newStep) {
 	me, names := w.c[c], w.view(c).names()
-	switch PositionOf(Rule{Name: MutexName, Markers: Markers}, newName(rowNode{me.id, me.num}), names).Kind {
+	switch PositionOf(Rule{Name: MutexName, Markers: Markers}, newName(newNode{me.id, me.num}), names).Kind {
 	case Front:
 		add(true, "lists, and is first", func(n *newWorld, k *newClient) {
 			x.grant(n, c, "by a list")
