@@ -260,19 +260,6 @@ func TestAttempt_EachWay_IsCountedOut(t *testing.T) {
 				require.NoError(t, err)
 				return h.Holds()
 			}},
-			{"the node of a caller that has left", func() []*Hold {
-				first, m := acquired(ctx, aMutex(t, other, "/turns")), aMutex(t, s, "/turns", WithPassOn(2, time.Hour))
-				leads, leave := context.WithCancel(ctx)
-				go func() { _, _ = m.Acquire(leads) }()
-				synctest.Wait()
-				next := make(chan *Hold)
-				go func() { h, _ := m.Acquire(ctx); next <- h }()
-				synctest.Wait()
-				leave()
-				synctest.Wait()
-				require.NoError(t, first.Release(ctx))
-				return []*Hold{<-next}
-			}},
 		} {
 			for _, h := range way.take() {
 				require.NoError(t, h.Release(ctx))

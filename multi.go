@@ -63,8 +63,6 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 		switch {
 		case l == nil, ok && !in.isMade():
 			return fail("", fmt.Errorf("lock %d of %d is nil or zero: use the one that its New function returns with a nil error", i+1, len(locks)))
-		case ok && in.opts.turns > 0:
-			return fail(in.Path(), errors.New("WithPassOn: a Multi does not take turns: give it a Mutex without the option"))
 		case !ok:
 			return fail("", fmt.Errorf("lock %d of %d is a %T: give locks of this package, or give that type a method Unwrap() zklock.Lock that returns the lock which it wraps", i+1, len(locks), l))
 		}

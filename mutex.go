@@ -42,7 +42,6 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if err != nil {
 		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
 	}
-	m.recipe = m.opts.passingOn(&m.root, m.recipe)
 	return &m, nil
 }
 

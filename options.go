@@ -210,8 +210,8 @@ type LockOption interface {
 	ElectionOption
 }
 
-// MutexOption configures NewMutex: a [LockOption], [WithoutReentry], [WithLockDelay], [WithKeptRuns],
-// [WithMinHold] or [WithPassOn].
+// MutexOption configures NewMutex: a [LockOption], [WithoutReentry], [WithLockDelay], [WithKeptRuns]
+// or [WithMinHold].
 type MutexOption interface {
 	option
 	forMutex()
@@ -257,8 +257,6 @@ type lockOptions struct {
 	limit     string // the node with a semaphore's limit
 	delay     time.Duration
 	keptRuns  int // of Once's marks; 0: the default
-	turns     int // of WithPassOn; 0: the option is not given
-	turnsFor  time.Duration
 	noReentry bool
 	wrong     error // an option's invalid argument
 }
@@ -284,9 +282,6 @@ func (o *lockOptions) check() error {
 	}
 	if o.delay > 0 && o.container {
 		return errors.New("WithLockDelay and WithContainer: the servers remove an empty container, and the delay with it: leave one of them out")
-	}
-	if o.turns > 0 && o.minHold > 0 {
-		return errors.New("WithPassOn and WithMinHold: a node that is kept after its release cannot be passed on: leave one of them out")
 	}
 	if len(o.data) > 512<<10 {
 		return fmt.Errorf("WithData: %d bytes; give at most 512 KiB", len(o.data))

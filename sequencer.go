@@ -1,8 +1,7 @@
 package zklock
 
 // A sequencer identifies the hold under which a request is made. The request carries it, and the
-// resource checks with the ensemble that the hold still exists. Hold.Turn orders holds that have
-// the same token.
+// resource checks with the ensemble that the hold still exists.
 
 import (
 	"context"
@@ -56,15 +55,6 @@ var modeNodes = map[string][]string{
 // maxPermits is more than one hold can have, which depends on the servers' jute.maxbuffer
 // (WithJuteMaxBuffer). A check does not cost more for more permits.
 const maxPermits = math.MaxInt32
-
-// Turn returns the number of this hold among the holds with its token: 0 for the first, and always
-// 0 without [WithPassOn].
-func (h *Hold) Turn() int {
-	if s, ok := h.granted().state.(*turnState); ok {
-		return s.turn
-	}
-	return 0
-}
 
 // Sequencer returns the identity of this hold, for [Session.CheckSequencer] at the resource. All
 // handles of the owner return the same Sequencer, also after the hold has ended.

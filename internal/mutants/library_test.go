@@ -96,14 +96,6 @@ var library = []mutant{
 	{"multi: what one lock root refuses keeps nodes in the others", "I4, F27", "internal/nodes", "TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo", []Swap{{
 		"Deletion.tried", "reply.IsRefusal(err) && !noNode && x.split()", "reply.IsRefusal(err) && !noNode && false"}}},
 
-	// Turns within a process.
-	{"passing on: a second release ends the turn that runs", "I1, R3", ".", "TestVirtual_PassOn_ReleasedAgain_EndsNoOtherTurn", []Swap{
-		{"lockTable.release", "if h.end != nil {", "if false {"},
-		{"lockTable.release", "close(d.ended)", "if !isClosed(d.ended) { close(d.ended) }"},
-		{"localQueue.passOn", "case r == nil || r.turn != d:", "case r == nil:"}}},
-	{"passing on: a caller that has left gets the turn", "I4", ".", "TestVirtual_PassOn_WaitEndsAtTheHandOver", []Swap{{
-		"round.grantLocked", "if !a.d.table.grant(a, 0) {", "if !a.d.table.grant(a, 0) && false {"}}},
-
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
 		"Machine.RecordRead", `case r.Held == "", r.Held == r.Own:`, `case r.Held == r.Own: return w.restart(ToGrant); case r.Held == "":`}}},

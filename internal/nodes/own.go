@@ -280,14 +280,6 @@ func (o *Own) next(node string) *Waiter {
 	return nil
 }
 
-// IsAwaited reports whether another node of the session waits for the deletion of node.
-func (o *Own) IsAwaited(node string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := o.mu.nodes[node]
-	return n != nil && len(n.behind) > 0
-}
-
 // skip excludes the waiter from handoffs: it is notified when its blocker has been deleted.
 func (o *Own) skip(w *Waiter) {
 	o.mu.Lock()
