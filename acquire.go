@@ -117,24 +117,14 @@ func (a *acquisition) queue(e *zkSession, by recipe) error {
 	if err != nil {
 		return err
 	}
-	return at.carryOut()
-}
-
-// carryOut waits until the node is first in the queue. Its error has the same meaning as the error
-// of queue.
-func (a *attempt) carryOut() error {
-	e := a.e
-	err := a.wait()
-	if a.queued {
+	err = at.wait()
+	if at.queued {
 		e.watches.countWaiters(-1)
 	}
-	a.leaveQueue()
+	at.leaveQueue()
 	if err != nil {
-		if a.batchHolder != nil {
-			e.LetGo(a.batchHolder, a.node)
-		}
-		err = a.giveUp(err)
-		a.recipe.gaveUp(a)
+		err = at.giveUp(err)
+		by.gaveUp(at)
 	}
 	return err
 }
@@ -145,7 +135,7 @@ func (a *attempt) carryOut() error {
 // round trip. A missing lock root costs one more batch, which sends the root's create before both,
 // or creates both together (newroot.go). Missing parents of the root cost another batch.
 func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) {
-	root, at := a.d.root, a.attemptIn(e, by, false)
+	root, at := a.d.root, a.attemptIn(e, by)
 	defer func() {
 		if err != nil {
 			by.gaveUp(at)
@@ -196,10 +186,9 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 	}
 }
 
-// attemptIn returns an attempt that has no node yet. early reports that the list of the attempt is
-// sent before the node is known to exist.
-func (a *acquisition) attemptIn(e *zkSession, by recipe, early bool) *attempt {
-	at := &attempt{acquisition: a, grantBasis: grantBasis{e: e}, recipe: by, machine: queue.Begin(e.ID, early, false)}
+// attemptIn returns an attempt that has no node yet.
+func (a *acquisition) attemptIn(e *zkSession, by recipe) *attempt {
+	at := &attempt{acquisition: a, grantBasis: grantBasis{e: e}, recipe: by, machine: queue.Begin(e.ID, false, false)}
 	at.state = by.newState(at, a.before)
 	a.before = at.state
 	return at

@@ -117,9 +117,6 @@ type caller struct {
 	wait  multiWait    // the wait of the Multi that makes the call
 }
 
-// isKnown reports whether the context identifies the owner, which may already have the lock.
-func (c caller) isKnown() bool { return c.owner != (Owner{}) || c.under != [2]*lockData{} }
-
 // endLocked gives the call its outcome, unless it has left.
 func (a *acquisition) endLocked(err error) {
 	if a.call != nil {

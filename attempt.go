@@ -76,7 +76,6 @@ type plain struct{}
 // mutexNotes are the notes of recipes whose tries end behind another node.
 type mutexNotes struct {
 	blocked bool // the last try found a node that blocked it
-	waits   bool // another node was ahead of the last call of a Multi that got the lock, or waited for it
 }
 
 func (plain) otherShare() string { return "" }
@@ -135,9 +134,8 @@ func (plain) describe(context.Context, *zkSession, *lockRoot, []Participant) err
 type attempt struct {
 	*acquisition
 	grantBasis
-	recipe      recipe
-	roots       *rootCreate // the creation of the lock root, if that was missing; otherwise nil
-	batchHolder link.Holder // for a node of a batchAcquire: holds the node since its list; otherwise nil
+	recipe recipe
+	roots  *rootCreate // the creation of the lock root, if that was missing; otherwise nil
 
 	machine  queue.Machine
 	list     *nodes.Listing
@@ -192,8 +190,7 @@ func (a *attempt) findingOf(err error) (queue.Finding, error) {
 // it first.
 //
 // From the moment the lock is under the lease, the deletion of its node is a loss. The watch on our
-// own node, if there is one, shows whether the node was deleted before that moment. A node of a
-// batchAcquire is under the lease since its list: if it is not, the list is too old to rest on.
+// own node, if there is one, shows whether the node was deleted before that moment.
 func (a *attempt) grant() error {
 	e, d := a.e, a.d
 	held := []string{a.node}
@@ -202,13 +199,7 @@ func (a *attempt) grant() error {
 	}
 	d.table.prepare(d, a.grantBasis, held)
 	for renewed := false; ; renewed = true {
-		var ok bool
-		var err error
-		if a.batchHolder != nil && !renewed {
-			ok = e.Transfer(held[0], a.batchHolder, d)
-		} else {
-			ok, err = e.Hold(held[0], d, held[1:]...)
-		}
+		ok, err := e.Hold(held[0], d, held[1:]...)
 		switch {
 		case errors.Is(err, ErrSessionTimeoutTooShort):
 			return err

@@ -253,13 +253,6 @@ func TestAttempt_EachWay_IsCountedOut(t *testing.T) {
 				require.True(t, notesOn[semaphoreNotes](&sem.mutexFor(1).root).roomy, "or this shows nothing")
 				return holds
 			}},
-			{"a batch", func() []*Hold {
-				m, err := NewMulti(aMutex(t, s, "/a"), aMutex(t, s, "/b"))
-				require.NoError(t, err)
-				h, err := m.Acquire(ctx)
-				require.NoError(t, err)
-				return h.Holds()
-			}},
 		} {
 			for _, h := range way.take() {
 				require.NoError(t, h.Release(ctx))

@@ -33,7 +33,7 @@ func (p *permits) beforeQueue(a *acquisition) error {
 	}
 	e.attempts.Add(1)
 	defer e.attempts.Add(-1)
-	attempt := a.attemptIn(e, p, false)
+	attempt := a.attemptIn(e, p)
 	at := permitAttempt{attempt, stateOf[*permitState](attempt)}
 	isRoom, err := at.takeIfCapacity()
 	if err == nil && isRoom {

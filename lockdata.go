@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
@@ -228,23 +227,6 @@ func (t *lockTable) leave(a *acquisition) (left bool) {
 	t.left = append(t.left, a)
 	a.cancel()
 	return true
-}
-
-// leftover registers a node that belongs to no acquisition and may be in a queue, as if a call had
-// left it there. The entry remains until its finished is called.
-func (t *lockTable) leftover(root *lockRoot) *acquisition {
-	a := &acquisition{d: &lockData{table: t, key: lockKey{path: root.path}}, done: make(chan struct{}), cancel: func() {}}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.left = append(t.left, a)
-	return a
-}
-
-// hasLeft reports whether a call has left, and may have left a node in the queue.
-func (t *lockTable) hasLeft(root *lockRoot) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.ContainsFunc(t.left, func(a *acquisition) bool { return a.d.key.path == root.path })
 }
 
 // fail ends the acquisition with an error.

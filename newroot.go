@@ -37,7 +37,7 @@ import (
 // notes of an earlier hold (queue.DeletesRoot). All other roots are left to the servers: after a
 // crash, after contention, and after a second use.
 //
-// Semaphores and the batches of a Multi create their roots as before (lockRoot.make).
+// Semaphores create their roots as before (lockRoot.make).
 
 // canBeNew reports whether the transaction may create the lock root. A semaphore has further roots.
 // If the lock's ACL gives no client READ, a list has to reject the acquire. After a lost reply the
@@ -83,8 +83,10 @@ func (r *lockRoot) withNode(node wire.CreateRequest) wire.MultiRequest {
 	}}
 }
 
-// madeWithRoot returns the node that the transaction created in a ZooKeeper session, as
-// batch.noteReplies does, or the operation that was rejected, −1 if that is not known.
+// madeWithRoot returns the node that the transaction created in a ZooKeeper session, or the
+// operation that was rejected, −1 if that is not known. The node's czxid is the zxid of the
+// response, because a server responds to a write before it executes the next one. (Servers add a
+// Stat only from 3.9 on.) Its owner is the session of the connection.
 func madeWithRoot(a mux.Reply, session int64) (made wire.PathStatResponse, part int, err error) {
 	results, part, err := reply.ResultsOf(a, 2)
 	if err == nil {

@@ -52,11 +52,11 @@ type nodeCreate struct {
 // finish. An error means that nothing was sent. withRoot creates the lock root with the node
 // (newroot.go).
 func (e *zkSession) create(wanted context.Context, root *lockRoot, data []byte, withRoot bool) (*nodeCreate, error) {
-	c, err := e.newNodeCreate(wanted, root, data)
+	reservation, err := e.nodes.Reserve(1, 0)
 	if err != nil {
 		return nil, err
 	}
-	c.withRoot = withRoot
+	c := &nodeCreate{wanted: wanted, e: e, reservation: reservation, root: root, data: data, withRoot: withRoot, reply: make(chan mux.Reply, 1)}
 	if err := c.send(); err != nil {
 		c.reservation.Free()
 		return nil, err
@@ -64,25 +64,12 @@ func (e *zkSession) create(wanted context.Context, root *lockRoot, data []byte, 
 	return c, nil
 }
 
-// newNodeCreate returns the creation of a node that is reserved from now on, and for which nothing
-// was sent.
-func (e *zkSession) newNodeCreate(wanted context.Context, root *lockRoot, data []byte) (*nodeCreate, error) {
-	reservation, err := e.nodes.Reserve(1, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &nodeCreate{wanted: wanted, e: e, reservation: reservation, root: root, data: data, reply: make(chan mux.Reply, 1)}, nil
-}
-
-// request returns the request for the node, with another id than the previous request.
-func (c *nodeCreate) request() wire.CreateRequest {
-	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
-	return wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: c.root.acl, Flags: wire.FlagEphemeralSequential}
-}
-
-// send sends a create if the session is attached. It returns an error if the request is too long.
+// send sends a create if the session is attached, with another id than the last one. It returns an
+// error if the request is too long.
 func (c *nodeCreate) send() error {
-	node, req := c.request(), (*mux.Request)(nil)
+	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
+	node := wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: c.root.acl, Flags: wire.FlagEphemeralSequential}
+	var req *mux.Request
 	if c.withRoot {
 		req = mux.NewRequest(wire.OpMulti, c.root.withNode(node), c.noteReply)
 		c.withRoot = link.TooLong(req, c.e.Longest) == nil
@@ -110,20 +97,12 @@ func (c *nodeCreate) noteReply(a mux.Reply) {
 	case isKnown:
 		isKnown = a.Decode(&made) == nil
 	}
-	if isKnown {
-		c.note(made)
-	}
-	a.Body = nil
-	c.reply <- a
-}
-
-// note stores the node that a reply names, if it is ours, and reports whether it is.
-func (c *nodeCreate) note(made wire.PathStatResponse) (isOurs bool) {
-	if isOurs = c.isOurs(made); isOurs {
+	if isKnown && c.isOurs(made) {
 		c.made = made
 		c.reservation.Taken(made.Path)
 	}
-	return isOurs
+	a.Body = nil
+	c.reply <- a
 }
 
 // isOurs reports whether a reply names the node that we requested, and that node belongs to this

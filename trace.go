@@ -15,9 +15,8 @@ import (
 //
 // Each AcquireStart is followed by one AcquireEnd and, if that has a Hold, by one HoldEnd when that
 // handle is released. A loss causes one HoldLost, before each HoldEnd that reports it. The locks of
-// a Multi have their own calls, in order; if a batch fails because one lock is taken, the call of
-// the batch's first lock reports it. Calls that are rejected at once, such as for bad arguments,
-// are not traced.
+// a Multi have their own calls, in order. Calls that are rejected at once, such as for bad
+// arguments, are not traced.
 //
 // AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and can
 // block it. HoldLost, and each HoldEnd that waits for it, run on a goroutine of the Session, one

@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +89,36 @@ func TestNewRoot_ManyNames(t *testing.T) {
 	require.LessOrEqual(t, sent, 2*names+1+int(took/(250*time.Millisecond)), "heartbeats included")
 	require.Empty(t, children(t, a, "/names"))
 	require.Less(t, heap()-before, int64(8<<20), "4,096 notes, and the test server's own memory")
+}
+
+// I1: the token is the node's czxid, also on real servers, whose responses to transactions have no
+// Stat, and while other clients write.
+func TestNewRoot_TokenIsTheNodesCzxid(t *testing.T) {
+	srv := target(t)
+	if isBefore(t, srv, "3.5") {
+		t.Skip("not on ZooKeeper before 3.5, which has no containers")
+	}
+	p := lockPath(t, srv)
+	var all sync.WaitGroup
+	for i := range 4 {
+		s := connect(t, srv)
+		all.Go(func() {
+			for j := range 50 {
+				h, err := newRoot(t, s, fmt.Sprintf("%s/%d-%d", p, i, j)).Acquire(within(t, time.Minute))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, st, err := s.Conn().Exists(h.Node()); err != nil || st.Czxid != h.Token() {
+					t.Errorf("%v: %v, %+v", h, err, st)
+				}
+				if err := h.Release(within(t, soon)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // newRoot is a lock WithContainer for which one transaction creates the root and the node.

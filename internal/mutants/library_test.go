@@ -82,18 +82,8 @@ var library = []mutant{
 	{"downgrade: the reader's node does not wait for the writer's", "I4", ".", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
 		"pair.leavePair", "reaper.DeleteAfter(p.after, p.node)", "reaper.DeleteAfter(nil, p.node)"}}},
 
-	// Several locks.
-	{"multi: it waits in all queues at once", "I6, R86", ".", "TestVirtual_Multi_OneIsTaken_WaitsInOneQueue", []Swap{{
-		"batchAcquire.run", "\t\t\tkept++\n", "\t\t\tkept = len(places)\n"}}},
-	{"multi: a lock that is not in front does not stop those after it", "I6, R86", "internal/queue", "TestInFront|TestExploreSeveral", []Swap{{
-		"InFront", "if p.Kind != Front {", "if p.Kind == Exhausted {"}}},
-	{"multi: nodes stay that come after one that is gone", "I6, R86", ".", "TestVirtual_Multi_NodeGoneBeforeTheGrant_TheLaterOnesGoToo", []Swap{{
-		"opened.whenBehind", "\tr.part.dropLater()\n", ""}}},
-	{"multi: nodes are made in vain each time", "I8", ".", "TestVirtual_Multi_HadToWait_MakesNoNodesInVain", []Swap{{
-		"Multi.open", "!try && notes.waits ||", ""}}},
-	{"multi: a transaction whose answer was lost made nothing", "I4, F3", ".", "TestVirtual_Multi_AnswerLost_NodesAreAdopted", []Swap{{
-		"batch.make", "return f.resolve()", "return false"}}},
-	{"multi: what one lock root refuses keeps nodes in the others", "I4, F27", "internal/nodes", "TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo", []Swap{{
+	// Deletions.
+	{"what one lock root refuses keeps nodes in the other", "I4, F27", "internal/nodes", "TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes", []Swap{{
 		"Deletion.tried", "reply.IsRefusal(err) && !noNode && x.split()", "reply.IsRefusal(err) && !noNode && false"}}},
 
 	// The lock-delay.
@@ -128,7 +118,7 @@ var library = []mutant{
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"attempt.carryOut", "\t\terr = a.giveUp(err)\n", ""}}},
+		"acquisition.queue", "\t\terr = at.giveUp(err)\n", ""}}},
 	{"the reaper is off", "I4, R25", "internal/nodes", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{

@@ -137,13 +137,6 @@ func (o *Own) Claim(node string) error {
 	return nil
 }
 
-// Room returns how many more nodes the cap permits.
-func (o *Own) Room() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.most - len(o.mu.nodes) - o.mu.reserved
-}
-
 func (o *Own) fullLocked(others int) error {
 	if n := len(o.mu.nodes) + o.mu.reserved; n+others >= o.most {
 		return fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooMany, n)

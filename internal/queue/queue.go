@@ -13,8 +13,8 @@
 //
 // Read queue.go first: PositionOf, isFirstNow and HandoffAfter are the proofs that no node blocks
 // ours, with the creation of the lock root in newroot.go. Then rule.go: the nodes that readers and
-// writers wait for. Then machine.go: the state machine of one node's wait. several.go is for nodes
-// in several queues. R and F are numbers of internal/faults/faults.md.
+// writers wait for. Then machine.go: the state machine of one node's wait. R and F are numbers of
+// internal/faults/faults.md.
 package queue
 
 import (
