@@ -154,6 +154,9 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 		at.machine.Early, at.list = c.sent && !withRoot, nil
 		if at.machine.Early {
 			at.list = e.lists.List(root.path)
+			if a.opts.delay > 0 { // a later read may need a sync
+				at.delay.early, at.delay.with = e.startRead(root.path), at.list
+			}
 			by.listing(at)
 		}
 		if withRoot {
@@ -188,7 +191,7 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 
 // attemptIn returns an attempt that has no node yet.
 func (a *acquisition) attemptIn(e *zkSession, by recipe) *attempt {
-	at := &attempt{acquisition: a, grantBasis: grantBasis{e: e}, recipe: by, machine: queue.Begin(e.ID, false, false)}
+	at := &attempt{acquisition: a, grantBasis: grantBasis{e: e}, recipe: by, machine: queue.Begin(e.ID, a.opts.delay > 0)}
 	at.state = by.newState(at, a.before)
 	a.before = at.state
 	return at

@@ -106,6 +106,7 @@ type acquisition struct {
 type nodeOptions struct {
 	data    []byte
 	minHold time.Duration
+	delay   time.Duration // the lock-delay; 0 for none
 	revoke  func(*Hold)
 }
 

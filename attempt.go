@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -22,9 +21,8 @@ import (
 
 // recipe is the part that one kind of lock adds to the engine. The engine creates a node, waits
 // until it is first in the queue and grants the lock. The engine calls the recipe and names none. A
-// recipe embeds plain, or another recipe that it wraps, and has the methods that differ. One recipe
-// serves all calls of a lock, so it does not change: the data that it needs for one node is in a
-// recipeState (stateOf).
+// recipe embeds plain, and has the methods that differ. One recipe serves all calls of a lock, so it
+// does not change: the data that it needs for one node is in a recipeState (attempt.state).
 type recipe interface {
 	// otherShare returns the name of the second share that an owner may have; "" for none.
 	otherShare() string
@@ -49,25 +47,11 @@ type recipe interface {
 	// whenBehind is called when another node blocks ours. It returns ErrNotAcquired if the call
 	// does not wait, and errGranted if it granted the lock anyway.
 	whenBehind(a *attempt, at position) error
-	// step carries out the state machine's steps on the record, if grants are recorded.
-	step(a *attempt) error
 	// whenFirst is called when no node blocks ours. It grants the lock, perhaps after it has
 	// created other nodes.
 	whenFirst(a *attempt) error
 	// gaveUp is called when the attempt has failed, and its node is deleted or is being deleted.
 	gaveUp(a *attempt)
-	// describe adds the recipe's facts to the queue that a user requested.
-	describe(ctx context.Context, e *zkSession, root *lockRoot, ps []Participant) error
-}
-
-// stateOf returns the recipe's state of the attempt. The state of a recipe that wraps another
-// recipe contains the state of that other recipe.
-func stateOf[S recipeState](a *attempt) S {
-	for s := a.state; ; s = s.(interface{ inner() recipeState }).inner() {
-		if own, ok := s.(S); ok {
-			return own
-		}
-	}
 }
 
 // plain is the recipe of a mutex: the client whose node is first in the queue has the lock.
@@ -114,10 +98,6 @@ func (plain) whenBehind(a *attempt, at position) error {
 	return nil
 }
 
-func (plain) step(a *attempt) error {
-	panic(fmt.Sprintf("zklock: no recipe carries out the step %v", a.machine.Next))
-}
-
 func (plain) whenFirst(a *attempt) error { return a.grant() }
 
 // gaveUp deletes the lock root if it was created for a node that could not be created.
@@ -126,8 +106,6 @@ func (plain) gaveUp(a *attempt) {
 		a.d.root.undoCreate(a.e.ZKSession, a.roots)
 	}
 }
-
-func (plain) describe(context.Context, *zkSession, *lockRoot, []Participant) error { return nil }
 
 // attempt is the wait of one node until it is first in its queue. Each of its steps is chosen by
 // the state machine (queue.Machine).
@@ -144,6 +122,7 @@ type attempt struct {
 	blockers []blocker     // the predecessor, and the other nodes that are watched
 	handoff  *nodes.Waiter // set if the predecessor belongs to the same session
 	queued   bool          // counted among the attempts that wait
+	delay    delayWait     // zero without a lock-delay
 
 	retry link.Backoff // between requests whose errors leave the result unknown
 }

@@ -67,7 +67,7 @@ func closedCh() chan struct{} {
 // then returns the next step after the event.
 func (w *eventTest) then() (queue.Stage, error) {
 	k := w.knows
-	w.a.machine = queue.Begin(7, false, false).Listed(k.place, k.list).WaitsBehind(false).Watched(queue.Exists, 7, k.own).Watched(queue.Exists, k.owner, k.ahead)
+	w.a.machine = queue.Begin(7, false).Listed(k.place, k.list).WaitsBehind(false).Watched(queue.Exists, 7, k.own).Watched(queue.Exists, k.owner, k.ahead)
 	err := w.a.rule(0, w.ahead.event == zk.EventNodeDeleted)
 	return w.a.machine.Next, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/invariants"
+	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
 )
 
@@ -58,6 +59,7 @@ type grantBasis struct {
 	madeRoot  bool     // the transaction that created the node also created the lock root (newroot.go)
 	rootCzxid int64    // of the lock root, as a list or that transaction has shown it
 	state     recipeState
+	record    *nodes.GrantRecord // taken back when the node is deleted; nil until the grant is recorded, and without a lock-delay
 }
 
 // deletesRoot reports whether the node is deleted with its lock root.

@@ -51,7 +51,7 @@ func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, er
 	if err == nil {
 		err = o.check()
 	}
-	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: KindMutex}
+	m := Mutex{s: s, opts: o, recipe: by, kind: "Mutex", traced: KindMutex}
 	markers := queue.Markers
 	if name == queue.LatchName {
 		markers = []string{name}
@@ -177,7 +177,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	var ps []Participant
 	err := m.reading(ctx, "participants", func(e *zkSession) (err error) {
 		if ps, err = participantsIn(ctx, e, &m.root); err == nil {
-			err = m.recipe.describe(ctx, e, &m.root, ps)
+			err = m.opts.describe(ctx, e, &m.root, ps)
 		}
 		return err
 	})
@@ -385,7 +385,7 @@ func (m *Mutex) frontOf(ctx context.Context, e *zkSession, find func() (node str
 		first := make([]Participant, 1)
 		if first[0], err = readParticipant(ctx, e, node); err == nil {
 			first[0].Holds = m.root.holdsInFront(node)
-			err = m.recipe.describe(ctx, e, &m.root, first)
+			err = m.opts.describe(ctx, e, &m.root, first)
 			return first[0], err
 		}
 		if !errors.Is(err, zk.ErrNoNode) {

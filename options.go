@@ -255,8 +255,7 @@ type lockOptions struct {
 	name      string // of the nodes
 	label     string
 	limit     string // the node with a semaphore's limit
-	delay     time.Duration
-	keptRuns  int // of Once's marks; 0: the default
+	keptRuns  int    // of Once's marks; 0: the default
 	noReentry bool
 	wrong     error // an option's invalid argument
 }

@@ -42,8 +42,12 @@ func (a *attempt) wait() error {
 			return errRequeue
 		case queue.ToEnd:
 			return a.exhausted()
-		default:
-			err = a.recipe.step(a)
+		case queue.ToReadRecord:
+			err = a.readRecord()
+		case queue.ToAwaitDelay:
+			err = a.awaitDelay()
+		case queue.ToWriteRecord:
+			err = a.writeRecord()
 		}
 		switch {
 		case err == errGranted:

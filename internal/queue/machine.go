@@ -45,11 +45,9 @@ type Machine struct {
 	listConn, ownConn, blockerConn uint64
 }
 
-// Begin returns the state machine of a node of a ZooKeeper session. early means that its first list
-// was sent before the node was known to exist, delayed that the lock has a lock-delay.
-func Begin(session int64, early, delayed bool) Machine {
-	return Machine{session: session, Early: early, delayed: delayed}
-}
+// Begin returns the state machine of a node of a ZooKeeper session. delayed means that the lock has
+// a lock-delay.
+func Begin(session int64, delayed bool) Machine { return Machine{session: session, delayed: delayed} }
 
 // Stage is the next step of a wait.
 type Stage uint8
