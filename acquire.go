@@ -141,7 +141,7 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 			by.gaveUp(at)
 		}
 	}()
-	withRoot, learns := a.expectsNew()
+	withRoot, learns := a.beginCreate()
 	for tries := 0; ; learns = false {
 		by.creating(at)
 		c, err := e.create(a.ctx, root, a.opts.data, withRoot)
@@ -197,13 +197,13 @@ func (a *acquisition) attemptIn(e *zkSession, by recipe) *attempt {
 	return at
 }
 
-// adopt begins the wait of a node, which exists. If a reply has named it as the first node of a new
-// lock root, the attempt needs no list.
+// adopt begins the wait of a node, which exists. If it is the first node of a new lock root, the
+// attempt needs no list.
 func (a *attempt) adopt(c *nodeCreate) *attempt {
 	a.d.root.warnOfTheEnd(a.e, c.node)
 	a.made.Add(1)
 	a.node, a.token, a.madeRoot = c.node, c.token, c.madeRoot
-	if c.madeRoot && !c.isFound {
+	if c.madeRoot {
 		a.rootCzxid, a.machine = c.token, a.machine.MadeRoot()
 	}
 	return a

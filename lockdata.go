@@ -8,7 +8,6 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/invariants"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/queue"
 )
 
 // The lock table: which owners of this Session hold, or try to get, which locks. rwmutex.go has the
@@ -60,11 +59,6 @@ type grantBasis struct {
 	rootCzxid int64    // of the lock root, as a list or that transaction has shown it
 	state     recipeState
 	record    *nodes.GrantRecord // taken back when the node is deleted; nil until the grant is recorded, and without a lock-delay
-}
-
-// deletesRoot reports whether the node is deleted with its lock root.
-func (b *grantBasis) deletesRoot(root *lockRoot) bool {
-	return b.madeRoot && queue.DeletesRoot(true, notesOn[newRootNotes](root).deletion != nil)
 }
 
 // keyLocked returns the key under which the caller may already have the lock.

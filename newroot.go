@@ -14,7 +14,7 @@ import (
 
 // Locks WithContainer whose lock root is missing: one transaction creates the root and the node,
 // and one deletes both. The success of the first one proves that the node is first in the queue,
-// because the root did not exist before. So a lock for a new name takes two requests and leaves
+// because the root did not exist before. So without contention a cycle takes two requests and leaves
 // nothing.
 //
 //	request               reply                          next (queue.Rejection)
@@ -25,7 +25,7 @@ import (
 //	                      a parent of it is missing      creates of the parents, create both
 //	                      other rejection of the root    creates of root and parents, create, list
 //	                      rejection of the node          error
-//	                      none                           search: a node that is found is listed;
+//	                      none                           search: a node that is found is granted;
 //	                                                     otherwise it is an orphan, and the call
 //	                                                     creates the root by itself
 //	delete both           success, or no node            the end, as for the node alone
@@ -33,9 +33,8 @@ import (
 //	                      not be deleted
 //	                      none                           delete both: a late copy names the node
 //
-// Only the hold whose own transaction created the root deletes it, and only if the Session has no
-// notes of an earlier hold (queue.DeletesRoot). All other roots are left to the servers: after a
-// crash, after contention, and after a second use.
+// The hold whose own transaction created the root deletes it, always. All other roots are left to
+// the servers: after a crash, and after contention.
 //
 // Semaphores create their roots as before (lockRoot.make).
 
@@ -52,18 +51,20 @@ func (a *acquisition) canBeNew() bool {
 // next one is also expected to exist.
 const mostFound = 2
 
-// expectsNew reports whether the lock root is expected to be missing. learns reports whether the
-// Session learns from the result what to expect of the next name: from the first call for a name.
-func (a *acquisition) expectsNew() (isNew, learns bool) {
+// beginCreate notes that a call takes the lock, and reports whether the lock root is expected to be
+// missing: our last release deleted it, or the last new names were missing. learns reports whether
+// the Session learns from the result what to expect of the next name: from the first call for a
+// name.
+func (a *acquisition) beginCreate() (withRoot, learns bool) {
 	r := a.d.root
 	if !a.canBeNew() {
 		return false, false
 	}
-	switch n := note(r, func(n *newRootNotes) { n.isTaken = true }); {
-	case n.isTaken: // another call has created the lock root, or is creating it
+	switch before := note(r, func(n *newRootNotes) { *n = newRootNotes{isUsed: true} }); {
+	case before.deletion != nil:
+		return isClosed(before.deletion.Done) && before.deletion.RootDeleted, false
+	case before.isUsed: // another call has found the lock root, or is creating it
 		return false, false
-	case n.deletion != nil:
-		return isClosed(n.deletion.Done) && n.deletion.RootDeleted, false
 	}
 	return r.roots.found.Load() < mostFound, true
 }

@@ -298,10 +298,10 @@ func defaultData() []byte {
 }
 
 // WithContainer creates the lock root and its missing parents as containers, so a lock for each
-// order leaves no nodes. The first release of a mutex deletes the root that it created, even if its
-// ACL was changed, unless it is in use. The servers remove all other empty containers: they look
-// once a minute, and remove 126 a second. By default, and before ZooKeeper 3.5.3, the nodes are
-// persistent.
+// order leaves no nodes. The release of a mutex deletes the root that its acquire has created, even
+// if the root's ACL was changed, unless another node is in it. The servers remove all other empty
+// containers: they look once a minute, and remove 126 a second. By default, and before ZooKeeper
+// 3.5.3, the nodes are persistent.
 //
 // Existing nodes do not change. So if a node must remain, such as a folder with its own ACL, create
 // it before. After Semaphore.SetLimit, the limit's node (WithSharedLimit) and its parents remain.

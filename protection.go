@@ -43,7 +43,6 @@ type nodeCreate struct {
 	node     string // absolute
 	token    int64  // czxid
 	madeRoot bool   // the transaction of newroot.go created the node
-	isFound  bool   // the reply was lost, and a list showed the node
 	denied   error  // why the servers rejected the last create; nil if they did not
 }
 
@@ -199,7 +198,6 @@ func (c *nodeCreate) resolve() error {
 	case err == nil && stat.EphemeralOwner == e.ID:
 		e.Carrier.Executed(wire.OpCreate2)
 		c.last.Note(nil)
-		c.isFound = true
 		c.node, c.token, c.madeRoot = found[0], stat.Czxid, c.withRoot
 		c.reservation.Taken(c.node)
 	case errors.Is(err, zk.ErrNoNode):

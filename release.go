@@ -122,13 +122,11 @@ type recipeState interface {
 type noState struct{}
 
 func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*nodes.Deletion, <-chan error) {
-	return root.deleteNode(of.e, of.deletesRoot(root), of.record, of.node, of.held...)
+	return root.deleteNode(of.e, of.madeRoot, of.record, of.node, of.held...)
 }
 
 func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
-	x := d.root.handOff(d.e, d.node, false, d.deletesRoot(d.root), d.record)
-	d.root.noteRelease(x)
-	return [2]*nodes.Deletion{x}
+	return [2]*nodes.Deletion{d.root.handOff(d.e, d.node, false, d.madeRoot, d.record)}
 }
 
 func (noState) lossLocked(*lockData) {}

@@ -110,7 +110,9 @@ var library = []mutant{
 	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
 		"nodeCreate.finish", "c.made.Stat.Czxid, c.withRoot", "int64(c.made.Path[len(c.made.Path)-1]), c.withRoot"}}},
 	{"new root: a node is first although its create found the root", "I1, F61", ".", "TestVirtual_NewRoot_Contention", []Swap{{
-		"attempt.adopt", "if c.madeRoot && !c.isFound {", "if a.canBeNew() {"}}},
+		"attempt.adopt", "if c.madeRoot {", "if a.canBeNew() {"}}},
+	{"new root: the release leaves it", "I4, F61", ".", "TestVirtual_NewRoot_Cost", []Swap{{
+		"noState.giveBack", "d.madeRoot", "false"}}},
 	{"new root: a call that has left creates a node", "I2, F61", ".", "TestVirtual_NewRoot_CallLeaves_CreatesNothing", []Swap{{
 		"attempt.createRoots", "if a.ctx.Err() != nil {", "if false {"}}},
 	{"new root: the transaction's orphan is forgotten", "I4, F61", ".", "TestVirtual_NewRoot_ExecutedLate_IsDeleted", []Swap{{

@@ -13,8 +13,7 @@ import (
 )
 
 // The model: a lock root at a leader; a server for each client, which is some transactions behind.
-// A client decides with Rejection, PositionOf, DeletesRoot and KeepsRoot, as the
-// library does.
+// A client decides with Rejection, PositionOf and KeepsRoot, as the library does.
 //
 //	nIdle ──▶ nCreates ─┬─ with the root ─────▶ nHolds ──▶ nIdle, nEnded
 //	            ▲   ▲   └─ alone ──▶ nLists ──────▲
@@ -83,7 +82,6 @@ type newClient struct {
 	phase, left      uint8
 	id, num          uint8
 	isFirst          bool // its own transaction created the root with its node
-	again            bool // an earlier hold was released
 	tries, rejected  uint8
 	roots            bool
 	isConnected      bool
@@ -103,19 +101,18 @@ type newWorld struct {
 	both     uint16          // those that were created with the root
 	faults   uint8
 	last     uint8 // the node that was granted last
-	wasTaken bool  // a client has found the root of another client, or an administrator acted
+	wasTaken bool  // a client has found the root of another client, or another node in its own; or an administrator acted
 	broken   string
 }
 
 // newMistakes are what the rules forbid.
 type newMistakes struct {
 	aloneGrants  bool // a node that was created alone is granted without a list
-	foundGrants  bool // so is a node that was found after a lost create
+	foundGrants  bool // so is one that was found after its create was lost
 	notEmptyEnds bool // a root that is not empty ends the deletion
 	forgets      bool // no orphan is noted if the root is missing
 	createsAgain bool // after a lost response, the node is created again without a search
 	anyDeletes   bool // a client deletes a root that another created
-	deletesAgain bool // a client deletes its root each time
 	orphanAlone  bool // an orphan is deleted without its root
 }
 
@@ -353,7 +350,7 @@ func (x *newExplorer) clientSteps(w *newWorld, c uint8, add newStep) {
 					n.who[id] = 0
 				}
 			}
-			*k = newClient{left: k.left, isConnected: true, again: k.again}
+			*k = newClient{left: k.left, isConnected: true}
 		})
 	}
 	for _, node := range w.view(c).nodes {
@@ -377,7 +374,7 @@ func (x *newExplorer) clientSteps(w *newWorld, c uint8, add newStep) {
 		x.list(w, c, add)
 	case nHolds:
 		if !w.view(c).has(me.id) {
-			add(true, "finds its node deleted", func(_ *newWorld, k *newClient) { k.again = true; k.ends() })
+			add(true, "finds its node deleted", func(_ *newWorld, k *newClient) { k.ends() })
 		} else if me.del.op == 0 {
 			add(true, "releases", func(n *newWorld, k *newClient) { x.giveBack(n, k) })
 		}
@@ -420,7 +417,8 @@ func (x *newExplorer) requests(w *newWorld, c uint8, add newStep) {
 		add(true, "has the response: "+nNames[me.req.op], func(n *newWorld, k *newClient) { x.answered(n, c, k) })
 	}
 	if me.del.sent == nExecuted && me.lag <= me.del.age {
-		add(true, "has the response: "+nNames[me.del.op], func(_ *newWorld, k *newClient) {
+		add(true, "has the response: "+nNames[me.del.op], func(n *newWorld, k *newClient) {
+			n.wasTaken = n.wasTaken || k.del.response == nNotEmpty
 			if k.del.response == nNotEmpty && KeepsRoot(1, false) && !x.mistakes.notEmptyEnds {
 				k.del = newRequest{op: nDelete, node: k.del.node, sent: nSent}
 				return
@@ -495,7 +493,7 @@ func (x *newExplorer) resolve(n *newWorld, c uint8, k *newClient) {
 	k.lag = 0
 	if view := n.view(c); k.req.node != 0 && view.has(k.req.node) && !x.mistakes.createsAgain {
 		k.take(view, k.req.node, k.req.op == nBoth)
-		if x.mistakes.foundGrants {
+		if k.isFirst || x.mistakes.foundGrants {
 			x.grant(n, c, "when found")
 		}
 		return
@@ -541,7 +539,7 @@ func (x *newExplorer) answered(n *newWorld, c uint8, k *newClient) {
 		return
 	}
 	n.wasTaken = n.wasTaken || r.response == nExists
-	if k.rejected++; int(k.rejected) > 2*(len(x.acquire)+int(x.faults)) { // two for each root that is deleted
+	if k.rejected++; int(k.rejected) > 2*(x.acquires()+int(x.faults)) { // two for each root that is deleted
 		n.broken = "I8: a client is rejected again and again"
 	}
 	switch (Rejection{
@@ -559,6 +557,14 @@ func (x *newExplorer) answered(n *newWorld, c uint8, k *newClient) {
 	}
 }
 
+// acquires returns how often all clients acquire the lock.
+func (x *newExplorer) acquires() (n int) {
+	for _, a := range x.acquire {
+		n += int(a)
+	}
+	return n
+}
+
 func (x *newExplorer) list(w *newWorld, c uint8, add newStep) {
 	me, names := w.c[c], w.view(c).names()
 	switch PositionOf(Rule{Name: MutexName, Markers: Markers}, newName(newNode{me.id, me.num}), names).Kind {
@@ -574,13 +580,12 @@ func (x *newExplorer) list(w *newWorld, c uint8, add newStep) {
 // giveBack begins the deletion of the client's node.
 func (x *newExplorer) giveBack(n *newWorld, k *newClient) {
 	k.del = newRequest{op: nDelete, node: k.id, sent: nSent}
-	if DeletesRoot(k.isFirst || x.mistakes.anyDeletes, k.again && !x.mistakes.deletesAgain) {
+	if k.isFirst || x.mistakes.anyDeletes {
 		k.del.op = nDeleteBoth
 	} else {
 		n.wasTaken = true // the root remains
 	}
 	n.off |= 1 << k.id
-	k.again = true
 	k.ends()
 }
 
