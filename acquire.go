@@ -117,24 +117,14 @@ func (a *acquisition) queue(e *zkSession, by recipe) error {
 	if err != nil {
 		return err
 	}
-	return at.carryOut()
-}
-
-// carryOut waits until the node is first in the queue. Its error has the same meaning as the error
-// of queue.
-func (a *attempt) carryOut() error {
-	e := a.e
-	err := a.wait()
-	if a.queued {
+	err = at.wait()
+	if at.queued {
 		e.watches.countWaiters(-1)
 	}
-	a.leaveQueue()
+	at.leaveQueue()
 	if err != nil {
-		if a.batchHolder != nil {
-			e.LetGo(a.batchHolder, a.node)
-		}
-		err = a.giveUp(err)
-		a.recipe.gaveUp(a)
+		err = at.giveUp(err)
+		by.gaveUp(at)
 	}
 	return err
 }
@@ -142,20 +132,18 @@ func (a *attempt) carryOut() error {
 // makeNode creates the node, and the lock root if it is missing.
 //
 // The list is sent in the same batch as the create, after it, so an uncontended acquire takes one
-// round trip. If the node is expected to be in a row (row.go), no list is sent. A missing lock root
-// costs one more batch, which sends the root's create before both, or creates both together
-// (newroot.go). Missing parents of the root cost another batch.
+// round trip. A missing lock root costs one more batch, which sends the root's create before both,
+// or creates both together (newroot.go). Missing parents of the root cost another batch.
 func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) {
-	root, at := a.d.root, a.attemptIn(e, by, false)
+	root, at := a.d.root, a.attemptIn(e, by)
 	defer func() {
 		if err != nil {
 			by.gaveUp(at)
 		}
 	}()
-	withRoot, learns := a.expectsNew()
+	withRoot, learns := a.beginCreate()
 	for tries := 0; ; learns = false {
 		by.creating(at)
-		inRow := root.expectsRow(e)
 		c, err := e.create(a.ctx, root, a.opts.data, withRoot)
 		if err != nil {
 			return nil, err
@@ -163,9 +151,12 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 		c.last = &a.last
 		a.newLost = a.newLost || withRoot && !c.withRoot // the transaction is too long
 		withRoot = c.withRoot
-		at.machine.Early, at.list = c.sent && !inRow && !withRoot, nil
+		at.machine.Early, at.list = c.sent && !withRoot, nil
 		if at.machine.Early {
 			at.list = e.lists.List(root.path)
+			if a.opts.delay > 0 { // a later read may need a sync
+				at.delay.early, at.delay.with = e.startRead(root.path), at.list
+			}
 			by.listing(at)
 		}
 		if withRoot {
@@ -190,7 +181,7 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 			return nil, unfit
 		}
 		if err == nil {
-			return at.adopt(c, at.firstView(c)), nil
+			return at.adopt(c), nil
 		}
 		if withRoot, err = at.createRoots(step); err != nil {
 			return nil, err
@@ -198,23 +189,22 @@ func (a *acquisition) makeNode(e *zkSession, by recipe) (_ *attempt, err error) 
 	}
 }
 
-// attemptIn returns an attempt that has no node yet. early reports that the list of the attempt is
-// sent before the node is known to exist.
-func (a *acquisition) attemptIn(e *zkSession, by recipe, early bool) *attempt {
-	at := &attempt{acquisition: a, grantBasis: grantBasis{e: e}, recipe: by, machine: queue.Begin(e.ID, early, false)}
+// attemptIn returns an attempt that has no node yet.
+func (a *acquisition) attemptIn(e *zkSession, by recipe) *attempt {
+	at := &attempt{acquisition: a, grantBasis: grantBasis{e: e}, recipe: by, machine: queue.Begin(e.ID, a.opts.delay > 0)}
 	at.state = by.newState(at, a.before)
 	a.before = at.state
 	return at
 }
 
-// adopt begins the attempt: the node exists. If it is in a row, or the first in a new lock root,
-// view is the list on which that rests, or what stands for it; otherwise nil.
-func (a *attempt) adopt(c *nodeCreate, view *rootView) *attempt {
+// adopt begins the wait of a node, which exists. If it is the first node of a new lock root, the
+// attempt needs no list.
+func (a *attempt) adopt(c *nodeCreate) *attempt {
 	a.d.root.warnOfTheEnd(a.e, c.node)
 	a.made.Add(1)
 	a.node, a.token, a.madeRoot = c.node, c.token, c.madeRoot
-	if view != nil {
-		a.seen, a.machine = *view, a.machine.InARow(c.conn)
+	if c.madeRoot {
+		a.rootCzxid, a.machine = c.token, a.machine.MadeRoot()
 	}
 	return a
 }

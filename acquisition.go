@@ -106,6 +106,7 @@ type acquisition struct {
 type nodeOptions struct {
 	data    []byte
 	minHold time.Duration
+	delay   time.Duration // the lock-delay; 0 for none
 	revoke  func(*Hold)
 }
 
@@ -116,9 +117,6 @@ type caller struct {
 	inner *Hold        // the innermost hold of the lock's path, through any Session; nil for none
 	wait  multiWait    // the wait of the Multi that makes the call
 }
-
-// isKnown reports whether the context identifies the owner, which may already have the lock.
-func (c caller) isKnown() bool { return c.owner != (Owner{}) || c.under != [2]*lockData{} }
 
 // endLocked gives the call its outcome, unless it has left.
 func (a *acquisition) endLocked(err error) {

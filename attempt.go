@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -22,9 +21,8 @@ import (
 
 // recipe is the part that one kind of lock adds to the engine. The engine creates a node, waits
 // until it is first in the queue and grants the lock. The engine calls the recipe and names none. A
-// recipe embeds plain, or another recipe that it wraps, and has the methods that differ. One recipe
-// serves all calls of a lock, so it does not change: the data that it needs for one node is in a
-// recipeState (stateOf).
+// recipe embeds plain, and has the methods that differ. One recipe serves all calls of a lock, so it
+// does not change: the data that it needs for one node is in a recipeState (attempt.state).
 type recipe interface {
 	// otherShare returns the name of the second share that an owner may have; "" for none.
 	otherShare() string
@@ -44,32 +42,16 @@ type recipe interface {
 	created(a *attempt) error
 	// listing is called after a list of the queue was requested. Its requests join the same batch.
 	listing(a *attempt)
-	// listed is called with each list that contains our node. Its error ends the call. A node in a
-	// row has no list: the verdict on the first node of the row, by a recipe of this type, holds for
-	// it (row.go).
+	// listed is called with each list that contains our node. Its error ends the call.
 	listed(a *attempt) error
 	// whenBehind is called when another node blocks ours. It returns ErrNotAcquired if the call
 	// does not wait, and errGranted if it granted the lock anyway.
 	whenBehind(a *attempt, at position) error
-	// step carries out the state machine's steps on the record, if grants are recorded.
-	step(a *attempt) error
 	// whenFirst is called when no node blocks ours. It grants the lock, perhaps after it has
 	// created other nodes.
 	whenFirst(a *attempt) error
 	// gaveUp is called when the attempt has failed, and its node is deleted or is being deleted.
 	gaveUp(a *attempt)
-	// describe adds the recipe's facts to the queue that a user requested.
-	describe(ctx context.Context, e *zkSession, root *lockRoot, ps []Participant) error
-}
-
-// stateOf returns the recipe's state of the attempt. The state of a recipe that wraps another
-// recipe contains the state of that other recipe.
-func stateOf[S recipeState](a *attempt) S {
-	for s := a.state; ; s = s.(interface{ inner() recipeState }).inner() {
-		if own, ok := s.(S); ok {
-			return own
-		}
-	}
 }
 
 // plain is the recipe of a mutex: the client whose node is first in the queue has the lock.
@@ -78,7 +60,6 @@ type plain struct{}
 // mutexNotes are the notes of recipes whose tries end behind another node.
 type mutexNotes struct {
 	blocked bool // the last try found a node that blocked it
-	waits   bool // another node was ahead of the last call of a Multi that got the lock, or waited for it
 }
 
 func (plain) otherShare() string { return "" }
@@ -117,10 +98,6 @@ func (plain) whenBehind(a *attempt, at position) error {
 	return nil
 }
 
-func (plain) step(a *attempt) error {
-	panic(fmt.Sprintf("zklock: no recipe carries out the step %v", a.machine.Next))
-}
-
 func (plain) whenFirst(a *attempt) error { return a.grant() }
 
 // gaveUp deletes the lock root if it was created for a node that could not be created.
@@ -130,16 +107,13 @@ func (plain) gaveUp(a *attempt) {
 	}
 }
 
-func (plain) describe(context.Context, *zkSession, *lockRoot, []Participant) error { return nil }
-
 // attempt is the wait of one node until it is first in its queue. Each of its steps is chosen by
 // the state machine (queue.Machine).
 type attempt struct {
 	*acquisition
 	grantBasis
-	recipe      recipe
-	roots       *rootCreate // the creation of the lock root, if that was missing; otherwise nil
-	batchHolder link.Holder // for a node of a batchAcquire: holds the node since its list; otherwise nil
+	recipe recipe
+	roots  *rootCreate // the creation of the lock root, if that was missing; otherwise nil
 
 	machine  queue.Machine
 	list     *nodes.Listing
@@ -148,6 +122,7 @@ type attempt struct {
 	blockers []blocker     // the predecessor, and the other nodes that are watched
 	handoff  *nodes.Waiter // set if the predecessor belongs to the same session
 	queued   bool          // counted among the attempts that wait
+	delay    delayWait     // zero without a lock-delay
 
 	retry link.Backoff // between requests whose errors leave the result unknown
 }
@@ -194,8 +169,7 @@ func (a *attempt) findingOf(err error) (queue.Finding, error) {
 // it first.
 //
 // From the moment the lock is under the lease, the deletion of its node is a loss. The watch on our
-// own node, if there is one, shows whether the node was deleted before that moment. A node of a
-// batchAcquire is under the lease since its list: if it is not, the list is too old to rest on.
+// own node, if there is one, shows whether the node was deleted before that moment.
 func (a *attempt) grant() error {
 	e, d := a.e, a.d
 	held := []string{a.node}
@@ -204,13 +178,7 @@ func (a *attempt) grant() error {
 	}
 	d.table.prepare(d, a.grantBasis, held)
 	for renewed := false; ; renewed = true {
-		var ok bool
-		var err error
-		if a.batchHolder != nil && !renewed {
-			ok = e.Transfer(held[0], a.batchHolder, d)
-		} else {
-			ok, err = e.Hold(held[0], d, held[1:]...)
-		}
+		ok, err := e.Hold(held[0], d, held[1:]...)
 		switch {
 		case errors.Is(err, ErrSessionTimeoutTooShort):
 			return err

@@ -67,7 +67,7 @@ func closedCh() chan struct{} {
 // then returns the next step after the event.
 func (w *eventTest) then() (queue.Stage, error) {
 	k := w.knows
-	w.a.machine = queue.Begin(7, false, false).Listed(k.place, k.list).WaitsBehind(false).Watched(queue.Exists, 7, k.own).Watched(queue.Exists, k.owner, k.ahead)
+	w.a.machine = queue.Begin(7, false).Listed(k.place, k.list).WaitsBehind(false).Watched(queue.Exists, 7, k.own).Watched(queue.Exists, k.owner, k.ahead)
 	err := w.a.rule(0, w.ahead.event == zk.EventNodeDeleted)
 	return w.a.machine.Next, err
 }
@@ -252,26 +252,6 @@ func TestAttempt_EachWay_IsCountedOut(t *testing.T) {
 				holds := []*Hold{acquired(ctx, sem.Permits(1)), acquired(ctx, sem.Permits(1))}
 				require.True(t, notesOn[semaphoreNotes](&sem.mutexFor(1).root).roomy, "or this shows nothing")
 				return holds
-			}},
-			{"a batch", func() []*Hold {
-				m, err := NewMulti(aMutex(t, s, "/a"), aMutex(t, s, "/b"))
-				require.NoError(t, err)
-				h, err := m.Acquire(ctx)
-				require.NoError(t, err)
-				return h.Holds()
-			}},
-			{"the node of a caller that has left", func() []*Hold {
-				first, m := acquired(ctx, aMutex(t, other, "/turns")), aMutex(t, s, "/turns", WithPassOn(2, time.Hour))
-				leads, leave := context.WithCancel(ctx)
-				go func() { _, _ = m.Acquire(leads) }()
-				synctest.Wait()
-				next := make(chan *Hold)
-				go func() { h, _ := m.Acquire(ctx); next <- h }()
-				synctest.Wait()
-				leave()
-				synctest.Wait()
-				require.NoError(t, first.Release(ctx))
-				return []*Hold{<-next}
 			}},
 		} {
 			for _, h := range way.take() {

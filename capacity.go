@@ -111,7 +111,7 @@ func (a permitAttempt) capacityIn(now leaseSnapshot) (at queue.Position, n int, 
 		return at, n, false, nil
 	}
 	at = queue.PositionOfLeases(namesOf(a.held), now.list.Names, n)
-	a.seen.czxid, a.leases = now.list.Root.Czxid, len(queue.Members(now.list.Names, a.p.leases.rule.Markers))
+	a.rootCzxid, a.leases = now.list.Root.Czxid, len(queue.Members(now.list.Names, a.p.leases.rule.Markers))
 	switch at.Kind {
 	case queue.Front, queue.Behind:
 		return at, n, true, nil

@@ -44,8 +44,7 @@
 // of the grants, across sessions, and across lock roots that were deleted and created again.
 // Readers of a read/write lock may hold together. A writer excludes all other owners, but may also
 // hold as a reader. A writer's token is larger than the tokens of all earlier holders, and a
-// reader's is larger than the tokens of all earlier writers. Readers' tokens are not ordered. The
-// turns of [WithPassOn] have the same token.
+// reader's is larger than the tokens of all earlier writers. Readers' tokens are not ordered.
 //
 // I2, one node: an owner has at most one node per lock path, and re-entry creates none. A writer
 // that also reads has a second node until both locks are released.

@@ -33,8 +33,8 @@ func (p *permits) beforeQueue(a *acquisition) error {
 	}
 	e.attempts.Add(1)
 	defer e.attempts.Add(-1)
-	attempt := a.attemptIn(e, p, false)
-	at := permitAttempt{attempt, stateOf[*permitState](attempt)}
+	attempt := a.attemptIn(e, p)
+	at := permitAttempt{attempt, attempt.state.(*permitState)}
 	isRoom, err := at.takeIfCapacity()
 	if err == nil && isRoom {
 		if err = at.grant(); err == nil {
@@ -52,7 +52,7 @@ func (p *permits) beforeQueue(a *acquisition) error {
 // listing requests a snapshot for whenBehind. It skips the first list, because that usually shows
 // our node first in the queue.
 func (p *permits) listing(a *attempt) {
-	if s := stateOf[*permitState](a); !a.machine.Early && p.mayFit(1) {
+	if s := a.state.(*permitState); !a.machine.Early && p.mayFit(1) {
 		s.beside = permitAttempt{a, s}.askLeases()
 	}
 }
@@ -66,7 +66,7 @@ func (p *permits) mayFit(ahead int) bool {
 // If one is free, a client ahead of us is about to take it, so the try stays in the queue, for as
 // long as tries wait for responses.
 func (p *permits) whenBehind(attempt *attempt, at position) error {
-	a := permitAttempt{attempt, stateOf[*permitState](attempt)}
+	a := permitAttempt{attempt, attempt.state.(*permitState)}
 	at.holds = false // the first in the queue waits; a holder has left the queue
 	waits := a.d.table.noteBehind(a.acquisition, at)
 	if waits && !p.mayFit(at.rank-1) {

@@ -218,7 +218,7 @@ func (e *Election) beginCampaign(ctx context.Context, canLead bool) (context.Con
 func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx context.Context, hold *Hold) error) (isOver bool, err error) {
 	by := e.m.caller(ctx)
 	by.owner = NewOwner("") // a candidate does not re-enter another candidate's leadership
-	hold, err := e.m.enterAs(ctx, by, "campaign", forever, e.m.recipe)
+	hold, err := e.m.enterAs(ctx, by, "campaign", forever)
 	if err != nil {
 		return ctx.Err() != nil || IsFinal(err), err
 	}

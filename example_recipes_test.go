@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock"
@@ -45,14 +47,33 @@ func chargeUnlessBusy(ctx context.Context, s *zklock.Session) error {
 }
 
 // Many goroutines of one process.
-func countVisit(ctx context.Context, s *zklock.Session) error {
-	m, err := zklock.NewMutex(s, "/locks/visits", zklock.WithPassOn(100, 20*time.Millisecond))
-	if err != nil {
-		return err
+
+// turns lets the goroutines of a process take turns under one hold, up to 100 of them.
+type turns struct {
+	lock    *zklock.Mutex
+	waiting atomic.Int32
+	mu      sync.Mutex // locked by the goroutine whose turn it is; it guards the fields below
+	hold    *zklock.Hold
+	n       int
+}
+
+func (t *turns) do(ctx context.Context, f func(ctx context.Context, hold *zklock.Hold) error) (err error) {
+	t.waiting.Add(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting.Add(-1)
+	if t.hold == nil {
+		if t.hold, err = t.lock.Acquire(ctx); err != nil {
+			return err
+		}
+		t.n = 0
 	}
-	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
-		return report(ctx, "count a visit", hold.Token())
-	})
+	err = f(t.hold.Context(), t.hold)
+	if t.n++; t.n == 100 || t.waiting.Load() == 0 || t.hold.Err() != nil {
+		err = errors.Join(err, t.hold.Release(ctx))
+		t.hold = nil
+	}
+	return err
 }
 
 // Many readers, or one writer.
@@ -172,7 +193,7 @@ func Example_recipes() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	err := errors.Join(
-		chargeOrders(ctx, s), chargeUnlessBusy(ctx, s), countVisit(ctx, s), updatePrices(ctx, s),
+		chargeOrders(ctx, s), chargeUnlessBusy(ctx, s), updatePrices(ctx, s),
 		importFile(ctx, s, false), importFile(ctx, s, true), transfer(ctx, s, "7", "3"),
 		invoice(ctx, s, "2026-07-01"), invoice(ctx, s, "2026-07-01"), hourly(ctx, s), hourly(ctx, s))
 	leading, end := context.WithTimeout(ctx, time.Second)
@@ -183,7 +204,6 @@ func Example_recipes() {
 	// Output:
 	// charge the orders; token true, still held true
 	// charge if no other process does; token true, still held true
-	// count a visit; token true, still held true
 	// write the prices; token true, still held true
 	// read the prices; token true, still held true
 	// import with permits: 1; token true, still held true
@@ -193,6 +213,36 @@ func Example_recipes() {
 	// sent before: 2026-07-01
 	// hourly; token true, still held true
 	// lead; token true, still held true
+}
+
+func Example_turns() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/visits")
+	if err != nil {
+		log.Fatal(err)
+	}
+	t := &turns{lock: m}
+	var all sync.WaitGroup
+	done, holds := 0, map[int64]bool{}
+	for range 250 {
+		all.Go(func() {
+			err := t.do(ctx, func(_ context.Context, hold *zklock.Hold) error {
+				for done == 0 && t.waiting.Load() < 249 { // the first turn lasts until all others wait
+					time.Sleep(time.Millisecond)
+				}
+				done++
+				holds[hold.Token()] = true
+				return nil
+			})
+			if err != nil {
+				log.Fatal(err)
+			}
+		})
+	}
+	all.Wait()
+	fmt.Println(done, "turns under", len(holds), "holds; held", m.Held())
+	// Output: 250 turns under 3 holds; held false
 }
 
 func Example_latch() {

@@ -1297,63 +1297,6 @@ func Example_severalEnsembles() {
 	// true 0
 }
 
-// Many goroutines of one process take turns under a lock node.
-func ExampleWithPassOn() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, err := zklock.NewMutex(s, "/locks/counter", zklock.WithPassOn(100, time.Minute))
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	var all sync.WaitGroup
-	done, first := 0, 0
-	err = m.Do(ctx, func(context.Context, *zklock.Hold) error {
-		for range 99 { // they wait for this turn, which is the first
-			all.Go(func() {
-				err := m.Do(ctx, func(_ context.Context, hold *zklock.Hold) error {
-					done++
-					if hold.Turn() == 0 {
-						first++
-					}
-					return nil
-				})
-				if err != nil {
-					log.Fatal(err)
-				}
-			})
-		}
-		for s.Stats().Waiting < 99 {
-			time.Sleep(time.Millisecond)
-		}
-		return nil
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	all.Wait()
-	fmt.Println(done, "jobs, and few needed a new node:", first < 10)
-	// Output: 99 jobs, and few needed a new node: true
-}
-
-// The hold's number among the holds with its token.
-func ExampleHold_Turn() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, err := zklock.NewMutex(s, "/locks/counter", zklock.WithPassOn(100, time.Second))
-	if err != nil {
-		log.Fatal(err)
-	}
-	err = m.Do(ctx, func(_ context.Context, hold *zklock.Hold) error {
-		fmt.Println("turn", hold.Turn())
-		return nil
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	// Output: turn 0
-}
-
 // The database that the fencing example writes to.
 
 // reportsTable is a database with one table of one row, (name 'nightly', body, token), and one

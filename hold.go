@@ -142,10 +142,9 @@ func (h *Hold) Err() error {
 }
 
 // Token returns the fencing token: the czxid of the lock node, which is larger than the tokens of
-// all earlier holds of this lock; with [WithPassOn], turns have the same token. Pass it to the
-// resource with each write, and let the resource reject a token that is smaller than the largest it
-// has seen. Compare a reader's token only with the largest writer's. For permits, see
-// [Semaphore.Acquire].
+// all earlier holds of this lock. Pass it to the resource with each write, and let the resource
+// reject a token that is smaller than the largest it has seen. Compare a reader's token only with
+// the largest writer's. For permits, see [Semaphore.Acquire].
 func (h *Hold) Token() int64 { return h.granted().token }
 
 // Deadline returns the time until which the hold is guaranteed without a further reply. Each

@@ -23,7 +23,7 @@ import (
 // the creates of the leases' root and of the limit's node; if they fail, the attempt creates both
 // when it needs them. A list of the path shows whether another recipe uses it.
 func (p *permits) creating(a *attempt) {
-	s, z, root := stateOf[*permitState](a), a.e.ZKSession, a.d.root
+	s, z, root := a.state.(*permitState), a.e.ZKSession, a.d.root
 	if a.roots != nil {
 		s.further = p.leases.sendCreate(z, p.leases.path, p.leases.container && !a.roots.plain, &a.last)
 		if p.limit != "" && !p.leases.container {
@@ -38,7 +38,7 @@ func (p *permits) creating(a *attempt) {
 // created rejects the path of another recipe, before the Session creates a lock root or a lease
 // there.
 func (p *permits) created(a *attempt) (err error) {
-	s := stateOf[*permitState](a)
+	s := a.state.(*permitState)
 	if s.fits == nil {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (p *permits) created(a *attempt) (err error) {
 // gaveUp deletes the containers that were created for this attempt, as lockRoot.takeBack does. It
 // deletes both or none, because a client in the queue is about to use the container of the leases.
 func (p *permits) gaveUp(a *attempt) {
-	s, root := stateOf[*permitState](a), a.d.root
+	s, root := a.state.(*permitState), a.d.root
 	if len(a.held) == 0 && a.roots != nil && root.container && !a.roots.plain && isMade(s.further) {
 		ask(a.e.ZKSession, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
 			{Op: wire.OpDelete, Path: root.path, Version: 0}, {Op: wire.OpDelete, Path: p.leases.path, Version: 0},
@@ -86,7 +86,7 @@ func fitsSemaphore(ctx context.Context, e *zkSession, queued *lockRoot, list *no
 // whenFirst creates leases, waits for capacity and grants. Exclusion does not depend on the
 // position in the queue (queue.PositionOfLeases).
 func (p *permits) whenFirst(at *attempt) error {
-	a := permitAttempt{at, stateOf[*permitState](at)}
+	a := permitAttempt{at, at.state.(*permitState)}
 	a.beside = leaseSnapshot{}
 	a.leaveHandoff()
 	a.onOwn = nil

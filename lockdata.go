@@ -3,12 +3,11 @@ package zklock
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/invariants"
-	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/nodes"
 )
 
 // The lock table: which owners of this Session hold, or try to get, which locks. rwmutex.go has the
@@ -52,18 +51,14 @@ type lockData struct {
 
 // grantBasis is the data that a hold rests on. It belongs to the attempt until the lock is granted.
 type grantBasis struct {
-	e        *zkSession
-	node     string   // absolute; for an attempt its node in the queue, for a hold the first of held
-	held     []string // all nodes that the hold rests on; empty before the grant is prepared if that is only the node in the queue
-	token    int64    // the czxid of the node: see Hold.Token
-	seen     rootView // the list on which the grant rests
-	madeRoot bool     // the transaction that created the node also created the lock root (newroot.go)
-	state    recipeState
-}
-
-// deletesRoot reports whether the node is deleted with its lock root.
-func (b *grantBasis) deletesRoot(root *lockRoot) bool {
-	return b.madeRoot && queue.DeletesRoot(true, notesOn[rowNotes](root).deletion != nil)
+	e         *zkSession
+	node      string   // absolute; for an attempt its node in the queue, for a hold the first of held
+	held      []string // all nodes that the hold rests on; empty before the grant is prepared if that is only the node in the queue
+	token     int64    // the czxid of the node: see Hold.Token
+	madeRoot  bool     // the transaction that created the node also created the lock root (newroot.go)
+	rootCzxid int64    // of the lock root, as a list or that transaction has shown it
+	state     recipeState
+	record    *nodes.GrantRecord // taken back when the node is deleted; nil until the grant is recorded, and without a lock-delay
 }
 
 // keyLocked returns the key under which the caller may already have the lock.
@@ -228,23 +223,6 @@ func (t *lockTable) leave(a *acquisition) (left bool) {
 	t.left = append(t.left, a)
 	a.cancel()
 	return true
-}
-
-// leftover registers a node that belongs to no acquisition and may be in a queue, as if a call had
-// left it there. The entry remains until its finished is called.
-func (t *lockTable) leftover(root *lockRoot) *acquisition {
-	a := &acquisition{d: &lockData{table: t, key: lockKey{path: root.path}}, done: make(chan struct{}), cancel: func() {}}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.left = append(t.left, a)
-	return a
-}
-
-// hasLeft reports whether a call has left, and may have left a node in the queue.
-func (t *lockTable) hasLeft(root *lockRoot) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.ContainsFunc(t.left, func(a *acquisition) bool { return a.d.key.path == root.path })
 }
 
 // fail ends the acquisition with an error.

@@ -19,7 +19,7 @@ import (
 // The lock-delay: after the proof that no node blocks ours and before the grant, an attempt reads
 // the lock root's record, waits if the record names another node, and records itself
 // (queue.Machine). The release removes the record (nodes.GrantRecord). Exclusion does not depend on
-// the record.
+// the record. An acquire reads the record together with the first list.
 
 // WithLockDelay delays the next grant by d after a holder disappeared without a release: it
 // crashed, lost its session or its hold, or its node was deleted. The default is no delay. Give all
@@ -40,13 +40,7 @@ func WithLockDelay(d time.Duration) interface {
 	})
 }
 
-// delayed is a recipe with a lock-delay.
-type delayed struct {
-	recipe
-	d time.Duration
-}
-
-// delayNotes are the notes of a recipe with a lock-delay.
+// delayNotes are the notes on a lock root with a lock-delay.
 type delayNotes struct {
 	gone  string        // the node of the last holder, if the holder disappeared
 	since clock.Instant // when this Session first observed that
@@ -55,84 +49,33 @@ type delayNotes struct {
 // isLasting makes the Session keep the notes, because the delay counts from the time in them.
 func (*delayNotes) isLasting() {}
 
-// delayState is the state of an attempt with a lock-delay. With the hold it keeps the record.
-type delayState struct {
-	recipeState // the state of the wrapped recipe
-
+// delayWait is the part of an attempt that waits for a lock-delay. The zero value has read no record.
+type delayWait struct {
 	early   <-chan dataRead // the record, if it was requested with the node
 	with    *nodes.Listing  // the list that was requested with early
 	found   queue.Record    // the record, as it was read
 	version int32           // the data version of found
 	until   clock.Instant   // when the attempt may be granted, if it waits for the delay
-	granted nodes.GrantRecord
-}
-
-func (s *delayState) inner() recipeState { return s.recipeState }
-
-// record returns the record of the grant, once its write may have been sent; before that, nil.
-func (s *delayState) record() *nodes.GrantRecord {
-	if s.granted.Root == "" {
-		return nil
-	}
-	return &s.granted
-}
-
-// newState returns the state of an attempt, and makes its state machine read and write the record.
-func (l delayed) newState(a *attempt, before recipeState) recipeState {
-	if s, ok := before.(*delayState); ok {
-		before = s.recipeState
-	}
-	a.machine = queue.Begin(a.e.ID, a.machine.Early, true)
-	return &delayState{recipeState: l.recipe.newState(a, before)}
-}
-
-// withDelay wraps a recipe if the options set a lock-delay.
-func (o *lockOptions) withDelay(r recipe) recipe {
-	if o.delay > 0 {
-		return delayed{r, o.delay}
-	}
-	return r
-}
-
-// listing requests the record together with the first list. A later read may need a sync.
-func (l delayed) listing(a *attempt) {
-	if s := stateOf[*delayState](a); a.machine.Early {
-		s.early, s.with = a.e.startRead(a.d.root.path), a.list
-	}
-	l.recipe.listing(a)
-}
-
-func (l delayed) step(a *attempt) error {
-	s := stateOf[*delayState](a)
-	switch a.machine.Next {
-	case queue.ToReadRecord:
-		return l.readRecord(a, s)
-	case queue.ToAwaitDelay:
-		return s.awaitDelay(a)
-	case queue.ToWriteRecord:
-		return s.writeRecord(a)
-	}
-	return l.recipe.step(a)
 }
 
 // describe adds the time until which the first node in the queue waits for the lock-delay.
-func (l delayed) describe(ctx context.Context, e *zkSession, root *lockRoot, ps []Participant) error {
-	if err := l.recipe.describe(ctx, e, root, ps); err != nil || len(ps) == 0 {
-		return err
+func (o *nodeOptions) describe(ctx context.Context, e *zkSession, root *lockRoot, ps []Participant) error {
+	if o.delay == 0 || len(ps) == 0 {
+		return nil
 	}
 	var got wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.path}, &got); err != nil {
 		return ignoring(reply.Denied(err, "get", "READ", root.path), zk.ErrNoNode)
 	}
-	ps[0].delayedUntil(l.until(got.Data, ps[0].Node, ps[0].Created))
+	ps[0].delayedUntil(o.delayUntil(got.Data, ps[0].Node, ps[0].Created))
 	return nil
 }
 
-// until returns the time until which the first node in the queue waits for the lock-delay,
+// delayUntil returns the time until which the first node in the queue waits for the lock-delay,
 // according to the lock root's data: the zero time if the node holds the lock, or if no holder
-// disappeared. If the client has not recorded that time, until assumes that its wait begins now. It
-// returns the zero time if the node is so old that its wait must have ended.
-func (l delayed) until(data []byte, front string, came time.Time) (until time.Time) {
+// disappeared. If the client has not recorded that time, delayUntil assumes that its wait begins
+// now. It returns the zero time if the node is so old that its wait must have ended.
+func (o *nodeOptions) delayUntil(data []byte, front string, came time.Time) (until time.Time) {
 	record, _ := queue.ParseRecord(data)
 	held := record.Word(queue.HeldWord)
 	if held == "" || held == nameOf(front) || !time.Now().Before(nodes.WaitsUntil(record, came)) {
@@ -140,7 +83,7 @@ func (l delayed) until(data []byte, front string, came time.Time) (until time.Ti
 	}
 	until, err := time.Parse(time.RFC3339, record.Word(queue.UntilWord))
 	if err != nil {
-		until = time.Now().Add(l.d)
+		until = time.Now().Add(o.delay)
 	}
 	return until
 }
@@ -149,25 +92,26 @@ func (l delayed) until(data []byte, front string, came time.Time) (until time.Ti
 // whether this Session had observed that before. If not, and isNoted is true, the delay counts from
 // now. The note outlives the call, so repeated calls with short deadlines reach the end of the
 // delay, too.
-func (l delayed) delayEnd(r *lockRoot, node string, now clock.Instant, isNoted bool) (end clock.Instant, isKnown bool) {
-	before := notesOn[delayNotes](r)
+func (a *attempt) delayEnd(node string, isNoted bool) (end clock.Instant, isKnown bool) {
+	root, d, now := a.d.root, a.opts.delay, a.e.Clock.Now()
+	before := notesOn[delayNotes](root)
 	if isNoted {
-		before = note(r, func(n *delayNotes) {
+		before = note(root, func(n *delayNotes) {
 			if n.gone != node {
 				n.gone, n.since = node, now
 			}
 		})
 	}
 	if before.gone != node {
-		return now.Add(l.d), false
+		return now.Add(d), false
 	}
-	return before.since.Add(l.d), true
+	return before.since.Add(d), true
 }
 
 // readRecord reads the lock root's record, unless the read was sent with the create, together with
 // the list that shows that no node blocks ours.
-func (l delayed) readRecord(a *attempt, s *delayState) error {
-	e, root, w := a.e, a.d.root, &a.machine
+func (a *attempt) readRecord() error {
+	e, root, w, s := a.e, a.d.root, &a.machine, &a.delay
 	asked, isEarly, synced := s.early, s.early != nil && s.with == a.list, uint64(0)
 	if s.early, s.with = nil, nil; !isEarly {
 		if w.Sync {
@@ -198,19 +142,19 @@ func (l delayed) readRecord(a *attempt, s *delayState) error {
 	}
 	s.found, s.version = record, got.stat.Version
 	held, own := record.Word(queue.HeldWord), nameOf(a.node)
-	end, isKnown := l.delayEnd(root, held, e.Clock.Now(), false)
+	end, isKnown := a.delayEnd(held, false)
 	*w = w.RecordRead(queue.Reading{Held: held, Own: own, Conn: got.conn, Early: isEarly, Synced: synced != 0 && synced == got.conn, Over: isKnown && e.Clock.Now() >= end})
 	if w.Next == queue.ToAwaitDelay {
-		return l.beginDelay(a, s, held)
+		return a.beginDelay(held)
 	}
 	return nil
 }
 
 // beginDelay begins the wait for the delay of a deleted node, and logs it once per Session. Tries
 // end here. If it can, it records the end of the delay for observers; nothing depends on that.
-func (l delayed) beginDelay(a *attempt, s *delayState, held string) error {
-	e, root := a.e, a.d.root
-	end, isKnown := l.delayEnd(root, held, e.Clock.Now(), true)
+func (a *attempt) beginDelay(held string) error {
+	e, root, s := a.e, a.d.root, &a.delay
+	end, isKnown := a.delayEnd(held, true)
 	s.until = end
 	until := e.Clock.Wall(end)
 	if !isKnown {
@@ -222,7 +166,7 @@ func (l delayed) beginDelay(a *attempt, s *delayState, held string) error {
 	}
 	a.waits(at)
 	told := s.found.Delayed(until.UTC().Format(time.RFC3339))
-	version, failed, err := s.writeData(a, told)
+	version, failed, err := a.writeRecordData(told)
 	switch {
 	case err == nil:
 		s.found, s.version = told, version
@@ -235,8 +179,8 @@ func (l delayed) beginDelay(a *attempt, s *delayState, held string) error {
 }
 
 // awaitDelay waits until the delay has passed.
-func (s *delayState) awaitDelay(a *attempt) error {
-	for left := s.until.Sub(a.e.Clock.Now()); left > 0; left = s.until.Sub(a.e.Clock.Now()) {
+func (a *attempt) awaitDelay() error {
+	for left := a.delay.until.Sub(a.e.Clock.Now()); left > 0; left = a.delay.until.Sub(a.e.Clock.Now()) {
 		t := time.NewTimer(left)
 		select {
 		case <-t.C:
@@ -258,14 +202,14 @@ func (s *delayState) awaitDelay(a *attempt) error {
 
 // writeRecord records the grant. From here on, giving up also removes the record, as a release
 // does.
-func (s *delayState) writeRecord(a *attempt) error {
+func (a *attempt) writeRecord() error {
 	root, w := a.d.root, &a.machine
-	granted := s.found.Granted(nameOf(a.node))
-	s.granted = nodes.GrantRecord{Root: root.path}
-	version, failed, err := s.writeData(a, granted)
+	granted := a.delay.found.Granted(nameOf(a.node))
+	a.record = &nodes.GrantRecord{Root: root.path}
+	version, failed, err := a.writeRecordData(granted)
 	switch {
 	case err == nil:
-		s.granted = nodes.GrantRecord{Root: root.path, Record: granted, Version: version, IsKnown: true}
+		a.record = &nodes.GrantRecord{Root: root.path, Record: granted, Version: version, IsKnown: true}
 	case errors.Is(err, zk.ErrBadVersion):
 		*w = w.RecordWritten(queue.Unknown)
 		return nil
@@ -281,12 +225,12 @@ func (s *delayState) writeRecord(a *attempt) error {
 	return err
 }
 
-// writeData writes the record if our node exists and the data has not changed since it was read. It
+// writeRecordData writes the record if our node exists and the data has not changed since it was read. It
 // returns the new version.
-func (s *delayState) writeData(a *attempt, r queue.Record) (version int32, failed int, err error) {
+func (a *attempt) writeRecordData(r queue.Record) (version int32, failed int, err error) {
 	got, err := a.e.Ask(a.ctx, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: a.node, Version: -1},
-		{Op: wire.OpSetData, Path: a.d.root.path, Data: []byte(r), Version: s.version},
+		{Op: wire.OpSetData, Path: a.d.root.path, Data: []byte(r), Version: a.delay.version},
 	}})
 	if err != nil {
 		return 0, -1, err

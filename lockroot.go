@@ -34,7 +34,6 @@ type lockRoot struct {
 
 	// Set by a recipe.
 	share   string // the name of an owner's share: each share has owners of its own
-	kind    string // the kind of lock, whose nodes may be in a row (row.go); "" if each grant needs a list
 	isFresh bool   // each call takes a new share, and never re-enters one
 }
 
@@ -61,6 +60,15 @@ type rootNotes struct {
 	warned     bool
 	notRemoved string // why the root could not be removed, as logged
 }
+
+// newRootNotes are the notes on a lock root that a transaction may create.
+type newRootNotes struct {
+	isUsed   bool            // a call of this Session has begun to take the lock
+	deletion *nodes.Deletion // of the lock root with a node of ours; nil if none has begun since then
+}
+
+// isEvictedFirst: each use of a lock makes these notes.
+func (*newRootNotes) isEvictedFirst() {}
 
 // maxNotes limits the notes of a Session, even if each order has a lock path of its own (I7).
 const maxNotes = 4096
@@ -286,7 +294,8 @@ func (r *lockRoot) warnOfTheEnd(e *zkSession, node string) {
 
 // deleteNode deletes a lock node and the further nodes that belong to it. If the node was near the
 // end of the counter, deleteNode then restarts the counter: restarted gets the result (startAgain);
-// otherwise it is nil. A record is taken back with the node. withRoot is as in handOff.
+// otherwise it is nil. A record is taken back with the node. withRoot also deletes the lock root, if
+// no other node is in it.
 func (r *lockRoot) deleteNode(e *zkSession, withRoot bool, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
 	switch {
 	case record != nil:
@@ -296,16 +305,24 @@ func (r *lockRoot) deleteNode(e *zkSession, withRoot bool, record *nodes.GrantRe
 	default:
 		x = e.reaper.DeleteAll(append([]string{node}, further...))
 	}
+	r.noteDeletion(withRoot, x)
 	return x, r.restarting(e, node, x)
 }
 
 // handOff is deleteNode for the node of a hold. It also hands the lock to the next waiter, if that
 // waiter's node belongs to this ZooKeeper session. paired reports that another node of the owner
-// depends on it. withRoot also deletes the lock root, if no other node is in it.
+// depends on it. No lock root is deleted in a handoff.
 func (r *lockRoot) handOff(e *zkSession, node string, paired, withRoot bool, record *nodes.GrantRecord) *nodes.Deletion {
 	x := e.reaper.HandOff(node, r.rule, paired, withRoot, record)
+	r.noteDeletion(withRoot, x)
 	r.restarting(e, node, x)
 	return x
+}
+
+func (r *lockRoot) noteDeletion(withRoot bool, x *nodes.Deletion) {
+	if withRoot {
+		note(r, func(n *newRootNotes) { n.deletion = x })
+	}
 }
 
 func (r *lockRoot) restarting(e *zkSession, node string, x *nodes.Deletion) <-chan error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/queue"
@@ -63,8 +62,6 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 		switch {
 		case l == nil, ok && !in.isMade():
 			return fail("", fmt.Errorf("lock %d of %d is nil or zero: use the one that its New function returns with a nil error", i+1, len(locks)))
-		case ok && in.opts.turns > 0:
-			return fail(in.Path(), errors.New("WithPassOn: a Multi does not take turns: give it a Mutex without the option"))
 		case !ok:
 			return fail("", fmt.Errorf("lock %d of %d is a %T: give locks of this package, or give that type a method Unwrap() zklock.Lock that returns the lock which it wraps", i+1, len(locks), l))
 		}
@@ -111,8 +108,7 @@ func (m *Multi) paths() string {
 // it fails at once.
 //
 // It does not deadlock with a caller that acquires them one by one in the same order, such as
-// Curator's multi-lock. If no client is before it, consecutive locks of one Session take one round
-// trip (docs/design.md).
+// Curator's multi-lock. Each lock takes the requests and the round trip of its own Acquire.
 //
 // Acquire returns an error, and sends nothing, if ctx carries a hold that could make the caller
 // wait for itself: a hold of a lock that sorts after a lock that Acquire would wait for, a hold of
@@ -201,12 +197,9 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 	p := &graceTime{ctx: ctx}
 	defer context.AfterFunc(ctx, func() { p.left() })()
 	var holds []*Hold
-	var o *batchAcquire
-	next := 0 // where another batch may begin
 	isCalling := false
 	defer func() {
 		if isCalling { // a wrapper's method panics, or a trace ends the goroutine
-			o.end()
 			unused(holds...)
 			releaseAll(p, holds)
 		}
@@ -217,12 +210,8 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 	work := newHoldsContext(ctx)
 	defer work.end(nil)
 	for began, left := time.Now(), wait; len(holds) < len(m.locks); {
-		i := len(holds)
-		if i >= next {
-			o, next = m.open(work, i, left == 0)
-		}
 		isCalling = true
-		hold, err := m.locks[i].acquireMember(work, left, o.part(i))
+		hold, err := m.locks[len(holds)].acquireMember(work, left)
 		isCalling = false
 		if hold != nil {
 			holds, work = append(holds, hold), work.with(hold)
@@ -238,62 +227,24 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 		if err != nil { // do not wait for the deletions longer than the wait's own clean-up may take
 			p.beginGrace(time.Now().Add(grace + min(left, 0)))
 			work.end(nil)
-			return nil, giveBack(ctx, p, o, holds, work, o.refused(ctx, err))
+			return nil, giveBack(ctx, p, holds, work, err)
 		}
-		next = o.nextAfter(i, next)
 		left = max(left, min(wait, 1)) // 0 would be a try
 	}
 	return newMultiHold(ctx, holds), nil
 }
 
 // giveBack releases the locks of a call that has failed, and returns its error.
-func giveBack(ctx context.Context, p *graceTime, o *batchAcquire, holds []*Hold, work context.Context, failed error) error {
+func giveBack(ctx context.Context, p *graceTime, holds []*Hold, work context.Context, failed error) error {
 	over, end := context.WithCancelCause(ctx)
 	end(errTooLate)
 	p.ctx = over
-	o.end()
 	unused(holds...)
-	err := outcomeOf(holds, work, failed, releaseAll(p, holds))
-	o.awaitGone(p.left())
-	return err
+	return outcomeOf(holds, work, failed, releaseAll(p, holds))
 }
 
-// open begins the batch of the locks from an index on that can be in one, and returns where the
-// next may begin. With fewer than two such locks there is no batch, and o is nil.
-//
-// A lock for which the last call waited is acquired by itself: the nodes of later locks would be
-// created in vain, and block other callers. A try probes a lock first where the last try found a
-// blocker, and waits for nodes that earlier calls may have left in the queue.
-func (m *Multi) open(ctx context.Context, from int, try bool) (o *batchAcquire, next int) {
-	var locks []*Mutex
-	for _, l := range m.locks[from:] {
-		notes := notesOn[mutexNotes](&l.in.root)
-		if !l.canOpen(l.in.caller(ctx)) || len(locks) > 0 && l.in.s != locks[0].s || !try && notes.waits || try && (notes.blocked || l.in.s.locks.hasLeft(&l.in.root)) {
-			break
-		}
-		locks = append(locks, l.in)
-	}
-	if len(locks) > 1 {
-		if z, _, _ := locks[0].s.link.AttachedNow(); z != nil {
-			o = beginBatchAcquire(z.Inside.(*zkSession), from, locks, try)
-		}
-	}
-	return o, from + max(1, len(locks))
-}
-
-// canOpen reports whether the lock can be in a batch: a mutex or a side of a read/write lock,
-// without a wrapper or a lock-delay, and for an owner of this call's own.
-func (l member) canOpen(by caller) bool {
-	switch l.in.recipe.(type) {
-	case plain, readSide, writeSide:
-		return l.Lock == Lock(l.in) && l.in.wrong == nil && !by.isKnown()
-	}
-	return false
-}
-
-// acquireMember calls the lock's own methods, which bound a wait by the context alone. If the
-// lock's node is created in a batch, p is its item.
-func (l member) acquireMember(ctx context.Context, wait time.Duration, p *batchItem) (*Hold, error) {
+// acquireMember calls the lock's own methods, which bound a wait by the context alone.
+func (l member) acquireMember(ctx context.Context, wait time.Duration) (*Hold, error) {
 	op, enter := "acquire", l.Acquire
 	var w multiWait
 	switch {
@@ -308,14 +259,6 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration, p *batchI
 	if w != (multiWait{}) {
 		w.path = l.in.root.path
 		ctx = context.WithValue(ctx, waitKey{}, w)
-	}
-	if by := l.in.caller(ctx); l.canOpen(by) {
-		var ahead atomic.Bool
-		h, err := l.in.enterAs(ctx, by, op, wait, opened{l.in.recipe, p, &ahead})
-		if waited := ahead.Load(); h != nil || waited && wait > 0 { // a wait that failed counts, too
-			note(&l.in.root, func(n *mutexNotes) { n.waits = waited })
-		}
-		return h, err
 	}
 	h, err := enter(ctx)
 	if h == nil || h.d == nil {

@@ -42,7 +42,6 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if err != nil {
 		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
 	}
-	m.recipe = m.opts.passingOn(&m.root, m.recipe)
 	return &m, nil
 }
 
@@ -52,7 +51,7 @@ func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, er
 	if err == nil {
 		err = o.check()
 	}
-	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: KindMutex}
+	m := Mutex{s: s, opts: o, recipe: by, kind: "Mutex", traced: KindMutex}
 	markers := queue.Markers
 	if name == queue.LatchName {
 		markers = []string{name}
@@ -60,9 +59,6 @@ func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, er
 	m.root = lockRoot{
 		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, noReentry: o.noReentry,
 		rule: queue.Rule{Name: name, Markers: markers}, roots: &s.roots,
-	}
-	if o.delay == 0 {
-		m.root.kind = fmt.Sprintf("%T %s", by, name)
 	}
 	return m, err
 }
@@ -181,7 +177,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	var ps []Participant
 	err := m.reading(ctx, "participants", func(e *zkSession) (err error) {
 		if ps, err = participantsIn(ctx, e, &m.root); err == nil {
-			err = m.recipe.describe(ctx, e, &m.root, ps)
+			err = m.opts.describe(ctx, e, &m.root, ps)
 		}
 		return err
 	})
@@ -205,20 +201,19 @@ func (m *Mutex) acquire(ctx context.Context, op string, wait time.Duration) (*Ho
 	case ctx == nil:
 		return nil, &Error{Op: op, Path: m.root.given, Err: errNilContext}
 	}
-	return m.enterAs(ctx, m.caller(ctx), op, wait, m.recipe)
+	return m.enterAs(ctx, m.caller(ctx), op, wait)
 }
 
 // enterAs acquires the lock for a caller that has been looked up, and traces the acquire. The owner
-// may differ from the owner in ctx, and other locks may not see it (R67). The recipe is the lock's
-// own, or wraps it.
-func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Duration, recipe recipe) (*Hold, error) {
+// may differ from the owner in ctx, and other locks may not see it (R67).
+func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Duration) (*Hold, error) {
 	wait = min(wait, by.wait.left())
 	if len(m.s.trace.all) == 0 {
-		h, _, err := m.take(ctx, ctx, by, op, wait, recipe, nil)
+		h, _, err := m.take(ctx, ctx, by, op, wait, nil)
 		return h, err
 	}
 	values, c := m.s.trace.beginTrace(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: by.wait.multi, Try: wait == 0})
-	h, a, err := m.take(ctx, values, by, op, wait, recipe, c)
+	h, a, err := m.take(ctx, values, by, op, wait, c)
 	end := AcquireEndInfo{Err: err, Reentered: err == nil && a == nil}
 	if a != nil {
 		end.Position, end.Requeued = int(a.first.Load()), max(0, int(a.made.Load())-1)
@@ -229,7 +224,7 @@ func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Dur
 
 // take gets the lock by an acquisition, unless it re-enters or may not begin. The hold has the
 // values of the second context.
-func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait time.Duration, recipe recipe, trace handleTrace) (*Hold, *acquisition, error) {
+func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait time.Duration, trace handleTrace) (*Hold, *acquisition, error) {
 	switch {
 	case m.wrong != nil:
 		return nil, nil, &Error{Op: op, Path: m.root.given, Err: m.wrong}
@@ -252,7 +247,7 @@ func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait tim
 		reentered(ctx, &m.s.locks, &m.root, by, h)
 	case err == nil:
 		a.link, a.opts = m.s.link, &m.opts.nodeOptions
-		if !a.link.Spawn(func() { a.run(recipe) }) {
+		if !a.link.Spawn(func() { a.run(m.recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
 		}
@@ -390,7 +385,7 @@ func (m *Mutex) frontOf(ctx context.Context, e *zkSession, find func() (node str
 		first := make([]Participant, 1)
 		if first[0], err = readParticipant(ctx, e, node); err == nil {
 			first[0].Holds = m.root.holdsInFront(node)
-			err = m.recipe.describe(ctx, e, &m.root, first)
+			err = m.opts.describe(ctx, e, &m.root, first)
 			return first[0], err
 		}
 		if !errors.Is(err, zk.ErrNoNode) {

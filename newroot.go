@@ -14,7 +14,7 @@ import (
 
 // Locks WithContainer whose lock root is missing: one transaction creates the root and the node,
 // and one deletes both. The success of the first one proves that the node is first in the queue,
-// because the root did not exist before. So a lock for a new name takes two requests and leaves
+// because the root did not exist before. So without contention a cycle takes two requests and leaves
 // nothing.
 //
 //	request               reply                          next (queue.Rejection)
@@ -25,7 +25,7 @@ import (
 //	                      a parent of it is missing      creates of the parents, create both
 //	                      other rejection of the root    creates of root and parents, create, list
 //	                      rejection of the node          error
-//	                      none                           search: a node that is found is listed;
+//	                      none                           search: a node that is found is granted;
 //	                                                     otherwise it is an orphan, and the call
 //	                                                     creates the root by itself
 //	delete both           success, or no node            the end, as for the node alone
@@ -33,12 +33,10 @@ import (
 //	                      not be deleted
 //	                      none                           delete both: a late copy names the node
 //
-// Only the hold whose own transaction created the root deletes it, and only if the Session has no
-// notes of an earlier hold (queue.DeletesRoot). A lock that is used again keeps the root from the
-// second time on, so that its nodes can be in a row. All other roots are left to the servers: after
-// a crash, after contention, and after a second use.
+// The hold whose own transaction created the root deletes it, always. All other roots are left to
+// the servers: after a crash, and after contention.
 //
-// Semaphores and the batches of a Multi create their roots as before (lockRoot.make).
+// Semaphores create their roots as before (lockRoot.make).
 
 // canBeNew reports whether the transaction may create the lock root. A semaphore has further roots.
 // If the lock's ACL gives no client READ, a list has to reject the acquire. After a lost reply the
@@ -46,25 +44,27 @@ import (
 // container.
 func (a *acquisition) canBeNew() bool {
 	r := a.d.root
-	return r.container && r.kind != "" && !a.newLost && slices.ContainsFunc(r.acl, func(e wire.ACL) bool { return e.Perms&zk.PermRead != 0 })
+	return r.container && !r.isFresh && !a.newLost && slices.ContainsFunc(r.acl, func(e wire.ACL) bool { return e.Perms&zk.PermRead != 0 })
 }
 
 // mostFound: if this many lock roots in succession existed when the Session first used them, the
 // next one is also expected to exist.
 const mostFound = 2
 
-// expectsNew reports whether the lock root is expected to be missing. learns reports whether the
-// Session learns from the result what to expect of the next name: from the first call for a name.
-func (a *acquisition) expectsNew() (isNew, learns bool) {
+// beginCreate notes that a call takes the lock, and reports whether the lock root is expected to be
+// missing: our last release deleted it, or the last new names were missing. learns reports whether
+// the Session learns from the result what to expect of the next name: from the first call for a
+// name.
+func (a *acquisition) beginCreate() (withRoot, learns bool) {
 	r := a.d.root
 	if !a.canBeNew() {
 		return false, false
 	}
-	switch n := note(r, func(n *rowNotes) { n.isTaken = true }); {
-	case n.isTaken: // another call has created the lock root, or is creating it
+	switch before := note(r, func(n *newRootNotes) { *n = newRootNotes{isUsed: true} }); {
+	case before.deletion != nil:
+		return isClosed(before.deletion.Done) && before.deletion.RootDeleted, false
+	case before.isUsed: // another call has found the lock root, or is creating it
 		return false, false
-	case n.deletion != nil:
-		return isClosed(n.deletion.Done) && n.deletion.RootDeleted, false
 	}
 	return r.roots.found.Load() < mostFound, true
 }
@@ -84,34 +84,16 @@ func (r *lockRoot) withNode(node wire.CreateRequest) wire.MultiRequest {
 	}}
 }
 
-// madeWithRoot returns the node that the transaction created in a ZooKeeper session, as
-// batch.noteReplies does, or the operation that was rejected, −1 if that is not known.
+// madeWithRoot returns the node that the transaction created in a ZooKeeper session, or the
+// operation that was rejected, −1 if that is not known. The node's czxid is the zxid of the
+// response, because a server responds to a write before it executes the next one. (Servers add a
+// Stat only from 3.9 on.) Its owner is the session of the connection.
 func madeWithRoot(a mux.Reply, session int64) (made wire.PathStatResponse, part int, err error) {
 	results, part, err := reply.ResultsOf(a, 2)
 	if err == nil {
 		made.Path, made.Stat = results[1].Path, wire.Stat{Czxid: a.Zxid, EphemeralOwner: session}
 	}
 	return made, part, err
-}
-
-// firstView returns what proves that a node which was just created is first in the queue: the
-// transaction's reply, or the list on which the node's row rests. It returns nil without a proof.
-func (a *attempt) firstView(c *nodeCreate) *rootView {
-	if c.madeRoot {
-		if c.conn == 0 { // the reply was lost
-			return nil
-		}
-		note(a.d.root, func(n *rowNotes) {
-			if n.session == a.e.ID && n.kind == a.d.root.kind {
-				n.inRow++ // no other client has kept the lock root
-			}
-		})
-		return &rootView{czxid: c.token, mzxid: c.token, at: c.began, alone: true}
-	}
-	if seen, ok := a.d.root.isInRow(a.e, c.node, c.conn); ok && !a.machine.Early {
-		return &seen
-	}
-	return nil
 }
 
 // afterRejection returns the next step after a create that failed. tries is the number

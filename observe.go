@@ -179,12 +179,12 @@ func (o *observing) lookAt(ctx context.Context, node string) error {
 	}
 	o.leader = participantOf(node, slices.Clone(on.data), on.stat)
 	o.leader.Holds = o.e.m.root.holdsInFront(node)
-	if l, isDelayed := o.e.m.recipe.(delayed); isDelayed {
-		root := o.e.m.root.path
+	if m := o.e.m; m.opts.delay > 0 {
+		root := m.root.path
 		if on, err = o.watch(ctx, &o.onRecord, root, wire.OpGetData); err != nil {
 			return reply.Denied(err, "get", "READ", root)
 		}
-		o.leader.delayedUntil(l.until(on.data, node, time.Now())) // it may wait until it writes the record, which fires the watch
+		o.leader.delayedUntil(m.opts.delayUntil(on.data, node, time.Now())) // it may wait until it writes the record, which fires the watch
 	}
 	return nil
 }

@@ -81,8 +81,6 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 		err = badArgument{errors.New("nil function: give Once the work")}
 	case m.root.rule.IsShared():
 		err = badArgument{errors.New("readers hold the lock together, and Once needs a lock that one caller holds alone: call it on WriteLock(), or on a Mutex")}
-	case m.opts.turns > 0:
-		err = badArgument{errors.New("WithPassOn: the turns share a node, and Once needs one of its own: give Once a Mutex without the option")}
 	case !queue.IsKey(key):
 		err = badArgument{fmt.Errorf("key %q: give 1 to %d bytes of printable text, such as a day", key[:min(len(key), maxShown)], queue.MaxKey)}
 	default:

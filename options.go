@@ -211,8 +211,8 @@ type LockOption interface {
 	ElectionOption
 }
 
-// MutexOption configures NewMutex: a [LockOption], [WithoutReentry], [WithLockDelay], [WithKeptRuns],
-// [WithMinHold] or [WithPassOn].
+// MutexOption configures NewMutex: a [LockOption], [WithoutReentry], [WithLockDelay], [WithKeptRuns]
+// or [WithMinHold].
 type MutexOption interface {
 	option
 	forMutex()
@@ -256,10 +256,7 @@ type lockOptions struct {
 	name      string // of the nodes
 	label     string
 	limit     string // the node with a semaphore's limit
-	delay     time.Duration
-	keptRuns  int // of Once's marks; 0: the default
-	turns     int // of WithPassOn; 0: the option is not given
-	turnsFor  time.Duration
+	keptRuns  int    // of Once's marks; 0: the default
 	noReentry bool
 	wrong     error // an option's invalid argument
 }
@@ -286,9 +283,6 @@ func (o *lockOptions) check() error {
 	if o.delay > 0 && o.container {
 		return errors.New("WithLockDelay and WithContainer: the servers remove an empty container, and the delay with it: leave one of them out")
 	}
-	if o.turns > 0 && o.minHold > 0 {
-		return errors.New("WithPassOn and WithMinHold: a node that is kept after its release cannot be passed on: leave one of them out")
-	}
 	if len(o.data) > 512<<10 {
 		return fmt.Errorf("WithData: %d bytes; give at most 512 KiB", len(o.data))
 	}
@@ -305,10 +299,10 @@ func defaultData() []byte {
 }
 
 // WithContainer creates the lock root and its missing parents as containers, so a lock for each
-// order leaves no nodes. The first release of a mutex deletes the root that it created, even if its
-// ACL was changed, unless it is in use. The servers remove all other empty containers: they look
-// once a minute, and remove 126 a second. By default, and before ZooKeeper 3.5.3, the nodes are
-// persistent.
+// order leaves no nodes. The release of a mutex deletes the root that its acquire has created, even
+// if the root's ACL was changed, unless another node is in it. The servers remove all other empty
+// containers: they look once a minute, and remove 126 a second. By default, and before ZooKeeper
+// 3.5.3, the nodes are persistent.
 //
 // Existing nodes do not change. So if a node must remain, such as a folder with its own ACL, create
 // it before. After Semaphore.SetLimit, the limit's node (WithSharedLimit) and its parents remain.

@@ -9,7 +9,6 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
 
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/nodes"
@@ -37,16 +36,14 @@ type nodeCreate struct {
 	id    string                // of the current try: each id belongs to one node, and names do not grow (R32)
 	sent  bool                  // the request of the current try was sent
 	reply chan mux.Reply        // the reply to it
-	conn  uint64                // the connection over which the reply named the node; 0 if it was lost
 	made  wire.PathStatResponse // the node that it created, if the reply names it; set before the reply is passed on, like the next two
 	err   error                 // of the reply
 	part  int                   // the operation of the transaction that was rejected; −1 for none
 
-	node     string        // absolute
-	token    int64         // czxid
-	madeRoot bool          // the transaction of newroot.go created the node
-	denied   error         // why the servers rejected the last create; nil if they did not
-	began    clock.Instant // when the transaction was sent
+	node     string // absolute
+	token    int64  // czxid
+	madeRoot bool   // the transaction of newroot.go created the node
+	denied   error  // why the servers rejected the last create; nil if they did not
 }
 
 // create begins the creation of a node for a rule under root, and sends its first request if that
@@ -54,11 +51,11 @@ type nodeCreate struct {
 // finish. An error means that nothing was sent. withRoot creates the lock root with the node
 // (newroot.go).
 func (e *zkSession) create(wanted context.Context, root *lockRoot, data []byte, withRoot bool) (*nodeCreate, error) {
-	c, err := e.newNodeCreate(wanted, root, data)
+	reservation, err := e.nodes.Reserve(1, 0)
 	if err != nil {
 		return nil, err
 	}
-	c.withRoot = withRoot
+	c := &nodeCreate{wanted: wanted, e: e, reservation: reservation, root: root, data: data, withRoot: withRoot, reply: make(chan mux.Reply, 1)}
 	if err := c.send(); err != nil {
 		c.reservation.Free()
 		return nil, err
@@ -66,27 +63,13 @@ func (e *zkSession) create(wanted context.Context, root *lockRoot, data []byte, 
 	return c, nil
 }
 
-// newNodeCreate returns the creation of a node that is reserved from now on, and for which nothing
-// was sent.
-func (e *zkSession) newNodeCreate(wanted context.Context, root *lockRoot, data []byte) (*nodeCreate, error) {
-	reservation, err := e.nodes.Reserve(1, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &nodeCreate{wanted: wanted, e: e, reservation: reservation, root: root, data: data, reply: make(chan mux.Reply, 1)}, nil
-}
-
-// request returns the request for the node, with another id than the previous request.
-func (c *nodeCreate) request() wire.CreateRequest {
-	c.id, c.made, c.conn = uuid.NewString(), wire.PathStatResponse{}, 0
-	return wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: c.root.acl, Flags: wire.FlagEphemeralSequential}
-}
-
-// send sends a create if the session is attached. It returns an error if the request is too long.
+// send sends a create if the session is attached, with another id than the last one. It returns an
+// error if the request is too long.
 func (c *nodeCreate) send() error {
-	node, req := c.request(), (*mux.Request)(nil)
+	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
+	node := wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: c.root.acl, Flags: wire.FlagEphemeralSequential}
+	var req *mux.Request
 	if c.withRoot {
-		c.began = c.e.Clock.Now()
 		req = mux.NewRequest(wire.OpMulti, c.root.withNode(node), c.noteReply)
 		c.withRoot = link.TooLong(req, c.e.Longest) == nil
 	}
@@ -113,20 +96,12 @@ func (c *nodeCreate) noteReply(a mux.Reply) {
 	case isKnown:
 		isKnown = a.Decode(&made) == nil
 	}
-	if isKnown && c.note(made) {
-		c.conn = a.Conn
-	}
-	a.Body = nil
-	c.reply <- a
-}
-
-// note stores the node that a reply names, if it is ours, and reports whether it is.
-func (c *nodeCreate) note(made wire.PathStatResponse) (isOurs bool) {
-	if isOurs = c.isOurs(made); isOurs {
+	if isKnown && c.isOurs(made) {
 		c.made = made
 		c.reservation.Taken(made.Path)
 	}
-	return isOurs
+	a.Body = nil
+	c.reply <- a
 }
 
 // isOurs reports whether a reply names the node that we requested, and that node belongs to this

@@ -107,7 +107,7 @@ func (p patient) newState(_ *attempt, before recipeState) recipeState {
 }
 
 func (p patient) whenFirst(a *attempt) error {
-	if stateOf[*patientState](a).attempts < p.nth {
+	if a.state.(*patientState).attempts < p.nth {
 		note(a.d.root, func(n *patientNotes) { n.sentBack++ })
 		return errRequeue
 	}
@@ -120,8 +120,8 @@ func (s *patientState) giveBack(d *lockData) [2]*nodes.Deletion {
 }
 
 // The engine passes a recipe's state to the call's next attempt, to the recipe's methods, and to
-// the release of the hold. It also does so if another recipe with state wraps the recipe. Calls
-// exclude each other (I1) and leave no node (I4).
+// the release of the hold, also with a lock-delay. Calls exclude each other (I1) and leave no node
+// (I4).
 func TestRecipe_WithStateIsAddedWithoutAChange(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"by itself": 0, "with a lock-delay": time.Second} {
 		t.Run(name, func(t *testing.T) {

@@ -53,7 +53,7 @@ func (m minHold) left() time.Duration { return m.d.minHoldUntil.Sub(m.d.e.Clock.
 func (m minHold) awaitEnd(check *nodes.Deletion) {
 	e, node := m.d.e, m.d.node
 	e.Keep(node, m)
-	err := e.reaper.TakeBack(node, m.d.state.record())
+	err := e.reaper.TakeBack(node, m.d.record)
 	isGone := errors.Is(err, zk.ErrNoNode)
 	if reply.IsRefusal(err) && !isGone {
 		check.Refusal = err
@@ -112,9 +112,6 @@ func (d *lockData) giveBackNow() [2]*nodes.Deletion {
 // hold. The engine stores the data and does not read it. It calls the methods when the nodes have
 // to be deleted, and when the hold is lost. A recipe without data has noState.
 type recipeState interface {
-	// record returns the record of the grant, which is taken back when the node is deleted; nil for
-	// none.
-	record() *nodes.GrantRecord
 	// deleteNodes begins the deletion of the nodes of an attempt that gave up, like
 	// lockRoot.deleteNode.
 	deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Deletion, restarted <-chan error)
@@ -132,16 +129,12 @@ type recipeState interface {
 // queue. States with data embed noState.
 type noState struct{}
 
-func (noState) record() *nodes.GrantRecord { return nil }
-
 func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*nodes.Deletion, <-chan error) {
-	return root.deleteNode(of.e, of.deletesRoot(root), of.state.record(), of.node, of.held...)
+	return root.deleteNode(of.e, of.madeRoot, of.record, of.node, of.held...)
 }
 
 func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
-	x := d.root.handOff(d.e, d.node, false, d.deletesRoot(d.root), d.state.record())
-	d.root.noteRow(d.e, d.node, d.seen, x)
-	return [2]*nodes.Deletion{x}
+	return [2]*nodes.Deletion{d.root.handOff(d.e, d.node, false, d.madeRoot, d.record)}
 }
 
 func (noState) lossLocked(*lockData) {}

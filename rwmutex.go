@@ -236,7 +236,7 @@ func makeDowngraded(a *acquisition, p *pair) error {
 	if err := w.e.nodes.Claim(node); err != nil {
 		return err
 	}
-	at := &attempt{acquisition: a, grantBasis: grantBasis{e: w.e, node: node, token: w.token, seen: w.seen, state: p}}
+	at := &attempt{acquisition: a, grantBasis: grantBasis{e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid, state: p}}
 	ops := wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.node, Version: -1},
 		{Op: wire.OpCreate, Create: wire.CreateRequest{Path: node, Data: a.opts.data, ACL: w.root.acl, Flags: wire.FlagEphemeral}},

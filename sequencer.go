@@ -1,8 +1,7 @@
 package zklock
 
 // A sequencer identifies the hold under which a request is made. The request carries it, and the
-// resource checks with the ensemble that the hold still exists. Hold.Turn orders holds that have
-// the same token.
+// resource checks with the ensemble that the hold still exists.
 
 import (
 	"context"
@@ -57,20 +56,11 @@ var modeNodes = map[string][]string{
 // (WithJuteMaxBuffer). A check does not cost more for more permits.
 const maxPermits = math.MaxInt32
 
-// Turn returns the number of this hold among the holds with its token: 0 for the first, and always
-// 0 without [WithPassOn].
-func (h *Hold) Turn() int {
-	if s, ok := h.granted().state.(*turnState); ok {
-		return s.turn
-	}
-	return 0
-}
-
 // Sequencer returns the identity of this hold, for [Session.CheckSequencer] at the resource. All
 // handles of the owner return the same Sequencer, also after the hold has ended.
 func (h *Hold) Sequencer() Sequencer {
 	d := h.granted()
-	q := Sequencer{Path: d.root.path, Root: d.seen.czxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
+	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
 	if d.root.share == queue.LeaseName {
 		q.Path, q.Shared, q.Permits, q.Node = parentOf(d.root.path), true, len(d.held), slices.Min(d.held)
 	}

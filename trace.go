@@ -15,9 +15,8 @@ import (
 //
 // Each AcquireStart is followed by one AcquireEnd and, if that has a Hold, by one HoldEnd when that
 // handle is released. A loss causes one HoldLost, before each HoldEnd that reports it. The locks of
-// a Multi have their own calls, in order; if a batch fails because one lock is taken, the call of
-// the batch's first lock reports it. Calls that are rejected at once, such as for bad arguments,
-// are not traced.
+// a Multi have their own calls, in order. Calls that are rejected at once, such as for bad
+// arguments, are not traced.
 //
 // A Campaign is traced each time that it queues, and once if it fails before that. The context of
 // AcquireStart ends with the Campaign. If an error ended the Campaign, it is the cause, in an

@@ -42,8 +42,12 @@ func (a *attempt) wait() error {
 			return errRequeue
 		case queue.ToEnd:
 			return a.exhausted()
-		default:
-			err = a.recipe.step(a)
+		case queue.ToReadRecord:
+			err = a.readRecord()
+		case queue.ToAwaitDelay:
+			err = a.awaitDelay()
+		case queue.ToWriteRecord:
+			err = a.writeRecord()
 		}
 		switch {
 		case err == errGranted:
@@ -78,7 +82,7 @@ func (a *attempt) listQueue() error {
 		}
 	}
 	a.pos, *w = p, w.Listed(p, a.list.Conn)
-	a.seen = rootView{a.list.Root.Czxid, a.list.Root.Mzxid, a.list.Began, p.Kind == queue.Front && queue.IsAlone(a.list.Names, root.rule.Markers)}
+	a.rootCzxid = a.list.Root.Czxid
 	return nil
 }
 

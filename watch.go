@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/go-zookeeper/zk"
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/reply"
@@ -15,8 +14,7 @@ import (
 // One watch, its states, and the events that it can miss. watcher.go has the watches of a session.
 
 // watch is one watch on one node, shared by all its users. The last user that leaves removes it
-// (leave), so that nothing is watched unless a caller waits for it (I7). All rows of a lock root are
-// one user, which leaves when no row has used the watch for a session timeout.
+// (leave), so that nothing is watched unless a caller waits for it (I7).
 //
 //	arming ──▶ armed ──▶ fired
 //	   └─────▶ failed ─▶ fired, if the node does not exist
@@ -33,8 +31,7 @@ type watch struct {
 	event zk.EventType
 
 	// Guarded by the watcher.
-	users int           // callers that have started the watch and have not left
-	used  clock.Instant // of a watch on a lock root: when a row last used it
+	users int // callers that have started the watch and have not left
 }
 
 // watchKey identifies a watch. The operation that sets the watch determines its events: getData,
@@ -52,7 +49,6 @@ type watchUse uint8
 const (
 	ofWaiters   watchUse = iota
 	ofObservers          // they get all of the data
-	ofRows               // on a lock root (row.go): it proves that the root has not changed, and is not restored on another connection
 )
 
 func (k watchKey) isOfChildren() bool { return k.op == wire.OpGetChildren2 }

@@ -9,8 +9,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// The slow check of the watches of one ZooKeeper session (watcher.go): whether events are lost, and
-// whether rows still use the watches on lock roots.
+// The slow check of the watches of one ZooKeeper session (watcher.go): whether events are lost.
 
 // checkWatches reads the Stat of each watched node once every session timeout while a client waits
 // or observes, because a server can lose an event (F30). The nodes of our holds, whose deletion the
@@ -28,7 +27,6 @@ func (w *watcher) checkWatches() {
 	)
 	slots := make(chan struct{}, atATime)
 	for round := 1; w.z.Pause(w.z.Timeout()); round++ {
-		w.leaveIdleRoots()
 		conn, _, _ := w.z.AttachedConn()
 		held := map[string]bool{}
 		for _, node := range w.z.CheckedNodes() {
@@ -51,7 +49,7 @@ func (w *watcher) checkWatches() {
 		}
 		var checks []check
 		for _, on := range w.mu.watches {
-			if on.isArmed() && on.use != ofRows && (all || on.use == ofObservers || on.users > 1 || !held[on.path]) {
+			if on.isArmed() && (all || on.use == ofObservers || on.users > 1 || !held[on.path]) {
 				checks = append(checks, check{on.path, func(now *wire.Stat, err error) {
 					if on.hasMissed(now, err) { // an event would have arrived before a response that shows its change
 						w.wakeUsers(on)
@@ -76,22 +74,5 @@ func (w *watcher) checkWatches() {
 				return
 			}
 		}
-	}
-}
-
-// leaveIdleRoots removes the watches on lock roots that no row has used for a session timeout. Such
-// a row has ended, because its list is older.
-func (w *watcher) leaveIdleRoots() {
-	var idle []*watch
-	now, most := w.z.Clock.Now(), w.z.Timeout()
-	w.mu.Lock()
-	for _, on := range w.mu.watches {
-		if on.use == ofRows && now.Sub(on.used) >= most {
-			idle = append(idle, on)
-		}
-	}
-	w.mu.Unlock()
-	for _, on := range idle {
-		w.leave(on)
 	}
 }

@@ -78,15 +78,13 @@ func (w *watcher) startWatch(path string) *watch {
 func (w *watcher) start(key watchKey) *watch {
 	w.mu.Lock()
 	if on := w.mu.watches[key]; on != nil {
-		if key.use != ofRows {
-			w.useLocked(on, 1)
-		}
+		w.useLocked(on, 1)
 		w.mu.Unlock()
 		return on
 	}
 	// Registered before the request is sent, because the event can arrive before the response is
 	// read here.
-	on := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{}), used: w.z.Clock.Now()}
+	on := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{})}
 	w.mu.watches[key] = on
 	w.useLocked(on, 1)
 	mustStart := !w.mu.checking
@@ -167,7 +165,7 @@ func (w *watcher) leave(on *watch) {
 // sameLocked returns our watches that share one watch on the server with that key.
 func (w *watcher) sameLocked(key watchKey) (same []*watch) {
 	for _, op := range []wire.Op{wire.OpGetData, wire.OpExists, wire.OpGetChildren2} {
-		for _, use := range []watchUse{ofWaiters, ofObservers, ofRows} {
+		for _, use := range []watchUse{ofWaiters, ofObservers} {
 			other := watchKey{key.path, op, use}
 			if on := w.mu.watches[other]; on != nil && other.isOfChildren() == key.isOfChildren() {
 				same = append(same, on)
@@ -215,11 +213,7 @@ func (w *watcher) restore(before int64) (rs []*mux.Request) {
 	}
 	var active []*watch
 	for _, on := range w.mu.watches {
-		switch {
-		case !on.isArmed():
-		case on.use == ofRows:
-			w.endLocked(on, zk.EventNotWatching)
-		default:
+		if on.isArmed() {
 			active = append(active, on)
 		}
 	}
@@ -257,36 +251,6 @@ func (w *watcher) restored(them []*watch, a mux.Reply) {
 			w.wakeUsers(on)
 		}
 	}
-}
-
-// watchRoot watches a lock root for its rows. A watch that showed the root with another mzxid than a
-// later list is not kept, because its event is lost.
-func (w *watcher) watchRoot(path string, mzxid int64) {
-	on := w.rootWatch(path)
-	if on != nil && on.isArmed() && on.stat.Mzxid != mzxid {
-		w.leave(on)
-		on = nil
-	}
-	if on == nil {
-		w.start(watchKey{path, wire.OpGetData, ofRows})
-	}
-}
-
-// keepRoot keeps the watch on a lock root, if there is one, for another session timeout.
-func (w *watcher) keepRoot(path string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if on := w.mu.watches[watchKey{path, wire.OpGetData, ofRows}]; on != nil {
-		on.used = w.z.Clock.Now()
-	}
-}
-
-// rootWatch returns the watch on a lock root for its rows; nil if there is none, or if its event
-// has arrived.
-func (w *watcher) rootWatch(path string) *watch {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.watches[watchKey{path, wire.OpGetData, ofRows}]
 }
 
 // countWaiters counts attempts that wait. While there are any, the Session sends requests often

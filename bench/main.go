@@ -37,7 +37,6 @@ var workloads = []workload{
 	{Name: "contend 64", Sessions: 64, Threads: 1, Locks: 1},
 	{Name: "contend 8, hold of 1 ms", Sessions: 8, Threads: 1, Locks: 1, Hold: time.Millisecond},
 	{Name: "threads 32", Sessions: 1, Threads: 32, Locks: 1},
-	{Name: "threads 32, passing on", Sessions: 1, Threads: 32, Locks: 1, PassOn: 100},
 	{Name: "many 1,000", Sessions: 1, Threads: 16, Locks: 1000},
 	{Name: "drain 10", Sessions: 10, Drain: 10, Burst: 1},
 	{Name: "drain 100, in bursts", Sessions: 10, Drain: 100, Burst: 10},
@@ -177,7 +176,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	}
 	all := func(workload) bool { return true }
 	here := func(w workload) bool {
-		return !w.Connect && w.Waiters == 0 && !w.Holding && !w.TakeOver && w.PassOn+w.Turns == 0
+		return !w.Connect && w.Waiters == 0 && !w.Holding && !w.TakeOver && w.Turns == 0
 	}
 	rivals := []rival{
 		{"floor", func(w workload) bool {

@@ -103,8 +103,6 @@ func (s ours) mutex(path string, opts ...zklock.MutexOption) lock {
 
 func (s ours) recipe(w workload, path string) (l, reader lock) {
 	switch {
-	case w.PassOn > 0:
-		return s.mutex(path, zklock.WithPassOn(w.PassOn, 20*time.Millisecond)), nil
 	case w.Election:
 		e, err := zklock.NewElection(s.s, path)
 		if err != nil {

@@ -42,7 +42,6 @@ type workload struct {
 	Holding  bool          // if set: each session holds a lock of its own, and the server's requests are counted
 	Connect  bool          // if set: from no connection to the first grant, and back
 	Turns    int           // if set: one of two clients takes the lock so often, then the other once, and so on: neither waits
-	PassOn   int           // if set: the threads of a session have up to so many turns under one node
 	TakeOver bool          // if set: the holder's process is killed, and the time after the end of its session is measured
 	Guard    bool          // with TakeOver: the holder has a guard, and the time after its death is measured
 	File     bool          // with TakeOver: the holder has a session file, and is started again after its death
@@ -52,7 +51,7 @@ type workload struct {
 }
 
 // isRecipe reports whether the workload needs a recipe or an option other than a plain mutex.
-func (w workload) isRecipe() bool { return w.Reads+w.Permits+w.PassOn > 0 || w.Election }
+func (w workload) isRecipe() bool { return w.Reads+w.Permits > 0 || w.Election }
 
 // reads reports whether the i-th acquisition of an owner is a reader's. Each owner has an order of
 // its own, the same for every rival.

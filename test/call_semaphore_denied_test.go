@@ -50,6 +50,27 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo(t *testing.T
 	})
 }
 
+// F27, I4, F60: a caller that has leases leaves, and the servers deny the deletion of the leases. Its
+// node in the queue, which one transaction was to delete with them, is still deleted.
+func TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		held := take(t, v.permits(1, 1))
+		w := v.queueUp(v.permits(1, 1))
+		v.has(2, 1)
+		a := v.connect().Conn()
+		_, err := a.SetACL(semLeases, zk.WorldACL(zk.PermAll&^zk.PermDelete), -1)
+		require.NoError(t, err)
+		w.stop()
+		<-w.done
+		v.has(2, 0, "I4")
+		_, err = a.SetACL(semLeases, zk.WorldACL(zk.PermAll), -1)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		v.has(1, 0, "I4")
+		release(t, held)
+	})
+}
+
 // R105, I4, F60: the transaction is lost on its way, and then the deletion of the node in the queue
 // is denied. The Session lists the queue before and after a late copy of the transaction, whose
 // check finds that node. The leases are found and deleted.

@@ -41,7 +41,6 @@ func TestVirtual_WithoutReentry_EachCallFailsAtOnce(t *testing.T) {
 				if whose == "the hold's" {
 					ctx = h.Context()
 				}
-				synctest.Wait() // the acquire may have sent the watch of a row as well
 				w.reset()
 				start := time.Now()
 				err = call(ctx)

@@ -37,7 +37,7 @@ var pausedLocks = []pausedLock{
 	{"mutex", func(t testing.TB, s *zklock.Session, p string) zklock.Lock {
 		return newMutex(t, s, p, zklock.WithContainer())
 	},
-		"/1/lock", pauseCost{2, 1}, []pauseCost{{3, 2}, {6, 3}}},
+		"/1/lock", pauseCost{1, 1}, []pauseCost{{1, 1}, {4, 2}}},
 	{"semaphore", func(t testing.TB, s *zklock.Session, p string) zklock.Lock {
 		return newSemaphore(t, s, p, 3, zklock.WithContainer()).Permits(1)
 	}, "/1/gate", pauseCost{3, 1}, []pauseCost{{12, 4}, {19, 5}}},
@@ -46,8 +46,9 @@ var pausedLocks = []pausedLock{
 	}, "/1/gate", pauseCost{4, 1}, []pauseCost{{14, 4}, {21, 5}}},
 }
 
-// I8: a deleted root costs one more round trip, with its parent two. The list, the create and all
-// creates of missing nodes are sent without waiting for each other.
+// I8: a deleted root of a semaphore costs three more round trips, with its parent four. A mutex has
+// deleted its root itself, and a deleted parent costs it one. The list, the create and all creates
+// of missing nodes are sent without waiting for each other.
 func TestVirtual_Container_AcquireAfterAPause_RoundTrips(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const way = time.Millisecond

@@ -31,7 +31,7 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 		"queue for a permit":            {requests: 6},
 		"hand-over of a permit":         {requests: 3, events: 1},
 		"permit: release":               {requests: 1},
-		"three locks together":          {requests: 4},
+		"three locks together":          {requests: 6},
 		"three locks together: release": {requests: 3},
 		"election hand-over":            {requests: 1, events: 1},
 	}

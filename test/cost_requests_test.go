@@ -62,15 +62,6 @@ func TestRequestBudget(t *testing.T) {
 		release(t, h)
 		sent, by = w.sent()
 		row("release", sent, by, 1)
-
-		for range 2 {
-			release(t, acquire(t, m)) // the second sets the watch on the lock root
-		}
-		w.reset()
-		release(t, acquire(t, m))
-		sent, by = w.sent()
-		row("acquire and release in a row", sent, by, 2)
-		require.Equal(t, map[int32]int{opCreate: 1, opDelete: 1}, by)
 	})
 
 	t.Run("one round trip", func(t *testing.T) {

@@ -255,6 +255,14 @@ func release(t testing.TB, h *zklock.Hold) {
 	require.NoError(t, h.Release(within(t, soon)))
 }
 
+// cycles acquires and releases a lock n times.
+func cycles(t testing.TB, m zklock.Lock, n int) {
+	t.Helper()
+	for range n {
+		release(t, acquire(t, m))
+	}
+}
+
 // admin is a plain client, independent of any Session.
 func admin(t testing.TB, srv string) *zk.Conn {
 	t.Helper()

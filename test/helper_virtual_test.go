@@ -85,6 +85,13 @@ func (s *suspension) hooks() hook.Session {
 	return hook.Session{SuspendedTime: func() time.Duration { return time.Duration(s.Load()) }}
 }
 
+// cost returns the requests of one call, without the keep-alive ones.
+func (v *virtual) cost(call func()) zktest.Counts {
+	v.srv.ResetRequests()
+	call()
+	return v.srv.Requests()
+}
+
 // queueUp starts an Acquire and returns when it waits, its watches set.
 func (v *virtual) queueUp(m zklock.Lock) *waiting {
 	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)

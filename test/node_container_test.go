@@ -276,50 +276,20 @@ func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// I4: the servers reject the transaction of a Multi that created containers for it: one lock root
-// gives no CREATE, or the connection ends before the nodes are sent. None of the containers is
-// left.
-func TestVirtual_Container_OpeningRejected_NothingIsLeft(t *testing.T) {
-	paths := []string{"/job/a", "/job/b", "/job/c"}
-	for name, reject := range map[string]func(v *virtual) error{
-		"a root gives no CREATE": func(v *virtual) error {
-			_, err := v.srv.Create("/job/b", nil, 0)
-			require.NoError(v.t, err)
-			_, err = v.connect().Conn().SetACL("/job/b", zk.WorldACL(zk.PermRead|zk.PermAdmin), -1)
-			require.NoError(v.t, err)
-			return zk.ErrNoAuth
-		},
-		"the second node is denied": func(v *virtual) error {
-			v.srv.Inject(zktest.Before(zktest.Multi).Path("/job/b/*").Nth(2).Fail(zktest.NoAuth))
-			v.srv.Inject(zktest.Before(zktest.Multi).Path("/job/b/*").Nth(3).Fail(zktest.NoAuth))
-			v.srv.Inject(zktest.Before(zktest.Create).Path("/job/b/*").Fail(zktest.NoAuth))
-			return zk.ErrNoAuth
-		},
-		"the connection ends": func(v *virtual) error {
-			v.srv.Inject(zktest.After(zktest.Create).Path("/job/c").Close().Once())
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, v *virtual) {
-				want := reject(v)
-				s := v.connect()
-				var locks []zklock.Lock
-				for _, p := range paths {
-					locks = append(locks, newMutex(t, s, p, zklock.WithContainer()))
-				}
-				h, err := newMulti(t, locks...).Acquire(within(t, time.Minute))
-				require.ErrorIs(t, err, want)
-				if err == nil {
-					require.NoError(t, h.Release(within(t, soon)))
-				}
-				time.Sleep(time.Hour)
-				left := v.srv.Children("/job")
-				require.NotContains(t, left, "a")
-				require.NotContains(t, left, "c")
-			}, zktest.WithConfig("znode.container.checkIntervalMs=60000"))
-		})
-	}
+// I4: a Multi takes a lock in a new container, and the next lock root gives no CREATE. The container
+// is deleted.
+func TestVirtual_Container_MultiRejected_NothingIsLeft(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		_, err := v.srv.Create("/job/b", nil, 0)
+		require.NoError(t, err)
+		_, err = v.connect().Conn().SetACL("/job/b", zk.WorldACL(zk.PermRead|zk.PermAdmin), -1)
+		require.NoError(t, err)
+		s := v.connect()
+		_, err = newMulti(t, newMutex(t, s, "/job/a", zklock.WithContainer()), newMutex(t, s, "/job/b", zklock.WithContainer())).Acquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"b"}, v.srv.Children("/job"))
+	}, neverReaped)
 }
 
 // I4: the leases' root is recreated for a semaphore, and then the servers reject the leases. The

@@ -6,7 +6,6 @@ package zklock_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -120,20 +119,5 @@ func TestVirtual_NewRoot_DeletedAfterATry_IsProbedOnce(t *testing.T) {
 		}
 		require.Equal(t, 1, v.cost(try).Total(zktest.Sync))
 		require.Zero(t, v.cost(try).Total(zktest.Sync))
-	}, neverReaped)
-}
-
-// I4: the caller that created the root with the node leaves, and the next caller of the Session
-// adopts the node: its release deletes both.
-func TestVirtual_NewRoot_PassOn_AdoptedNodeIsDeletedWithItsRoot(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		m := newMutex(t, v.connect(), "/job/a", zklock.WithContainer(), zklock.WithPassOn(10, time.Hour))
-		v.srv.Inject(zktest.After(zktest.Multi).Path("/job/a/*").Once().Delay(time.Second))
-		leaves, next := v.queueUp(m), v.queueUp(m)
-		leaves.stop()
-		<-leaves.done
-		release(t, next.granted2(t, time.Minute))
-		synctest.Wait()
-		require.Empty(t, v.srv.Children("/job"))
 	}, neverReaped)
 }

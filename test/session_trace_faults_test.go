@@ -122,7 +122,7 @@ func TestVirtual_ReleaseNotConfirmed_BecauseAnotherWasLost_IsNoLoss(t *testing.T
 	})
 }
 
-// A trace that ends its goroutine leaves no node of a Multi, which were created in one transaction.
+// A trace that ends its goroutine leaves no node of a Multi.
 func TestVirtual_TraceEndsTheGoroutineInAMulti_NothingIsLeft(t *testing.T) {
 	for name, ends := range map[string]*zklock.Trace{
 		"AcquireStart": {AcquireStart: func(context.Context, zklock.AcquireInfo) context.Context { runtime.Goexit(); return nil }},

@@ -145,8 +145,8 @@ func (in mixedIn) shares(kind string) error {
 	return in.leave(mark, kind)
 }
 
-// next reports whether to stop, and otherwise chooses the lock: the same again, so that its nodes
-// may be in a row, or one of the next three names.
+// next reports whether to stop, and otherwise chooses the lock: the same again, or one of the
+// next three names.
 func (in *mixedIn) next(recipe string) (over bool, err error) {
 	over, _, err = in.c.Exists(in.dir + "/over")
 	if over || err != nil || recipe != "names" || in.name != "" && rand.IntN(4) > 0 {

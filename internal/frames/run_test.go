@@ -746,12 +746,7 @@ func (r *frameRun) finish(holds ...*frameHold) {
 		}
 	}
 	if r.watches != nil {
-		roots := []string{r.root}
-		for _, sub := range r.subs {
-			roots = append(roots, r.root+"/"+sub)
-		}
-		left := slices.DeleteFunc(r.watches(), func(w zktest.Watch) bool { return slices.Contains(roots, w.Path) && !w.Children }) // of rows: they are removed later
-		if len(left) > 0 {
+		if left := r.watches(); len(left) > 0 {
 			r.failf("I7: watches are left: %v", left)
 		}
 	}

@@ -270,18 +270,6 @@ var mutexScenarios = []frameScenario{
 		r.dwell()
 		r.finish(h)
 	}},
-	{name: "acquire and release in a row", real: true, run: func(r *frameRun) {
-		r.ready()
-		for range 3 { // the third sets the watch on the lock root
-			r.u.acquire(r.patience()).release()
-		}
-		r.takesAndGives()
-	}},
-	{name: "the first acquire that watches the lock root for its rows", run: func(r *frameRun) {
-		r.ready()
-		r.u.acquire(r.patience()).release()
-		r.takesAndGives()
-	}},
 	{name: "a reader behind a writer", real: true, run: func(r *frameRun) {
 		r.ready(r.o)
 		r.u.readWrite(true)

@@ -286,20 +286,6 @@ func (z *ZKSession) Hold(node string, by Holder, more ...string) (ok bool, err e
 	return ok, err
 }
 
-// Transfer gives a held node to another holder, under the same lease. It returns false if the node
-// was lost, or if the lease is too near its end for a grant.
-func (z *ZKSession) Transfer(node string, from, to Holder) bool {
-	now := z.Clock.Now()
-	z.LoseIfLate(now)
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	ok := z.mu.held[node] == from && z.mu.lease.Grants(now)
-	if ok {
-		z.mu.held[node] = to
-	}
-	return ok
-}
-
 // Keep removes a node from the lease, because no caller relies on it any more. The heartbeat still
 // checks the node, and by is notified of a loss.
 func (z *ZKSession) Keep(node string, by Holder) {

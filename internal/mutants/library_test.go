@@ -36,12 +36,6 @@ var library = []mutant{
 	{"rule: the watch on a node ahead may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"isFirstNow", "|| k.blockerConn != k.conn {", "{"}}},
 
-	// The rule by which a number grants (Row.Precedes).
-	{"row: the lock root may be another", "I1, F57", "internal/queue", "TestRow_Precedes|TestVirtual_Row_RootCreatedAgain_WaitsBehindItsHolder", []Swap{{
-		"Row.Precedes", "if r.WatchRoot != r.Root || conn == 0 || r.WatchConn != conn {", "if conn == 0 {"}}},
-	{"row: it lasts until an event arrives", "I1, F57", "internal/queue", "TestRow_Precedes|TestVirtual_Row_NoEvents_EndsAfterASessionTimeout", []Swap{{
-		"Row.Precedes", "if !r.Recent {", "if false {"}}},
-
 	// The wait's state machine, and the grant.
 	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"Machine.Listed", "if early { // the list", "if early && false { // the list"}}},
@@ -88,27 +82,9 @@ var library = []mutant{
 	{"downgrade: the reader's node does not wait for the writer's", "I4", ".", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
 		"pair.leavePair", "reaper.DeleteAfter(p.after, p.node)", "reaper.DeleteAfter(nil, p.node)"}}},
 
-	// Several locks.
-	{"multi: it waits in all queues at once", "I6, R86", ".", "TestVirtual_Multi_OneIsTaken_WaitsInOneQueue", []Swap{{
-		"batchAcquire.run", "\t\t\tkept++\n", "\t\t\tkept = len(places)\n"}}},
-	{"multi: a lock that is not in front does not stop those after it", "I6, R86", "internal/queue", "TestInFront|TestExploreSeveral", []Swap{{
-		"InFront", "if p.Kind != Front {", "if p.Kind == Exhausted {"}}},
-	{"multi: nodes stay that come after one that is gone", "I6, R86", ".", "TestVirtual_Multi_NodeGoneBeforeTheGrant_TheLaterOnesGoToo", []Swap{{
-		"opened.whenBehind", "\tr.part.dropLater()\n", ""}}},
-	{"multi: nodes are made in vain each time", "I8", ".", "TestVirtual_Multi_HadToWait_MakesNoNodesInVain", []Swap{{
-		"Multi.open", "!try && notes.waits ||", ""}}},
-	{"multi: a transaction whose answer was lost made nothing", "I4, F3", ".", "TestVirtual_Multi_AnswerLost_NodesAreAdopted", []Swap{{
-		"batch.make", "return f.resolve()", "return false"}}},
-	{"multi: what one lock root refuses keeps nodes in the others", "I4, F27", "internal/nodes", "TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo", []Swap{{
+	// Deletions.
+	{"what one lock root refuses keeps nodes in the other", "I4, F27", "internal/nodes", "TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes", []Swap{{
 		"Deletion.tried", "reply.IsRefusal(err) && !noNode && x.split()", "reply.IsRefusal(err) && !noNode && false"}}},
-
-	// Turns within a process.
-	{"passing on: a second release ends the turn that runs", "I1, R3", ".", "TestVirtual_PassOn_ReleasedAgain_EndsNoOtherTurn", []Swap{
-		{"lockTable.release", "if h.end != nil {", "if false {"},
-		{"lockTable.release", "close(d.ended)", "if !isClosed(d.ended) { close(d.ended) }"},
-		{"localQueue.passOn", "case r == nil || r.turn != d:", "case r == nil:"}}},
-	{"passing on: a caller that has left gets the turn", "I4", ".", "TestVirtual_PassOn_WaitEndsAtTheHandOver", []Swap{{
-		"round.grantLocked", "if !a.d.table.grant(a, 0) {", "if !a.d.table.grant(a, 0) && false {"}}},
 
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
@@ -134,7 +110,9 @@ var library = []mutant{
 	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
 		"nodeCreate.finish", "c.made.Stat.Czxid, c.withRoot", "int64(c.made.Path[len(c.made.Path)-1]), c.withRoot"}}},
 	{"new root: a node is first although its create found the root", "I1, F61", ".", "TestVirtual_NewRoot_Contention", []Swap{{
-		"attempt.firstView", "if c.madeRoot {", "if a.canBeNew() {"}}},
+		"attempt.adopt", "if c.madeRoot {", "if a.canBeNew() {"}}},
+	{"new root: the release leaves it", "I4, F61", ".", "TestVirtual_NewRoot_Cost", []Swap{{
+		"noState.giveBack", "d.madeRoot", "false"}}},
 	{"new root: a call that has left creates a node", "I2, F61", ".", "TestVirtual_NewRoot_CallLeaves_CreatesNothing", []Swap{{
 		"attempt.createRoots", "if a.ctx.Err() != nil {", "if false {"}}},
 	{"new root: the transaction's orphan is forgotten", "I4, F61", ".", "TestVirtual_NewRoot_ExecutedLate_IsDeleted", []Swap{{
@@ -142,7 +120,7 @@ var library = []mutant{
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"attempt.carryOut", "\t\terr = a.giveUp(err)\n", ""}}},
+		"acquisition.queue", "\t\terr = at.giveUp(err)\n", ""}}},
 	{"the reaper is off", "I4, R25", "internal/nodes", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{

@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/reply"
@@ -16,7 +15,6 @@ import (
 
 // Listing is one list of the queue, shared by all callers that requested it before it was sent.
 type Listing struct {
-	Began clock.Instant // when it was first requested
 	done  chan struct{} // closed when the fields below are set
 	Names []string
 	Root  wire.Stat // of the root
@@ -63,7 +61,7 @@ func (l *Lists) list(kind listKind) *Listing {
 	l.mu.Lock()
 	next, running := l.mu.next[kind]
 	if next == nil {
-		next = &Listing{Began: l.z.Clock.Now(), done: make(chan struct{})}
+		next = &Listing{done: make(chan struct{})}
 		l.mu.next[kind] = next
 	}
 	l.mu.Unlock()

@@ -137,13 +137,6 @@ func (o *Own) Claim(node string) error {
 	return nil
 }
 
-// Room returns how many more nodes the cap permits.
-func (o *Own) Room() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.most - len(o.mu.nodes) - o.mu.reserved
-}
-
 func (o *Own) fullLocked(others int) error {
 	if n := len(o.mu.nodes) + o.mu.reserved; n+others >= o.most {
 		return fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooMany, n)
@@ -278,14 +271,6 @@ func (o *Own) next(node string) *Waiter {
 		}
 	}
 	return nil
-}
-
-// IsAwaited reports whether another node of the session waits for the deletion of node.
-func (o *Own) IsAwaited(node string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := o.mu.nodes[node]
-	return n != nil && len(n.behind) > 0
 }
 
 // skip excludes the waiter from handoffs: it is notified when its blocker has been deleted.

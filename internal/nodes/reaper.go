@@ -73,8 +73,8 @@ func (r *Reaper) DeleteRecorded(node string, record *GrantRecord) *Deletion {
 	return r.start(&Deletion{node: node, record: record}, nil)
 }
 
-// DeleteWithRoot is Delete for a node with which its lock root was created (queue.DeletesRoot). If
-// no other node is in the root, it deletes the root in the same transaction.
+// DeleteWithRoot is Delete for a node with which its lock root was created. If no other node is in
+// the root, it deletes the root in the same transaction.
 func (r *Reaper) DeleteWithRoot(node string) *Deletion {
 	return r.start(&Deletion{node: node, root: true}, nil)
 }

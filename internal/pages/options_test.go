@@ -21,7 +21,6 @@ func TestOptions_OfAnotherRecipe_DoNotCompile(t *testing.T) {
 		"WithLockDelay(1)": {"NewMutex", "NewElection"},
 		"WithKeptRuns(1)":  {"NewMutex", "NewRWMutex"},
 		"WithMinHold(1)":   {"NewMutex"},
-		"WithPassOn(2, 1)": {"NewMutex"},
 
 		`WithSharedLimit("/limit")`: {"NewSemaphore"},
 		"WithLatchNodes()":          {"NewElection"},

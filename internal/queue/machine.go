@@ -8,11 +8,11 @@ package queue
 //	        │                  └─▶ ToAwaitHandoff ─▶ ToGrant
 //	        └─▶ ToGrant
 //
-// A node in a row (Row.Precedes) is granted without a list. A predecessor of our own session hands
-// off to us when it is released (HandoffAfter), unless that would prove too little (NoHandoff). Any
-// other predecessor is watched, and with it a few of the blockers before it (Rule.watches). If these
-// are all blockers, the deletion of the last one grants without another request. If not, the first
-// event leads to a list.
+// A node that was created together with its lock root is granted without a list (MadeRoot). A
+// predecessor of our own session hands off to us when it is released (HandoffAfter), unless that
+// would prove too little (NoHandoff). Any other predecessor is watched, and with it a few of the
+// blockers before it (Rule.watches). If these are all blockers, the deletion of the last one grants
+// without another request. If not, the first event leads to a list.
 //
 // All other stages lead back to ToList if the facts are not enough, and to ToQueueAgain if our own
 // node is deleted. ToEnd is for the end of the counter.
@@ -45,11 +45,9 @@ type Machine struct {
 	listConn, ownConn, blockerConn uint64
 }
 
-// Begin returns the state machine of a node of a ZooKeeper session. early means that its first list
-// was sent before the node was known to exist, delayed that the lock has a lock-delay.
-func Begin(session int64, early, delayed bool) Machine {
-	return Machine{session: session, Early: early, delayed: delayed}
-}
+// Begin returns the state machine of a node of a ZooKeeper session. delayed means that the lock has
+// a lock-delay.
+func Begin(session int64, delayed bool) Machine { return Machine{session: session, delayed: delayed} }
 
 // Stage is the next step of a wait.
 type Stage uint8
@@ -118,6 +116,10 @@ func (w Machine) first(conn uint64) Machine {
 	w.proof = conn
 	return w
 }
+
+// MadeRoot handles the reply that the servers have created our node together with its lock root.
+// The lock has no lock-delay, because its record would be in that root.
+func (w Machine) MadeRoot() Machine { return w.restart(ToGrant) }
 
 // NotListed handles a list that failed. Without its lock root our node does not exist either (R5,
 // R58), unless the list was sent with a create that was lost: our node was created later, and

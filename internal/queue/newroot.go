@@ -1,8 +1,13 @@
 package queue
 
 // The rules of a lock root that a transaction created together with the node. If that transaction
-// succeeds, the root did not exist before. So its only node is ours, which is first in the queue:
-// the success is the proof, without a list.
+// was executed, the root did not exist before. So its first node is ours, and no node precedes it:
+// the execution is the proof, without a list.
+//
+// The client whose transaction created the root deletes it with the node, in one transaction. No
+// other client deletes it, so it remains once another client has queued in it, and the servers
+// remove it later. If each last holder deleted the root, a client that finds the root and then
+// creates its node could find the root missing again and again.
 
 // CreateStep is the next step of a client whose node the servers have not created.
 type CreateStep uint8
@@ -47,12 +52,6 @@ func (r Rejection) Next() CreateStep {
 	// Without CREATE on the parent, the transaction is rejected although the lock root may exist.
 	return CreateRoot
 }
-
-// DeletesRoot reports whether the release of a node also deletes the lock root. Only the client
-// whose transaction created the root with this node deletes it, and only the first time. If it
-// deleted the root again and again, another client, which finds the root and then creates its node,
-// would find the root missing again and again. The servers remove the root later.
-func DeletesRoot(madeRoot, again bool) bool { return madeRoot && !again }
 
 // KeepsRoot reports whether the node must be deleted alone after the servers have rejected the
 // transaction that deletes it and the lock root, in which another node may be. failed is the

@@ -13,8 +13,7 @@ import (
 )
 
 // The model: a lock root at a leader; a server for each client, which is some transactions behind.
-// A client decides with Rejection, PositionOf, DeletesRoot and KeepsRoot, as the
-// library does.
+// A client decides with Rejection, PositionOf and KeepsRoot, as the library does.
 //
 //	nIdle ──▶ nCreates ─┬─ with the root ─────▶ nHolds ──▶ nIdle, nEnded
 //	            ▲   ▲   └─ alone ──▶ nLists ──────▲
@@ -60,11 +59,14 @@ const (
 	nNotEmpty
 )
 
+// newNode is a node of the queue. id 0 is none; a larger id is a later node.
+type newNode struct{ id, num uint8 }
+
 type newState struct {
 	root  bool
 	by    uint8 // the client that created it, from 1; 0 is another program
 	next  uint8 // the number of the next child
-	nodes [nNodes]rowNode
+	nodes [nNodes]newNode
 }
 
 // newRequest is a request of a client. age is how many transactions followed it.
@@ -80,7 +82,6 @@ type newClient struct {
 	phase, left      uint8
 	id, num          uint8
 	isFirst          bool // its own transaction created the root with its node
-	again            bool // an earlier hold was released
 	tries, rejected  uint8
 	roots            bool
 	isConnected      bool
@@ -100,19 +101,18 @@ type newWorld struct {
 	both     uint16          // those that were created with the root
 	faults   uint8
 	last     uint8 // the node that was granted last
-	wasTaken bool  // a client has found the root of another client, or an administrator acted
+	wasTaken bool  // a client has found the root of another client, or another node in its own; or an administrator acted
 	broken   string
 }
 
 // newMistakes are what the rules forbid.
 type newMistakes struct {
 	aloneGrants  bool // a node that was created alone is granted without a list
-	foundGrants  bool // so is a node that was found after a lost create
+	foundGrants  bool // so is one that was found after its create was lost
 	notEmptyEnds bool // a root that is not empty ends the deletion
 	forgets      bool // no orphan is noted if the root is missing
 	createsAgain bool // after a lost response, the node is created again without a search
 	anyDeletes   bool // a client deletes a root that another created
-	deletesAgain bool // a client deletes its root each time
 	orphanAlone  bool // an orphan is deleted without its root
 }
 
@@ -132,7 +132,7 @@ func (w *newWorld) leader() *newState { return &w.hist[0] }
 func (w *newWorld) view(c uint8) *newState { return &w.hist[w.c[c].lag] }
 
 func (s *newState) has(id uint8) bool {
-	return slices.ContainsFunc(s.nodes[:], func(n rowNode) bool { return n.id == id && id != 0 })
+	return slices.ContainsFunc(s.nodes[:], func(n newNode) bool { return n.id == id && id != 0 })
 }
 
 func (w *newWorld) canCommit() bool {
@@ -149,12 +149,12 @@ func (w *newWorld) commit(f func(s *newState)) {
 	}
 }
 
-func (w *newWorld) add(s *newState, who uint8) rowNode {
+func (w *newWorld) add(s *newState, who uint8) newNode {
 	w.n++
-	n := rowNode{w.n, s.next}
+	n := newNode{w.n, s.next}
 	w.who[n.id] = who
 	s.next++
-	if i := slices.Index(s.nodes[:], rowNode{}); i >= 0 {
+	if i := slices.Index(s.nodes[:], newNode{}); i >= 0 {
 		s.nodes[i] = n
 	} else {
 		w.broken = "too many nodes for the model"
@@ -163,8 +163,8 @@ func (w *newWorld) add(s *newState, who uint8) rowNode {
 }
 
 func (s *newState) remove(id uint8) {
-	kept := slices.DeleteFunc(slices.Clone(s.nodes[:]), func(n rowNode) bool { return n.id == id || n.id == 0 })
-	s.nodes = [nNodes]rowNode{}
+	kept := slices.DeleteFunc(slices.Clone(s.nodes[:]), func(n newNode) bool { return n.id == id || n.id == 0 })
+	s.nodes = [nNodes]newNode{}
 	copy(s.nodes[:], kept)
 }
 
@@ -177,14 +177,14 @@ func (s *newState) names() (all []string) {
 	return all
 }
 
-func newName(n rowNode) string {
+func newName(n newNode) string {
 	return fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000-lock-%010d", 99-n.id, n.num)
 }
 
 // execute executes a request of a client at the leader.
 func (w *newWorld) execute(c uint8, r *newRequest) {
 	w.commit(func(s *newState) {
-		is, isAlone := s.has(r.node), s.nodes[1] == rowNode{}
+		is, isAlone := s.has(r.node), s.nodes[1] == newNode{}
 		switch {
 		case r.op == nAlone && !s.root, r.op >= nDelete && !is:
 			r.response = nNoNode
@@ -268,7 +268,7 @@ func (x *newExplorer) stuck(w *newWorld) string {
 		}
 	}
 	switch now := w.leader(); {
-	case now.nodes != [nNodes]rowNode{}:
+	case now.nodes != [nNodes]newNode{}:
 		return "I4: a node is left"
 	case now.root && !x.leaves && !w.wasTaken:
 		return "the lock root is left"
@@ -306,7 +306,7 @@ func (x *newExplorer) steps(w *newWorld, take func(n *newWorld, must bool, what 
 			commit(false, "FAULT "+what, func(n *newWorld, s *newState) { n.faults--; n.wasTaken = true; f(n, s) })
 		}
 	}
-	isEmpty := now.root && now.nodes == [nNodes]rowNode{}
+	isEmpty := now.root && now.nodes == [nNodes]newNode{}
 	act("r", "the lock root is deleted", isEmpty, func(_ *newWorld, s *newState) { *s = newState{} })
 	act("R", "the lock root is created", !now.root, func(_ *newWorld, s *newState) { *s = newState{root: true} })
 	act("a", "the lock root is deleted and created again, and another program queues", isEmpty, func(n *newWorld, s *newState) {
@@ -350,7 +350,7 @@ func (x *newExplorer) clientSteps(w *newWorld, c uint8, add newStep) {
 					n.who[id] = 0
 				}
 			}
-			*k = newClient{left: k.left, isConnected: true, again: k.again}
+			*k = newClient{left: k.left, isConnected: true}
 		})
 	}
 	for _, node := range w.view(c).nodes {
@@ -374,7 +374,7 @@ func (x *newExplorer) clientSteps(w *newWorld, c uint8, add newStep) {
 		x.list(w, c, add)
 	case nHolds:
 		if !w.view(c).has(me.id) {
-			add(true, "finds its node deleted", func(_ *newWorld, k *newClient) { k.again = true; k.ends() })
+			add(true, "finds its node deleted", func(_ *newWorld, k *newClient) { k.ends() })
 		} else if me.del.op == 0 {
 			add(true, "releases", func(n *newWorld, k *newClient) { x.giveBack(n, k) })
 		}
@@ -417,7 +417,8 @@ func (x *newExplorer) requests(w *newWorld, c uint8, add newStep) {
 		add(true, "has the response: "+nNames[me.req.op], func(n *newWorld, k *newClient) { x.answered(n, c, k) })
 	}
 	if me.del.sent == nExecuted && me.lag <= me.del.age {
-		add(true, "has the response: "+nNames[me.del.op], func(_ *newWorld, k *newClient) {
+		add(true, "has the response: "+nNames[me.del.op], func(n *newWorld, k *newClient) {
+			n.wasTaken = n.wasTaken || k.del.response == nNotEmpty
 			if k.del.response == nNotEmpty && KeepsRoot(1, false) && !x.mistakes.notEmptyEnds {
 				k.del = newRequest{op: nDelete, node: k.del.node, sent: nSent}
 				return
@@ -492,7 +493,7 @@ func (x *newExplorer) resolve(n *newWorld, c uint8, k *newClient) {
 	k.lag = 0
 	if view := n.view(c); k.req.node != 0 && view.has(k.req.node) && !x.mistakes.createsAgain {
 		k.take(view, k.req.node, k.req.op == nBoth)
-		if x.mistakes.foundGrants {
+		if k.isFirst || x.mistakes.foundGrants {
 			x.grant(n, c, "when found")
 		}
 		return
@@ -512,7 +513,7 @@ func (x *newExplorer) resolve(n *newWorld, c uint8, k *newClient) {
 
 // take notes the client's node.
 func (k *newClient) take(s *newState, id uint8, isFirst bool) {
-	i := slices.IndexFunc(s.nodes[:], func(n rowNode) bool { return n.id == id })
+	i := slices.IndexFunc(s.nodes[:], func(n newNode) bool { return n.id == id })
 	k.id, k.num, k.isFirst, k.phase, k.req = id, 0, isFirst, nLists, newRequest{}
 	if i >= 0 {
 		k.num = s.nodes[i].num
@@ -538,7 +539,7 @@ func (x *newExplorer) answered(n *newWorld, c uint8, k *newClient) {
 		return
 	}
 	n.wasTaken = n.wasTaken || r.response == nExists
-	if k.rejected++; int(k.rejected) > 2*(len(x.acquire)+int(x.faults)) { // two for each root that is deleted
+	if k.rejected++; int(k.rejected) > 2*(x.acquires()+int(x.faults)) { // two for each root that is deleted
 		n.broken = "I8: a client is rejected again and again"
 	}
 	switch (Rejection{
@@ -556,9 +557,17 @@ func (x *newExplorer) answered(n *newWorld, c uint8, k *newClient) {
 	}
 }
 
+// acquires returns how often all clients acquire the lock.
+func (x *newExplorer) acquires() (n int) {
+	for _, a := range x.acquire {
+		n += int(a)
+	}
+	return n
+}
+
 func (x *newExplorer) list(w *newWorld, c uint8, add newStep) {
 	me, names := w.c[c], w.view(c).names()
-	switch PositionOf(Rule{Name: MutexName, Markers: Markers}, newName(rowNode{me.id, me.num}), names).Kind {
+	switch PositionOf(Rule{Name: MutexName, Markers: Markers}, newName(newNode{me.id, me.num}), names).Kind {
 	case Front:
 		add(true, "lists, and is first", func(n *newWorld, k *newClient) {
 			x.grant(n, c, "by a list")
@@ -571,13 +580,12 @@ func (x *newExplorer) list(w *newWorld, c uint8, add newStep) {
 // giveBack begins the deletion of the client's node.
 func (x *newExplorer) giveBack(n *newWorld, k *newClient) {
 	k.del = newRequest{op: nDelete, node: k.id, sent: nSent}
-	if DeletesRoot(k.isFirst || x.mistakes.anyDeletes, k.again && !x.mistakes.deletesAgain) {
+	if k.isFirst || x.mistakes.anyDeletes {
 		k.del.op = nDeleteBoth
 	} else {
 		n.wasTaken = true // the root remains
 	}
 	n.off |= 1 << k.id
-	k.again = true
 	k.ends()
 }
 

@@ -11,10 +11,10 @@
 // sees only the numbers of connections. So each rule has a table that specifies it, and
 // explore_test.go runs the same code through every interleaving of a few clients.
 //
-// Read queue.go first: PositionOf, isFirstNow and HandoffAfter, with Row.Precedes in row.go, are
-// the only proofs that no node blocks ours. Then rule.go: the nodes that readers and writers wait
-// for. Then machine.go: the state machine of one node's wait. several.go is for nodes in several
-// queues. R and F are numbers of internal/faults/faults.md.
+// Read queue.go first: PositionOf, isFirstNow and HandoffAfter are the proofs that no node blocks
+// ours, with the creation of the lock root in newroot.go. Then rule.go: the nodes that readers and
+// writers wait for. Then machine.go: the state machine of one node's wait. R and F are numbers of
+// internal/faults/faults.md.
 package queue
 
 import (

@@ -353,7 +353,7 @@ func (x *delayExplorer) queues(n *dWorld, c *dClient, s uint8) {
 	}
 	n.commit(func(st *dState) { st.alive |= 1 << c.node })
 	x.answered(n, s)
-	c.walk = Begin(int64(s)+1, false, true)
+	c.walk = Begin(int64(s)+1, true)
 	c.early = dRead{n.leader().held, n.leader().ver, n.s[s].conn, true}
 	if x.mistakes.earlyLook && c.early.held > 0 && c.look != c.early.held {
 		c.look, c.over = c.early.held, false

@@ -131,17 +131,17 @@ func TestRecordRead(t *testing.T) {
 		{"synced, and over", 3, Reading{Held: other, Conn: 4, Synced: true, Over: true}, ToWriteRecord, false},
 	} {
 		tt.r.Own = own
-		got := Begin(7, false, true).first(tt.proof).RecordRead(tt.r)
+		got := Begin(7, true).first(tt.proof).RecordRead(tt.r)
 		require.Equal(t, tt.next, got.Next, tt.what)
 		require.Equal(t, tt.sync, got.Sync, tt.what)
 	}
-	w := Begin(7, false, true).first(3)
+	w := Begin(7, true).first(3)
 	require.Equal(t, ToReadRecord, w.Next)
-	require.Equal(t, ToGrant, Begin(7, false, false).first(3).Next, "without a lock-delay")
+	require.Equal(t, ToGrant, Begin(7, false).first(3).Next, "without a lock-delay")
 	require.Equal(t, w.first(0), w.HandedOff(HandoffIsOurs))
-	require.Equal(t, ToGrant, Begin(7, false, false).HandedOff(HandoffIsOurs).Next)
-	require.Equal(t, w, Begin(7, false, true).Listed(Position{Kind: Front}, 3))
-	require.Equal(t, w, Begin(7, false, true).ruled(true, 3))
+	require.Equal(t, ToGrant, Begin(7, false).HandedOff(HandoffIsOurs).Next)
+	require.Equal(t, w, Begin(7, true).Listed(Position{Kind: Front}, 3))
+	require.Equal(t, w, Begin(7, true).ruled(true, 3))
 	w = w.RecordRead(Reading{Own: own, Conn: 3})
 	require.Equal(t, ToGrant, w.RecordWritten(Exists).Next)
 	require.Equal(t, ToQueueAgain, w.RecordWritten(Absent).Next)

@@ -116,7 +116,7 @@ func (k *worker) enter(ctx context.Context, s *zklock.Session, l zklock.Lock, tr
 		return nil
 	}
 	if w.kind.roots > 0 && w.lists(s.SessionID()) == listed {
-		w.countUnlisted(h)
+		w.count("grants in a new root")
 	}
 	return h
 }
