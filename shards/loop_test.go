@@ -120,9 +120,6 @@ func TestVirtual_CrashLoop_Deploy(t *testing.T) {
 					_, after := w.freeFor(30*time.Second, l)
 					_, left := w.freeFor(time.Minute, l)
 					t.Logf("%d of %d shards without an owner at most, %d in the half minute after the last restart, %d later", worst, loopShards, after, left)
-					for _, l := range lastOf(w.logs.all(), 50) {
-						t.Log(l)
-					}
 					require.LessOrEqual(t, max(worst, after), 20)
 					require.Zero(t, left)
 				})
