@@ -50,9 +50,9 @@ func TestExploreShards(t *testing.T) {
 			{threeNames, 2, events(evJoin, evLose, evDrop)},
 			{threeNames, 2, events(evLeave, evLose, evJoin)},
 			{twoNames, 2, events(evJoin, evLose)},
-			{threeNames, 2, events(evDie, evDie, evJoin)},
-			{threeNames, 2, events(evDie, evLeave, evJoin)},
-			{twoNames, 2, events(evJoin, evDie)},
+			{threeNames, 2, events(evDie, evDie)},
+			{threeNames, 2, events(evDie, evLeave)},
+			{threeNames, 1, events(evJoin, evDie, evLeave)},
 		}...)
 	}
 	all := 0

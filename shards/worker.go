@@ -161,8 +161,10 @@ func (w *worker) isRejected(o outcome) bool {
 	case o.isCalled && !o.isAsked:
 		w.reason = "failed"
 	}
-	for _, o := range w.r.mu.shards {
-		isAll = isAll && o.reason == rejected
+	if isFinal {
+		for _, o := range w.r.mu.shards {
+			isAll = isAll && o.reason == rejected
+		}
 	}
 	w.r.mu.Unlock()
 	if isFinal && (isAll || !isRejected(o.err)) {
