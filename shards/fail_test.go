@@ -74,6 +74,32 @@ func TestVirtual_RollingRestart(t *testing.T) {
 	t.Run("5s between, new names", func(t *testing.T) { require.LessOrEqual(t, restart(t, 5*time.Second, true), n*115/100) })
 }
 
+// A deploy that starts each new member first, and ends an old one soon after, moves each shard once:
+// from an old member to a new one.
+func TestVirtual_Deploy_NewMemberFirst(t *testing.T) {
+	const n, m = 500, 6
+	inWorld(t, n, func(t *testing.T, w *world) {
+		w.started(m)
+		time.Sleep(w.quiet + time.Second) // then all are ready
+		all := 0
+		for i, p := range append([]*proc(nil), w.procs...) {
+			w.join(fmt.Sprintf("new-%d", i))
+			time.Sleep(time.Second)
+			p.leave()
+			w.within(time.Second, "after "+p.name, w.isComplete)
+			moves, gaps := w.reset()
+			require.LessOrEqual(t, moves, n/m+2, "no more are without an owner at a time")
+			require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
+			all += moves
+		}
+		time.Sleep(w.quiet + time.Second)
+		require.True(t, w.isEven())
+		moves, _ := w.reset()
+		t.Logf("%d moves", all+moves)
+		require.LessOrEqual(t, all+moves, n+m)
+	})
+}
+
 // A member that comes and goes moves its shards away once, and gets shards again only when it
 // stays.
 func TestVirtual_Flapping(t *testing.T) {

@@ -299,10 +299,10 @@ func parsePlan(data []byte, n int) (p plan, err error) {
 	return plan{}, fmt.Errorf("%w: set the data of PATH/plan to that of an earlier plan, or to none for a new plan", err)
 }
 
-// plans returns an iterator over the plans, as parsePlan decodes them for n shards: the current one and then each next one, or
-// errors. A plan that cannot be decoded is such an error. It waits while no server can be reached,
-// and ends with the cause of ctx. read is planW, or begins with it. tend is called before each wait,
-// which is no longer than it returns.
+// plans returns an iterator over the plans, as parsePlan decodes them for n shards: the current one
+// and then each next one, or errors. A plan that cannot be decoded is such an error. It waits while
+// no server can be reached, and ends with the cause of ctx. read is planW, or begins with it. tend
+// is called before each wait, which is no longer than it returns.
 func (l layout) plans(ctx context.Context, n int, read func() (reading, error), tend func() time.Duration) iter.Seq2[Assignment, error] {
 	return func(yield func(Assignment, error) bool) {
 		pause, known, changes := backoff(0), reading{zxid: -1}, l.s.Changes(ctx)
