@@ -143,11 +143,13 @@ func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
 		schedule: schedule{quiet: r.g.o.quiet, steady: time.Now()}}
 	r.count(func(s *Stats) { s.Planner = true })
 	defer r.count(func(s *Stats) { s.Planner = false })
-	for pause := backoff(0); ctx.Err() == nil; {
-		wait, err := pauseMin/10, error(nil)
-		if r.isCurrent() { // then our nodes prevent SetShards
-			wait, err = p.round()
+	for pause, poll := backoff(0), pauseMin/10; ctx.Err() == nil; {
+		if !r.isCurrent() { // our nodes do not prevent SetShards yet
+			p.sleep(ctx, poll)
+			poll = min(2*poll, time.Second)
+			continue
 		}
+		wait, err := p.round()
 		if err == nil {
 			pause, r.cannotPlan = 0, false
 			if _, leaves := p.left[r.id]; leaves { // that was its last plan
@@ -220,7 +222,12 @@ func (p *planner) round() (wait time.Duration, err error) {
 	isSame := len(data) > 0 && due.sameOwners(old) && crashes == old.Crashes && (!isBalanced || slices.EqualFunc(due.Members, old.Members, Member.equal))
 	wait = min(cmp.Or(wait, again), again)
 	if isSame || len(due.Shards) == 0 {
+		p.counted()
 		return wait, nil
+	}
+	if crashes > old.Crashes {
+		p.r.g.o.log.Warn("shards: a member has crashed soon after its start: new members get shards later", "path", p.l.path,
+			"member", p.gone, "after", probation(p.quiet, crashes))
 	}
 	if isBalanced && now.Before(p.changed.Add(p.quiet)) && p.gone != "" && due.movesFrom(old) > 0 {
 		p.r.g.o.log.Warn("shards: members join and leave again and again: balanced without them", "path", p.l.path, "the last", p.gone)
@@ -328,6 +335,10 @@ func (p *planner) write(conn *zk.Conn, due, old plan, version int32) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotWritten, p.l.errorf("write the plan", err))
 	}
+	if due.Crashes != old.Crashes {
+		p.raised = time.Now()
+	}
+	p.counted()
 	p.gave(time.Now(), due, old)
 	moves := due.movesFrom(old)
 	p.r.count(func(s *Stats) { s.Plans, s.Moves = s.Plans+1, s.Moves+int64(moves) })

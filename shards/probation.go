@@ -130,24 +130,30 @@ func (p *planner) gave(now time.Time, due, old plan) {
 }
 
 // crashes returns the number of crashes for the next plan. It rises if a member crashes soon after
-// it has got shards, and from 0 to 1 if one crashes before it is ready.
+// it has got shards, and from 0 to 1 if one crashes before it is ready. It falls by one after a long
+// time without either.
 func (p *planner) crashes(now time.Time, was int) (is int) {
 	is = was
 	for id, state := range p.vanished {
 		if _, inOrder := p.left[id]; inOrder {
-		} else if now.Sub(p.gains[id]) < early {
+			continue
+		}
+		if now.Sub(p.gains[id]) < early {
 			is, p.raised = min(was+1, maxCrashes), now
 		} else if state == newPrefix {
 			is, p.raised = max(is, 1), now
 		}
+	}
+	if was > 0 && now.Sub(p.raised) > forgiven {
+		is = was - 1
+	}
+	return is
+}
+
+// counted forgets the members that have disappeared, when the plan has their number.
+func (p *planner) counted() {
+	for id := range p.vanished {
 		delete(p.gains, id)
 	}
 	clear(p.vanished)
-	if is > was {
-		p.r.g.o.log.Warn("shards: a member has crashed soon after its start: new members get shards later", "path", p.l.path,
-			"member", p.gone, "after", probation(p.quiet, is))
-	} else if was > 0 && now.Sub(p.raised) > forgiven {
-		is, p.raised = was-1, now
-	}
-	return is
 }
