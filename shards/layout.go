@@ -289,7 +289,7 @@ func parsePlan(data []byte, n int) (p plan, err error) {
 	switch {
 	case p.Format > format: // whatever else is there
 		return plan{}, fmt.Errorf("%w: it has format %d, and this program supports %d: update the program", errPlan, p.Format, format)
-	case err != nil, p.Format < 1, slices.ContainsFunc(p.Shards, isBad):
+	case err != nil, p.Format < 1, p.Crashes < 0, slices.ContainsFunc(p.Shards, isBad):
 		err = fmt.Errorf("%w: %.40q…", errPlan, data)
 	case n > 0 && len(p.Shards) != n:
 		err = fmt.Errorf("%w: it has %d shards, and the group has %d", errPlan, len(p.Shards), n)
@@ -305,7 +305,9 @@ func parsePlan(data []byte, n int) (p plan, err error) {
 // is called before each wait, which is no longer than it returns.
 func (l layout) plans(ctx context.Context, n int, read func() (reading, error), tend func() time.Duration) iter.Seq2[Assignment, error] {
 	return func(yield func(Assignment, error) bool) {
-		pause, known, changes := backoff(0), reading{zxid: -1}, l.s.Changes(ctx)
+		sub, cancel := context.WithCancel(ctx)
+		defer cancel()
+		pause, known, changes := backoff(0), reading{zxid: -1}, l.s.Changes(sub)
 		for {
 			r, err := await(ctx, l, read)
 			switch {

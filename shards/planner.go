@@ -39,7 +39,7 @@ type schedule struct {
 // that for twice as long at most.
 func (s *schedule) quietAt() time.Time {
 	at := s.changed.Add(s.quiet)
-	if latest := s.steady.Add(2 * s.quiet); latest.Before(at) {
+	if latest := s.steady.Add(s.quiet).Add(s.quiet); latest.Before(at) {
 		at = latest
 	}
 	return at
@@ -57,7 +57,7 @@ func (s *schedule) decide(now time.Time, old plan, n int, present []candidate, l
 	for _, m := range present {
 		here[m.Name] = true
 		all = append(all, m.Member)
-		if m.isReady {
+		if m.isReady && m.Weight > 0 {
 			ready = append(ready, m.Member)
 		}
 	}
@@ -125,21 +125,21 @@ type planner struct {
 	state map[string]string    // of the members by their id, when they were last listed
 	ready []string             // ids of the members that were ready then
 	seen  []string             // the candidates' nodes then
-	gone  string               // the name of a member whose node has been deleted
 	watch <-chan zk.Event      // of the members; nil if there is none
 	schedule
 
 	// See probation.go.
 	checks   map[string]check     // by the name of the member
 	gains    map[string]time.Time // when the member of the id has last got shards
-	vanished map[string]string    // the last states of members that have disappeared, by their id
-	raised   time.Time            // when the plan's number of crashes has changed, or this member began to plan
+	vanished map[string]vanished  // by the id of the member
+	last     string               // the name of the last one
+	raised   time.Time            // when the plan's number of crashes has changed, or would have risen
 }
 
 // lead plans until ctx ends. A member that may not write the plan queues again, so that another one
 // plans.
 func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
-	p := &planner{r: r, l: r.l, hold: hold, left: map[string]bool{}, gains: map[string]time.Time{}, vanished: map[string]string{}, raised: time.Now(),
+	p := &planner{r: r, l: r.l, hold: hold, left: map[string]bool{}, gains: map[string]time.Time{}, vanished: map[string]vanished{},
 		schedule: schedule{quiet: r.g.o.quiet, steady: time.Now()}}
 	r.count(func(s *Stats) { s.Planner = true })
 	defer r.count(func(s *Stats) { s.Planner = false })
@@ -209,7 +209,7 @@ func (p *planner) round() (wait time.Duration, err error) {
 		old = p.r.followed()
 	}
 	now := time.Now()
-	crashes := p.crashes(now, old.Crashes)
+	crashes, crashed := p.crashes(now, old)
 	maps.DeleteFunc(p.left, func(id string, isListed bool) bool {
 		return !isListed && !slices.ContainsFunc(old.Members, func(m Member) bool { return m.ID == id })
 	})
@@ -218,7 +218,9 @@ func (p *planner) round() (wait time.Duration, err error) {
 		return 0, err
 	}
 	due, isBalanced, wait := p.decide(now, old, p.r.n, present, p.left)
-	due.Crashes = crashes
+	if due.Crashes, due.Raised = crashes, old.Raised; crashes != old.Crashes {
+		due.Raised = now.Unix()
+	}
 	isSame := len(data) > 0 && due.sameOwners(old) && crashes == old.Crashes && (!isBalanced || slices.EqualFunc(due.Members, old.Members, Member.equal))
 	wait = min(cmp.Or(wait, again), again)
 	if isSame || len(due.Shards) == 0 {
@@ -227,10 +229,10 @@ func (p *planner) round() (wait time.Duration, err error) {
 	}
 	if crashes > old.Crashes {
 		p.r.g.o.log.Warn("shards: a member has crashed soon after its start: new members get shards later", "path", p.l.path,
-			"member", p.gone, "after", probation(p.quiet, crashes))
+			"member", crashed, "after", probation(p.quiet, crashes))
 	}
-	if isBalanced && now.Before(p.changed.Add(p.quiet)) && p.gone != "" && due.movesFrom(old) > 0 {
-		p.r.g.o.log.Warn("shards: members join and leave again and again: balanced without them", "path", p.l.path, "the last", p.gone)
+	if isBalanced && now.Before(p.changed.Add(p.quiet)) && !now.Before(p.quietAt()) && due.movesFrom(old) > 0 {
+		p.r.g.o.log.Warn("shards: members join and leave again and again: balanced without them", "path", p.l.path, "last", p.last)
 	}
 	return wait, p.write(conn, due, old, stat.Version)
 }
@@ -258,9 +260,9 @@ func (p *planner) members(conn *zk.Conn) (present []candidate, err error) {
 			nodes = append(nodes, c)
 		}
 	}
-	for id, prefix := range p.state {
-		if state[id] == "" {
-			p.vanished[id] = prefix
+	for _, m := range p.known {
+		if before := p.state[m.ID]; before != "" && state[m.ID] == "" {
+			p.vanished[m.ID], p.last = vanished{before, m.Name}, m.Name
 		}
 	}
 	p.state = state
@@ -318,11 +320,6 @@ func (p *planner) read(conn *zk.Conn, nodes []string) error {
 		}
 		return err
 	})
-	for node, m := range p.known {
-		if _, isHere := known[node]; !isHere && m.Name != "" {
-			p.gone = m.Name
-		}
-	}
 	p.known = known
 	return err
 }
@@ -334,9 +331,6 @@ func (p *planner) write(conn *zk.Conn, due, old plan, version int32) error {
 	results, err := conn.Multi(p.hold.Check(), &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: version})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotWritten, p.l.errorf("write the plan", err))
-	}
-	if due.Crashes != old.Crashes {
-		p.raised = time.Now()
 	}
 	p.counted()
 	p.gave(time.Now(), due, old)
