@@ -65,6 +65,7 @@ func TestVirtual_RollingRestart(t *testing.T) {
 			moves, gaps = w.reset()
 			t.Logf("%d moves, without an owner %v, %v at most", moves, median(gaps), longest(gaps))
 			require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
+			require.Empty(t, w.logs.about("has crashed"))
 		})
 		return moves
 	}
@@ -134,6 +135,7 @@ func TestVirtual_SessionLost_BackAtOnce(t *testing.T) {
 				p.loseSession()
 				time.Sleep(100 * time.Millisecond)
 				w.within(2*time.Second, "back", w.isEven)
+				require.Empty(t, w.logs.about("has crashed"))
 				moves, gaps := w.reset()
 				t.Logf("without an owner %v, %v at most", median(gaps), longest(gaps))
 				require.Zero(t, moves)

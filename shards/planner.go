@@ -222,9 +222,12 @@ func (p *planner) round() (wait time.Duration, err error) {
 		due.Raised = now.Unix()
 	}
 	isSame := len(data) > 0 && due.sameOwners(old) && crashes == old.Crashes && (!isBalanced || slices.EqualFunc(due.Members, old.Members, Member.equal))
+	if len(p.vanished) > 0 {
+		again = min(again, settleMax)
+	}
 	wait = min(cmp.Or(wait, again), again)
 	if isSame || len(due.Shards) == 0 {
-		p.counted()
+		p.counted(now)
 		return wait, nil
 	}
 	if crashes > old.Crashes {
@@ -261,10 +264,11 @@ func (p *planner) members(conn *zk.Conn) (present []candidate, err error) {
 		}
 	}
 	for _, m := range p.known {
-		if before := p.state[m.ID]; before != "" && state[m.ID] == "" {
-			p.vanished[m.ID], p.last = vanished{before, m.Name}, m.Name
+		if before := p.state[m.ID]; before != "" && before != leftPrefix && state[m.ID] == "" {
+			p.vanished[m.ID], p.last = vanished{before, m.Name, time.Now()}, m.Name
 		}
 	}
+	maps.DeleteFunc(p.vanished, func(id string, _ vanished) bool { return state[id] != "" }) // it is back
 	p.state = state
 	slices.Sort(ready)
 	slices.SortFunc(nodes, func(a, b string) int { return cmp.Compare(sequence(a), sequence(b)) })
@@ -332,8 +336,9 @@ func (p *planner) write(conn *zk.Conn, due, old plan, version int32) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotWritten, p.l.errorf("write the plan", err))
 	}
-	p.counted()
-	p.gave(time.Now(), due, old)
+	now := time.Now()
+	p.counted(now)
+	p.gave(now, due, old)
 	moves := due.movesFrom(old)
 	p.r.count(func(s *Stats) { s.Plans, s.Moves = s.Plans+1, s.Moves+int64(moves) })
 	p.r.g.o.log.Info("shards: plan written", "path", p.l.path, "version", results[1].Stat.Version, "members", len(due.Members), "moves", moves)

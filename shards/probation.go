@@ -39,8 +39,15 @@ type check struct {
 	passed bool
 }
 
-// vanished is a member that has disappeared: its last state, and its name.
-type vanished struct{ state, name string }
+// vanished is a member that has disappeared: its last state, its name, and when.
+type vanished struct {
+	state, name string
+	at          time.Time
+}
+
+// hasCrashed reports whether the member has disappeared for longer than one that has lost its
+// ZooKeeper session.
+func (m vanished) hasCrashed(now time.Time) bool { return now.Sub(m.at) >= settleMax }
 
 func (c check) hasFailed(m candidate) bool { return c.id == m.ID && !c.passed }
 
@@ -145,10 +152,10 @@ func (p *planner) crashes(now time.Time, old plan) (is int, crashed string) {
 		p.raised = time.Unix(old.Raised, 0)
 	}
 	for id, m := range p.vanished {
-		if _, inOrder := p.left[id]; inOrder {
+		if !m.hasCrashed(now) {
 			continue
 		}
-		if now.Sub(p.gains[id]) < early {
+		if m.at.Sub(p.gains[id]) < early {
 			is, p.raised, crashed = min(old.Crashes+1, maxCrashes), now, m.name
 		} else if m.state == newPrefix {
 			is, p.raised, crashed = max(is, 1), now, m.name
@@ -160,10 +167,12 @@ func (p *planner) crashes(now time.Time, old plan) (is int, crashed string) {
 	return is, crashed
 }
 
-// counted forgets the members that have disappeared, when the plan has their number.
-func (p *planner) counted() {
-	for id := range p.vanished {
-		delete(p.gains, id)
+// counted forgets the members that have crashed, when the plan has their number.
+func (p *planner) counted(now time.Time) {
+	for id, m := range p.vanished {
+		if m.hasCrashed(now) {
+			delete(p.gains, id)
+			delete(p.vanished, id)
+		}
 	}
-	clear(p.vanished)
 }
