@@ -272,7 +272,7 @@ func TestSpan_Multi(t *testing.T) {
 		sc.release(other)
 		endRequest()
 
-		require.Len(t, sc.named("wait"), 4, "three of Do, and one in which the try ended")
+		require.Len(t, sc.named("wait"), 5, "three of Do, and two of the try, which ended in the second")
 		for _, name := range []string{"mutex /a", "mutex /b", "mutex /c"} {
 			require.NotEmpty(t, sc.named(name))
 			for _, span := range sc.named(name) {
