@@ -52,8 +52,8 @@ var (
 	// ErrNoChroot: the chroot does not exist: create it, or give WithCreateChroot to Connect. After
 	// Connect the error means that the servers have lost it, and perhaps other data.
 	ErrNoChroot = errors.New("the chroot does not exist")
-	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
-	ErrTooManyWaiters = errTooMany
+	// ErrTooManyLockNodes: the Session has as many lock nodes as WithMaxLockNodes allows.
+	ErrTooManyLockNodes = errTooMany
 	// ErrAuthFailed: a server rejected the credentials of WithDigest or WithSASL, requires
 	// credentials, or did not prove its identity. Before a server has served the Session, the error
 	// is final, and the Session is closed. Later the Session tries again, and the error is not

@@ -150,7 +150,7 @@ func ExampleWithMaxLockNodes() {
 	defer hold.Release(ctx)
 
 	_, err = stock.Acquire(ctx)
-	fmt.Println(errors.Is(err, zklock.ErrTooManyWaiters))
+	fmt.Println(errors.Is(err, zklock.ErrTooManyLockNodes))
 	// Output: true
 }
 

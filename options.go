@@ -187,7 +187,7 @@ func WithTrace(t *Trace) Option {
 }
 
 // WithMaxLockNodes limits a Session's lock nodes, waiting and held. Beyond the limit, Acquire
-// returns ErrTooManyWaiters. The default is 10,000, because the end of a session with 13,000
+// returns ErrTooManyLockNodes. The default is 10,000, because the end of a session with 13,000
 // ephemerals can bring an ensemble down (ZOOKEEPER-4306).
 func WithMaxLockNodes(n int) Option { return func(o *sessionOptions) { o.maxLockNodes = n } }
 

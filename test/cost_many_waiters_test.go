@@ -302,7 +302,7 @@ func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {
 			h := acquire(t, m)
 			w := v.queueUp(m)
 			_, err := m.Acquire(within(t, soon))
-			require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+			require.ErrorIs(t, err, zklock.ErrTooManyLockNodes)
 			release(t, h)
 			release(t, w.granted2(t, time.Second))
 		}
@@ -327,7 +327,7 @@ func TestVirtual_MaxLockNodes_CountsWritersThatRead(t *testing.T) {
 			for range 2 {
 				for _, enter := range []func(context.Context) (*zklock.Hold, error){lock(3).ReadLock().Acquire, lock(3).ReadLock().TryAcquire} {
 					_, err := enter(w.Context())
-					require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+					require.ErrorIs(t, err, zklock.ErrTooManyLockNodes)
 				}
 			}
 			require.NoError(t, w.Err())
@@ -336,7 +336,7 @@ func TestVirtual_MaxLockNodes_CountsWritersThatRead(t *testing.T) {
 				release(t, acquireIn(t, w.Context(), lock(3).ReadLock()))
 			}
 			_, err := lock(0).ReadLock().Acquire(within(t, soon))
-			require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+			require.ErrorIs(t, err, zklock.ErrTooManyLockNodes)
 			for _, h := range append(reads[1:], w) {
 				release(t, h)
 			}
