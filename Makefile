@@ -28,7 +28,7 @@ test:
 	$(GO) test -C cmd/zklock $(RACE) -short -p 2 -parallel 4 -vet=off -count=1 -timeout 30m ./... & command=$$!; \
 		$(GO) test $(RACE) -short -p 2 -parallel 4 -vet=off -count=1 -timeout 30m -run '$(RACED)' -skip '^Test($(UNRACED)|Real_)' $(LONGEST) ./... && \
 		nice $(GO) test $(INVARIANTS) -short -vet=off -count=1 -timeout 30m -run '^Test($(UNRACED)|Virtual_)' -skip '^TestVirtual_Simulation' ./test ./shards $(VIRTUAL) && \
-		$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/nodes ./internal/link ./internal/invariants && \
+		$(GO) test $(INVARIANTS) -vet=off -count=1 . ./internal/node ./internal/link ./internal/invariants && \
 		nice $(GO) test $(INVARIANTS) -vet=off -count=1 -run 'TestVirtual_Simulation($$|With|Repeats)' ./internal/sim -sim.seeds=50 -sim.jobs=2 && \
 		nice $(GO) test $(INVARIANTS) -vet=off -count=1 -timeout 30m -run TestVirtual_SimulationOf ./internal/sim -sim.seeds=5 -sim.jobs=2; \
 		library=$$?; wait $$command && exit $$library

@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -16,47 +15,26 @@ import (
 // The data of one acquisition: its call, its wait and its position in the queue. acquire.go carries
 // it out.
 
-// hangUps counts how many times in a row servers have ended the connection instead of responding to
-// a long request.
-type hangUps int
-
-// count adds the fate of one more long request. After three disconnections in a row it returns an
-// error: a server closes the connection, without a reply, on requests above its jute.maxbuffer,
-// although other servers may accept them. The link counts requests of a kind that servers do not
-// support.
-func (n *hangUps) count(a mux.Reply) error {
-	if a.Why != nil {
-		return a.Why
-	}
-	if *n++; a.HungUpOn <= link.LongRequest {
-		*n = 0
-	}
-	if *n < 3 {
-		return nil
-	}
-	return fmt.Errorf("%w: %d times in a row, over a request of %d bytes, which is perhaps longer than the servers' jute.maxbuffer: give less data, or raise that", zk.ErrConnectionClosed, int(*n), a.HungUpOn)
-}
-
 // position is an acquisition's position behind other nodes in the queue, as last listed. The zero
 // value means that the acquisition has not been behind a node yet.
 type position struct {
-	node        string    // our node, absolute
-	rank        int       // in the queue, counted from 1
-	predecessor string    // absolute
-	holds       bool      // the predecessor's client holds the lock
-	read        *watch    // the watch that reads the predecessor; nil for none
-	blockerText string    // describes the predecessor's client, or the holder, if that is known otherwise
-	until       time.Time // no client is granted before, and no node blocks ours; zero if that is not the reason for the wait
-	why         string    // for people: what delays the grant apart from the blockers; "" for nothing
+	node        string      // our node, absolute
+	rank        int         // in the queue, counted from 1
+	predecessor string      // absolute
+	holds       bool        // the predecessor's client holds the lock
+	read        *node.Watch // the watch that reads the predecessor; nil for none
+	blockerText string      // describes the predecessor's client, or the holder, if that is known otherwise
+	until       time.Time   // no client is granted before, and no node blocks ours; zero if that is not the reason for the wait
+	why         string      // for people: what delays the grant apart from the blockers; "" for nothing
 }
 
 // blocker describes the client that created the predecessor, or the holder; "" if that is not
 // known.
 func (p position) blocker() string {
-	if p.blockerText != "" || p.read == nil || !p.read.isArmed() || p.read.err != nil {
+	if p.blockerText != "" || p.read == nil || !p.read.IsArmed() || p.read.Err != nil {
 		return p.blockerText
 	}
-	return whoIs(p.read.path, p.read.data, p.read.stat)
+	return whoIs(p.read.Path, p.read.Data, p.read.Stat)
 }
 
 // holder describes the client that holds the lock; "" if that is not known.
@@ -93,7 +71,7 @@ type acquisition struct {
 	at      position
 	first   atomic.Int32 // the position when it was first behind another node
 	made    atomic.Int32 // how many nodes it has created in the queue
-	newLost bool         // the transaction of newroot.go is not sent again: a reply to it was lost, or it is too long; owned by the goroutine that runs the acquisition, like the next
+	newLost bool         // the transaction that creates the lock root with a node is not sent again: a reply to it was lost, or it is too long; owned by the goroutine that runs the acquisition, like the next
 	before  recipeState  // the state of its last attempt, nil for none; owned by the goroutine that runs the acquisition
 	last    link.LastError
 
@@ -157,8 +135,8 @@ func (w multiWait) left() time.Duration {
 
 // positionOf returns the position of a node that is behind another in the queue of a lock root.
 // node is "" if ours does not exist yet.
-func positionOf(e *zkSession, root *lockRoot, node string, p queue.Position) position {
-	at := position{node: node, rank: p.Blockers + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
+func positionOf(e *node.ZKSession, root *lockRoot, node string, p queue.Position) position {
+	at := position{node: node, rank: p.Blockers + 1, predecessor: root.Path() + "/" + p.Predecessor, holds: p.Holds}
 	if e.IsHeld(at.predecessor) {
 		at.blockerText = ourselves
 	}
@@ -170,10 +148,10 @@ const ourselves = "another owner in this Session"
 
 // whoIs describes the client that created a node: by the node's data, which is usually host and
 // pid, by its session, and by the time since which the node is queued.
-func whoIs(node string, data []byte, stat wire.Stat) string {
-	who := string(data[:min(len(data), maxShown)])
+func whoIs(path string, data []byte, stat wire.Stat) string {
+	who := string(data[:min(len(data), node.MaxShown)])
 	if who == "" {
-		who = nameOf(node)
+		who = nameOf(path)
 	}
 	who = shown(who)
 	if stat.EphemeralOwner != 0 {

@@ -11,13 +11,13 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 )
 
 // One attempt: the recipe that it calls, the results of its requests, the grant, and its blockers.
-// wait.go runs its state machine.
+// watcher.go runs its state machine.
 
 // recipe is the part that one kind of lock adds to the engine. The engine creates a node, waits
 // until it is first in the queue and grants the lock. The engine calls the recipe and names none. A
@@ -68,15 +68,15 @@ func (plain) besideLocked(*lockTable, *lockData) (*acquisition, error) { return 
 
 // beforeQueue returns ErrNotAcquired for a try that is still blocked, if the last try was blocked.
 func (p plain) beforeQueue(a *acquisition) error {
-	if len(a.left) > 0 || !a.d.table.isTry(a) || !notesOn[mutexNotes](a.d.root).blocked {
+	if len(a.left) > 0 || !a.d.table.isTry(a) || !node.NotesOn[mutexNotes](a.d.root.Root).blocked {
 		return errRequeue
 	}
-	e, err := attachedSession(a.ctx, a.link)
+	e, err := node.AttachedSession(a.ctx, a.link)
 	if err != nil {
 		return err
 	}
-	e.attempts.Add(1)
-	defer e.attempts.Add(-1)
+	e.Attempting(1)
+	defer e.Attempting(-1)
 	return p.probe(a, e)
 }
 
@@ -92,7 +92,7 @@ func (plain) listed(*attempt) error { return nil }
 
 func (plain) whenBehind(a *attempt, at position) error {
 	if !a.d.table.noteBehind(a.acquisition, at) {
-		note(a.d.root, func(n *mutexNotes) { n.blocked = true })
+		node.Note(a.d.root.Root, func(n *mutexNotes) { n.blocked = true })
 		return ErrNotAcquired
 	}
 	return nil
@@ -103,7 +103,7 @@ func (plain) whenFirst(a *attempt) error { return a.grant() }
 // gaveUp deletes the lock root if it was created for a node that could not be created.
 func (plain) gaveUp(a *attempt) {
 	if a.node == "" {
-		a.d.root.undoCreate(a.e.ZKSession, a.roots)
+		a.d.root.UndoCreate(a.e.ZKSession, a.roots)
 	}
 }
 
@@ -113,16 +113,16 @@ type attempt struct {
 	*acquisition
 	grantBasis
 	recipe recipe
-	roots  *rootCreate // the creation of the lock root, if that was missing; otherwise nil
+	roots  *node.RootCreate // the creation of the lock root, if that was missing; otherwise nil
 
 	machine  queue.Machine
-	list     *nodes.Listing
+	list     *node.Listing
 	pos      queue.Position // in the last list that arrived
-	onOwn    *watch
-	blockers []blocker     // the predecessor, and the other nodes that are watched
-	handoff  *nodes.Waiter // set if the predecessor belongs to the same session
-	queued   bool          // counted among the attempts that wait
-	delay    delayWait     // zero without a lock-delay
+	onOwn    *node.Watch
+	blockers []blocker    // the predecessor, and the other nodes that are watched
+	handoff  *node.Waiter // set if the predecessor belongs to the same session
+	queued   bool         // counted among the attempts that wait
+	delay    delayWait    // zero without a lock-delay
 
 	retry link.Backoff // between requests whose errors leave the result unknown
 }
@@ -139,7 +139,7 @@ func (a *attempt) leaveQueue() {
 // leaveHandoff unregisters the attempt for a handoff, if it is registered.
 func (a *attempt) leaveHandoff() {
 	if a.handoff != nil {
-		a.e.nodes.Leave(a.handoff)
+		a.e.Own.Leave(a.handoff)
 		a.handoff = nil
 	}
 }
@@ -204,7 +204,7 @@ func (a *attempt) grant() error {
 			return errRequeue
 		}
 	}
-	if own := a.onOwn; own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {
+	if own := a.onOwn; own != nil && own.HasFired() && own.Event == zk.EventNodeDeleted {
 		e.LetGo(d, held...)
 		return errRequeue
 	}
@@ -238,9 +238,9 @@ func (a *attempt) waits(at position) {
 		return
 	}
 	a.queued = true
-	a.e.watches.countWaiters(1)
+	a.e.Watches.CountWaiters(1)
 	a.e.Log.Debug("zklock: queued", func() []any {
-		return []any{"path", a.d.root.shownPath(), "node", at.node, "position", at.rank, "predecessor", at.predecessor}
+		return []any{"path", a.d.root.ShownPath(), "node", at.node, "position", at.rank, "predecessor", at.predecessor}
 	})
 	a.logNow = time.After(a.nextLog - time.Since(a.since))
 }
@@ -269,7 +269,7 @@ func (a *attempt) logIfLong() {
 	if at.holds {
 		who = "holder"
 	}
-	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "position", at.rank, who, blocker}
+	attrs := []any{"path", a.d.root.ShownPath(), "node", a.node, "waited", waited.Round(time.Second), "position", at.rank, who, blocker}
 	if at.why != "" {
 		attrs = append(attrs, "why", at.why)
 	}
@@ -304,18 +304,18 @@ func (a *attempt) exhausted() error {
 // probe lists the queue before the node is created, so that tries which fail again and again cost
 // one read each, and write nothing. The list is synced, because no create precedes it: a server
 // that lags behind could show a holder that has released.
-func (plain) probe(a *acquisition, e *zkSession) error {
+func (plain) probe(a *acquisition, e *node.ZKSession) error {
 	root := a.d.root
-	now := e.lists.ListSynced(root.path)
+	now := e.Lists.ListSynced(root.Path())
 	switch err := now.Wait(a.ctx, e.ZKSession); {
 	case a.ctx.Err() != nil:
 		return link.ErrCtxEnded
 	case err != nil && !errors.Is(err, zk.ErrNoNode):
 		return errRequeue // the create returns the cause
 	}
-	p := queue.PositionOfNext(root.rule, now.Names) // without a lock root there are no names
+	p := queue.PositionOfNext(root.Rule(), now.Names) // without a lock root there are no names
 	if p.Kind != queue.Behind {
-		note(root, func(n *mutexNotes) { n.blocked = false })
+		node.Note(root.Root, func(n *mutexNotes) { n.blocked = false })
 		return errRequeue
 	}
 	a.d.table.noteBehind(a, positionOf(e, root, "", p))
@@ -325,8 +325,8 @@ func (plain) probe(a *acquisition, e *zkSession) error {
 // blocker is a node whose deletion an attempt waits for. Exactly one of its fields is set, until
 // the notification has been received.
 type blocker struct {
-	on     *watch
-	waiter *nodes.Waiter // set if the node belongs to the same session, so that it needs no watch
+	on     *node.Watch
+	waiter *node.Waiter // set if the node belongs to the same session, so that it needs no watch
 }
 
 // path returns the node's path; "" if the notification has been received.
@@ -335,7 +335,7 @@ func (m blocker) path() string {
 	case m.waiter != nil:
 		return m.waiter.Blocker
 	case m.on != nil:
-		return m.on.path
+		return m.on.Path
 	}
 	return ""
 }
@@ -346,7 +346,7 @@ func (m blocker) hasEnded() bool {
 	case m.waiter != nil:
 		return len(m.waiter.Notified) > 0
 	case m.on != nil:
-		return m.on.hasFired() || m.on.hasFailed()
+		return m.on.HasFired() || m.on.HasFailed()
 	}
 	return true
 }
@@ -356,13 +356,13 @@ func (m blocker) ends() (fired <-chan struct{}, notified <-chan queue.Handoff) {
 	if m.waiter != nil {
 		return nil, m.waiter.Notified
 	}
-	return m.on.fired, nil
+	return m.on.Fired, nil
 }
 
 // stopWatching ends the wait for the node's deletion.
-func (m blocker) stopWatching(e *zkSession) {
+func (m blocker) stopWatching(e *node.ZKSession) {
 	if m.waiter != nil {
-		e.nodes.Leave(m.waiter)
+		e.Own.Leave(m.waiter)
 	}
-	e.watches.leave(m.on)
+	e.Watches.Leave(m.on)
 }

@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack attempt.go and wait.go: the facts that a waiter has when its predecessor's
+// These tests attack attempt.go and watcher.go: the facts that a waiter has when its predecessor's
 // event arrives, and the moments before the grant.
 
 import (
@@ -17,6 +17,7 @@ import (
 
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/zktest"
 )
@@ -25,10 +26,10 @@ import (
 // facts of newEventTest, the event grants.
 type eventTest struct {
 	c          *onlyConn
-	e          *zkSession
+	e          *node.ZKSession
 	a          *attempt
 	knows      knows
-	own, ahead *watch
+	own, ahead *node.Watch
 }
 
 // knows contains the waiter's observations, with the connections over which they arrived.
@@ -52,8 +53,8 @@ func newEventTest(t *testing.T) *eventTest {
 	a.link, a.opts = tt.m.s.link, &tt.m.opts.nodeOptions
 	at := &attempt{
 		acquisition: a, recipe: plain{}, grantBasis: grantBasis{e: e, node: "/locks/a/own", token: 9, state: noState{}},
-		onOwn:    &watch{watchKey: watchKey{path: "/locks/a/own"}, fired: make(chan struct{})},
-		blockers: []blocker{{on: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted}}},
+		onOwn:    &node.Watch{WatchKey: node.WatchKey{Path: "/locks/a/own"}, Fired: make(chan struct{})},
+		blockers: []blocker{{on: &node.Watch{WatchKey: node.WatchKey{Path: "/locks/a/n"}, Fired: closedCh(), Event: zk.EventNodeDeleted}}},
 	}
 	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Position{Kind: queue.Behind, Blockers: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.blockers[0].on}
 }
@@ -68,7 +69,7 @@ func closedCh() chan struct{} {
 func (w *eventTest) then() (queue.Stage, error) {
 	k := w.knows
 	w.a.machine = queue.Begin(7, false).Listed(k.place, k.list).WaitsBehind(false).Watched(queue.Exists, 7, k.own).Watched(queue.Exists, k.owner, k.ahead)
-	err := w.a.rule(0, w.ahead.event == zk.EventNodeDeleted)
+	err := w.a.rule(0, w.ahead.Event == zk.EventNodeDeleted)
 	return w.a.machine.Next, err
 }
 
@@ -83,8 +84,8 @@ func TestInFrontNow_EachClause(t *testing.T) {
 		{"all is well", func(*eventTest) {}, true},
 		{"others were ahead of the predecessor", func(w *eventTest) { w.knows.place.Blockers = 2 }, false},
 		{"R73: another node may have taken its place", func(w *eventTest) { w.knows.place.Replaced = true }, false},
-		{"the event is no deletion", func(w *eventTest) { w.ahead.event = zk.EventNodeDataChanged }, false},
-		{"the client gave the watch up", func(w *eventTest) { w.ahead.event = zk.EventNotWatching }, false},
+		{"the event is no deletion", func(w *eventTest) { w.ahead.Event = zk.EventNodeDataChanged }, false},
+		{"the client gave the watch up", func(w *eventTest) { w.ahead.Event = zk.EventNotWatching }, false},
 		{"the predecessor is of our session", func(w *eventTest) { w.knows.owner = w.e.ID }, false},
 		{"there is no connection now", func(w *eventTest) { w.c.conn = 0 }, false},
 		{"there is no connection now, and never was a sure one", func(w *eventTest) {
@@ -95,7 +96,7 @@ func TestInFrontNow_EachClause(t *testing.T) {
 		{"the watch on our own node is restored", func(w *eventTest) { w.knows.own-- }, false},
 		{"the watch on the predecessor is restored", func(w *eventTest) { w.knows.ahead-- }, false},
 		{"all is of an earlier connection", func(w *eventTest) { w.c.conn++ }, false},
-		{"an event of our own node has come", func(w *eventTest) { close(w.own.fired) }, false},
+		{"an event of our own node has come", func(w *eventTest) { close(w.own.Fired) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newEventTest(t)
@@ -115,10 +116,10 @@ func TestInFrontNow_EachClause(t *testing.T) {
 // lease, where the deletion would be a loss. The call is not granted.
 func TestGrant_OwnNodeDeletedInBetween_QueuesAgain(t *testing.T) {
 	w := newEventTest(t)
-	w.own.event = zk.EventNodeDeleted
-	close(w.own.fired)
+	w.own.Event = zk.EventNodeDeleted
+	close(w.own.Fired)
 	require.ErrorIs(t, w.a.grant(), errRequeue)
-	require.False(t, w.e.IsHeld(w.own.path))
+	require.False(t, w.e.IsHeld(w.own.Path))
 	require.NotNil(t, w.a.call, "it waits on")
 }
 
@@ -189,7 +190,7 @@ func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 		m := aMutex(t, s, "/job")
 		h, err := aMutex(t, other, "/job").Acquire(t.Context())
 		require.NoError(t, err)
-		e := m.s.link.ZKSession().Inside.(*zkSession)
+		e := m.s.link.ZKSession().Inside.(*node.ZKSession)
 		slow := srv.Inject(zktest.Before(zktest.Delete).Delay(grace / 2))
 		for round := range 3 { // mostly the call leaves before the goroutine runs that is to go on, and seldom after that
 			ctx, leave := context.WithCancel(t.Context())
@@ -199,7 +200,7 @@ func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 				left <- err
 			}()
 			synctest.Wait()
-			require.Positive(t, e.attempts.Load())
+			require.True(t, isBusy(e))
 			for _, name := range srv.Children("/job") {
 				if node := "/job/" + name; node != h.Node() {
 					require.NoError(t, srv.Delete(node))
@@ -211,7 +212,7 @@ func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 			require.Equal(t, round+1, slow.Fired(), "or this shows nothing")
 		}
 		time.Sleep(2 * grace) // virtual: the deletions are answered, and what goes on by itself has ended
-		require.Zero(t, e.attempts.Load())
+		require.False(t, isBusy(e))
 		slow.Remove()
 		require.NoError(t, h.Release(t.Context()))
 	})
@@ -250,7 +251,7 @@ func TestAttempt_EachWay_IsCountedOut(t *testing.T) {
 				sem, err := NewSemaphore(s, "/sem", 3)
 				require.NoError(t, err)
 				holds := []*Hold{acquired(ctx, sem.Permits(1)), acquired(ctx, sem.Permits(1))}
-				require.True(t, notesOn[semaphoreNotes](&sem.mutexFor(1).root).roomy, "or this shows nothing")
+				require.True(t, node.NotesOn[semaphoreNotes](sem.mutexFor(1).root.Root).roomy, "or this shows nothing")
 				return holds
 			}},
 		} {
@@ -258,9 +259,15 @@ func TestAttempt_EachWay_IsCountedOut(t *testing.T) {
 				require.NoError(t, h.Release(ctx))
 			}
 			synctest.Wait()
-			require.Zero(t, s.link.ZKSession().Inside.(*zkSession).attempts.Load(), way.name)
+			require.False(t, isBusy(s.link.ZKSession().Inside.(*node.ZKSession)), way.name)
 		}
 	})
+}
+
+// isBusy reports whether an attempt is under way, or a node is being deleted.
+func isBusy(e *node.ZKSession) bool {
+	_, busy := e.Waiting()
+	return busy
 }
 
 // withSessions runs a test in virtual time, with two Sessions of a server.

@@ -9,7 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -27,9 +27,9 @@ type permitAttempt struct {
 // askLeases requests a snapshot. It includes the queue if we have no node there.
 func (a permitAttempt) askLeases() (now leaseSnapshot) {
 	if a.node == "" {
-		now.queue = a.e.lists.List(a.d.root.path)
+		now.queue = a.e.Lists.List(a.d.root.Path())
 	}
-	now.list, now.limit = a.e.lists.List(a.p.leases.path), a.p.askLimit(a.e)
+	now.list, now.limit = a.e.Lists.List(a.p.leases.Path()), a.p.askLimit(a.e)
 	return now
 }
 
@@ -41,16 +41,16 @@ func (a permitAttempt) askLeases() (now leaseSnapshot) {
 func (a permitAttempt) awaitCapacity(early leaseSnapshot) (limit int, err error) {
 	e, p := a.e, a.p
 	var by leaseWait
-	var on, onLimit *watch
+	var on, onLimit *node.Watch
 	defer func() {
-		e.watches.leave(on)
-		e.watches.leave(onLimit)
+		e.Watches.Leave(on)
+		e.Watches.Leave(onLimit)
 	}()
 	for watching := false; ; {
 		if watching {
-			on = e.watches.keep(on, watchKey{path: p.leases.path, op: wire.OpGetChildren2})
+			on = e.Watches.Keep(on, node.WatchKey{Path: p.leases.Path(), Op: wire.OpGetChildren2})
 			if p.limit != "" {
-				onLimit = e.watches.keep(onLimit, watchKey{path: p.limit, op: p.limitWatch()})
+				onLimit = e.Watches.Keep(onLimit, node.WatchKey{Path: p.limit, Op: p.limitWatch()})
 			}
 		}
 		now := early
@@ -111,7 +111,7 @@ func (a permitAttempt) capacityIn(now leaseSnapshot) (at queue.Position, n int, 
 		return at, n, false, nil
 	}
 	at = queue.PositionOfLeases(namesOf(a.held), now.list.Names, n)
-	a.rootCzxid, a.leases = now.list.Root.Czxid, len(queue.Members(now.list.Names, a.p.leases.rule.Markers))
+	a.rootCzxid, a.leases = now.list.Root.Czxid, len(queue.Members(now.list.Names, a.p.leases.Rule().Markers))
 	switch at.Kind {
 	case queue.Front, queue.Behind:
 		return at, n, true, nil
@@ -126,15 +126,15 @@ func (a permitAttempt) capacityIn(now leaseSnapshot) (at queue.Position, n int, 
 // withdraw. It logs once for each path and Session. A shared limit can fall, so it never logs about
 // one.
 func (a permitAttempt) warnOfMore(by *leaseWait) {
-	switch leases := &a.p.leases; {
+	switch leases := a.p.leases; {
 	case by.ahead <= by.limit || a.p.limit != "":
 		by.crowded = time.Time{}
 	case by.crowded.IsZero():
 		by.crowded = time.Now()
 	case time.Since(by.crowded) >= namedAfter:
-		before := note(a.d.root, func(now *semaphoreNotes) { now.crowded = true })
+		before := node.Note(a.d.root.Root, func(now *semaphoreNotes) { now.crowded = true })
 		if !before.crowded {
-			a.e.Log.Warn("zklock: more permits are in use than this semaphore has", "path", leases.chroot+leases.given,
+			a.e.Log.Warn("zklock: more permits are in use than this semaphore has", "path", leases.ShownPath(),
 				"permits", by.limit, "leases", by.ahead, "node", by.at.predecessor)
 		}
 	}
@@ -147,9 +147,9 @@ type leaseWait struct {
 	at    position
 	ahead int // how many leases precede ours
 	limit int
-	first string          // absolute path of the first lease; "" if none precedes ours
-	who   string          // who created it; "" if not known
-	asked <-chan dataRead // its data, requested to identify the creator; nil if no request is under way
+	first string               // absolute path of the first lease; "" if none precedes ours
+	who   string               // who created it; "" if not known
+	asked <-chan node.DataRead // its data, requested to identify the creator; nil if no request is under way
 
 	crowded time.Time // since when more leases precede ours than the limit allows
 }
@@ -161,11 +161,11 @@ const namedAfter = 500 * time.Millisecond
 // noCapacityYet records the position of our leases under the limit and the holder that the call
 // waits for. It returns ErrNotAcquired if the call is a try.
 func (a permitAttempt) noCapacityYet(by *leaseWait, p queue.Position, n int, names []string) error {
-	leases, first := &a.p.leases, ""
+	leases, first := a.p.leases, ""
 	by.at = position{node: a.held[0], rank: 1, holds: true, why: a.p.overLimit(n)}
 	if by.ahead, by.limit = p.Blockers, n; p.Blockers > 0 {
-		by.at.predecessor = leases.path + "/" + p.Predecessor
-		first = leases.path + "/" + queue.FrontOf(names, leases.rule.Markers)
+		by.at.predecessor = leases.Path() + "/" + p.Predecessor
+		first = leases.Path() + "/" + queue.FrontOf(names, leases.Rule().Markers)
 	}
 	a.warnOfMore(by)
 	if first != by.first {
@@ -191,11 +191,11 @@ func (a permitAttempt) noteHolder(by *leaseWait) (wait bool) {
 // awaitChange waits for a change of the leases, the limit or the connection. moved reports whether
 // the snapshot of the caller belongs to an older connection. Events are hints: the caller requests
 // another snapshot.
-func (a permitAttempt) awaitChange(by *leaseWait, on, onLimit *watch, seen uint64) (moved bool, err error) {
+func (a permitAttempt) awaitChange(by *leaseWait, on, onLimit *node.Watch, seen uint64) (moved bool, err error) {
 	a.retry = link.Backoff{}
 	var limitFired <-chan struct{}
 	if onLimit != nil {
-		limitFired = onLimit.fired
+		limitFired = onLimit.Fired
 	}
 	var ask <-chan time.Time
 	if isUnknown := by.first != "" && by.who == "" && by.asked == nil; isUnknown || !by.crowded.IsZero() {
@@ -208,17 +208,17 @@ func (a permitAttempt) awaitChange(by *leaseWait, on, onLimit *watch, seen uint6
 			return true, err
 		}
 		select {
-		case <-on.fired:
+		case <-on.Fired:
 			return false, nil
 		case <-limitFired:
 			return false, nil
 		case <-ask:
 			if a.warnOfMore(by); by.who == "" && by.asked == nil {
-				by.asked = a.e.startRead(by.first)
+				by.asked = a.e.StartRead(by.first)
 			}
 		case got := <-by.asked:
-			if by.asked = nil; got.err == nil {
-				by.who = whoIs(by.first, got.data, got.stat)
+			if by.asked = nil; got.Err == nil {
+				by.who = whoIs(by.first, got.Data, got.Stat)
 				a.noteHolder(by)
 			}
 		case <-a.logNow:
@@ -231,10 +231,10 @@ func (a permitAttempt) awaitChange(by *leaseWait, on, onLimit *watch, seen uint6
 	}
 }
 
-func armedAll(ctx context.Context, z *link.ZKSession, all ...*watch) (err error) {
+func armedAll(ctx context.Context, z *link.ZKSession, all ...*node.Watch) (err error) {
 	for _, on := range all {
 		if on != nil && err == nil {
-			err = on.waitArmed(ctx, z)
+			err = on.WaitArmed(ctx, z)
 		}
 	}
 	return err
@@ -253,15 +253,15 @@ func (a permitAttempt) hintWaiters(room int) {
 	}
 	e, root, self, now := a.e, a.d.root, nameOf(a.node), a.list
 	if now == nil { // an event granted us, or we waited first in the queue
-		now = e.lists.List(root.path)
+		now = e.Lists.List(root.Path())
 	}
 	e.Carrier.Spawn(func() {
 		if now.Wait(context.Background(), e.ZKSession) != nil {
 			return
 		}
-		names := queue.NamesBehind(self, now.Names, root.rule.Markers)
+		names := queue.NamesBehind(self, now.Names, root.Rule().Markers)
 		names = names[min(1, len(names)):]
-		e.hintAll(root.path, names[:hintsFor(room, len(names))])
+		hintAll(e, root.Path(), names[:hintsFor(room, len(names))])
 	})
 }
 
@@ -272,13 +272,13 @@ func hintsFor(room, waiters int) int { return min(2*(min(room, maxHints)-1), max
 // hintAll makes waiters list, in the order of the queue. A waiter behind a node of our own session
 // is notified in this process. Any other waiter watches its own node and its predecessor. So
 // hintAll writes every second node, with unchanged data, and each write notifies two waiters.
-func (e *zkSession) hintAll(root string, names []string) {
-	own := make(map[string]*nodes.Waiter)
-	for _, w := range e.nodes.Waiting() {
+func hintAll(e *node.ZKSession, root string, names []string) {
+	own := make(map[string]*node.Waiter)
+	for _, w := range e.Own.Waiting() {
 		own[w.Node] = w
 	}
 	var written []string
-	var asked []<-chan dataRead
+	var asked []<-chan node.DataRead
 	hears := false // the previous write also notifies this waiter
 	for _, name := range names {
 		node := root + "/" + name
@@ -286,13 +286,13 @@ func (e *zkSession) hintAll(root string, names []string) {
 		if w != nil {
 			w.Notify(queue.HandoffUnknown)
 		} else if !hears {
-			written, asked = append(written, node), append(asked, e.startRead(node))
+			written, asked = append(written, node), append(asked, e.StartRead(node))
 		}
 		hears = w == nil && !hears
 	}
 	for i, ch := range asked {
-		if got := <-ch; got.err == nil {
-			write := wire.SetDataRequest{Path: written[i], Data: got.data, Version: got.stat.Version}
+		if got := <-ch; got.Err == nil {
+			write := wire.SetDataRequest{Path: written[i], Data: got.Data, Version: got.Stat.Version}
 			e.Carrier.Send(e.ZKSession, mux.NewRequest(wire.OpSetData, write, func(mux.Reply) {}))
 		}
 	}
@@ -301,7 +301,7 @@ func (e *zkSession) hintAll(root string, names []string) {
 // limitOf waits for the limit. If its node is missing, limitOf creates it; with WithContainer it
 // returns the number given to NewSemaphore instead. If known is false, the caller must request the
 // limit again.
-func (a permitAttempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) {
+func (a permitAttempt) limitOf(asked <-chan node.DataRead) (n int, known bool, err error) {
 	p := a.p
 	if p.limit == "" {
 		return p.n, true, nil
@@ -310,17 +310,17 @@ func (a permitAttempt) limitOf(asked <-chan dataRead) (n int, known bool, err er
 	if err != nil {
 		return 0, false, err
 	}
-	if errors.Is(got.err, zk.ErrNoNode) && p.leases.container {
+	if errors.Is(got.Err, zk.ErrNoNode) && p.leases.IsContainer() {
 		return p.n, true, nil // no client has set a limit
 	}
-	if errors.Is(got.err, zk.ErrNoNode) {
-		got.err = p.makeLimit(a.ctx, a.e.ZKSession, p.n, false)
-		_, err = a.findingOf(got.err)
+	if errors.Is(got.Err, zk.ErrNoNode) {
+		got.Err = p.makeLimit(a.ctx, a.e.ZKSession, p.n, false)
+		_, err = a.findingOf(got.Err)
 		return 0, false, err
 	}
-	if r, err := a.findingOf(reply.Denied(got.err, "get", "READ", p.limit)); err != nil || r != queue.Exists {
+	if r, err := a.findingOf(reply.Denied(got.Err, "get", "READ", p.limit)); err != nil || r != queue.Exists {
 		return 0, false, err
 	}
-	n, err = parseLimit(p.limit, got.data)
+	n, err = parseLimit(p.limit, got.Data)
 	return n, err == nil, err
 }

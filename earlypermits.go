@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 )
 
@@ -24,15 +24,15 @@ import (
 // for them.
 func (p *permits) beforeQueue(a *acquisition) error {
 	root := a.d.root
-	if !notesOn[semaphoreNotes](root).roomy {
+	if !node.NotesOn[semaphoreNotes](root.Root).roomy {
 		return errRequeue
 	}
-	e, err := attachedSession(a.ctx, a.link)
+	e, err := node.AttachedSession(a.ctx, a.link)
 	if err != nil {
 		return err
 	}
-	e.attempts.Add(1)
-	defer e.attempts.Add(-1)
+	e.Attempting(1)
+	defer e.Attempting(-1)
 	attempt := a.attemptIn(e, p)
 	at := permitAttempt{attempt, attempt.state.(*permitState)}
 	isRoom, err := at.takeIfCapacity()
@@ -41,7 +41,7 @@ func (p *permits) beforeQueue(a *acquisition) error {
 			return nil
 		}
 	}
-	note(root, func(n *semaphoreNotes) { n.roomy = false })
+	node.Note(root.Root, func(n *semaphoreNotes) { n.roomy = false })
 	err = at.withdraw(err)
 	if err == link.ErrCtxEnded || errors.Is(err, link.ErrSessionEnded) || errors.Is(err, ErrClosed) || len(at.held) > 0 {
 		return err
@@ -87,8 +87,8 @@ func (p *permits) whenBehind(attempt *attempt, at position) error {
 			return err
 		}
 		isLater := now.list.Conn == a.list.Conn && now.list.At >= a.list.At
-		leases := len(queue.Members(now.list.Names, p.leases.rule.Markers))
-		ahead := queue.Without(nameOf(a.node), a.list.Names, now.list.Names, a.d.root.rule.Markers)
+		leases := len(queue.Members(now.list.Names, p.leases.Rule().Markers))
+		ahead := queue.Without(nameOf(a.node), a.list.Names, now.list.Names, a.d.root.Rule().Markers)
 		switch {
 		case !known, r == queue.Unknown:
 			continue
@@ -116,11 +116,11 @@ func (p *permits) whenBehind(attempt *attempt, at position) error {
 
 // grantFurther grants without a handoff, because other nodes precede ours in the queue.
 func (a permitAttempt) grantFurther() error {
-	a.leaves = make(chan *nodes.Deletion, 1)
+	a.leaves = make(chan *node.Deletion, 1)
 	if err := a.grant(); err != nil {
 		return err
 	}
-	x, _ := a.d.root.deleteNode(a.e, false, nil, a.node)
+	x, _ := a.d.root.DeleteNode(a.e, false, nil, a.node)
 	a.leaves <- x
 	return errGranted
 }
@@ -146,7 +146,7 @@ func (a permitAttempt) takeIfCapacity() (bool, error) {
 		case !known:
 			now = leaseSnapshot{}
 		case !isFirst:
-			now = leaseSnapshot{queue: now.queue, list: a.e.lists.List(a.p.leases.path), limit: a.p.askLimit(a.e)}
+			now = leaseSnapshot{queue: now.queue, list: a.e.Lists.List(a.p.leases.Path()), limit: a.p.askLimit(a.e)}
 		default:
 			return at.Kind == queue.Front && (now.queue == nil || queue.HaveCapacity(a.leases-k, ahead, k, n)), nil
 		}
@@ -162,7 +162,7 @@ func (a permitAttempt) queuedIn(now leaseSnapshot) (ahead int, isFirst, known bo
 	if err != nil || r == queue.Unknown { // the list may not have arrived yet
 		return 0, false, false, err
 	}
-	ahead = queue.Without("", now.queue.Names, now.list.Names, a.d.root.rule.Markers)
+	ahead = queue.Without("", now.queue.Names, now.list.Names, a.d.root.Rule().Markers)
 	return ahead, now.queue.At <= now.list.At, now.queue.Conn == now.list.Conn, nil
 }
 
@@ -177,8 +177,8 @@ func (a permitAttempt) withdraw(why error) error {
 	if a.node != "" {
 		left = a.ctx.Done()
 	}
-	x := a.e.reaper.DeleteAll(a.held)
-	a.p.leases.restarting(a.e, a.held[0], x)
+	x := a.e.Reaper.DeleteAll(a.held)
+	a.p.leases.RestartAfter(a.e, a.held[0], x)
 	select {
 	case <-x.Done:
 	case <-x.Refused:

@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 )
@@ -66,12 +67,12 @@ func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, er
 }
 
 // checkCandidate rejects a name that other clients could not read.
-func checkCandidate(name []byte, node string) error {
+func checkCandidate(name []byte, marker string) error {
 	switch {
-	case len(name) == 0 && node != queue.LatchName:
+	case len(name) == 0 && marker != queue.LatchName:
 		return errors.New("WithData: the candidate's name is empty; leave the option out for host:pid")
 	case !utf8.Valid(name):
-		return fmt.Errorf("WithData: the candidate's name %q is not UTF-8", name[:min(len(name), maxShown)])
+		return fmt.Errorf("WithData: the candidate's name %q is not UTF-8", name[:min(len(name), node.MaxShown)])
 	case bytes.Equal(name, revokeMessage):
 		return fmt.Errorf("WithData: no candidate may be called %s, which asks a leader to give way", revokeMessage)
 	}
@@ -121,11 +122,11 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, hold 
 // pause logs the result of a round that began then, and gives other candidates time to queue. It
 // returns an error if ctx ends first, or the Session is closed.
 func (e *Election) pause(ctx context.Context, backoff *link.Backoff, began time.Time, ended error) error {
-	e.m.s.log.Info("zklock: campaigning again", "path", e.m.root.path, "err", ended)
+	e.m.s.log.Info("zklock: campaigning again", "path", e.m.root.Path(), "err", ended)
 	if time.Since(began) > 5*time.Second {
 		*backoff = link.Backoff{}
 	}
-	fail := func(err error) error { return &Error{Op: "campaign", Path: e.m.root.given, Err: err} }
+	fail := func(err error) error { return &Error{Op: "campaign", Path: e.m.root.Given(), Err: err} }
 	for over := time.After(backoff.Next()); ; {
 		_, changed, err := e.m.s.link.AttachedNow()
 		if err != nil {
@@ -160,7 +161,7 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 	}
 	stand, c, err := e.beginCampaign(ctx, lead != nil)
 	if err != nil {
-		return &Error{Op: "campaign", Path: e.m.root.given, Err: err}
+		return &Error{Op: "campaign", Path: e.m.root.Given(), Err: err}
 	}
 	defer func() {
 		e.mu.Lock()
@@ -170,16 +171,16 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		close(c.ended)
 		var cause error // for a Trace, which cannot observe the end of a Campaign otherwise
 		if err != nil {
-			cause = &Error{Op: "campaign", Path: e.m.root.given, Err: err}
+			cause = &Error{Op: "campaign", Path: e.m.root.Given(), Err: err}
 		}
 		c.cancel(cause)
 	}()
-	err = e.m.reading(stand, "campaign", func(z *zkSession) error {
+	err = e.m.reading(stand, "campaign", func(z *node.ZKSession) error {
 		_, _, err := e.firstCandidate(stand, z, true)
 		return err
 	})
 	if err != nil && len(e.m.s.trace.all) > 0 {
-		_, failed := e.m.s.trace.beginTrace(stand, AcquireInfo{Kind: e.m.traced, Path: e.m.root.given, Name: e.m.opts.label})
+		_, failed := e.m.s.trace.beginTrace(stand, AcquireInfo{Kind: e.m.traced, Path: e.m.root.Given(), Name: e.m.opts.label})
 		failed.acquired(stand, nil, AcquireEndInfo{Err: err})
 	}
 	for backoff := (link.Backoff{}); err == nil; {
@@ -269,7 +270,7 @@ func (e *Election) Resign(ctx context.Context) error {
 		return &Error{Op: "resign", Err: errNoElection}
 	}
 	if ctx == nil {
-		return &Error{Op: "resign", Path: e.m.root.given, Err: errNilContext}
+		return &Error{Op: "resign", Path: e.m.root.Given(), Err: errNilContext}
 	}
 	e.mu.Lock()
 	c, leads := e.mu.campaign, e.mu.hold
@@ -278,12 +279,12 @@ func (e *Election) Resign(ctx context.Context) error {
 		return nil
 	}
 	c.cancel(ErrResigned)
-	fail := func(err error) error { return &Error{Op: "resign", Path: e.m.root.given, Err: err} }
+	fail := func(err error) error { return &Error{Op: "resign", Path: e.m.root.Given(), Err: err} }
 	var tooLong <-chan time.Time
 	if ctx.Done() == nil {
 		tooLong = time.After(mostPatience)
 	}
-	if leads != nil && ctx.Err() == nil && heldIn(ctx, holdKey{table: &e.m.s.locks, root: e.m.root.path}) == leads {
+	if leads != nil && ctx.Err() == nil && heldIn(ctx, holdKey{table: &e.m.s.locks, root: e.m.root.Path()}) == leads {
 		return fail(fmt.Errorf("%w: this call's context carries the leader's hold; lead has only to return", ErrResigned))
 	}
 	select {
@@ -315,7 +316,7 @@ func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	if !e.isMade() {
 		return Participant{}, &Error{Op: "leader", Err: errNoElection}
 	}
-	err = e.m.reading(ctx, "leader", func(z *zkSession) error {
+	err = e.m.reading(ctx, "leader", func(z *node.ZKSession) error {
 		leader, err = e.m.frontOf(ctx, z, func() (string, error) {
 			node, _, err := e.firstCandidate(ctx, z, true)
 			return node, err
@@ -328,9 +329,9 @@ func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 // firstCandidate returns the first node, absolute, and reports whether the root exists. It returns
 // an error if a node of another recipe is before the first node or, with check, anywhere in the
 // root.
-func (e *Election) firstCandidate(ctx context.Context, z *zkSession, check bool) (node string, there bool, err error) {
+func (e *Election) firstCandidate(ctx context.Context, z *node.ZKSession, check bool) (node string, there bool, err error) {
 	root := &e.m.root
-	l := z.lists.List(root.path)
+	l := z.Lists.List(root.Path())
 	err = l.Wait(ctx, z.ZKSession)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
@@ -338,7 +339,7 @@ func (e *Election) firstCandidate(ctx context.Context, z *zkSession, check bool)
 	case err != nil:
 		return "", false, err
 	}
-	name := queue.FrontOf(l.Names, root.rule.Markers)
+	name := queue.FrontOf(l.Names, root.Rule().Markers)
 	self := name
 	if check {
 		self = ""
@@ -347,7 +348,7 @@ func (e *Election) firstCandidate(ctx context.Context, z *zkSession, check bool)
 		return "", true, err
 	}
 	if name != "" {
-		node = root.path + "/" + name
+		node = root.Path() + "/" + name
 	}
 	return node, true, nil
 }
@@ -362,7 +363,7 @@ type candidate struct{ plain }
 func (candidate) listed(a *attempt) error {
 	root, children := a.d.root, a.list.Names
 	err := otherRecipe(root, children, nameOf(a.node))
-	if err != nil && otherRecipe(root, children, queue.FrontOf(children, root.rule.Markers)) == nil {
+	if err != nil && otherRecipe(root, children, queue.FrontOf(children, root.Rule().Markers)) == nil {
 		return errors.Unwrap(err)
 	}
 	return err
@@ -372,13 +373,13 @@ func (candidate) listed(a *attempt) error {
 // the election; if self is "", any child. Nothing is guaranteed between different recipes.
 func otherRecipe(root *lockRoot, children []string, self string) error {
 	what, others := "Curator's LeaderLatch: give WithLatchNodes", []string{queue.LatchName}
-	if root.rule.Name == queue.LatchName {
+	if root.Rule().Name == queue.LatchName {
 		what, others = "a mutex, or an election without WithLatchNodes: leave that out", []string{queue.MutexName}
 	}
-	if c := queue.ForeignOf(root.rule, self, children, others); c != "" {
+	if c := queue.ForeignOf(root.Rule(), self, children, others); c != "" {
 		return badArgument{fmt.Errorf("%s is of %s, or give the election a path of its own", shown(c), what)}
 	}
-	third := queue.ForeignOf(root.rule, self, children, []string{queue.ReadName, queue.WriteName, queue.LeaseName, "__lock__"})
+	third := queue.ForeignOf(root.Rule(), self, children, []string{queue.ReadName, queue.WriteName, queue.LeaseName, "__lock__"})
 	for _, c := range children {
 		if self == "" && (c == "locks" || c == "leases") {
 			third = c

@@ -13,7 +13,7 @@ import (
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/sessionfile"
 	"github.com/zklock/zklock/internal/wire"
@@ -51,7 +51,7 @@ var (
 	ErrSessionTimeoutTooShort = errSessionTimeoutTooShort
 	// ErrNoChroot: the chroot does not exist: create it, or give WithCreateChroot to Connect. After
 	// Connect the error means that the servers have lost it, and perhaps other data.
-	ErrNoChroot = errors.New("the chroot does not exist")
+	ErrNoChroot = errChroot
 	// ErrTooManyLockNodes: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyLockNodes = errTooMany
 	// ErrAuthFailed: a server rejected the credentials of WithDigest or WithSASL, requires
@@ -71,9 +71,9 @@ var (
 // The packages below return these errors. The public names stand for them, so that the
 // documentation shows no internal package.
 var (
-	errClosed, errAuthFailed              = link.ErrClosed, link.ErrAuthFailed
-	errSessionTimeoutTooShort, errTooMany = lease.ErrSessionTimeoutTooShort, nodes.ErrTooMany
-	errCertificate, errSessionFileInUse   = dial.ErrCertificate, sessionfile.ErrInUse
+	errClosed, errAuthFailed                         = link.ErrClosed, link.ErrAuthFailed
+	errSessionTimeoutTooShort, errTooMany, errChroot = lease.ErrSessionTimeoutTooShort, node.ErrTooMany, node.ErrNoChroot
+	errCertificate, errSessionFileInUse              = dial.ErrCertificate, sessionfile.ErrInUse
 )
 
 // Error reports which operation failed, on which lock, and why. Err is never nil. errors.Is and
@@ -213,11 +213,6 @@ func errNoChroot(chroot string) error {
 	return fmt.Errorf("%w: create %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
 }
 
-// errChrootLost is for a chroot that Connect has found or created.
-func errChrootLost(chroot string) error {
-	return fmt.Errorf("%w: the servers have lost %s since this Session connected: create it again, or let another Connect with WithCreateChroot do so", ErrNoChroot, chroot)
-}
-
 // lostBecause returns ErrLost with its reason. errors.Is finds both.
 func lostBecause(reason error) error {
 	if errors.Is(reason, ErrLost) {
@@ -254,14 +249,6 @@ func ctxError(ctx context.Context) error {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)
-}
-
-// ignoring returns err, or nil if errors.Is matches it with one of those errors.
-func ignoring(err error, those ...error) error {
-	if slices.ContainsFunc(those, func(e error) bool { return errors.Is(err, e) }) {
-		return nil
-	}
-	return err
 }
 
 // Loss is the reason of a loss, in one word for metrics (LossReason).

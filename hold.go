@@ -11,7 +11,7 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 )
 
 // newHold returns the Hold with which a call waits; the call returns it when the lock is granted.
@@ -55,7 +55,7 @@ func (c *holdContext) Value(key any) any {
 			return c.h
 		}
 	case *lockRoot:
-		if k.path == c.h.d.key.path {
+		if k.Path() == c.h.d.key.path {
 			return c.h
 		}
 	case waitKey:
@@ -75,7 +75,7 @@ var bare, _ = context.WithCancel(context.Background())
 func (k holdKey) fits(h *Hold) bool {
 	held := h.d.key.path
 	if k.after {
-		return h.d.root.shownPath() >= k.root && h.Err() == nil
+		return h.d.root.ShownPath() >= k.root && h.Err() == nil
 	}
 	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held) && (k.share == "" || k.share == h.d.key.share)
 }
@@ -158,7 +158,7 @@ func (h *Hold) Deadline() time.Time {
 func (h *Hold) Node() string { return h.granted().node }
 
 // Path returns the lock path, as Mutex.Path does.
-func (h *Hold) Path() string { return h.granted().root.given }
+func (h *Hold) Path() string { return h.granted().root.Given() }
 
 // Owner returns the owner of the hold.
 func (h *Hold) Owner() Owner { return h.granted().key.owner }
@@ -209,8 +209,8 @@ func (h *Hold) Release(ctx context.Context) error {
 // releasing is a Release whose request has been sent.
 type releasing struct {
 	h    *Hold
-	xs   [2]*nodes.Deletion // the deletions to wait for; the second may be nil
-	end  clock.Instant      // the latest time to wait until
+	xs   [2]*node.Deletion // the deletions to wait for; the second may be nil
+	end  clock.Instant     // the latest time to wait until
 	lost error
 
 	first bool          // it was not released before
@@ -303,7 +303,7 @@ func (r releasing) confirm(p *graceTime) error {
 	var lastTry <-chan struct{} // when the context has ended
 	for i := 0; i < len(r.xs) && r.xs[i] != nil; {
 		x := r.xs[i]
-		if isClosed(x.Done) { // also after the time limit: the wait for another deletion may have used it up
+		if link.IsClosed(x.Done) { // also after the time limit: the wait for another deletion may have used it up
 			if err := howItEnded(i, x.OK, x.Err); err != nil {
 				return err
 			}
@@ -318,7 +318,7 @@ func (r releasing) confirm(p *graceTime) error {
 		case <-x.Done:
 		case <-time.After(min(left, lease.ClockCheck)):
 		case <-e.Ended():
-			if isClosed(x.Done) {
+			if link.IsClosed(x.Done) {
 				continue
 			}
 			return howItEnded(i, false, e.EndErr())
@@ -330,7 +330,7 @@ func (r releasing) confirm(p *graceTime) error {
 			defer last.Stop()
 			lastTry, ctxEnded = late, nil
 		case <-lastTry:
-			if isClosed(x.Done) {
+			if link.IsClosed(x.Done) {
 				continue
 			}
 			return notConfirmed(x.Last.AddTo(ctxError(p.ctx)))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -25,13 +25,13 @@ import (
 func (p *permits) creating(a *attempt) {
 	s, z, root := a.state.(*permitState), a.e.ZKSession, a.d.root
 	if a.roots != nil {
-		s.further = p.leases.sendCreate(z, p.leases.path, p.leases.container && !a.roots.plain, &a.last)
-		if p.limit != "" && !p.leases.container {
-			ask(z, wire.OpCreate, p.limitNode(p.n), nil)
+		s.further = p.leases.Join(z, a.roots, &a.last)
+		if p.limit != "" && !p.leases.IsContainer() {
+			z.Carrier.Send(z, mux.NewRequest(wire.OpCreate, p.limitNode(p.n), func(mux.Reply) {}))
 		}
 	}
-	if !notesOn[semaphoreNotes](root).fits {
-		s.fits = a.e.lists.List(root.shownPath())
+	if !node.NotesOn[semaphoreNotes](root.Root).fits {
+		s.fits = a.e.Lists.List(root.ShownPath())
 	}
 }
 
@@ -42,33 +42,29 @@ func (p *permits) created(a *attempt) (err error) {
 	if s.fits == nil {
 		return nil
 	}
-	if err = fitsSemaphore(a.ctx, a.e, a.d.root, s.fits); err == nil {
+	if err = fitsSemaphore(a.ctx, a.e, a.d.root.Root, s.fits); err == nil {
 		s.fits = nil
-		note(a.d.root, func(n *semaphoreNotes) { n.fits = true })
+		node.Note(a.d.root.Root, func(n *semaphoreNotes) { n.fits = true })
 	}
 	return err
 }
 
-// gaveUp deletes the containers that were created for this attempt, as lockRoot.takeBack does. It
-// deletes both or none, because a client in the queue is about to use the container of the leases.
+// gaveUp deletes the containers that were created for this attempt.
 func (p *permits) gaveUp(a *attempt) {
-	s, root := a.state.(*permitState), a.d.root
-	if len(a.held) == 0 && a.roots != nil && root.container && !a.roots.plain && isMade(s.further) {
-		ask(a.e.ZKSession, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
-			{Op: wire.OpDelete, Path: root.path, Version: 0}, {Op: wire.OpDelete, Path: p.leases.path, Version: 0},
-		}}, nil)
+	if s := a.state.(*permitState); len(a.held) == 0 {
+		p.leases.UndoJoin(a.e.ZKSession, a.roots, s.further, a.d.root.Root)
 	}
 }
 
 // fitsSemaphore returns an error if the list shows that another recipe uses the path. queued is the
 // root of the semaphore's queue.
-func fitsSemaphore(ctx context.Context, e *zkSession, queued *lockRoot, list *nodes.Listing) error {
-	path := queued.shownPath()
-	for backoff := (link.Backoff{}); ; list = e.lists.List(path) {
+func fitsSemaphore(ctx context.Context, e *node.ZKSession, queued *node.Root, list *node.Listing) error {
+	path := queued.ShownPath()
+	for backoff := (link.Backoff{}); ; list = e.Lists.List(path) {
 		err := list.Wait(ctx, e.ZKSession)
 		switch {
 		case err == nil:
-			if other := queue.OtherThanSemaphore(list.Names, queued.rule.Markers); other != "" {
+			if other := queue.OtherThanSemaphore(list.Names, queued.Rule().Markers); other != "" {
 				return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(other))}
 			}
 			return nil
@@ -100,14 +96,14 @@ func (p *permits) whenFirst(at *attempt) error {
 	}
 	room := n - a.leases // capacity for waiters
 	if !a.queued {       // then the list of the queue is recent
-		others := len(queue.Members(a.list.Names, a.d.root.rule.Markers)) - 1
+		others := len(queue.Members(a.list.Names, a.d.root.Rule().Markers)) - 1
 		isRoomy := queue.HaveCapacity(a.leases-p.k, others, p.k, n)
-		note(a.d.root, func(now *semaphoreNotes) { now.roomy = isRoomy })
+		node.Note(a.d.root.Root, func(now *semaphoreNotes) { now.roomy = isRoomy })
 		room = min(room, others)
 	}
-	a.leaves = make(chan *nodes.Deletion, 1)
+	a.leaves = make(chan *node.Deletion, 1)
 	if err = a.grant(); err == nil {
-		a.leaves <- a.d.root.handOff(a.e, a.node, false, false, nil)
+		a.leaves <- a.d.root.HandOff(a.e, a.node, false, false, nil)
 		a.hintWaiters(room)
 	}
 	return err
@@ -122,15 +118,15 @@ func (p *permits) whenFirst(at *attempt) error {
 // well. So early permits cannot prevent the first client in the queue from creating its leases.
 func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
 	e := a.e
-	reserved, err := e.nodes.Reserve(a.p.k, others)
+	reserved, err := e.Own.Reserve(a.p.k, others)
 	if err != nil {
 		return leaseSnapshot{}, err
 	}
 	defer reserved.Free()
-	var root *rootCreate // of the leases' root, if it was missing
+	var root *node.RootCreate // of the leases' root, if it was missing
 	defer func() {
 		if err != nil {
-			a.p.leases.undoCreate(e.ZKSession, root)
+			a.p.leases.UndoCreate(e.ZKSession, root)
 		}
 	}()
 	for {
@@ -174,7 +170,7 @@ func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
 		}
 		made, err = a.resolveLeases(id)
 		a.took(made, &reserved)
-		if refused := a.hungUp.count(got); err == errRequeue && refused != nil {
+		if refused := a.hungUp.Count(got); err == errRequeue && refused != nil {
 			err = refused
 		}
 		return leaseSnapshot{}, err
@@ -213,7 +209,7 @@ func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCheck, Path: queued, Version: -1})
 	}
 	for range p.k {
-		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: data, ACL: p.leases.acl, Flags: wire.FlagEphemeralSequential}
+		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.Path(), id), Data: data, ACL: p.leases.ACL(), Flags: wire.FlagEphemeralSequential}
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCreate, Path: create.Path, Create: create})
 	}
 	return ask
@@ -221,11 +217,11 @@ func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest
 
 // lengths returns the length in bytes of the request that creates leases, without a lease, and the
 // share of each lease. All later requests and responses about the leases are shorter.
-func (p *permits) lengths(queued *lockRoot, data []byte) (base, each int64) {
+func (p *permits) lengths(queued *node.Root, data []byte) (base, each int64) {
 	length := func(k int) int64 {
 		one := permits{leases: p.leases, k: k}
 		id := uuid.Nil.String()
-		return int64(mux.NewRequest(wire.OpMulti, one.request(queue.ProtectedPath(queued.path, id, queued.rule.Name)+"0000000000", id, nil), nil).Length())
+		return int64(mux.NewRequest(wire.OpMulti, one.request(queue.ProtectedPath(queued.Path(), id, queued.Rule().Name)+"0000000000", id, nil), nil).Length())
 	}
 	return length(0), length(1) - length(0) + int64(len(data))
 }
@@ -253,32 +249,32 @@ func (a permitAttempt) leasesMade(got mux.Reply) (made []string, failed int, err
 	return made, -1, nil
 }
 
-func (a permitAttempt) took(made []string, reserved *nodes.Reservation) {
+func (a permitAttempt) took(made []string, reserved *node.Reservation) {
 	a.held = made
 	for _, lease := range made {
 		reserved.Taken(lease)
 	}
 	if len(made) > 0 {
-		a.p.leases.warnOfTheEnd(a.e, made[0])
+		a.p.leases.WarnOfTheEnd(a.e, made[0])
 	}
 }
 
 // notMade handles a rejected transaction. It returns no error if another attempt may succeed. root
 // is the root that it created for that.
-func (a permitAttempt) notMade(failed int, err error) (root *rootCreate, _ error) {
-	leases := &a.p.leases
+func (a permitAttempt) notMade(failed int, err error) (root *node.RootCreate, _ error) {
+	leases := a.p.leases
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
 	case noNode && (failed == 0 || a.node == ""):
 		return nil, errRequeue
 	case noNode:
-		if root, err = leases.ensure(a.ctx, a.e.ZKSession); err != nil || failed > 0 {
+		if root, err = leases.Ensure(a.ctx, a.e.ZKSession); err != nil || failed > 0 {
 			return root, err
 		}
 		return root, errRequeue // no response shows that our node exists
 	case failed == 0 && a.node != "":
 		return nil, reply.Denied(err, "check", "READ", a.node)
 	}
-	return nil, reply.Denied(err, "create", "CREATE", leases.path)
+	return nil, reply.Denied(err, "create", "CREATE", leases.Path())
 }
 
 // resolveLeases handles a transaction whose response was lost, and returns the leases that exist.
@@ -288,10 +284,10 @@ func (a permitAttempt) notMade(failed int, err error) (root *rootCreate, _ error
 // not read. If we sent it again, both copies could create leases. But it checks our node in the
 // queue, so resolveLeases deletes that node first: leases that it then finds are all that will ever
 // exist. A transaction without such a check may arrive later; its leases are then found and deleted
-// (nodes.Reaper.NoteOrphan).
+// (node.Reaper.NoteOrphan).
 func (a permitAttempt) resolveLeases(id string) (found []string, err error) {
-	e, leases := a.e, &a.p.leases
-	if found, err = e.findMade(leases, id, false); err != nil {
+	e, leases := a.e, a.p.leases
+	if found, err = e.FindMade(leases, id, false); err != nil {
 		return nil, err
 	}
 	switch {
@@ -300,19 +296,19 @@ func (a permitAttempt) resolveLeases(id string) (found []string, err error) {
 	case len(found) > 0:
 		return found, a.areOurs(found)
 	case a.node == "":
-		e.reaper.NoteOrphan(leases.path, id, false)
+		e.Reaper.NoteOrphan(leases.Path(), id, false)
 		return nil, errRequeue
 	}
-	x := e.reaper.Delete(a.node)
+	x := e.Reaper.Delete(a.node)
 	select {
 	case <-x.Done:
 	case <-x.Refused:
-		e.reaper.NoteOrphan(leases.path, id, false)
+		e.Reaper.NoteOrphan(leases.Path(), id, false)
 		return nil, x.Refusal
 	case <-e.Ended():
 		return nil, e.EndErr()
 	}
-	if found, err = e.findMade(leases, id, false); err == nil {
+	if found, err = e.FindMade(leases, id, false); err == nil {
 		err = errRequeue
 	}
 	return found, err
@@ -321,7 +317,7 @@ func (a permitAttempt) resolveLeases(id string) (found []string, err error) {
 // areOurs reports by its error whether this ZooKeeper session created the leases. Leases of another
 // session belong to one that is about to expire: never grant on them (R30).
 func (a permitAttempt) areOurs(found []string) error {
-	stat, err := a.e.statOf(found[0])
+	stat, err := a.e.StatOf(found[0])
 	switch {
 	case err == nil && stat.EphemeralOwner == a.e.ID:
 		a.token = stat.Czxid

@@ -7,7 +7,8 @@ import (
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/invariants"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/node"
 )
 
 // The lock table: which owners of this Session hold, or try to get, which locks. rwmutex.go has the
@@ -20,6 +21,16 @@ type lockKey struct {
 	share string // the share's name: lockRoot.share
 	owner Owner
 	call  *Hold // set if each call takes a new share (lockRoot.isFresh); otherwise nil
+}
+
+// lockRoot is the root of a lock's queue, and the share that an owner of the lock has.
+type lockRoot struct {
+	*node.Root
+	noReentry bool // an owner that holds the lock gets an error from its next call
+
+	// Set by a recipe.
+	share   string // the name of an owner's share: each share has owners of its own
+	isFresh bool   // each call takes a new share, and never re-enters one
 }
 
 // lockTable records each owner that holds or tries to get a lock, and the number of its handles.
@@ -51,14 +62,14 @@ type lockData struct {
 
 // grantBasis is the data that a hold rests on. It belongs to the attempt until the lock is granted.
 type grantBasis struct {
-	e         *zkSession
+	e         *node.ZKSession
 	node      string   // absolute; for an attempt its node in the queue, for a hold the first of held
 	held      []string // all nodes that the hold rests on; empty before the grant is prepared if that is only the node in the queue
 	token     int64    // the czxid of the node: see Hold.Token
-	madeRoot  bool     // the transaction that created the node also created the lock root (newroot.go)
+	madeRoot  bool     // the transaction that created the node also created the lock root
 	rootCzxid int64    // of the lock root, as a list or that transaction has shown it
 	state     recipeState
-	record    *nodes.GrantRecord // taken back when the node is deleted; nil until the grant is recorded, and without a lock-delay
+	record    *node.GrantRecord // taken back when the node is deleted; nil until the grant is recorded, and without a lock-delay
 }
 
 // keyLocked returns the key under which the caller may already have the lock.
@@ -68,7 +79,7 @@ type grantBasis struct {
 // otherwise, contexts that still carry that hold would share the next one. A share and the other
 // share that its owner may have are one lock here.
 func (t *lockTable) keyLocked(root *lockRoot, by caller) (key lockKey, ok bool) {
-	key = lockKey{path: root.path, share: root.share, owner: by.owner}
+	key = lockKey{path: root.Path(), share: root.share, owner: by.owner}
 	if by.owner != (Owner{}) {
 		return key, true
 	}
@@ -90,7 +101,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
 	if !ok {
-		key = lockKey{path: root.path, share: root.share, owner: NewOwner("")} // two plain calls contend
+		key = lockKey{path: root.Path(), share: root.share, owner: NewOwner("")} // two plain calls contend
 	}
 	if root.isFresh {
 		key.call = h
@@ -166,10 +177,10 @@ func (t *lockTable) isTry(a *acquisition) bool {
 }
 
 // noteBlocker stores the watch that has read the predecessor.
-func (t *lockTable) noteBlocker(a *acquisition, on *watch) {
+func (t *lockTable) noteBlocker(a *acquisition, on *node.Watch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a.at.predecessor == on.path {
+	if a.at.predecessor == on.Path {
 		a.at.read, a.at.blockerText = on, ""
 	}
 }
@@ -271,7 +282,7 @@ func (t *lockTable) held(root *lockRoot) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, d := range t.byKey {
-		if key.path == root.path && key.share == root.share && d.isHeldLocked() {
+		if key.path == root.Path() && key.share == root.share && d.isHeldLocked() {
 			return true
 		}
 	}
@@ -308,12 +319,12 @@ func (t *lockTable) count() (waiting, held, lost int) {
 }
 
 func (d *lockData) errorf(op string, err error) error {
-	return &Error{Op: op, Path: d.root.given, Node: d.node, Err: err}
+	return &Error{Op: op, Path: d.root.Given(), Node: d.node, Err: err}
 }
 
 // attrs returns the attributes of a log line about a hold.
 func (d *lockData) attrs() []any {
-	return []any{"path", d.root.shownPath(), "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
+	return []any{"path", d.root.ShownPath(), "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
 }
 
 // checkInvariants is run when the mutex of the table is unlocked.
@@ -337,8 +348,8 @@ func (t *lockTable) checkInvariants() {
 		}
 	}
 	for _, a := range t.left {
-		invariants.Check(a.call == nil && t.byKey[a.d.key] != a.d && !isClosed(a.done), "a call that has left has no share, and is listed until its node is deleted (I4)",
-			"of %s: waits %t, in the table %t, finished %t", a.d.key, a.call != nil, t.byKey[a.d.key] == a.d, isClosed(a.done))
+		invariants.Check(a.call == nil && t.byKey[a.d.key] != a.d && !link.IsClosed(a.done), "a call that has left has no share, and is listed until its node is deleted (I4)",
+			"of %s: waits %t, in the table %t, finished %t", a.d.key, a.call != nil, t.byKey[a.d.key] == a.d, link.IsClosed(a.done))
 	}
 }
 
@@ -350,11 +361,11 @@ func (d *lockData) checkLocked() {
 	for h := range d.handles {
 		invariants.Check(h.d == d && h.end == nil, "a handle in the table is not released, and has no other share", "%s: the handle ended with %v", d.key, h.end)
 	}
-	invariants.Check(d.lost != nil || !isClosed(d.lostCh) && !isClosed(d.ended), "the channels of a hold that is not lost are open (I5)",
-		"%s: lost %t, ended %t", d.key, isClosed(d.lostCh), isClosed(d.ended))
+	invariants.Check(d.lost != nil || !link.IsClosed(d.lostCh) && !link.IsClosed(d.ended), "the channels of a hold that is not lost are open (I5)",
+		"%s: lost %t, ended %t", d.key, link.IsClosed(d.lostCh), link.IsClosed(d.ended))
 	if held && d.isHeldLocked() {
-		missing := d.e.nodes.Missing(d.held)
-		invariants.Check(len(d.held) > 0 && d.node == d.held[0] && missing == "", "a hold rests on nodes of nodes.Own (I3)",
+		missing := d.e.Own.Missing(d.held)
+		invariants.Check(len(d.held) > 0 && d.node == d.held[0] && missing == "", "a hold rests on nodes of node.Own (I3)",
 			"%s rests on %q, its first node is %q, and Own does not have %q", d.key, d.held, d.node, missing)
 	}
 }

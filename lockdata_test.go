@@ -19,6 +19,7 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -74,17 +75,17 @@ func (c *onlyConn) Nudge()                      {}
 func (c *onlyConn) Because(err error) error     { return err }
 func (*onlyConn) Executed(wire.Op)              {}
 
-// zkSessionOver returns a zkSession that is attached over the carrier.
-func zkSessionOver(c link.Carrier, conn uint64) *zkSession {
+// zkSessionOver returns a ZKSession that is attached over the carrier.
+func zkSessionOver(c link.Carrier, conn uint64) *node.ZKSession {
 	r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
 	z := link.NewZKSession(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
-	e := newZKSession(z, 10)
+	e := node.NewZKSession(z, 10)
 	z.Inside = e
 	return e
 }
 
-// aZKSession returns a zkSession without any events.
-func aZKSession() *zkSession { return zkSessionOver(&onlyConn{}, 0) }
+// aZKSession returns a ZKSession without any events.
+func aZKSession() *node.ZKSession { return zkSessionOver(&onlyConn{}, 0) }
 
 // grant makes the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
@@ -299,7 +300,7 @@ func TestLockTable_DeletedNode_FreesItsPlaceFirst(t *testing.T) {
 	for range 500 {
 		h := tt.grant(tt.begin(NewOwner(""), false))
 		e, node := h.d.e, h.d.node
-		require.NoError(t, e.nodes.Claim(node))
+		require.NoError(t, e.Own.Claim(node))
 		ok, err := e.Hold(node, h.d)
 		require.NoError(t, err)
 		require.True(t, ok)
@@ -308,7 +309,7 @@ func TestLockTable_DeletedNode_FreesItsPlaceFirst(t *testing.T) {
 			for h.ctx.Context.Err() == nil { // it is awake when the context ends, as if on another processor
 				runtime.Gosched()
 			}
-			_, err := e.nodes.Reserve(10, 0)
+			_, err := e.Own.Reserve(10, 0)
 			room <- err
 		}()
 		e.LoseNode(node, link.ErrNodeGone)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -18,7 +18,7 @@ import (
 
 // The lock-delay: after the proof that no node blocks ours and before the grant, an attempt reads
 // the lock root's record, waits if the record names another node, and records itself
-// (queue.Machine). The release removes the record (nodes.GrantRecord). Exclusion does not depend on
+// (queue.Machine). The release removes the record (node.GrantRecord). Exclusion does not depend on
 // the record. An acquire reads the record together with the first list.
 
 // WithLockDelay delays the next grant by d after a holder disappeared without a release: it
@@ -43,26 +43,26 @@ type delayNotes struct {
 	since clock.Instant // when this Session first observed that
 }
 
-// isLasting makes the Session keep the notes, because the delay counts from the time in them.
-func (*delayNotes) isLasting() {}
+// IsLasting makes the Session keep the notes, because the delay counts from the time in them.
+func (*delayNotes) IsLasting() {}
 
 // delayWait is the part of an attempt that waits for a lock-delay. The zero value has read no record.
 type delayWait struct {
-	early   <-chan dataRead // the record, if it was requested with the node
-	with    *nodes.Listing  // the list that was requested with early
-	found   queue.Record    // the record, as it was read
-	version int32           // the data version of found
-	until   clock.Instant   // when the attempt may be granted, if it waits for the delay
+	early   <-chan node.DataRead // the record, if it was requested with the node
+	with    *node.Listing        // the list that was requested with early
+	found   queue.Record         // the record, as it was read
+	version int32                // the data version of found
+	until   clock.Instant        // when the attempt may be granted, if it waits for the delay
 }
 
 // describe adds the time until which the first node in the queue waits for the lock-delay.
-func (o *nodeOptions) describe(ctx context.Context, e *zkSession, root *lockRoot, ps []Participant) error {
+func (o *nodeOptions) describe(ctx context.Context, e *node.ZKSession, root *lockRoot, ps []Participant) error {
 	if o.delay == 0 || len(ps) == 0 {
 		return nil
 	}
 	var got wire.DataResponse
-	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.path}, &got); err != nil {
-		return ignoring(reply.Denied(err, "get", "READ", root.path), zk.ErrNoNode)
+	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.Path()}, &got); err != nil {
+		return reply.Ignoring(reply.Denied(err, "get", "READ", root.Path()), zk.ErrNoNode)
 	}
 	ps[0].delayedUntil(o.delayUntil(got.Data, ps[0].Node, ps[0].Created))
 	return nil
@@ -75,7 +75,7 @@ func (o *nodeOptions) describe(ctx context.Context, e *zkSession, root *lockRoot
 func (o *nodeOptions) delayUntil(data []byte, front string, came time.Time) (until time.Time) {
 	record, _ := queue.ParseRecord(data)
 	held := record.Word(queue.HeldWord)
-	if held == "" || held == nameOf(front) || !time.Now().Before(nodes.WaitsUntil(record, came)) {
+	if held == "" || held == nameOf(front) || !time.Now().Before(node.WaitsUntil(record, came)) {
 		return until
 	}
 	until, err := time.Parse(time.RFC3339, record.Word(queue.UntilWord))
@@ -89,17 +89,17 @@ func (o *nodeOptions) delayUntil(data []byte, front string, came time.Time) (unt
 // whether this Session had observed that before. If not, and isNoted is true, the delay counts from
 // now. The note outlives the call, so repeated calls with short deadlines reach the end of the
 // delay, too.
-func (a *attempt) delayEnd(node string, isNoted bool) (end clock.Instant, isKnown bool) {
+func (a *attempt) delayEnd(holder string, isNoted bool) (end clock.Instant, isKnown bool) {
 	root, d, now := a.d.root, a.opts.delay, a.e.Clock.Now()
-	before := notesOn[delayNotes](root)
+	before := node.NotesOn[delayNotes](root.Root)
 	if isNoted {
-		before = note(root, func(n *delayNotes) {
-			if n.gone != node {
-				n.gone, n.since = node, now
+		before = node.Note(root.Root, func(n *delayNotes) {
+			if n.gone != holder {
+				n.gone, n.since = holder, now
 			}
 		})
 	}
-	if before.gone != node {
+	if before.gone != holder {
 		return now.Add(d), false
 	}
 	return before.since.Add(d), true
@@ -112,19 +112,19 @@ func (a *attempt) readRecord() error {
 	asked, isEarly, synced := s.early, s.early != nil && s.with == a.list, uint64(0)
 	if s.early, s.with = nil, nil; !isEarly {
 		if w.Sync {
-			got, err := e.Ask(a.ctx, wire.OpSync, wire.PathRequest{Path: root.path})
+			got, err := e.Ask(a.ctx, wire.OpSync, wire.PathRequest{Path: root.Path()})
 			if r, err := a.findingOf(err); err != nil || r != queue.Exists {
 				return err
 			}
 			synced = got.Conn
 		}
-		asked = e.startRead(root.path)
+		asked = e.StartRead(root.Path())
 	}
 	got, err := link.Await(a.ctx, a.e.ZKSession, asked)
 	if err != nil {
 		return err
 	}
-	r, err := a.findingOf(reply.Denied(got.err, "get", "READ", root.path))
+	r, err := a.findingOf(reply.Denied(got.Err, "get", "READ", root.Path()))
 	if err != nil || r == queue.Unknown {
 		return err
 	}
@@ -132,15 +132,15 @@ func (a *attempt) readRecord() error {
 		*w = w.NotListed(r)
 		return nil
 	}
-	record, isOurs := queue.ParseRecord(got.data)
+	record, isOurs := queue.ParseRecord(got.Data)
 	if !isOurs {
 		return badArgument{fmt.Errorf("%s has data of another program, %q: a lock with WithLockDelay keeps its record there: give it a path of its own, or remove the data",
-			root.path, got.data[:min(len(got.data), maxShown)])}
+			root.Path(), got.Data[:min(len(got.Data), node.MaxShown)])}
 	}
-	s.found, s.version = record, got.stat.Version
+	s.found, s.version = record, got.Stat.Version
 	held, own := record.Word(queue.HeldWord), nameOf(a.node)
 	end, isKnown := a.delayEnd(held, false)
-	*w = w.RecordRead(queue.Reading{Held: held, Own: own, Conn: got.conn, Early: isEarly, Synced: synced != 0 && synced == got.conn, Over: isKnown && e.Clock.Now() >= end})
+	*w = w.RecordRead(queue.Reading{Held: held, Own: own, Conn: got.Conn, Early: isEarly, Synced: synced != 0 && synced == got.Conn, Over: isKnown && e.Clock.Now() >= end})
 	if w.Next == queue.ToAwaitDelay {
 		return a.beginDelay(held)
 	}
@@ -155,7 +155,7 @@ func (a *attempt) beginDelay(held string) error {
 	s.until = end
 	until := e.Clock.Wall(end)
 	if !isKnown {
-		e.Log.Info("zklock: the holder disappeared; no client is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
+		e.Log.Info("zklock: the holder disappeared; no client is granted before the end of the lock-delay", "path", root.Path(), "node", a.node, "holder", held, "until", until)
 	}
 	at := position{node: a.node, rank: 1, blockerText: held + ", which disappeared", until: until}
 	if !a.d.table.noteBehind(a.acquisition, at) {
@@ -168,7 +168,7 @@ func (a *attempt) beginDelay(held string) error {
 	case err == nil:
 		s.found, s.version = told, version
 	case failed == 1 && errors.Is(err, zk.ErrNoAuth): // then we could not record our grant, either
-		return reply.Denied(err, "set", "WRITE", root.path)
+		return reply.Denied(err, "set", "WRITE", root.Path())
 	case failed == 0 && errors.Is(err, zk.ErrNoNode):
 		a.machine = a.machine.RecordWritten(queue.Absent)
 	}
@@ -202,18 +202,18 @@ func (a *attempt) awaitDelay() error {
 func (a *attempt) writeRecord() error {
 	root, w := a.d.root, &a.machine
 	granted := a.delay.found.Granted(nameOf(a.node))
-	a.record = &nodes.GrantRecord{Root: root.path}
+	a.record = &node.GrantRecord{Root: root.Path()}
 	version, failed, err := a.writeRecordData(granted)
 	switch {
 	case err == nil:
-		a.record = &nodes.GrantRecord{Root: root.path, Record: granted, Version: version, IsKnown: true}
+		a.record = &node.GrantRecord{Root: root.Path(), Record: granted, Version: version, IsKnown: true}
 	case errors.Is(err, zk.ErrBadVersion):
 		*w = w.RecordWritten(queue.Unknown)
 		return nil
 	case failed == 0:
 		err = reply.Denied(err, "check", "READ", a.node)
 	default:
-		err = reply.Denied(err, "set", "WRITE", root.path)
+		err = reply.Denied(err, "set", "WRITE", root.Path())
 	}
 	r, err := a.findingOf(err)
 	if err == nil {
@@ -227,7 +227,7 @@ func (a *attempt) writeRecord() error {
 func (a *attempt) writeRecordData(r queue.Record) (version int32, failed int, err error) {
 	got, err := a.e.Ask(a.ctx, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: a.node, Version: -1},
-		{Op: wire.OpSetData, Path: a.d.root.path, Data: []byte(r), Version: a.delay.version},
+		{Op: wire.OpSetData, Path: a.d.root.Path(), Data: []byte(r), Version: a.delay.version},
 	}})
 	if err != nil {
 		return 0, -1, err

@@ -67,10 +67,10 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 		}
 		m.locks = append(m.locks, member{Lock: l, in: in})
 	}
-	slices.SortFunc(m.locks, func(a, b member) int { return cmp.Compare(a.in.root.shownPath(), b.in.root.shownPath()) })
+	slices.SortFunc(m.locks, func(a, b member) int { return cmp.Compare(a.in.root.ShownPath(), b.in.root.ShownPath()) })
 	taken := map[string]bool{} // a semaphore takes two paths: its own and its queue's
 	for _, l := range m.locks {
-		shown, queued := l.in.root.shownPath(), l.in.root.path
+		shown, queued := l.in.root.ShownPath(), l.in.root.Path()
 		if taken[shown] || taken[queued] {
 			return fail(shown, errors.New("two locks have this absolute path: give each lock once; on two ensembles give each a path of its own"))
 		}
@@ -257,14 +257,14 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration) (*Hold, e
 		w.multi = l.of
 	}
 	if w != (multiWait{}) {
-		w.path = l.in.root.path
+		w.path = l.in.root.Path()
 		ctx = context.WithValue(ctx, waitKey{}, w)
 	}
 	h, err := enter(ctx)
 	if h == nil || h.d == nil {
 		h = nil
 	}
-	if err == nil && (h == nil || h.d.key.path != l.in.root.path || h.d.key.share != l.in.root.share) {
+	if err == nil && (h == nil || h.d.key.path != l.in.root.Path() || h.d.key.share != l.in.root.share) {
 		err = &Error{Op: op, Path: l.in.Path(), Err: badArgument{fmt.Errorf("%T returned no hold of the lock that its Unwrap returns", l.Lock)}}
 	}
 	return h, err
@@ -282,7 +282,7 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 			continue
 		}
 		if other := l.recipe.otherShare(); other != "" {
-			h := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, share: other})
+			h := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.Path(), share: other})
 			switch {
 			case h == nil || h.Err() != nil || !actsFor(ctx, h):
 			case l.root.share == queue.WriteName:
@@ -291,16 +291,16 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 				continue
 			}
 		}
-		h := heldIn(ctx, holdKey{root: l.root.shownPath(), after: true})
+		h := heldIn(ctx, holdKey{root: l.root.ShownPath(), after: true})
 		switch {
 		case h == nil:
 			return nil, nil
-		case l.root.isFresh && h.d.key.path == l.root.path:
+		case l.root.isFresh && h.d.key.path == l.root.Path():
 			return l, badArgument{errors.New("the context carries permits of this semaphore, and two callers that have some and wait for more can wait for each other: " +
 				"take all of them at once, or release those first")}
 		}
 		return l, badArgument{fmt.Errorf("the context carries a hold of %s, and %s must be taken before it, or through the same Session: "+
-			"take both in one Multi, or give Acquire another context", h.d.root.shownPath(), l.root.shownPath())}
+			"take both in one Multi, or give Acquire another context", h.d.root.ShownPath(), l.root.ShownPath())}
 	}
 	return nil, nil
 }

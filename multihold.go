@@ -162,7 +162,7 @@ func (c *holdsContext) Value(key any) any {
 			}
 		}
 	case *lockRoot:
-		if h := c.holdOf(k.path); h != nil {
+		if h := c.holdOf(k.Path()); h != nil {
 			return h
 		}
 	case ownerKey:

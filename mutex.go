@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 )
 
@@ -56,18 +57,20 @@ func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, er
 	if name == queue.LatchName {
 		markers = []string{name}
 	}
-	m.root = lockRoot{
-		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, noReentry: o.noReentry,
-		rule: queue.Rule{Name: name, Markers: markers}, roots: &s.roots,
-	}
+	m.root = lockRoot{Root: s.rootOn(s.chroot+path, path, queue.Rule{Name: name, Markers: markers}, &o), share: name, noReentry: o.noReentry}
 	return m, err
 }
 
+// rootOn returns a lock root of this Session.
+func (s *Session) rootOn(path, given string, rule queue.Rule, o *lockOptions) *node.Root {
+	return node.NewRoot(path, node.RootOptions{Chroot: s.chroot, Given: given, ACL: o.acl, Container: o.container, Rule: rule, Notes: &s.roots})
+}
+
 // String returns the kind of lock and the path.
-func (m *Mutex) String() string { return m.made().kind + "(" + m.root.given + ")" }
+func (m *Mutex) String() string { return m.made().kind + "(" + m.root.Given() + ")" }
 
 // Path returns the path as given to the New function.
-func (m *Mutex) Path() string { return m.made().root.given }
+func (m *Mutex) Path() string { return m.made().root.Given() }
 
 func (m *Mutex) isMade() bool { return m != nil && m.s != nil }
 
@@ -137,7 +140,7 @@ func (m *Mutex) do(p *graceTime, f func(ctx context.Context, hold *Hold) error, 
 		err = errors.New("nil function: give Do the work")
 	}
 	if err != nil {
-		return &Error{Op: "do", Path: m.root.given, Err: badArgument{err}}
+		return &Error{Op: "do", Path: m.root.Given(), Err: badArgument{err}}
 	}
 	op := "acquire"
 	if o.wait == 0 {
@@ -175,8 +178,8 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		return nil, &Error{Op: "participants", Err: errNoMutex}
 	}
 	var ps []Participant
-	err := m.reading(ctx, "participants", func(e *zkSession) (err error) {
-		if ps, err = participantsIn(ctx, e, &m.root); err == nil {
+	err := m.reading(ctx, "participants", func(e *node.ZKSession) (err error) {
+		if ps, err = participantsIn(ctx, e, m.root.Root); err == nil {
 			err = m.opts.describe(ctx, e, &m.root, ps)
 		}
 		return err
@@ -185,8 +188,8 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 }
 
 // reading is Session.reading for this lock.
-func (m *Mutex) reading(ctx context.Context, op string, read func(e *zkSession) error) error {
-	return m.s.reading(ctx, op, m.root.given, attachedSession, read)
+func (m *Mutex) reading(ctx context.Context, op string, read func(e *node.ZKSession) error) error {
+	return m.s.reading(ctx, op, m.root.Given(), node.AttachedSession, read)
 }
 
 func (m *Mutex) caller(ctx context.Context) caller {
@@ -199,7 +202,7 @@ func (m *Mutex) acquire(ctx context.Context, op string, wait time.Duration) (*Ho
 	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
 	case ctx == nil:
-		return nil, &Error{Op: op, Path: m.root.given, Err: errNilContext}
+		return nil, &Error{Op: op, Path: m.root.Given(), Err: errNilContext}
 	}
 	return m.enterAs(ctx, m.caller(ctx), op, wait)
 }
@@ -212,7 +215,7 @@ func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Dur
 		h, _, err := m.take(ctx, ctx, by, op, wait, nil)
 		return h, err
 	}
-	values, c := m.s.trace.beginTrace(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: by.wait.multi, Try: wait == 0})
+	values, c := m.s.trace.beginTrace(ctx, AcquireInfo{Kind: m.traced, Path: m.root.Given(), Name: m.opts.label, Multi: by.wait.multi, Try: wait == 0})
 	h, a, err := m.take(ctx, values, by, op, wait, c)
 	end := AcquireEndInfo{Err: err, Reentered: err == nil && a == nil}
 	if a != nil {
@@ -227,7 +230,7 @@ func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Dur
 func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait time.Duration, trace handleTrace) (*Hold, *acquisition, error) {
 	switch {
 	case m.wrong != nil:
-		return nil, nil, &Error{Op: op, Path: m.root.given, Err: m.wrong}
+		return nil, nil, &Error{Op: op, Path: m.root.Given(), Err: m.wrong}
 	case ctx.Err() != nil:
 		return nil, nil, m.notLetIn(ctx, by, op, nil, ctxError(ctx))
 	}
@@ -312,7 +315,7 @@ func (m *Mutex) notLetIn(ctx context.Context, by caller, op string, a *acquisiti
 		err = e.Err // keep only the caller's Op and Path
 	}
 	if a == nil {
-		return &Error{Op: op, Path: m.root.given, Err: err}
+		return &Error{Op: op, Path: m.root.Given(), Err: err}
 	}
 	at := m.s.locks.position(a)
 	if at.why != "" {
@@ -321,7 +324,7 @@ func (m *Mutex) notLetIn(ctx context.Context, by caller, op string, a *acquisiti
 	if ctx.Err() != nil || errors.Is(err, ErrNotConnected) {
 		err = m.s.link.Unreached(a.last.AddTo(err))
 	}
-	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, by, err), Position: at.rank, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
+	return &Error{Op: op, Path: m.root.Given(), Node: at.node, Err: m.waitsForItself(ctx, by, err), Position: at.rank, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
 }
 
 // notInTime returns the error of a call whose wait has ended.
@@ -367,7 +370,7 @@ func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
 	if !m.isMade() {
 		return Participant{}, &Error{Op: "first", Err: errNoMutex}
 	}
-	err = m.reading(ctx, "first", func(e *zkSession) error {
+	err = m.reading(ctx, "first", func(e *node.ZKSession) error {
 		first, err = m.frontOf(ctx, e, func() (string, error) { return frontIn(ctx, e, &m.root) })
 		return err
 	})
@@ -376,7 +379,7 @@ func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
 
 // frontOf reads the first node, which find returns. If the node was deleted meanwhile, it calls
 // find again.
-func (m *Mutex) frontOf(ctx context.Context, e *zkSession, find func() (node string, err error)) (Participant, error) {
+func (m *Mutex) frontOf(ctx context.Context, e *node.ZKSession, find func() (node string, err error)) (Participant, error) {
 	for {
 		node, err := find()
 		if err != nil || node == "" {
@@ -384,7 +387,7 @@ func (m *Mutex) frontOf(ctx context.Context, e *zkSession, find func() (node str
 		}
 		first := make([]Participant, 1)
 		if first[0], err = readParticipant(ctx, e, node); err == nil {
-			first[0].Holds = m.root.holdsInFront(node)
+			first[0].Holds = m.root.HoldsInFront(node)
 			err = m.opts.describe(ctx, e, &m.root, first)
 			return first[0], err
 		}

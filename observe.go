@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -44,7 +45,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leadership, error] {
 		defer func() { o.moveTo(nil) }()
 		var last news
 		for isFirst := true; ; {
-			err := e.m.s.reading(ctx, "observe", e.m.root.given, o.attached, func(z *zkSession) error { return o.readLeader(ctx, z, isFirst) })
+			err := e.m.s.reading(ctx, "observe", e.m.root.Given(), o.attached, func(z *node.ZKSession) error { return o.readLeader(ctx, z, isFirst) })
 			isOver := errors.Is(err, link.ErrSessionEnded)
 			switch {
 			case isOver:
@@ -77,9 +78,9 @@ type observing struct {
 	leader Participant
 	why    error // the reason if the leader is not known
 
-	z        *zkSession // the session of the watches
-	on       *watch     // on the leader's node; without a known leader on the root, for the next candidate
-	onRecord *watch     // on the root's data, if it has a lock-delay's record
+	z        *node.ZKSession // the session of the watches
+	on       *node.Watch     // on the leader's node; without a known leader on the root, for the next candidate
+	onRecord *node.Watch     // on the root's data, if it has a lock-delay's record
 }
 
 // news is the state that an observer has last been given.
@@ -98,10 +99,10 @@ func (o *observing) news() news {
 }
 
 // moveTo leaves the watches in another ZooKeeper session, or all if z is nil.
-func (o *observing) moveTo(z *zkSession) {
+func (o *observing) moveTo(z *node.ZKSession) {
 	if o.z != nil && o.z != z {
-		o.z.watches.leave(o.on)
-		o.z.watches.leave(o.onRecord)
+		o.z.Watches.Leave(o.on)
+		o.z.Watches.Leave(o.onRecord)
 		o.on, o.onRecord = nil, nil
 	}
 	o.z = z
@@ -109,50 +110,50 @@ func (o *observing) moveTo(z *zkSession) {
 
 // attached is attachedSession, but it stops waiting when the ZooKeeper session of the last
 // observation ends: then the leader is not known any more.
-func (o *observing) attached(ctx context.Context, l *link.Link) (*zkSession, error) {
+func (o *observing) attached(ctx context.Context, l *link.Link) (*node.ZKSession, error) {
 	if o.z == nil {
-		return attachedSession(ctx, l)
+		return node.AttachedSession(ctx, l)
 	}
 	_, err := o.z.WaitAttached(ctx)
 	return o.z, err
 }
 
 // watch replaces the watch before, unless that is the same watch and has not fired.
-func (o *observing) watch(ctx context.Context, before **watch, path string, op wire.Op) (*watch, error) {
-	*before = o.z.watches.keep(*before, watchKey{path, op, ofObservers})
-	return *before, (*before).waitArmed(ctx, o.z.ZKSession)
+func (o *observing) watch(ctx context.Context, before **node.Watch, path string, op wire.Op) (*node.Watch, error) {
+	*before = o.z.Watches.Keep(*before, node.WatchKey{Path: path, Op: op, Use: node.OfObservers})
+	return *before, (*before).WaitArmed(ctx, o.z.ZKSession)
 }
 
 // readLeader reads the leader, and sets the watches that fire when another candidate may lead.
 // While there is a leader, the watch is on its node, so that candidates that queue cause no event.
 // Otherwise it is on the root, for the next candidate. If a server loses an event, the iterator
-// returns the change within a session timeout, because watches are checked (watcher.go).
-func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) error {
+// returns the change within a session timeout, because watches are checked (node.Watches).
+func (o *observing) readLeader(ctx context.Context, z *node.ZKSession, isFirst bool) error {
 	o.moveTo(z)
-	if o.onRecord != nil && o.onRecord.hasFired() {
-		z.watches.leave(o.onRecord)
+	if o.onRecord != nil && o.onRecord.HasFired() {
+		z.Watches.Leave(o.onRecord)
 		o.onRecord = nil
 	}
-	root := o.e.m.root.path
+	root := o.e.m.root.Path()
 	for denied := ""; ; {
-		node, there, err := o.e.firstCandidate(ctx, z, isFirst)
-		o.leader = Participant{Node: node}
+		first, there, err := o.e.firstCandidate(ctx, z, isFirst)
+		o.leader = Participant{Node: first}
 		var other badArgument
 		switch {
 		case errors.As(err, &other):
 			o.why = o.failure(err)
 		case err != nil:
 			return err
-		case node == "":
+		case first == "":
 			o.why = nil
-		case node != denied:
+		case first != denied:
 			o.why, denied = nil, ""
-			err := o.lookAt(ctx, node)
+			err := o.lookAt(ctx, first)
 			switch {
 			case errors.Is(err, zk.ErrNoNode): // it was deleted after the list: read the next one
 				continue
 			case errors.Is(err, zk.ErrNoAuth):
-				denied, o.why = node, o.failure(err)
+				denied, o.why = first, o.failure(err)
 			default:
 				return err
 			}
@@ -161,7 +162,7 @@ func (o *observing) readLeader(ctx context.Context, z *zkSession, isFirst bool) 
 		if there {
 			op = wire.OpGetChildren2
 		}
-		if o.on.isActive(watchKey{root, op, ofObservers}) { // it was set before this list
+		if o.on.IsActive(node.WatchKey{Path: root, Op: op, Use: node.OfObservers}) { // it was set before this list
 			return nil
 		}
 		if _, err := o.watch(ctx, &o.on, root, op); err != nil && !errors.Is(err, zk.ErrNoNode) {
@@ -177,14 +178,14 @@ func (o *observing) lookAt(ctx context.Context, node string) error {
 	if err != nil {
 		return reply.Denied(err, "get", "READ", node)
 	}
-	o.leader = participantOf(node, slices.Clone(on.data), on.stat)
-	o.leader.Holds = o.e.m.root.holdsInFront(node)
+	o.leader = participantOf(node, slices.Clone(on.Data), on.Stat)
+	o.leader.Holds = o.e.m.root.HoldsInFront(node)
 	if m := o.e.m; m.opts.delay > 0 {
-		root := m.root.path
+		root := m.root.Path()
 		if on, err = o.watch(ctx, &o.onRecord, root, wire.OpGetData); err != nil {
 			return reply.Denied(err, "get", "READ", root)
 		}
-		o.leader.delayedUntil(m.opts.delayUntil(on.data, node, time.Now())) // it may wait until it writes the record, which fires the watch
+		o.leader.delayedUntil(m.opts.delayUntil(on.Data, node, time.Now())) // it may wait until it writes the record, which fires the watch
 	}
 	return nil
 }
@@ -194,10 +195,10 @@ func (o *observing) lookAt(ctx context.Context, node string) error {
 func (o *observing) awaitChange(ctx context.Context) bool {
 	var recorded <-chan struct{}
 	if o.onRecord != nil {
-		recorded = o.onRecord.fired
+		recorded = o.onRecord.Fired
 	}
 	select {
-	case <-o.on.fired:
+	case <-o.on.Fired:
 	case <-recorded:
 	case <-ctx.Done():
 	case <-o.z.Ended():
@@ -207,5 +208,5 @@ func (o *observing) awaitChange(ctx context.Context) bool {
 }
 
 func (o *observing) failure(err error) error {
-	return &Error{Op: "observe", Path: o.e.m.root.given, Err: err}
+	return &Error{Op: "observe", Path: o.e.m.root.Given(), Err: err}
 }

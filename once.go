@@ -18,6 +18,7 @@ import (
 
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -76,10 +77,10 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 		err = errNilContext
 	case f == nil:
 		err = badArgument{errors.New("nil function: give Once the work")}
-	case m.root.rule.IsShared():
+	case m.root.Rule().IsShared():
 		err = badArgument{errors.New("readers hold the lock together, and Once needs a lock that one caller holds alone: call it on WriteLock(), or on a Mutex")}
 	case !queue.IsKey(key):
-		err = badArgument{fmt.Errorf("key %q: give 1 to %d bytes of printable text, such as a day", key[:min(len(key), maxShown)], queue.MaxKey)}
+		err = badArgument{fmt.Errorf("key %q: give 1 to %d bytes of printable text, such as a day", key[:min(len(key), node.MaxShown)], queue.MaxKey)}
 	default:
 		if isDone, err := m.isDone(ctx, key); isDone || err != nil {
 			return false, err
@@ -92,7 +93,7 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 		}, opts)
 		return ran, err
 	}
-	return false, &Error{Op: "once", Path: m.root.given, Err: err}
+	return false, &Error{Op: "once", Path: m.root.Given(), Err: err}
 }
 
 // Runs returns the runs that Once has marked as done and still keeps, the oldest first. Runs waits
@@ -101,8 +102,8 @@ func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
 	if !m.isMade() {
 		return nil, &Error{Op: "runs", Err: errNoMutex}
 	}
-	err = m.reading(ctx, "runs", func(e *zkSession) error {
-		got, err := link.Await(ctx, e.ZKSession, e.startRead(m.markPath()))
+	err = m.reading(ctx, "runs", func(e *node.ZKSession) error {
+		got, err := link.Await(ctx, e.ZKSession, e.StartRead(m.markPath()))
 		if err == nil {
 			runs, err = runsIn(got, m.markPath())
 		}
@@ -111,7 +112,7 @@ func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
 	return runs, err
 }
 
-func (m *Mutex) markPath() string { return m.root.path + "-done" }
+func (m *Mutex) markPath() string { return m.root.Path() + "-done" }
 
 // isDone looks for the key without the lock. A key in the mark proves that its run is done, however
 // far the server lags. A missing key, or no reply within a heartbeat, proves nothing.
@@ -121,12 +122,12 @@ func (m *Mutex) isDone(ctx context.Context, key string) (bool, error) {
 		return false, nil
 	}
 	select {
-	case got := <-z.Inside.(*zkSession).startRead(m.markPath()):
+	case got := <-z.Inside.(*node.ZKSession).StartRead(m.markPath()):
 		switch runs, err := runsIn(got, m.markPath()); {
 		case err == nil:
 			return has(runs, key), nil
-		case got.err == nil || reply.IsRefusal(got.err):
-			return false, &Error{Op: "once", Path: m.root.given, Err: err}
+		case got.Err == nil || reply.IsRefusal(got.Err):
+			return false, &Error{Op: "once", Path: m.root.Given(), Err: err}
 		}
 	case <-time.After(lease.Heartbeat(z.Timeout())):
 	case <-ctx.Done():
@@ -140,11 +141,11 @@ var errNoMark = errors.New("a run without a key, or more runs than a mark has")
 // runsIn decodes the reply to a read of the mark; without a node there are no runs. Other data is a
 // final error. It stops at the first run that Once cannot have written, because a run of 2 bytes
 // takes 72 bytes of memory.
-func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
-	if got.err != nil {
-		return nil, ignoring(reply.Denied(got.err, "get", "READ", mark), zk.ErrNoNode)
+func runsIn(got node.DataRead, mark string) (runs []OnceRun, err error) {
+	if got.Err != nil {
+		return nil, reply.Ignoring(reply.Denied(got.Err, "get", "READ", mark), zk.ErrNoNode)
 	}
-	d := json.NewDecoder(bytes.NewReader(got.data))
+	d := json.NewDecoder(bytes.NewReader(got.Data))
 	d.DisallowUnknownFields()
 	for err == nil {
 		var r OnceRun
@@ -157,7 +158,7 @@ func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
 	}
 	if err != io.EOF {
 		return nil, badArgument{fmt.Errorf("%s has data of another program, %q, where Once keeps its runs: give the lock a path of its own, or remove the data",
-			mark, got.data[:min(len(got.data), maxShown)])}
+			mark, got.Data[:min(len(got.Data), node.MaxShown)])}
 	}
 	return runs, nil
 }
@@ -180,7 +181,7 @@ type marking struct {
 	isThere bool      // the node exists, in this version
 	version int32
 	retry   link.Backoff
-	hungUp  hangUps
+	hungUp  link.HangUps
 }
 
 // markRun carries out the steps of queue.Once, under the work's context.
@@ -252,15 +253,15 @@ func (o *marking) lost() error {
 // read reads the mark.
 func (o *marking) read(ctx context.Context) (queue.Finding, error) {
 	e := o.h.d.e
-	got, err := link.Await(ctx, e.ZKSession, e.startRead(o.mark))
+	got, err := link.Await(ctx, e.ZKSession, e.StartRead(o.mark))
 	if err != nil {
 		return queue.Unknown, err
 	}
 	runs, err := runsIn(got, o.mark)
-	if got.err != nil && err != nil {
+	if got.Err != nil && err != nil {
 		return o.finding(ctx, -1, err)
 	}
-	o.data, o.runs, o.isThere, o.version = got.data, runs, got.err == nil, got.stat.Version
+	o.data, o.runs, o.isThere, o.version = got.Data, runs, got.Err == nil, got.Stat.Version
 	if err == nil && !has(runs, o.key) {
 		return queue.Absent, nil
 	}
@@ -286,7 +287,7 @@ func (o *marking) write(ctx context.Context) (queue.Finding, error) {
 	found, err := o.put(ctx, o.marked(time.Now()))
 	if dropped := o.dropped(); found == queue.Exists && len(dropped) > 0 {
 		o.h.d.e.Log.Info("zklock: dropped the oldest runs that Once has marked; a call with one of their keys runs again",
-			"path", o.h.d.root.shownPath(), "kept", o.kept, "dropped", len(dropped), "last", dropped[len(dropped)-1].Key)
+			"path", o.h.d.root.ShownPath(), "kept", o.kept, "dropped", len(dropped), "last", dropped[len(dropped)-1].Key)
 	}
 	return found, err
 }
@@ -296,7 +297,7 @@ func (o *marking) dropped() []OnceRun { return o.runs[:max(0, len(o.runs)+1-o.ke
 
 // marked returns the data of the mark with this run, which succeeded at that time.
 func (o *marking) marked(at time.Time) []byte {
-	now := OnceRun{o.key, shown(string(o.by[:min(len(o.by), maxShown)])), at.UTC(), o.h.Token()}
+	now := OnceRun{o.key, shown(string(o.by[:min(len(o.by), node.MaxShown)])), at.UTC(), o.h.Token()}
 	var data bytes.Buffer
 	lines := json.NewEncoder(&data)
 	lines.SetEscapeHTML(false)
@@ -320,7 +321,7 @@ func (o *marking) put(ctx context.Context, data []byte) (queue.Finding, error) {
 	if err == nil {
 		failed, err = reply.ErrOfMulti(a, 2)
 	}
-	if refused := o.hungUp.count(a); refused != nil {
+	if refused := o.hungUp.Count(a); refused != nil {
 		return queue.Unknown, refused
 	}
 	switch {

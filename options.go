@@ -409,3 +409,11 @@ func WithoutReentry() interface {
 } {
 	return lockOption(func(o *lockOptions) { o.noReentry = true })
 }
+
+func wireACL(acl []zk.ACL) []wire.ACL {
+	w := make([]wire.ACL, len(acl))
+	for i, a := range acl {
+		w[i] = wire.ACL{Perms: a.Perms, ID: wire.ID{Scheme: a.Scheme, ID: a.ID}}
+	}
+	return w
+}

@@ -149,7 +149,7 @@ func TestNewMutex_BelowAChroot(t *testing.T) {
 	m, err := NewMutex(&Session{link: &link.Link{}, chroot: "/app", sessionState: new(sessionState)}, "/locks/orders")
 	require.NoError(t, err)
 	require.Equal(t, "/locks/orders", m.Path())
-	require.Equal(t, "/app/locks/orders", m.root.path)
+	require.Equal(t, "/app/locks/orders", m.root.Path())
 }
 
 func TestNewMutex_BadOptions(t *testing.T) {

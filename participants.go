@@ -14,6 +14,7 @@ import (
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -50,8 +51,8 @@ func (p *Participant) delayedUntil(until time.Time) {
 
 // participantsIn returns the nodes below a root, in the order of the queue. If it cannot read one,
 // it returns an error.
-func participantsIn(ctx context.Context, e *zkSession, root *lockRoot) ([]Participant, error) {
-	l := e.lists.List(root.path)
+func participantsIn(ctx context.Context, e *node.ZKSession, root *node.Root) ([]Participant, error) {
+	l := e.Lists.List(root.Path())
 	err := l.Wait(ctx, e.ZKSession)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
@@ -64,7 +65,7 @@ func participantsIn(ctx context.Context, e *zkSession, root *lockRoot) ([]Partic
 		p   Participant
 		err error
 	}
-	members := queue.Members(l.Names, root.rule.Markers)
+	members := queue.Members(l.Names, root.Rule().Markers)
 	reads := make([]read, len(members))
 	var all sync.WaitGroup
 	few := make(chan struct{}, 16) // in flight at a time
@@ -74,7 +75,7 @@ func participantsIn(ctx context.Context, e *zkSession, root *lockRoot) ([]Partic
 		all.Go(func() {
 			defer func() { <-few }()
 			r := &reads[i]
-			r.p, r.err = readParticipant(ctx, e, root.path+"/"+mem.Name)
+			r.p, r.err = readParticipant(ctx, e, root.Path()+"/"+mem.Name)
 		})
 	}
 	all.Wait()
@@ -98,18 +99,18 @@ func participantsIn(ctx context.Context, e *zkSession, root *lockRoot) ([]Partic
 }
 
 // frontIn returns the absolute path of the first node, or "" if the queue is empty.
-func frontIn(ctx context.Context, e *zkSession, root *lockRoot) (node string, err error) {
-	l := e.lists.List(root.path)
+func frontIn(ctx context.Context, e *node.ZKSession, root *lockRoot) (node string, err error) {
+	l := e.Lists.List(root.Path())
 	if err := l.Wait(ctx, e.ZKSession); err != nil {
-		return "", ignoring(err, zk.ErrNoNode)
+		return "", reply.Ignoring(err, zk.ErrNoNode)
 	}
-	if name := queue.FrontOf(l.Names, root.rule.Markers); name != "" {
-		node = root.path + "/" + name
+	if name := queue.FrontOf(l.Names, root.Rule().Markers); name != "" {
+		node = root.Path() + "/" + name
 	}
 	return node, nil
 }
 
-func readParticipant(ctx context.Context, e *zkSession, node string) (Participant, error) {
+func readParticipant(ctx context.Context, e *node.ZKSession, node string) (Participant, error) {
 	var got wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {
 		return Participant{}, reply.Denied(err, "get", "READ", node)
@@ -125,7 +126,7 @@ func participantOf(node string, data []byte, stat wire.Stat) Participant {
 // revoke with one of the hold's handles. It ends when the lock is lost or its last handle is
 // released. Read locks under one write hold share a node: a request to one is not repeated to the
 // next.
-func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Hold)) {
+func listenForRevocation(d *lockData, e *node.ZKSession, node string, revoke func(*Hold)) {
 	d.table.mu.Lock()
 	ended := d.ended
 	d.table.mu.Unlock()
@@ -138,7 +139,7 @@ func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Ho
 				return
 			default:
 			}
-			w, err := e.watches.watch(ctx, node)
+			w, err := e.Watches.Watch(ctx, node)
 			var now wire.DataResponse
 			if err == nil {
 				// The message may have been written before the watch was set.
@@ -156,13 +157,13 @@ func listenForRevocation(d *lockData, e *zkSession, node string, revoke func(*Ho
 				if h := d.anyHandle(); h != nil {
 					// Close does not wait for the user's code.
 					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) {
-						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.shownPath(), "node", node, "panic", p, "stack", stack)
+						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.ShownPath(), "node", node, "panic", p, "stack", stack)
 					})
 				}
 				return
 			}
 			select {
-			case <-w.fired:
+			case <-w.Fired:
 			case <-ended:
 				return
 			case <-e.Ended():
@@ -231,7 +232,7 @@ func (d *lockData) anyHandle() *Hold {
 // reading calls read, in the ZooKeeper session that attached returns, until a connection lasts long
 // enough. It returns at once an error of the requests that stays, a badArgument included. The error
 // has the path.
-func (s *Session) reading(ctx context.Context, op, path string, attached func(context.Context, *link.Link) (*zkSession, error), read func(e *zkSession) error) error {
+func (s *Session) reading(ctx context.Context, op, path string, attached func(context.Context, *link.Link) (*node.ZKSession, error), read func(e *node.ZKSession) error) error {
 	var last link.LastError
 	fail := func(err error) error { return &Error{Op: op, Path: path, Err: s.forCaller(ctx, err, &last)} }
 	if ctx == nil {

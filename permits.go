@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -39,10 +39,10 @@ import (
 // is deleted, a late copy of the transaction creates no leases (resolveLeases).
 type permits struct {
 	plain
-	leases lockRoot // the parent of the leases; its markers are the names of leases
-	k      int      // how many permits a call wants
-	n      int      // the limit; if it is shared, the limit until its node exists
-	limit  string   // absolute path of the node with the shared limit; "" if the limit is fixed
+	leases *node.Root // the parent of the leases; its markers are the names of leases
+	k      int        // how many permits a call wants
+	n      int        // the limit; if it is shared, the limit until its node exists
+	limit  string     // absolute path of the node with the shared limit; "" if the limit is fixed
 
 	base, each int64 // the length of the request that creates the leases: without a lease, and of each
 }
@@ -58,12 +58,12 @@ type semaphoreNotes struct {
 type permitState struct {
 	noState
 	p       *permits
-	fits    *nodes.Listing       // lists the semaphore's path, for created; nil if no other recipe uses it
-	further <-chan error         // response to the create of the leases' root; nil if none was sent
-	beside  leaseSnapshot        // requested together with the list of the queue; otherwise zero
-	leases  int                  // how many leases the last list showed
-	hungUp  hangUps              // counts the transactions of all attempts of the call
-	leaves  chan *nodes.Deletion // receives the deletion of the node in the queue after the grant; nil without such a node
+	fits    *node.Listing       // lists the semaphore's path, for created; nil if no other recipe uses it
+	further <-chan error        // response to the create of the leases' root; nil if none was sent
+	beside  leaseSnapshot       // requested together with the list of the queue; otherwise zero
+	leases  int                 // how many leases the last list showed
+	hungUp  link.HangUps        // counts the transactions of all attempts of the call
+	leaves  chan *node.Deletion // receives the deletion of the node in the queue after the grant; nil without such a node
 }
 
 func (p *permits) newState(_ *attempt, before recipeState) recipeState {
@@ -76,19 +76,19 @@ func (p *permits) newState(_ *attempt, before recipeState) recipeState {
 
 // deleteNodes begins the deletion of the node in the queue and of the leases. Both counters may
 // have to restart.
-func (s *permitState) deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Deletion, restarted <-chan error) {
+func (s *permitState) deleteNodes(root *lockRoot, of *grantBasis) (x *node.Deletion, restarted <-chan error) {
 	x, restarted = s.noState.deleteNodes(root, of)
 	if len(of.held) > 0 && restarted == nil {
-		restarted = s.p.leases.restarting(of.e, of.held[0], x)
+		restarted = s.p.leases.RestartAfter(of.e, of.held[0], x)
 	}
 	return x, restarted
 }
 
 // giveBack begins the deletion of the leases. The release also waits for the deletion of the node
 // in the queue, which began after the grant: until then no other client is first in the queue.
-func (s *permitState) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
-	xs[0] = d.e.reaper.DeleteAll(d.held)
-	s.p.leases.restarting(d.e, d.held[0], xs[0])
+func (s *permitState) giveBack(d *lockData) (xs [2]*node.Deletion) {
+	xs[0] = d.e.Reaper.DeleteAll(d.held)
+	s.p.leases.RestartAfter(d.e, d.held[0], xs[0])
 	if s.leaves != nil {
 		xs[1] = <-s.leaves
 	}
@@ -96,17 +96,17 @@ func (s *permitState) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
 }
 
 // askLimit requests the shared limit. It sends nothing and returns nil if the limit is fixed.
-func (p *permits) askLimit(e *zkSession) <-chan dataRead {
+func (p *permits) askLimit(e *node.ZKSession) <-chan node.DataRead {
 	if p.limit == "" {
 		return nil
 	}
-	return e.startRead(p.limit)
+	return e.StartRead(p.limit)
 }
 
 // limitWatch returns the operation that sets a watch on the node of the limit. With WithContainer
 // the node may be missing, so its creation is an event, too.
 func (p *permits) limitWatch() wire.Op {
-	if p.leases.container {
+	if p.leases.IsContainer() {
 		return wire.OpExists
 	}
 	return wire.OpGetData
@@ -114,18 +114,18 @@ func (p *permits) limitWatch() wire.Op {
 
 // limitNow waits for the limit on behalf of an observer. An observer creates no node: if the
 // limit's node is missing, it returns the number that the node would be created with.
-func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
+func (p *permits) limitNow(asked <-chan node.DataRead) (int, error) {
 	if p.limit == "" {
 		return p.n, nil
 	}
 	got := <-asked
 	switch {
-	case errors.Is(got.err, zk.ErrNoNode):
+	case errors.Is(got.Err, zk.ErrNoNode):
 		return p.n, nil
-	case got.err != nil:
-		return 0, reply.Denied(got.err, "get", "READ", p.limit)
+	case got.Err != nil:
+		return 0, reply.Denied(got.Err, "get", "READ", p.limit)
 	}
-	return parseLimit(p.limit, got.data)
+	return parseLimit(p.limit, got.Data)
 }
 
 // makeLimit creates the node of the limit with n, unless it exists. With isSet its version is not
@@ -142,7 +142,7 @@ func (p *permits) makeLimit(ctx context.Context, z *link.ZKSession, n int, isSet
 			}}, false)
 		}
 	}
-	above := lockRoot{path: parentOf(p.limit), chroot: p.leases.chroot, acl: p.leases.acl, container: p.leases.container}
+	above := p.leases.At(parentOf(p.limit))
 	for {
 		failed, err := create()
 		switch {
@@ -151,18 +151,16 @@ func (p *permits) makeLimit(ctx context.Context, z *link.ZKSession, n int, isSet
 		case errors.Is(err, zk.ErrNodeExists):
 			return nil
 		case !errors.Is(err, zk.ErrNoNode):
-			return reply.Denied(err, "create", "CREATE", above.path)
-		case above.path == above.chroot:
-			return errChrootLost(above.chroot)
+			return reply.Denied(err, "create", "CREATE", above.Path())
 		}
-		if _, err := above.ensure(ctx, z); err != nil {
+		if _, err := above.Ensure(ctx, z); err != nil {
 			return err
 		}
 	}
 }
 
 func (p *permits) limitNode(n int) wire.CreateRequest {
-	return wire.CreateRequest{Path: p.limit, Data: limitData(n), ACL: p.leases.acl, Flags: wire.FlagPersistent}
+	return wire.CreateRequest{Path: p.limit, Data: limitData(n), ACL: p.leases.ACL(), Flags: wire.FlagPersistent}
 }
 
 // readLimit reads the node of the limit.
@@ -213,7 +211,7 @@ func spellLimit(data []byte) string {
 	if n, err := parseLimit("", data); err == nil {
 		return strconv.Itoa(n)
 	}
-	return fmt.Sprintf("%q", data[:min(len(data), maxShown)])
+	return fmt.Sprintf("%q", data[:min(len(data), node.MaxShown)])
 }
 
 // limitData encodes the limit in the format of Curator's SharedCount.
@@ -223,13 +221,13 @@ func limitData(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(
 // would decode to a larger number.
 const mostPermits = 1 << 24
 
-func parseLimit(node string, data []byte) (int, error) {
+func parseLimit(path string, data []byte) (int, error) {
 	if len(data) == 4 {
 		if n := int32(binary.BigEndian.Uint32(data)); n >= 0 && n <= mostPermits {
 			return int(n), nil
 		}
 	}
-	return 0, badArgument{fmt.Errorf("%w: %s has %q: write 4 bytes, big endian, from 0 to %d, as Curator's SharedCount does, and no text", errBadLimit, node, data[:min(len(data), maxShown)], mostPermits)}
+	return 0, badArgument{fmt.Errorf("%w: %s has %q: write 4 bytes, big endian, from 0 to %d, as Curator's SharedCount does, and no text", errBadLimit, path, data[:min(len(data), node.MaxShown)], mostPermits)}
 }
 
 // errBadLimit: the data in the node of a shared limit is no limit.
@@ -267,7 +265,7 @@ func WithSharedLimit(node string) SemaphoreOption {
 // leaseSnapshot is a list of the leases and the limit, requested together. If the client has no
 // node in the queue, a list of the queue precedes them. The zero snapshot is empty.
 type leaseSnapshot struct {
-	queue *nodes.Listing
-	list  *nodes.Listing
-	limit <-chan dataRead
+	queue *node.Listing
+	list  *node.Listing
+	limit <-chan node.DataRead
 }

@@ -1,235 +1,139 @@
 package zklock
 
 import (
-	"context"
 	"errors"
-	"strings"
+	"fmt"
 	"time"
 
 	"github.com/go-zookeeper/zk"
-	"github.com/google/uuid"
-
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/mux"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/reply"
-	"github.com/zklock/zklock/internal/wire"
 )
 
-// The creation of a lock node whose reply may be lost: the node has a protection id, and is found
-// by it.
+// How an attempt creates its node, although the reply may be lost (node.Create), and how it gives the
+// node up.
 
-// nodeCreate creates one protected ephemeral sequential node although replies may be lost. It
-// continues until the outcome is known, even if no call waits any more: only then can an unwanted
-// node be deleted (I4).
-type nodeCreate struct {
-	wanted context.Context // once it has ended, no further create is sent
+// mayBeNew reports whether the attempt may create the lock root together with its node. A semaphore
+// has further roots. After a lost reply the call does not send that transaction again, because some
+// servers close the connection at a container.
+func (a *acquisition) mayBeNew() bool { return !a.d.root.isFresh && !a.newLost }
 
-	e           *zkSession
-	reservation nodes.Reservation
-	root        *lockRoot
-	data        []byte
-	withRoot    bool            // the transaction of newroot.go is sent; not again once a reply was lost
-	last        *link.LastError // the call's last error; nil if nothing records it
-
-	id    string                // of the current try: each id belongs to one node, and names do not grow (R32)
-	sent  bool                  // the request of the current try was sent
-	reply chan mux.Reply        // the reply to it
-	made  wire.PathStatResponse // the node that it created, if the reply names it; set before the reply is passed on, like the next two
-	err   error                 // of the reply
-	part  int                   // the operation of the transaction that was rejected; −1 for none
-
-	node     string // absolute
-	token    int64  // czxid
-	madeRoot bool   // the transaction of newroot.go created the node
-	denied   error  // why the servers rejected the last create; nil if they did not
-}
-
-// create begins the creation of a node for a rule under root, and sends its first request if that
-// is possible now. Requests that are sent later reach the servers after it. The caller must call
-// finish. An error means that nothing was sent. withRoot creates the lock root with the node
-// (newroot.go).
-func (e *zkSession) create(wanted context.Context, root *lockRoot, data []byte, withRoot bool) (*nodeCreate, error) {
-	reservation, err := e.nodes.Reserve(1, 0)
-	if err != nil {
-		return nil, err
-	}
-	c := &nodeCreate{wanted: wanted, e: e, reservation: reservation, root: root, data: data, withRoot: withRoot, reply: make(chan mux.Reply, 1)}
-	if err := c.send(); err != nil {
-		c.reservation.Free()
-		return nil, err
-	}
-	return c, nil
-}
-
-// send sends a create if the session is attached, with another id than the last one. It returns an
-// error if the request is too long.
-func (c *nodeCreate) send() error {
-	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
-	node := wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: c.root.acl, Flags: wire.FlagEphemeralSequential}
-	var req *mux.Request
-	if c.withRoot {
-		req = mux.NewRequest(wire.OpMulti, c.root.withNode(node), c.noteReply)
-		c.withRoot = link.TooLong(req, c.e.Longest) == nil
-	}
-	if !c.withRoot {
-		req = mux.NewRequest(wire.OpCreate2, node, c.noteReply)
-	}
-	if err := link.TooLong(req, c.e.Longest); err != nil {
-		return err
-	}
-	c.sent = c.e.Carrier.Send(c.e.ZKSession, req)
-	return nil
-}
-
-// noteReply stores the node before any later reply is read, because a list may show the node as
-// another node's predecessor.
-func (c *nodeCreate) noteReply(a mux.Reply) {
-	var made wire.PathStatResponse
-	c.part, c.err = -1, reply.ErrOf(a)
-	isKnown := c.err == nil
-	switch {
-	case isKnown && c.withRoot:
-		made, c.part, c.err = madeWithRoot(a, c.e.ID)
-		isKnown = c.err == nil
-	case isKnown:
-		isKnown = a.Decode(&made) == nil
-	}
-	if isKnown && c.isOurs(made) {
-		c.made = made
-		c.reservation.Taken(made.Path)
-	}
-	a.Body = nil
-	c.reply <- a
-}
-
-// isOurs reports whether a reply names the node that we requested, and that node belongs to this
-// session.
-func (c *nodeCreate) isOurs(made wire.PathStatResponse) bool {
-	name, ok := strings.CutPrefix(made.Path, c.root.path+"/")
-	id, protected := queue.ProtectionID(name)
-	return ok && protected && id == c.id && made.Stat.EphemeralOwner == c.e.ID
-}
-
-// finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an
-// error no node remains, except nodes that the reaper is still deleting. finish returns no later
-// than the session ends.
-func (c *nodeCreate) finish() error {
-	defer c.reservation.Free()
-	e, backoff := c.e, link.Backoff{}
-	var hungUp hangUps
-	for try := 0; ; try++ {
-		if try > 0 && c.wanted.Err() != nil { // the last try left no node, and no call waits
-			return link.ErrCtxEnded
-		}
-		if try > 1 && !e.Pause(backoff.Next()) {
-			return e.EndErr()
-		}
-		for !c.sent {
-			if _, err := e.WaitAttached(c.wanted); err != nil { // no request is under way
-				return err
-			}
-			if err := c.send(); err != nil {
-				return err
-			}
-		}
-		a, err := link.Await(context.Background(), e.ZKSession, c.reply)
-		if err != nil {
-			return err
-		}
-		c.sent = false
-		c.last.Note(c.err)
-		switch reply.FateOf(a.Fate, reply.OutcomeOf(c.err), e.HasEnded()) {
-		case reply.NodeMade:
-			if c.made.Path == "" {
-				break // the reply names another node, or cannot be decoded: look for the node
-			}
-			c.node, c.token, c.madeRoot = c.made.Path, c.made.Stat.Czxid, c.withRoot
-			return nil
-
-		case reply.NothingMade:
-			if a.Fate == mux.WasAnswered && !e.Pause(200*time.Millisecond) { // the servers are busy
-				return e.EndErr()
-			}
-			continue
-
-		case reply.NodeDenied:
-			c.denied = c.err
-			return reply.Denied(c.err, "create", "CREATE", c.root.path)
-
-		case reply.GoneIfMade:
-			return e.EndErr()
-
-		case reply.NodeUnclear:
-		}
-
-		// From here on the node may or may not exist. A second create would queue us behind
-		// ourselves (I2).
-		if err := c.resolve(); c.node != "" || err != nil {
-			return err
-		}
-		c.withRoot = false
-		if err := hungUp.count(a); err != nil {
-			return err
-		}
-	}
-}
-
-// resolve determines the outcome of a create whose reply was lost. It sets node, or returns an
-// error. It does neither if the node does not exist and never will.
+// makeNode creates the node, and the lock root if it is missing.
 //
-// Sync first: the server to which we are connected now may lag behind the server that took the
-// create (F4). After the sync, a create that reached the leader before we moved is visible. A
-// create that the old server has read and holds up will be rejected, because the session has moved
-// (F2). A create that the old server has not read yet may still arrive (NoteOrphan).
-func (c *nodeCreate) resolve() error {
-	e := c.e
-	found, err := e.findMade(c.root, c.id, c.withRoot)
-	switch {
-	case err != nil:
-		return err
-	case len(found) == 0:
-		e.reaper.NoteOrphan(c.root.path, c.id, c.withRoot)
-		return nil
-	}
-	stat, err := e.statOf(found[0])
-	switch {
-	case err == nil && stat.EphemeralOwner == e.ID:
-		e.Carrier.Executed(wire.OpCreate2)
-		c.last.Note(nil)
-		c.node, c.token, c.madeRoot = found[0], stat.Czxid, c.withRoot
-		c.reservation.Taken(c.node)
-	case errors.Is(err, zk.ErrNoNode):
-		return nil
-	case err == nil, reply.IsRefusal(err): // it belongs to a session that is ending: never grant on it (R30). Or READ is denied
-		e.reaper.Delete(found[0])
-	}
-	return err
-}
-
-// findMade returns the nodes that creates with that id have created under root. If READ is denied,
-// findMade logs that, and registers the id so that a later list is searched for it: no client can
-// acquire here, and the node, if it exists, blocks every client (R74).
-func (e *zkSession) findMade(root *lockRoot, id string, withRoot bool) (found []string, err error) {
-	if found, err = e.reaper.Find(root.path, id); reply.IsRefusal(err) {
-		e.reaper.NoteOrphan(root.path, id, withRoot)
-		e.Log.Error("zklock: cannot determine whether a lock node was created; if it was, it blocks the lock until READ is granted again or this ZooKeeper session ends", "path", root.shownPath(), "err", err)
-	}
-	return found, err
-}
-
-// statOf returns the Stat of a node that a list has shown, which identifies the session that
-// created the node. It tries until the session ends. The session never moves to a server that lags
-// behind that list. Servers from 3.9.3 on require READ.
-func (e *zkSession) statOf(node string) (*wire.Stat, error) {
-	for backoff := (link.Backoff{}); ; {
-		stat, err := e.Stat(node)
-		switch {
-		case err == nil, reply.IsRefusal(err):
-			return stat, reply.Denied(err, "exists", "READ", node)
-		case !e.Pause(backoff.Next()):
-			return nil, e.EndErr()
+// The list is sent in the same batch as the create, after it, so an uncontended acquire takes one
+// round trip. A missing lock root costs one more batch, which sends the root's create before both,
+// or creates both together (node.Root). Missing parents of the root cost another batch.
+func (a *acquisition) makeNode(e *node.ZKSession, by recipe) (_ *attempt, err error) {
+	root, at := a.d.root, a.attemptIn(e, by)
+	defer func() {
+		if err != nil {
+			by.gaveUp(at)
 		}
+	}()
+	withRoot, learns := false, false
+	if a.mayBeNew() {
+		withRoot, learns = root.BeginUse()
+	}
+	for tries := 0; ; learns = false {
+		by.creating(at)
+		c, err := e.Create(a.ctx, root.Root, a.opts.data, withRoot, &a.last)
+		if err != nil {
+			return nil, err
+		}
+		a.newLost = a.newLost || withRoot && !c.WithRoot // the transaction is too long
+		withRoot = c.WithRoot
+		at.machine.Early, at.list = c.Sent && !withRoot, nil
+		if at.machine.Early {
+			at.list = e.Lists.List(root.Path())
+			if a.opts.delay > 0 { // a later read may need a sync
+				at.delay.early, at.delay.with = e.StartRead(root.Path()), at.list
+			}
+			by.listing(at)
+		}
+		if withRoot {
+			tries++
+		}
+		err = c.Finish() // the session's end is the latest end of this wait
+		a.newLost = a.newLost || withRoot && !c.MadeRoot && (c.Denied == nil || !c.WithRoot)
+		step := queue.CreateDenied
+		if err != nil {
+			if step = c.AfterRejection(a.mayBeNew(), tries, at.roots != nil); step == queue.CreateDenied {
+				return nil, err
+			}
+		}
+		if learns {
+			root.Learn(c.MadeRoot || errors.Is(c.Denied, zk.ErrNoNode))
+		}
+		at.node = c.Node
+		if unfit := by.created(at); unfit != nil {
+			if err == nil {
+				unfit = at.giveUp(unfit)
+			}
+			return nil, unfit
+		}
+		if err == nil {
+			return at.adopt(c), nil
+		}
+		if withRoot, at.roots, err = root.SendCreates(a.ctx, e.ZKSession, step, at.roots, &a.last); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// attemptIn returns an attempt that has no node yet.
+func (a *acquisition) attemptIn(e *node.ZKSession, by recipe) *attempt {
+	at := &attempt{acquisition: a, grantBasis: grantBasis{e: e}, recipe: by, machine: queue.Begin(e.ID, a.opts.delay > 0)}
+	at.state = by.newState(at, a.before)
+	a.before = at.state
+	return at
+}
+
+// adopt begins the wait of a node, which exists. If it is the first node of a new lock root, the
+// attempt needs no list.
+func (a *attempt) adopt(c *node.Create) *attempt {
+	a.d.root.WarnOfTheEnd(a.e, c.Node)
+	a.made.Add(1)
+	a.node, a.token, a.madeRoot = c.Node, c.Token, c.MadeRoot
+	if c.MadeRoot {
+		a.rootCzxid, a.machine = c.Token, a.machine.MadeRoot()
+	}
+	return a
+}
+
+// giveUp deletes the attempt's nodes and waits a short time for their deletion, so that they no
+// longer exist when the caller gets the error (I4). At the end of the counter giveUp also waits
+// until the lock root is deleted, so that another try succeeds; otherwise the error has the reason
+// why the root remains.
+func (a *attempt) giveUp(why error) error {
+	e := a.e
+	if errors.Is(why, ErrClosed) || e.HasEnded() {
+		return why // the nodes are deleted with their session
+	}
+	x, restarted := a.state.deleteNodes(a.d.root, &a.grantBasis)
+	late := make(chan struct{})
+	t := time.AfterFunc(grace, func() { close(late) })
+	defer t.Stop()
+	awaitGone(e, x, late)
+	if restarted != nil && errors.Is(why, ErrSequenceExhausted) && link.IsClosed(x.Done) {
+		select {
+		case err := <-restarted:
+			if err != nil {
+				return fmt.Errorf("%w; the lock root cannot be created again: %w", why, err)
+			}
+		case <-e.Ended():
+		case <-late:
+		}
+	}
+	return why
+}
+
+// awaitGone waits until a deletion has ended, or cannot end.
+func awaitGone(e *node.ZKSession, x *node.Deletion, late <-chan struct{}) {
+	select {
+	case <-x.Done:
+	case <-x.Refused:
+	case <-e.Ended():
+	case <-late:
 	}
 }

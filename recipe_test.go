@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/zktest"
@@ -108,13 +108,13 @@ func (p patient) newState(_ *attempt, before recipeState) recipeState {
 
 func (p patient) whenFirst(a *attempt) error {
 	if a.state.(*patientState).attempts < p.nth {
-		note(a.d.root, func(n *patientNotes) { n.sentBack++ })
+		node.Note(a.d.root.Root, func(n *patientNotes) { n.sentBack++ })
 		return errRequeue
 	}
 	return a.grant()
 }
 
-func (s *patientState) giveBack(d *lockData) [2]*nodes.Deletion {
+func (s *patientState) giveBack(d *lockData) [2]*node.Deletion {
 	s.released <- s.attempts
 	return s.noState.giveBack(d)
 }
@@ -163,7 +163,7 @@ func TestRecipe_WithStateIsAddedWithoutAChange(t *testing.T) {
 				require.Equal(t, 2, attempts)
 			}
 			for _, root := range roots {
-				require.Equal(t, patientNotes{sentBack: calls}, notesOn[patientNotes](root))
+				require.Equal(t, patientNotes{sentBack: calls}, node.NotesOn[patientNotes](root.Root))
 			}
 			require.Zero(t, overlaps.Load())
 			require.Empty(t, srv.Children("/job"))

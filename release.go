@@ -9,7 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/reply"
 )
 
@@ -18,14 +18,14 @@ import (
 
 // letGo begins the deletions of a released hold. If a minimum hold time remains, letGo keeps the
 // node until its end, and the release waits for a check that the node exists.
-func (d *lockData) letGo() [2]*nodes.Deletion {
+func (d *lockData) letGo() [2]*node.Deletion {
 	if d.minHoldUntil == 0 {
 		return d.giveBackNow()
 	}
 	m := minHold{d, make(chan error, 1)}
-	check := &nodes.Deletion{Done: make(chan struct{}), Refused: make(chan struct{})}
+	check := &node.Deletion{Done: make(chan struct{}), Refused: make(chan struct{})}
 	if m.left() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
-		return [2]*nodes.Deletion{check}
+		return [2]*node.Deletion{check}
 	}
 	return d.giveBackNow()
 }
@@ -50,10 +50,10 @@ func (m minHold) left() time.Duration { return m.d.minHoldUntil.Sub(m.d.e.Clock.
 // awaitEnd checks that the node exists, waits for the end of the minimum, and deletes the node. The
 // release waits for the check instead of a deletion. The check also takes back the record that a
 // lock-delay needs. If the servers reject the check, the node probably exists, so it stays, too.
-func (m minHold) awaitEnd(check *nodes.Deletion) {
+func (m minHold) awaitEnd(check *node.Deletion) {
 	e, node := m.d.e, m.d.node
 	e.Keep(node, m)
-	err := e.reaper.TakeBack(node, m.d.record)
+	err := e.Reaper.TakeBack(node, m.d.record)
 	isGone := errors.Is(err, zk.ErrNoNode)
 	if reply.IsRefusal(err) && !isGone {
 		check.Refusal = err
@@ -103,7 +103,7 @@ func unused(holds ...*Hold) {
 }
 
 // giveBackNow begins the deletions of a released hold.
-func (d *lockData) giveBackNow() [2]*nodes.Deletion {
+func (d *lockData) giveBackNow() [2]*node.Deletion {
 	d.e.LetGo(d, d.held...) // first, so that no heartbeat misses a node
 	return d.state.giveBack(d)
 }
@@ -113,10 +113,10 @@ func (d *lockData) giveBackNow() [2]*nodes.Deletion {
 // to be deleted, and when the hold is lost. A recipe without data has noState.
 type recipeState interface {
 	// deleteNodes begins the deletion of the nodes of an attempt that gave up, like
-	// lockRoot.deleteNode.
-	deleteNodes(root *lockRoot, of *grantBasis) (x *nodes.Deletion, restarted <-chan error)
+	// node.Root.DeleteNode.
+	deleteNodes(root *lockRoot, of *grantBasis) (x *node.Deletion, restarted <-chan error)
 	// giveBack begins the deletions that the hold's release waits for; the second may be nil.
-	giveBack(d *lockData) [2]*nodes.Deletion
+	giveBack(d *lockData) [2]*node.Deletion
 	// lossLocked is called when the hold is marked as lost. If the session continues, afterLoss is
 	// called next.
 	lossLocked(d *lockData)
@@ -129,12 +129,12 @@ type recipeState interface {
 // queue. States with data embed noState.
 type noState struct{}
 
-func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*nodes.Deletion, <-chan error) {
-	return root.deleteNode(of.e, of.madeRoot, of.record, of.node, of.held...)
+func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*node.Deletion, <-chan error) {
+	return root.DeleteNode(of.e, of.madeRoot, of.record, of.node, of.held...)
 }
 
-func (noState) giveBack(d *lockData) [2]*nodes.Deletion {
-	return [2]*nodes.Deletion{d.root.handOff(d.e, d.node, false, d.madeRoot, d.record)}
+func (noState) giveBack(d *lockData) [2]*node.Deletion {
+	return [2]*node.Deletion{d.root.HandOff(d.e, d.node, false, d.madeRoot, d.record)}
 }
 
 func (noState) lossLocked(*lockData) {}
@@ -153,7 +153,7 @@ func (d *lockData) Lose(node string, cause error, end clock.Instant) (hadHandles
 	if len(d.held) > 1 {
 		others := slices.DeleteFunc(slices.Clone(d.held), func(n string) bool { return n == node })
 		d.e.LetGo(d, others...)
-		d.e.reaper.DeleteAll(others)
+		d.e.Reaper.DeleteAll(others)
 	}
 	d.table.mu.Lock()
 	state := d.state
@@ -177,13 +177,13 @@ func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {
 		d.state.lossLocked(d)
 	}
 	lost, closing := d.lost, []chan struct{}{d.lostCh, d.ended}
-	if isClosed(d.ended) { // the hold was released before
+	if link.IsClosed(d.ended) { // the hold was released before
 		closing = closing[:1]
 	}
 	handles := slices.Collect(maps.Keys(d.handles))
 	d.table.mu.Unlock()
 	if errors.Is(cause, link.ErrNodeGone) { // the caller's next acquire may need the capacity (WithMaxLockNodes)
-		d.e.nodes.Gone(node)
+		d.e.Own.Gone(node)
 	}
 	for _, h := range handles {
 		h.ctx.cancel(lost)

@@ -8,7 +8,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -82,17 +82,17 @@ type pair struct {
 	node  string // of the second share, absolute
 
 	// Guarded by the lockTable.
-	byFirst bool            // the first share needs the node
-	second  *lockData       // the share that needs the node; a later one may replace it before its call has left
-	after   *nodes.Deletion // of the first share's node, if that is being deleted
-	lost    error           // another client deleted the second node; it could also delete another node of that name
-	heard   int64           // the zxid of the last message in the second node that a hold was given
+	byFirst bool           // the first share needs the node
+	second  *lockData      // the share that needs the node; a later one may replace it before its call has left
+	after   *node.Deletion // of the first share's node, if that is being deleted
+	lost    error          // another client deleted the second node; it could also delete another node of that name
+	heard   int64          // the zxid of the last message in the second node that a hold was given
 }
 
 // leavePair removes a share from its pair. after is the deletion of the first's node; it is nil if
 // that node does not exist, or if the second leaves. If no share needs the second's node any more,
 // leavePair has the node deleted.
-func (p *pair) leavePair(d *lockData, after *nodes.Deletion) *nodes.Deletion {
+func (p *pair) leavePair(d *lockData, after *node.Deletion) *node.Deletion {
 	d.table.mu.Lock()
 	switch d {
 	case p.first:
@@ -105,16 +105,16 @@ func (p *pair) leavePair(d *lockData, after *nodes.Deletion) *nodes.Deletion {
 	if needed {
 		return nil
 	}
-	return p.first.e.reaper.DeleteAfter(p.after, p.node)
+	return p.first.e.Reaper.DeleteAfter(p.after, p.node)
 }
 
 // giveBack of the second waits for no deletion: its node stays until the first is released, too.
-func (p *pair) giveBack(d *lockData) (xs [2]*nodes.Deletion) {
+func (p *pair) giveBack(d *lockData) (xs [2]*node.Deletion) {
 	if p.first != d {
 		xs[0] = p.leavePair(d, nil)
 		return xs
 	}
-	xs[0] = d.root.handOff(d.e, d.node, true, false, nil)
+	xs[0] = d.root.HandOff(d.e, d.node, true, false, nil)
 	xs[1] = p.leavePair(d, xs[0])
 	return xs
 }
@@ -130,9 +130,9 @@ func (p *pair) afterLoss(d *lockData, cause error) {
 	if d.e.HasEnded() {
 		return
 	}
-	var after *nodes.Deletion
+	var after *node.Deletion
 	if p.first == d && !errors.Is(cause, link.ErrNodeGone) {
-		after = d.e.reaper.Delete(d.node)
+		after = d.e.Reaper.Delete(d.node)
 	}
 	p.leavePair(d, after)
 }
@@ -181,7 +181,7 @@ func (s readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) 
 	if w == nil {
 		return busy, err
 	}
-	if w.root.nearTheEnd(w.node) { // the reader's node would prevent the root from being created again
+	if w.root.NearTheEnd(w.node) { // the reader's node would prevent the root from being created again
 		return nil, ErrSequenceExhausted
 	}
 	p, isPair := w.state.(*pair)
@@ -203,9 +203,9 @@ func (s readSide) beforeQueue(a *acquisition) error {
 		return s.plain.beforeQueue(a)
 	}
 	d, w := a.d, p.first
-	w.e.attempts.Add(1)
+	w.e.Attempting(1)
 	err := makeDowngraded(a, p)
-	w.e.attempts.Add(-1)
+	w.e.Attempting(-1)
 	if err == nil {
 		return nil
 	}
@@ -233,13 +233,13 @@ func (s readSide) beforeQueue(a *acquisition) error {
 // node does not exist.
 func makeDowngraded(a *acquisition, p *pair) error {
 	w, node := p.first, p.node
-	if err := w.e.nodes.Claim(node); err != nil {
+	if err := w.e.Own.Claim(node); err != nil {
 		return err
 	}
 	at := &attempt{acquisition: a, grantBasis: grantBasis{e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid, state: p}}
 	ops := wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.node, Version: -1},
-		{Op: wire.OpCreate, Create: wire.CreateRequest{Path: node, Data: a.opts.data, ACL: w.root.acl, Flags: wire.FlagEphemeral}},
+		{Op: wire.OpCreate, Create: wire.CreateRequest{Path: node, Data: a.opts.data, ACL: w.root.ACL(), Flags: wire.FlagEphemeral}},
 	}}
 	for {
 		i, err := w.e.Multi(a.ctx, ops, false)
@@ -256,7 +256,7 @@ func makeDowngraded(a *acquisition, p *pair) error {
 		case err != nil && i == 0:
 			return reply.Denied(err, "check", "READ", w.node)
 		case err != nil:
-			return reply.Denied(err, "create", "CREATE", w.root.path)
+			return reply.Denied(err, "create", "CREATE", w.root.Path())
 		case r == queue.Absent:
 			return errRequeue
 		}

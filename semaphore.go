@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 )
@@ -51,24 +52,20 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 	if err != nil {
 		return fail(badArgument{err})
 	}
-	root := lockRoot{chroot: s.chroot, given: path, acl: o.acl, container: o.container, rule: queue.Rule{Name: queue.MutexName, Markers: queue.Markers}, roots: &s.roots}
-	leases := root
-	root.path, leases.path = s.chroot+path+"/locks", s.chroot+path+"/leases"
-	leases.rule.Markers = []string{queue.LeaseName}
-	p := &permits{leases: leases, n: n}
+	root := s.rootOn(s.chroot+path+"/locks", path, queue.Rule{Name: queue.MutexName, Markers: queue.Markers}, &o)
+	p := &permits{leases: root.At(s.chroot+path+"/leases", queue.LeaseName), n: n}
 	if o.limit != "" {
 		p.limit = s.chroot + o.limit
 	}
-	p.base, p.each = p.lengths(&root, o.data)
-	root.share, root.isFresh = queue.LeaseName, true
-	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: KindSemaphore}, n: n}, nil
+	p.base, p.each = p.lengths(root, o.data)
+	return &Semaphore{m: Mutex{s: s, root: lockRoot{Root: root, share: queue.LeaseName, isFresh: true}, opts: o, recipe: p, traced: KindSemaphore}, n: n}, nil
 }
 
 // String returns the path, with the type's name.
 func (sem *Semaphore) String() string { return "Semaphore(" + sem.Path() + ")" }
 
 // Path returns the path as given to NewSemaphore.
-func (sem *Semaphore) Path() string { return sem.made().m.root.given }
+func (sem *Semaphore) Path() string { return sem.made().m.root.Given() }
 
 func (sem *Semaphore) isMade() bool { return sem != nil && sem.m.isMade() }
 
@@ -170,14 +167,14 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 	if !sem.isMade() {
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
 	}
-	err = sem.m.reading(ctx, "participants", func(e *zkSession) error {
+	err = sem.m.reading(ctx, "participants", func(e *node.ZKSession) error {
 		p := sem.m.recipe.(*permits)
 		asked := p.askLimit(e)
-		leases, err := participantsIn(ctx, e, &p.leases)
+		leases, err := participantsIn(ctx, e, p.leases)
 		if err != nil {
 			return err
 		}
-		queued, err := participantsIn(ctx, e, &sem.m.root)
+		queued, err := participantsIn(ctx, e, sem.m.root.Root)
 		if err != nil {
 			return err
 		}
@@ -196,7 +193,7 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 // there is no shared limit, or if the node's data is not a limit. Limit waits for a connection
 // until ctx ends.
 func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
-	err = sem.onLimit(ctx, "limit", func(e *zkSession, p *permits) error {
+	err = sem.onLimit(ctx, "limit", func(e *node.ZKSession, p *permits) error {
 		now, err := p.readLimit(ctx, e.ZKSession)
 		if n = p.n; errors.Is(err, zk.ErrNoNode) {
 			return nil
@@ -220,10 +217,10 @@ func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 // calls. SetLimit waits for a connection until ctx ends; then the limit may or may not be set.
 func (sem *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if sem.isMade() && (n < 0 || n > mostPermits) {
-		return &Error{Op: "set limit", Path: sem.m.root.given, Err: badArgument{fmt.Errorf("a limit of %d permits: give 0 to %d", n, mostPermits)}}
+		return &Error{Op: "set limit", Path: sem.m.root.Given(), Err: badArgument{fmt.Errorf("a limit of %d permits: give 0 to %d", n, mostPermits)}}
 	}
 	c := limitChange{to: n}
-	err := sem.onLimit(ctx, "set limit", func(e *zkSession, p *permits) error { return c.try(ctx, e.ZKSession, p) })
+	err := sem.onLimit(ctx, "set limit", func(e *node.ZKSession, p *permits) error { return c.try(ctx, e.ZKSession, p) })
 	if e, ok := err.(*Error); ok && c.sent && !reply.IsRefusal(e.Err) {
 		e.Err = fmt.Errorf("the limit may or may not be set: %w", e.Err)
 	}
@@ -231,15 +228,15 @@ func (sem *Semaphore) SetLimit(ctx context.Context, n int) error {
 }
 
 // onLimit calls f until a connection lasts long enough.
-func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *zkSession, p *permits) error) error {
+func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *node.ZKSession, p *permits) error) error {
 	if !sem.isMade() {
 		return &Error{Op: op, Err: errNoSemaphore}
 	}
 	p := sem.m.recipe.(*permits)
 	if p.limit == "" {
-		return &Error{Op: op, Path: sem.m.root.given, Err: badArgument{fmt.Errorf("the limit is fixed, %d: give NewSemaphore WithSharedLimit", p.n)}}
+		return &Error{Op: op, Path: sem.m.root.Given(), Err: badArgument{fmt.Errorf("the limit is fixed, %d: give NewSemaphore WithSharedLimit", p.n)}}
 	}
-	return sem.m.reading(ctx, op, func(e *zkSession) error { return f(e, p) })
+	return sem.m.reading(ctx, op, func(e *node.ZKSession) error { return f(e, p) })
 }
 
 // splitLeases separates holders from waiters. A waiter with leases also has the first node in the

@@ -18,6 +18,7 @@ import (
 
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -60,9 +61,9 @@ const maxPermits = math.MaxInt32
 // handles of the owner return the same Sequencer, also after the hold has ended.
 func (h *Hold) Sequencer() Sequencer {
 	d := h.granted()
-	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Shared: d.root.rule.IsShared(), Token: d.token, Node: d.node}
+	q := Sequencer{Path: d.root.Path(), Root: d.rootCzxid, Shared: d.root.Rule().IsShared(), Token: d.token, Node: d.node}
 	if d.root.share == queue.LeaseName {
-		q.Path, q.Shared, q.Permits, q.Node = parentOf(d.root.path), true, len(d.held), slices.Min(d.held)
+		q.Path, q.Shared, q.Permits, q.Node = parentOf(d.root.Path()), true, len(d.held), slices.Min(d.held)
 	}
 	return q
 }
@@ -98,7 +99,7 @@ func (q Sequencer) words() string {
 func ParseSequencer(text string) (Sequencer, error) {
 	q, ok := parseSequencer(text)
 	if !ok {
-		err := fmt.Errorf("%w: %q; give what Sequencer.String returned", ErrBadSequencer, text[:min(len(text), maxShown)])
+		err := fmt.Errorf("%w: %q; give what Sequencer.String returned", ErrBadSequencer, text[:min(len(text), node.MaxShown)])
 		return Sequencer{}, &Error{Op: "parse sequencer", Err: badArgument{err}}
 	}
 	return q, nil
@@ -215,7 +216,7 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 	if err := link.TooLong(checked, s.opts.juteMaxBuffer); err != nil {
 		return err
 	}
-	e, err := attachedSession(ctx, s.link)
+	e, err := node.AttachedSession(ctx, s.link)
 	if err != nil {
 		return err
 	}
@@ -224,7 +225,7 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 			return unknown(zk.ErrConnectionClosed)
 		}
 	}
-	list := e.lists.List(parentOf(q.Node)) // is sent after them
+	list := e.Lists.List(parentOf(q.Node)) // is sent after them
 	var got [2]found
 	for i := range got {
 		select {

@@ -14,6 +14,7 @@ import (
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/sessionkey"
 )
@@ -39,7 +40,7 @@ type Session struct {
 type sessionState struct {
 	feed     changeFeed // of the state's steps
 	locks    lockTable
-	roots    roots
+	roots    node.Notes
 	trace    tracer
 	file     *sessionFile // nil for none
 	attached atomic.Int64 // how often the Session was attached to a server
@@ -157,7 +158,7 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 		Mode: s.opts.mode.mode, SASL: s.opts.sasl, Digests: s.opts.digests, Log: s.log, Clock: s.clock,
 		Open: func(z *link.ZKSession) link.Inside {
 			z.Longest = s.opts.juteMaxBuffer
-			return newZKSession(z, s.opts.maxLockNodes)
+			return node.NewZKSession(z, s.opts.maxLockNodes)
 		},
 		Told: func(st link.Step) {
 			if st.State.Attached() {
@@ -181,8 +182,8 @@ func (s *Session) findChroot(ctx context.Context) error {
 		}
 		_, err = z.Check(ctx, s.chroot) // a quorum operation: it finds a new chroot
 		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
-			root := lockRoot{path: s.chroot, acl: s.opts.chrootACL}
-			if _, err = root.ensure(ctx, z); !errors.Is(err, link.ErrSessionEnded) {
+			root := node.NewRoot(s.chroot, node.RootOptions{ACL: s.opts.chrootACL})
+			if _, err = root.Ensure(ctx, z); !errors.Is(err, link.ErrSessionEnded) {
 				return forCaller(ctx, err)
 			}
 		}
@@ -365,7 +366,7 @@ func (s *Session) Stats() Stats {
 	st.Waiting, st.Held, st.Lost = s.locks.count()
 	st.SessionsEnded, st.SessionFileErrors = s.file.count()
 	if z := s.link.ZKSession(); z != nil {
-		st.Deleting = z.Inside.(*zkSession).reaper.Deleting()
+		st.Deleting = z.Inside.(*node.ZKSession).Reaper.Deleting()
 		if st.Held > 0 {
 			st.LeaseLeft = max(0, z.LeaseEnd().Sub(s.clock.Now()))
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// Handoff within one session: the release passes the lock on (internal/nodes/own.go). In these
+// Handoff within one session: the release passes the lock on (internal/node/own.go). In these
 // tests a holder and a waiter are owners of one Session, and a waiter of another Session is behind
 // them. All run in virtual time (inVirtualTime): a Sleep costs nothing, and when it returns the
 // system is idle.

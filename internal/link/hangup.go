@@ -68,3 +68,24 @@ func (r report) unknownLocked(at wire.Op) error {
 	return fmt.Errorf("%w: %w: %v, %d times in a row, the last was %s: use ZooKeeper 3.5 or later, and look at what is between it and this process",
 		zk.ErrConnectionClosed, ErrHungUp, at, n, r.server())
 }
+
+// HangUps counts how many times in a row servers have ended the connection instead of responding to
+// a long request.
+type HangUps int
+
+// Count adds the fate of one more long request. After three disconnections in a row it returns an
+// error: a server closes the connection, without a reply, on requests above its jute.maxbuffer,
+// although other servers may accept them. The link counts requests of a kind that servers do not
+// support.
+func (n *HangUps) Count(a mux.Reply) error {
+	if a.Why != nil {
+		return a.Why
+	}
+	if *n++; a.HungUpOn <= LongRequest {
+		*n = 0
+	}
+	if *n < 3 {
+		return nil
+	}
+	return fmt.Errorf("%w: %d times in a row, over a request of %d bytes, which is perhaps longer than the servers' jute.maxbuffer: give less data, or raise that", zk.ErrConnectionClosed, int(*n), a.HungUpOn)
+}

@@ -158,6 +158,16 @@ func Await[T any](ctx context.Context, z *ZKSession, ch <-chan T) (came T, err e
 	}
 }
 
+// IsClosed reports whether a channel that carries no values is closed.
+func IsClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
 // AttachedConn returns the Carrier's AttachedConn: the number of the connection over which the
 // session is attached now, 0 if it is not; a channel that is closed when that changes; and why the
 // Session is closed, if it is.

@@ -6,7 +6,7 @@ var asserted = []struct {
 	mutant
 	invariant string
 }{
-	{mutant{"a node that is found after a lost reply does not count as ours", "I3, F3", ".", "TestVirtual_CreateLost_IsAdopted", []Swap{{
-		"nodeCreate.resolve", "stat.Czxid, c.withRoot\nc.reservation.Taken(c.node)", "stat.Czxid, c.withRoot"}}},
-		"a hold rests on nodes of nodes.Own (I3)"},
+	{mutant{"a node that is found after a lost reply does not count as ours", "I3, F3", "internal/node", "TestVirtual_CreateLost_IsAdopted", []Swap{{
+		"Create.resolve", "stat.Czxid, c.WithRoot\nc.reservation.Taken(c.Node)", "stat.Czxid, c.WithRoot"}}},
+		"a hold rests on nodes of node.Own (I3)"},
 }

@@ -44,24 +44,24 @@ var library = []mutant{
 	{"a waiter sleeps through a reconnect", "F22, F30", "internal/queue", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"Machine.Reconnected", "if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
 	{"grant: our own node may go at the last moment", "I3", ".", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
-		"attempt.grant", "if own := a.onOwn; own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {", "if false {"}}},
+		"attempt.grant", "if own := a.onOwn; own != nil && own.HasFired() && own.Event == zk.EventNodeDeleted {", "if false {"}}},
 	{"grant: the session may be over", "I3, R57", "internal/link", "TestGrant_SessionOver_GrantsNothing", []Swap{{
 		"ZKSession.Hold", "err = z.mu.cause", ""}}},
 	{"grant: no look at the lease after a long wait", "I5", "internal/link", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
 		"ZKSession.Hold", "ok = err == nil && z.mu.lease.Grants(now)", "ok = err == nil"}}},
 
 	// The handoff within a session (TurnAfter).
-	{"turn: the next node is not checked", "I1, I3", "internal/nodes", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
+	{"turn: the next node is not checked", "I1, I3", "internal/node", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
 		"Deletion.request", "{Op: wire.OpCheck, Path: w.Node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
-	{"turn: a second try does not check", "I1, F9", "internal/nodes", "TestVirtual_Turn_RetryChecksToo", []Swap{{
+	{"turn: a second try does not check", "I1, F9", "internal/node", "TestVirtual_Turn_RetryChecksToo", []Swap{{
 		"Deletion.run", "var ended bool", "if w != nil { _, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}); if a = (mux.Reply{}); err == nil { w.Notify(queue.HandoffIsOurs) }; w = nil }; var ended bool"}}},
-	{"turn: a waiter that gives up passes it", "I1", "internal/nodes", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
+	{"turn: a waiter that gives up passes it", "I1", "internal/node", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"Reaper.DeleteAll", "return r.start(&Deletion{node: nodes[0], rest: nodes[1:]}, nil)", "return r.start(&Deletion{node: nodes[0], rest: nodes[1:], handsOff: true}, nil)"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"Machine.HandedOff", "case HandoffIsOurs:", "case HandoffIsOurs, HandoffUnknown, BlockerDeleted:"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{
 		"Machine.WaitsBehind", "ok && !w.NoHandoff {", "ok {"}}},
-	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/nodes", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
+	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/node", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
 		"Deletion.refuse", "x.r.nodes.noteRejected(n)", "_ = n"}}},
 
 	// Readers and writers.
@@ -80,52 +80,52 @@ var library = []mutant{
 	{"downgrade: the reader's node goes when nobody writes", "I1, R73", ".", "TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_SimulationOfReadersAndWriters", []Swap{{
 		"pair.leavePair", "needed := p.byFirst || p.second != nil", "needed := p.byFirst"}}},
 	{"downgrade: the reader's node does not wait for the writer's", "I4", ".", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
-		"pair.leavePair", "reaper.DeleteAfter(p.after, p.node)", "reaper.DeleteAfter(nil, p.node)"}}},
+		"pair.leavePair", "Reaper.DeleteAfter(p.after, p.node)", "Reaper.DeleteAfter(nil, p.node)"}}},
 
 	// Deletions.
-	{"what one lock root refuses keeps nodes in the other", "I4, F27", "internal/nodes", "TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes", []Swap{{
+	{"what one lock root refuses keeps nodes in the other", "I4, F27", "internal/node", "TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes", []Swap{{
 		"Deletion.tried", "reply.IsRefusal(err) && !noNode && x.split()", "reply.IsRefusal(err) && !noNode && false"}}},
 
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
 		"Machine.RecordRead", `case r.Held == "", r.Held == r.Own:`, `case r.Held == r.Own: return w.restart(ToGrant); case r.Held == "":`}}},
-	{"delay: a release that meets a version conflict leaves its record", "F47", "internal/nodes", "TestVirtual_LockDelay_OtherData", []Swap{{
+	{"delay: a release that meets a version conflict leaves its record", "F47", "internal/node", "TestVirtual_LockDelay_OtherData", []Swap{{
 		"Deletion.recordFailed", "x.record.IsKnown = false", "x.record = nil"}}},
 
 	// Creating a node.
 	{"a create whose answer was lost made nothing", "I2, F3", "internal/reply", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"FateOf", "case f == mux.NeverSent:", "case f == mux.NeverSent || f == mux.NoAnswer:"}}},
 	{"a try that looks first believes a server that lags", "I8, F4", ".", "TestVirtual_Try_AfterOneThatFailed_ServerLags_TakesWhatIsFree", []Swap{{
-		"plain.probe", "e.lists.ListSynced(", "e.lists.List("}}},
-	{"a node of another session is adopted", "I3, R30", ".", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
-		"nodeCreate.resolve", "stat.EphemeralOwner == e.ID:", "true:"}}},
-	{"the owner in the answer to a create is not checked", "I3, R31", ".", "TestCreation_IsOurs", []Swap{{
-		"nodeCreate.isOurs", " && made.Stat.EphemeralOwner == c.e.ID", ""}}},
-	{"no sync before the look", "I2, F4", "internal/nodes", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
+		"plain.probe", "e.Lists.ListSynced(", "e.Lists.List("}}},
+	{"a node of another session is adopted", "I3, R30", "internal/node", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
+		"Create.resolve", "stat.EphemeralOwner == e.ID:", "true:"}}},
+	{"the owner in the answer to a create is not checked", "I3, R31", "internal/node", "TestCreation_IsOurs", []Swap{{
+		"Create.isOurs", " && made.Stat.EphemeralOwner == c.e.ID", ""}}},
+	{"no sync before the look", "I2, F4", "internal/node", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
 		"Lists.children", "mux.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root},", "mux.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: kind.root},"}}},
-	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", ".", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
-		"zkSession.findMade", "e.reaper.NoteOrphan(root.path, id, withRoot)", ""}}},
-	{"a create under way is forgotten when nobody waits", "I4", ".", "TestVirtual_Call_Leaves", []Swap{{
-		"nodeCreate.finish", "link.Await(context.Background(), e.ZKSession, c.reply)", "link.Await(c.wanted, e.ZKSession, c.reply)"}}},
-	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
-		"nodeCreate.finish", "c.made.Stat.Czxid, c.withRoot", "int64(c.made.Path[len(c.made.Path)-1]), c.withRoot"}}},
+	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", "internal/node", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
+		"ZKSession.FindMade", "e.Reaper.NoteOrphan(root.path, id, withRoot)", ""}}},
+	{"a create under way is forgotten when nobody waits", "I4", "internal/node", "TestVirtual_Call_Leaves", []Swap{{
+		"Create.Finish", "link.Await(context.Background(), e.ZKSession, c.reply)", "link.Await(c.wanted, e.ZKSession, c.reply)"}}},
+	{"the token is the sequence number", "I1, R59", "internal/node", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
+		"Create.Finish", "c.made.Stat.Czxid, c.WithRoot", "int64(c.made.Path[len(c.made.Path)-1]), c.WithRoot"}}},
 	{"new root: a node is first although its create found the root", "I1, F61", ".", "TestVirtual_NewRoot_Contention", []Swap{{
-		"attempt.adopt", "if c.madeRoot {", "if a.canBeNew() {"}}},
+		"attempt.adopt", "if c.MadeRoot {", "if a.mayBeNew() && a.d.root.IsContainer() {"}}},
 	{"new root: the release leaves it", "I4, F61", ".", "TestVirtual_NewRoot_Cost", []Swap{{
 		"noState.giveBack", "d.madeRoot", "false"}}},
-	{"new root: a call that has left creates a node", "I2, F61", ".", "TestVirtual_NewRoot_CallLeaves_CreatesNothing", []Swap{{
-		"attempt.createRoots", "if a.ctx.Err() != nil {", "if false {"}}},
-	{"new root: the transaction's orphan is forgotten", "I4, F61", ".", "TestVirtual_NewRoot_ExecutedLate_IsDeleted", []Swap{{
-		"nodeCreate.resolve", "case len(found) == 0:", "case len(found) == 0 && c.withRoot:\n\t\treturn nil\n\tcase len(found) == 0:"}}},
+	{"new root: a call that has left creates a node", "I2, F61", "internal/node", "TestVirtual_NewRoot_CallLeaves_CreatesNothing", []Swap{{
+		"Root.SendCreates", "if ctx.Err() != nil {", "if false {"}}},
+	{"new root: the transaction's orphan is forgotten", "I4, F61", "internal/node", "TestVirtual_NewRoot_ExecutedLate_IsDeleted", []Swap{{
+		"Create.resolve", "case len(found) == 0:", "case len(found) == 0 && c.WithRoot:\n\t\treturn nil\n\tcase len(found) == 0:"}}},
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"acquisition.queue", "\t\terr = at.giveUp(err)\n", ""}}},
-	{"the reaper is off", "I4, R25", "internal/nodes", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
+	{"the reaper is off", "I4, R25", "internal/node", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
-	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
+	{"NoNode after an unanswered delete is a loss", "F10", "internal/node", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
 		"Deletion.tried", "noNode && !x.unanswered", "noNode"}}},
-	{"NoNode is success always", "I5, F24", "internal/nodes", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost|TestDeleteAll_OneIsMissing_TheOthersGo", []Swap{{
+	{"NoNode is success always", "I5, F24", "internal/node", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost|TestDeleteAll_OneIsMissing_TheOthersGo", []Swap{{
 		"Deletion.tried", "x.missing = x.missing || noNode && !x.unanswered", ""}}},
 	{"the node of a hold that ended without its session is left", "I4, F43", "internal/link", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
 		"ZKSession.LoseNode", "gone || told {", "gone || told && false {"}}},

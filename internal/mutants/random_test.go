@@ -30,7 +30,7 @@ var (
 )
 
 // mutated are the packages that decide who has a lock, and until when.
-var mutated = []string{".", "internal/queue", "internal/nodes", "internal/link", "internal/lease"}
+var mutated = []string{".", "internal/queue", "internal/node", "internal/link", "internal/lease"}
 
 // failure matches the lines of a test's output that name what failed.
 var failure = regexp.MustCompile(`--- FAIL: \S+|(panic|fatal error|signal): .*|goleak: .*|\*\*\* Test killed.*`)
@@ -49,7 +49,7 @@ type layer struct {
 var layers = []*layer{
 	{name: "lease", dir: "internal/lease"},
 	{name: "queue", dir: "internal/queue", args: []string{"-skip=^TestExplore"}},
-	{name: "nodes", dir: "internal/nodes", args: []string{"-tags=invariants"}}, // their tests of the checks need the tag, too
+	{name: "nodes", dir: "internal/node", args: []string{"-tags=invariants"}}, // their tests of the checks need the tag, too
 	{name: "link", dir: "internal/link", args: []string{"-tags=invariants"}},
 	{name: "root", dir: ".", args: []string{"-tags=invariants"}},
 	{name: "frames", dir: "internal/frames", args: []string{"-tags=invariants"}},

@@ -256,7 +256,7 @@ func TestDocs_EveryLogLineIsExplained(t *testing.T) {
 // often.
 func TestDocs_EveryLogLineHasATest(t *testing.T) {
 	var tests strings.Builder
-	for _, pattern := range []string{"*_test.go", "test/*_test.go", "internal/link/*_test.go", "internal/nodes/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "test/*_test.go", "internal/link/*_test.go", "internal/node/*_test.go"} {
 		names, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, name := range names {

@@ -35,7 +35,7 @@ var packages = []string{
 	"zklock",
 	"sasl",
 	"internal/hook", "internal/sessionfile", "internal/guard",
-	"internal/nodes", "internal/link",
+	"internal/node", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
 	"internal/reply", "internal/eventlog", "internal/certs",
 	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sessionkey", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants", "internal/fscall",

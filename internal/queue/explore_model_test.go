@@ -478,7 +478,7 @@ func (w *world) requeue(c uint8) {
 	w.c[c].phase = creating
 }
 
-// tellBehind notifies the session's waiters directly behind a client's node: nodes.Own.Gone.
+// tellBehind notifies the session's waiters directly behind a client's node: node.Own.Gone.
 func (w *world) tellBehind(c uint8, t Handoff) {
 	if w.c[c].node == noNode || w.mute {
 		return
@@ -497,7 +497,7 @@ func (w *world) tellBehind(c uint8, t Handoff) {
 	}
 }
 
-// stand is nodes.Own.WaitBehind.
+// stand is node.Own.WaitBehind.
 func (x *explorer) stand(w *world, c uint8) {
 	k := &w.c[c]
 	if !k.does(ToWaitBehind) {
@@ -513,7 +513,7 @@ func (x *explorer) stand(w *world, c uint8) {
 	}
 }
 
-// isOurs reports whether nodes.Own has a node.
+// isOurs reports whether node.Own has a node.
 func (w *world) isOurs(c, node uint8) (yes bool) {
 	for o := range w.nClients {
 		p := &w.c[o]
@@ -522,7 +522,7 @@ func (w *world) isOurs(c, node uint8) (yes bool) {
 	return yes
 }
 
-// next is nodes.Own's next: the waiter directly behind a client's node.
+// next is node.Own's next: the waiter directly behind a client's node.
 func (w *world) next(c uint8) (o uint8, ok bool) {
 	for o := range w.nClients {
 		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(ToAwaitHandoff) && k.ahead == w.c[c].node && k.told == NoHandoff {
@@ -995,7 +995,7 @@ func (x *explorer) create(w *world, c uint8) {
 	w.commit(x.lagging, change{kind: made, nodes: only(i)})
 }
 
-// deleteSteps is nodes.Deletion: a hold's node is deleted only if the next one, of the same
+// deleteSteps is node.Deletion: a hold's node is deleted only if the next one, of the same
 // session, exists.
 func (x *explorer) deleteSteps(w *world, c uint8, can bool, step func(bool, string, func(*world, *client, *session))) {
 	k, s := &w.c[c], w.session(c)

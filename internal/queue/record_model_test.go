@@ -568,7 +568,7 @@ func (x *delayExplorer) grants(n *dWorld, c *dClient) {
 	x.granted++
 }
 
-// deletes is nodes.Deletion with a record.
+// deletes is node.Deletion with a record.
 func (x *delayExplorer) deletes(w dWorld, i uint8, add dAdd) {
 	me, s, st := w.c[i], x.of(i), w.leader()
 	switch {

@@ -74,6 +74,14 @@ func IsAny(err error, of ...error) bool {
 	return slices.ContainsFunc(of, func(target error) bool { return errors.Is(err, target) })
 }
 
+// Ignoring returns err, or nil if errors.Is matches it with one of these errors.
+func Ignoring(err error, these ...error) error {
+	if IsAny(err, these...) {
+		return nil
+	}
+	return err
+}
+
 // ErrOfMulti returns which of n operations failed, and its error.
 func ErrOfMulti(a mux.Reply, n int) (i int, err error) {
 	_, i, err = ResultsOf(a, n)

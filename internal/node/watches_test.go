@@ -1,6 +1,6 @@
-package zklock
+package node
 
-// These tests attack watcher.go: the restoration of watches on a new connection, and events without
+// These tests attack watches.go: the restoration of watches on a new connection, and events without
 // a waiter.
 
 import (
@@ -10,15 +10,16 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // standing sets a watch on a path that was requested and, if it is armed, answered.
-func standing(e *zkSession, path string, armed bool) *watch {
-	key := watchKey{path: path, op: wire.OpGetData}
-	w := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{}), users: 1}
-	e.watches.mu.watches[key], e.watches.mu.checking = w, true
+func standing(e *ZKSession, path string, armed bool) *Watch {
+	key := WatchKey{Path: path, Op: wire.OpGetData}
+	w := &Watch{WatchKey: key, armed: make(chan struct{}), Fired: make(chan struct{}), users: 1}
+	e.Watches.mu.watches[key], e.Watches.mu.checking = w, true
 	if armed {
 		close(w.armed)
 	}
@@ -31,7 +32,7 @@ func TestWatcher_Restore_InBatches(t *testing.T) {
 	for i := range 3000 {
 		w := standing(e, fmt.Sprintf("/locks/%080d", i), i > 0) // the first was not answered
 		if i > 0 {
-			bytes += 4 + len(w.path)
+			bytes += 4 + len(w.Path)
 		}
 	}
 	rs := e.Restore(7)
@@ -69,7 +70,7 @@ func TestWatcher_RestoredAsOfTheLastWhole(t *testing.T) {
 	asOf := func(before int64) (zxid int64, answer func(mux.Reply)) {
 		rs := e.Restore(before)
 		require.Len(t, rs, 1)
-		return e.watches.mu.since, rs[0].Done
+		return e.Watches.mu.since, rs[0].Done
 	}
 	zxid, done := asOf(7)
 	require.EqualValues(t, 7, zxid)
@@ -90,11 +91,11 @@ func TestWatcher_EventsForNobody(t *testing.T) {
 			e.Event(ev)
 		}
 		w := standing(e, "/locks/a/n", false)
-		require.False(t, w.hasFired())
-		e.Event(wire.WatcherEvent{Type: wire.EventDeleted, Path: w.path})
-		require.True(t, w.hasFired())
-		require.Equal(t, zk.EventNodeDeleted, w.event)
-		e.Event(wire.WatcherEvent{Type: wire.EventDeleted, Path: w.path}) // once more: it came twice
+		require.False(t, w.HasFired())
+		e.Event(wire.WatcherEvent{Type: wire.EventDeleted, Path: w.Path})
+		require.True(t, w.HasFired())
+		require.Equal(t, zk.EventNodeDeleted, w.Event)
+		e.Event(wire.WatcherEvent{Type: wire.EventDeleted, Path: w.Path}) // once more: it came twice
 	}
 }
 
@@ -109,18 +110,18 @@ func TestWatch_NotSet_IsAskedForAgain(t *testing.T) {
 		"unreadable": {Fate: mux.WasAnswered, Body: []byte{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newEventTest(t)
-			there := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
+			w := newWatchTest(t)
+			there := mux.Reply{Fate: mux.WasAnswered, Conn: conn, Body: wire.Frame(wire.DataResponse{})[4:]}
 			w.c.sends = answering(a, there)
-			before := len(w.e.watches.mu.watches)
-			first := w.e.watches.startWatch("/locks/a/p")
-			require.True(t, first.isArmed(), "who waits for it is told")
-			require.Error(t, first.err)
-			require.Len(t, w.e.watches.mu.watches, before)
-			second := w.e.watches.startWatch("/locks/a/p")
+			before := len(w.e.Watches.mu.watches)
+			first := w.e.Watches.StartWatch("/locks/a/p")
+			require.True(t, first.IsArmed(), "who waits for it is told")
+			require.Error(t, first.Err)
+			require.Len(t, w.e.Watches.mu.watches, before)
+			second := w.e.Watches.StartWatch("/locks/a/p")
 			require.NotSame(t, first, second)
-			require.NoError(t, second.err)
-			require.Same(t, second, w.e.watches.startWatch("/locks/a/p"), "one that stands is shared")
+			require.NoError(t, second.Err)
+			require.Same(t, second, w.e.Watches.StartWatch("/locks/a/p"), "one that stands is shared")
 		})
 	}
 }
@@ -128,19 +129,19 @@ func TestWatch_NotSet_IsAskedForAgain(t *testing.T) {
 // I6: a watch of a user reports that the node was deleted, and then the response does. The watch
 // fires once.
 func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
-	w := newEventTest(t)
+	w := newWatchTest(t)
 	const path = "/locks/a/p"
-	gone := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Code: wire.NoNode}
+	gone := mux.Reply{Fate: mux.WasAnswered, Conn: conn, Code: wire.NoNode}
 	answer := answering(gone)
 	w.c.sends = func(r *mux.Request) bool {
 		w.e.Event(wire.WatcherEvent{Type: wire.EventDeleted, Path: path})
 		return answer(r)
 	}
 	require.NotPanics(t, func() {
-		on := w.e.watches.startWatch(path)
-		require.True(t, on.isArmed() && on.hasFired())
-		require.Equal(t, zk.EventNodeDeleted, on.event)
-		require.ErrorIs(t, on.err, zk.ErrNoNode)
+		on := w.e.Watches.StartWatch(path)
+		require.True(t, on.IsArmed() && on.HasFired())
+		require.Equal(t, zk.EventNodeDeleted, on.Event)
+		require.ErrorIs(t, on.Err, zk.ErrNoNode)
 	})
 }
 
@@ -148,15 +149,15 @@ func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
 // server has no watch then, so the caller reads again. The removal of a watch that another kind of
 // user needs is not sent.
 func TestWatch_TakenBack_WakesWhoCameMeanwhile(t *testing.T) {
-	w := newEventTest(t)
-	there := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
+	w := newWatchTest(t)
+	there := mux.Reply{Fate: mux.WasAnswered, Conn: conn, Body: wire.Frame(wire.DataResponse{})[4:]}
 	w.c.sends = answering(there)
-	watches, key := w.e.watches, watchKey{"/locks/a/p", wire.OpGetData, ofObservers}
+	watches, key := w.e.Watches, WatchKey{"/locks/a/p", wire.OpGetData, OfObservers}
 	first := watches.start(key)
 	require.Same(t, first, watches.start(key), "all observers share one")
 	w.c.sends = func(*mux.Request) bool { t.Error("another still observes"); return false }
-	watches.leave(first)
-	var later *watch
+	watches.Leave(first)
+	var later *Watch
 	w.c.sends = func(removal *mux.Request) bool {
 		w.c.sends = answering(there)
 		later = watches.start(key)
@@ -164,38 +165,38 @@ func TestWatch_TakenBack_WakesWhoCameMeanwhile(t *testing.T) {
 		removal.Done(mux.Reply{Fate: mux.WasAnswered})
 		return true
 	}
-	watches.leave(first)
-	require.True(t, later.hasFired())
-	require.Equal(t, zk.EventNotWatching, later.event)
-	watches.leave(later)
+	watches.Leave(first)
+	require.True(t, later.HasFired())
+	require.Equal(t, zk.EventNotWatching, later.Event)
+	watches.Leave(later)
 
 	w.c.sends = answering(there, there)
-	waiters, observed := watches.startWatch(key.path), watches.start(key)
+	waiters, observed := watches.StartWatch(key.Path), watches.start(key)
 	w.c.sends = func(*mux.Request) bool { t.Error("a waiter needs the event"); return false }
-	watches.leave(observed)
-	require.False(t, waiters.hasFired())
+	watches.Leave(observed)
+	require.False(t, waiters.HasFired())
 	require.Zero(t, watches.mu.users)
 }
 
 // I7, R144: a caller requests a watch after the removal's request. The removal does not end it:
 // otherwise it would remain on the server, and no caller would remove it.
 func TestWatch_StartedAfterTheRemoval_Lasts(t *testing.T) {
-	for _, use := range []watchUse{ofWaiters, ofObservers} {
-		w := newEventTest(t)
-		there := mux.Reply{Fate: mux.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
-		watches, key := w.e.watches, watchKey{"/locks/a/p", wire.OpGetData, use}
+	for _, use := range []WatchUse{ofWaiters, OfObservers} {
+		w := newWatchTest(t)
+		there := mux.Reply{Fate: mux.WasAnswered, Conn: conn, Body: wire.Frame(wire.DataResponse{})[4:]}
+		watches, key := w.e.Watches, WatchKey{"/locks/a/p", wire.OpGetData, use}
 		w.c.sends = answering(there)
 		first := watches.start(key)
 		var requests []*mux.Request
 		w.c.sends = func(r *mux.Request) bool { requests = append(requests, r); return true }
-		watches.leave(first)
+		watches.Leave(first)
 		later := watches.start(key)
 		requests[0].Done(mux.Reply{Fate: mux.WasAnswered})
 		requests[1].Done(there)
-		require.False(t, later.hasFired())
+		require.False(t, later.HasFired())
 		require.Same(t, later, watches.start(key), "it is still shared")
-		watches.leave(later)
-		watches.leave(later)
+		watches.Leave(later)
+		watches.Leave(later)
 		require.Len(t, requests, 3, "its last user removes it")
 	}
 }
@@ -208,4 +209,26 @@ func answering(first ...mux.Reply) func(*mux.Request) bool {
 		r.Done(a)
 		return true
 	}
+}
+
+// watchTest is a ZooKeeper session whose requests the test answers.
+type watchTest struct {
+	c *server
+	e *ZKSession
+}
+
+func newWatchTest(t *testing.T) watchTest {
+	c := &server{sends: func(*mux.Request) bool { return false }}
+	e := NewZKSession(sessionOver(c), 10)
+	e.Inside = e
+	t.Cleanup(func() {
+		e.Lose(link.ErrClosed)
+		c.work.Wait()
+	})
+	return watchTest{c, e}
+}
+
+// aZKSession returns a ZKSession without any events.
+func aZKSession() *ZKSession {
+	return NewZKSession(sessionOver(&server{sends: func(*mux.Request) bool { return false }}), 10)
 }

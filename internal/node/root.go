@@ -1,10 +1,11 @@
-package zklock
+package node
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,7 +13,6 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
-	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
@@ -21,29 +21,55 @@ import (
 // The lock root: its creation, the Session's notes about it, the deletion of its lock nodes, and
 // the restart of its sequence counter.
 
-// lockRoot is the parent node of a queue. It creates that node, and restarts its sequence counter.
-type lockRoot struct {
-	path      string // absolute
-	chroot    string // "" for none; it is never created
-	given     string // as given to NewMutex
-	acl       []wire.ACL
-	container bool // the lock root is a container, and so are the parents that are created with it
-	rule      queue.Rule
-	noReentry bool // an owner that holds the lock gets an error from its next call
-	roots     *roots
-
-	// Set by a recipe.
-	share   string // the name of an owner's share: each share has owners of its own
-	isFresh bool   // each call takes a new share, and never re-enters one
+// Root is the lock root: the parent node of a queue. It creates that node, and restarts its
+// sequence counter.
+type Root struct {
+	path string // absolute
+	o    RootOptions
 }
 
-// shownPath is the name of the lock in logs: the path as given, below its chroot. The nodes of a
-// recipe may be in paths below it.
-func (r *lockRoot) shownPath() string { return r.chroot + r.given }
+// RootOptions are what a lock root is created with, and what its nodes mean.
+type RootOptions struct {
+	Chroot    string // "" for none; it is never created
+	Given     string // the lock's path as the user gave it, below the chroot
+	ACL       []wire.ACL
+	Container bool // the lock root is a container, and so are the parents that are created with it
+	Rule      queue.Rule
+	Notes     *Notes
+}
 
-// roots contains a Session's notes on lock roots. A recipe's notes have a type of their own, and
-// the engine does not read them.
-type roots struct {
+// NewRoot returns the lock root on an absolute path. It sends nothing.
+func NewRoot(path string, o RootOptions) *Root { return &Root{path, o} }
+
+// At returns a root of the same lock on another path, for nodes with these markers.
+func (r *Root) At(path string, markers ...string) *Root {
+	o := r.o
+	o.Rule.Markers = markers
+	return &Root{path, o}
+}
+
+// Path returns the absolute path.
+func (r *Root) Path() string { return r.path }
+
+// Given returns the lock's path as the user gave it, below the chroot.
+func (r *Root) Given() string { return r.o.Given }
+
+// ShownPath is the name of the lock in logs: the path as given, below its chroot. The nodes of a
+// recipe may be in paths below it.
+func (r *Root) ShownPath() string { return r.o.Chroot + r.o.Given }
+
+// ACL returns the ACL of the root and its nodes.
+func (r *Root) ACL() []wire.ACL { return r.o.ACL }
+
+// IsContainer reports whether the root is created as a container.
+func (r *Root) IsContainer() bool { return r.o.Container }
+
+// Rule returns the rule that decides which of the nodes hold.
+func (r *Root) Rule() queue.Rule { return r.o.Rule }
+
+// Notes contains a Session's notes on lock roots. The zero value has none. A recipe's
+// notes have a type of their own, and the engine does not read them.
+type Notes struct {
 	mu    sync.Mutex
 	notes map[noteKey]any // pointers to notes that are not zero
 	found atomic.Int64    // how many roots in succession existed when a lock was first taken (newroot.go)
@@ -63,8 +89,8 @@ type rootNotes struct {
 
 // newRootNotes are the notes on a lock root that a transaction may create.
 type newRootNotes struct {
-	isUsed   bool            // a call of this Session has begun to take the lock
-	deletion *nodes.Deletion // of the lock root with a node of ours; nil if none has begun since then
+	isUsed   bool      // a call of this Session has begun to take the lock
+	deletion *Deletion // of the lock root with a node of ours; nil if none has begun since then
 }
 
 // isEvictedFirst: each use of a lock makes these notes.
@@ -73,10 +99,10 @@ func (*newRootNotes) isEvictedFirst() {}
 // maxNotes limits the notes of a Session, even if each order has a lock path of its own (I7).
 const maxNotes = 4096
 
-// note changes the Session's notes of type N on a lock root, and returns the notes from before the
+// Note changes the Session's notes of type N on a lock root, and returns the notes from before the
 // change.
-func note[N comparable](root *lockRoot, change func(*N)) (before N) {
-	r, key := root.roots, noteKey{root.path, (*N)(nil)}
+func Note[N comparable](root *Root, change func(*N)) (before N) {
+	r, key := root.o.Notes, noteKey{root.path, (*N)(nil)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, isThere := r.notes[key].(*N)
@@ -95,11 +121,11 @@ func note[N comparable](root *lockRoot, change func(*N)) (before N) {
 	return before
 }
 
-// notesOn returns the Session's notes of type N on a lock root.
-func notesOn[N comparable](root *lockRoot) (now N) {
-	root.roots.mu.Lock()
-	defer root.roots.mu.Unlock()
-	if n, ok := root.roots.notes[noteKey{root.path, (*N)(nil)}].(*N); ok {
+// NotesOn returns the Session's notes of type N on a lock root.
+func NotesOn[N comparable](root *Root) (now N) {
+	root.o.Notes.mu.Lock()
+	defer root.o.Notes.mu.Unlock()
+	if n, ok := root.o.Notes.notes[noteKey{root.path, (*N)(nil)}].(*N); ok {
 		now = *n
 	}
 	return now
@@ -107,8 +133,8 @@ func notesOn[N comparable](root *lockRoot) (now N) {
 
 // evictLocked deletes notes if there are too many, because most of them only save round trips and
 // warnings: first the notes that have a method isEvictedFirst, and then all but those that have a
-// method isLasting, unless these fill half of the table.
-func (r *roots) evictLocked() {
+// method IsLasting, unless these fill half of the table.
+func (r *Notes) evictLocked() {
 	if r.notes != nil && len(r.notes) < maxNotes {
 		return
 	}
@@ -120,7 +146,7 @@ func (r *roots) evictLocked() {
 		return
 	}
 	maps.DeleteFunc(r.notes, func(_ noteKey, n any) bool {
-		_, lasts := n.(interface{ isLasting() })
+		_, lasts := n.(interface{ IsLasting() })
 		return !lasts
 	})
 	if r.notes == nil || len(r.notes) >= maxNotes/2 {
@@ -128,9 +154,9 @@ func (r *roots) evictLocked() {
 	}
 }
 
-// rootCreate is the creation of a lock root, and perhaps of all its parents below the chroot, in
+// RootCreate is the creation of a lock root, and perhaps of all its parents below the chroot, in
 // one batch; or of the parents alone (newroot.go).
-type rootCreate struct {
+type RootCreate struct {
 	paths     []string       // the last is the lock root, or its parent
 	all       bool           // the parents are included
 	plain     bool           // not as containers, which the servers do not support
@@ -142,15 +168,15 @@ type rootCreate struct {
 }
 
 // make sends the creates for the lock root. Requests that are sent next reach the servers after
-// them. If such a request found no root, the caller calls make again with the previous rootCreate:
+// them. If such a request found no root, the caller calls make again with the previous RootCreate:
 // then make also creates the parents, from the top, whether they exist or not. The first time, only
 // highest and the parents below it are created with the root: they belong to the recipe. An error
 // means that the root cannot be created. last gets the errors of the requests; it may be nil.
-func (r *lockRoot) make(ctx context.Context, z *link.ZKSession, before *rootCreate, highest string, last *link.LastError) (*rootCreate, error) {
+func (r *Root) make(ctx context.Context, z *link.ZKSession, before *RootCreate, highest string, last *link.LastError) (*RootCreate, error) {
 	if ctx.Err() != nil { // no call waits any more
 		return nil, link.ErrCtxEnded
 	}
-	m := &rootCreate{all: before != nil}
+	m := &RootCreate{all: before != nil}
 	if m.all {
 		made, err := r.outcome(ctx, z, before)
 		if err != nil {
@@ -163,23 +189,28 @@ func (r *lockRoot) make(ctx context.Context, z *link.ZKSession, before *rootCrea
 			}
 		}
 	}
-	for path := r.path; path != r.chroot && path != "/" && (m.all || len(path) >= len(highest)); path = parentOf(path) {
-		m.paths = append(m.paths, path)
+	for p := r.path; p != r.o.Chroot && p != "/" && (m.all || len(p) >= len(highest)); p = path.Dir(p) {
+		m.paths = append(m.paths, p)
 	}
 	slices.Reverse(m.paths)
 	if _, err := z.WaitAttached(ctx); err != nil {
 		return nil, err
 	}
-	for _, path := range m.paths {
-		m.responses = append(m.responses, r.sendCreate(z, path, r.container && !m.plain, last))
+	for _, p := range m.paths {
+		m.responses = append(m.responses, r.sendCreate(z, p, m, last))
 	}
 	return m, nil
 }
 
+// Join sends the create of the root alone, in the batch that creates another root of the lock.
+func (r *Root) Join(z *link.ZKSession, m *RootCreate, last *link.LastError) <-chan error {
+	return r.sendCreate(z, r.path, m, last)
+}
+
 // sendCreate sends the create of the lock root or of a parent.
-func (r *lockRoot) sendCreate(z *link.ZKSession, path string, container bool, last *link.LastError) <-chan error {
-	op, create := wire.OpCreate, wire.CreateRequest{Path: path, ACL: r.acl, Flags: wire.FlagPersistent}
-	if container {
+func (r *Root) sendCreate(z *link.ZKSession, path string, m *RootCreate, last *link.LastError) <-chan error {
+	op, create := wire.OpCreate, wire.CreateRequest{Path: path, ACL: r.o.ACL, Flags: wire.FlagPersistent}
+	if r.o.Container && !m.plain {
 		op, create.Flags = wire.OpCreateContainer, wire.FlagContainer
 	}
 	return ask(z, op, create, last)
@@ -189,26 +220,26 @@ func (r *lockRoot) sendCreate(z *link.ZKSession, path string, container bool, la
 // return false without an error: a response was lost, or a parent is missing. A rejection is
 // returned only if the node is known to be missing, because a node that we may not create may
 // exist.
-func (r *lockRoot) outcome(ctx context.Context, z *link.ZKSession, m *rootCreate) (made bool, err error) {
-	container := r.container && !m.plain
+func (r *Root) outcome(ctx context.Context, z *link.ZKSession, m *RootCreate) (made bool, err error) {
+	container := r.o.Container && !m.plain
 	for i, response := range m.responses {
-		path := m.paths[i]
+		p := m.paths[i]
 		err, ended := link.Await(ctx, z, response)
 		if ended != nil {
 			return false, ended
 		}
 		switch noNode := errors.Is(err, zk.ErrNoNode); {
-		case errors.Is(err, ErrClosed):
+		case errors.Is(err, link.ErrClosed):
 			return false, err
-		case noNode && parentOf(path) == r.chroot:
-			return false, errChrootLost(r.chroot)
+		case noNode && path.Dir(p) == r.o.Chroot:
+			return false, errChrootLost(r.o.Chroot)
 		case noNode: // the parent, whose create was rejected, is missing
 		case container && reply.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
 			m.rejection, m.plain = nil, true
 		case errors.Is(err, link.ErrHungUp):
-			m.rejection = fmt.Errorf("creating %s: %w", path, err)
+			m.rejection = fmt.Errorf("creating %s: %w", p, err)
 		case reply.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // the parent, whose create was rejected, exists
-			m.rejection = fmt.Errorf("creating %s: %w", path, reply.Denied(err, "create", "CREATE", parentOf(path)))
+			m.rejection = fmt.Errorf("creating %s: %w", p, reply.Denied(err, "create", "CREATE", path.Dir(p)))
 		default: // the parent exists too, or the result is unknown
 			m.rejection, m.made = nil, i == len(m.paths)-1 && (err == nil || errors.Is(err, zk.ErrNodeExists))
 			m.isOurs = m.made && err == nil
@@ -220,9 +251,12 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.ZKSession, m *rootCreate
 	return false, m.rejection
 }
 
-// ensure creates the lock root and the missing parents below the chroot. It does not matter if
+// Ensure creates the lock root and the missing parents below the chroot. It does not matter if
 // another client creates one first, or deletes one in between. m is nil if nothing was sent.
-func (r *lockRoot) ensure(ctx context.Context, z *link.ZKSession) (m *rootCreate, err error) {
+func (r *Root) Ensure(ctx context.Context, z *link.ZKSession) (m *RootCreate, err error) {
+	if r.path == r.o.Chroot {
+		return nil, errChrootLost(r.o.Chroot)
+	}
 	for {
 		next, err := r.make(ctx, z, m, r.path, nil)
 		if err != nil {
@@ -235,17 +269,34 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.ZKSession) (m *rootCreate
 	}
 }
 
-// undoCreate deletes the container that this rootCreate created last, and that no node of ours came to use,
-// because the servers remove only containers that have had a child. No promise depends on it: the
+// UndoCreate deletes the container that m has created, because no node was created in it: the
+// servers remove only containers that have had a child. m may be nil. No promise depends on it: the
 // deletion fails if another client uses the container, and a client that is about to use it creates
 // it again.
-func (r *lockRoot) undoCreate(z *link.ZKSession, m *rootCreate) {
-	if m == nil || !r.container || m.plain {
+func (r *Root) UndoCreate(z *link.ZKSession, m *RootCreate) {
+	if m == nil || !r.o.Container || m.plain {
 		return
 	}
 	if n := len(m.responses); m.isOurs || n > 0 && isMade(m.responses[n-1]) {
-		ask(z, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpDelete, Path: m.paths[len(m.paths)-1], Version: 0}}}, nil)
+		deleteEmpty(z, m.paths[len(m.paths)-1])
 	}
+}
+
+// UndoJoin is UndoCreate for a container that joined the creation of another root, and for that
+// root. It deletes both or none, because a client that has a node in one is about to use the other.
+func (r *Root) UndoJoin(z *link.ZKSession, m *RootCreate, joined <-chan error, other *Root) {
+	if m != nil && r.o.Container && !m.plain && isMade(joined) {
+		deleteEmpty(z, other.path, r.path)
+	}
+}
+
+// deleteEmpty deletes nodes to which no client has written, in one transaction.
+func deleteEmpty(z *link.ZKSession, paths ...string) {
+	var ops wire.MultiRequest
+	for _, p := range paths {
+		ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: p, Version: 0})
+	}
+	ask(z, wire.OpMulti, ops, nil)
 }
 
 // isMade reports whether the response to a create has arrived, and is a success. It takes the
@@ -272,61 +323,63 @@ func ask(z *link.ZKSession, op wire.Op, body wire.Record, last *link.LastError) 
 	return ch
 }
 
-// nearTheEnd reports whether a node's suffix is near the end of the lock root's counter. zklock
+// NearTheEnd reports whether a node's suffix is near the end of the lock root's counter. zklock
 // then restarts the counter when the queue is empty, by creating the root again.
-func (r *lockRoot) nearTheEnd(node string) bool {
-	mem, ok := queue.Parse(node[len(r.path)+1:], r.rule.Markers)
+func (r *Root) NearTheEnd(node string) bool {
+	mem, ok := queue.Parse(node[len(r.path)+1:], r.o.Rule.Markers)
 	return ok && (mem.PastTheEnd() || mem.Seq >= queue.CounterNearEnd)
 }
 
-// warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock
+// WarnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock
 // path and Session.
-func (r *lockRoot) warnOfTheEnd(e *zkSession, node string) {
-	if !r.nearTheEnd(node) {
+func (r *Root) WarnOfTheEnd(e *ZKSession, node string) {
+	if !r.NearTheEnd(node) {
 		return
 	}
-	before := note(r, func(n *rootNotes) { n.warned = true })
+	before := Note(r, func(n *rootNotes) { n.warned = true })
 	if !before.warned {
 		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock restarts it when the queue is empty",
-			"path", r.shownPath(), "node", node)
+			"path", r.ShownPath(), "node", node)
 	}
 }
 
-// deleteNode deletes a lock node and the further nodes that belong to it. If the node was near the
-// end of the counter, deleteNode then restarts the counter: restarted gets the result (startAgain);
+// DeleteNode deletes a lock node and the further nodes that belong to it. If the node was near the
+// end of the counter, DeleteNode then restarts the counter: restarted gets the result (startAgain);
 // otherwise it is nil. A record is taken back with the node. withRoot also deletes the lock root, if
 // no other node is in it.
-func (r *lockRoot) deleteNode(e *zkSession, withRoot bool, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
+func (r *Root) DeleteNode(e *ZKSession, withRoot bool, record *GrantRecord, node string, further ...string) (x *Deletion, restarted <-chan error) {
 	switch {
 	case record != nil:
-		x = e.reaper.DeleteRecorded(node, record)
+		x = e.Reaper.deleteRecorded(node, record)
 	case withRoot:
-		x = e.reaper.DeleteWithRoot(node)
+		x = e.Reaper.deleteWithRoot(node)
 	default:
-		x = e.reaper.DeleteAll(append([]string{node}, further...))
+		x = e.Reaper.DeleteAll(append([]string{node}, further...))
 	}
 	r.noteDeletion(withRoot, x)
-	return x, r.restarting(e, node, x)
+	return x, r.RestartAfter(e, node, x)
 }
 
-// handOff is deleteNode for the node of a hold. It also hands the lock to the next waiter, if that
+// HandOff is DeleteNode for the node of a hold. It also hands the lock to the next waiter, if that
 // waiter's node belongs to this ZooKeeper session. paired reports that another node of the owner
 // depends on it. No lock root is deleted in a handoff.
-func (r *lockRoot) handOff(e *zkSession, node string, paired, withRoot bool, record *nodes.GrantRecord) *nodes.Deletion {
-	x := e.reaper.HandOff(node, r.rule, paired, withRoot, record)
+func (r *Root) HandOff(e *ZKSession, node string, paired, withRoot bool, record *GrantRecord) *Deletion {
+	x := e.Reaper.handOff(node, r.o.Rule, paired, withRoot, record)
 	r.noteDeletion(withRoot, x)
-	r.restarting(e, node, x)
+	r.RestartAfter(e, node, x)
 	return x
 }
 
-func (r *lockRoot) noteDeletion(withRoot bool, x *nodes.Deletion) {
+func (r *Root) noteDeletion(withRoot bool, x *Deletion) {
 	if withRoot {
-		note(r, func(n *newRootNotes) { n.deletion = x })
+		Note(r, func(n *newRootNotes) { n.deletion = x })
 	}
 }
 
-func (r *lockRoot) restarting(e *zkSession, node string, x *nodes.Deletion) <-chan error {
-	if !r.nearTheEnd(node) {
+// RestartAfter restarts the counter after a deletion, if the node was near its end. The channel gets
+// the result; it is nil if nothing is to restart.
+func (r *Root) RestartAfter(e *ZKSession, node string, x *Deletion) <-chan error {
+	if !r.NearTheEnd(node) {
 		return nil
 	}
 	restarted := make(chan error, 1)
@@ -346,10 +399,10 @@ func (r *lockRoot) restarting(e *zkSession, node string, x *nodes.Deletion) <-ch
 
 // warnNotRemoved logs why the empty lock root could not be removed. Each release tries again, so
 // the same reason is not logged twice in a row.
-func (r *lockRoot) warnNotRemoved(e *zkSession, err error) {
-	before := note(r, func(n *rootNotes) { n.notRemoved = err.Error() })
+func (r *Root) warnNotRemoved(e *ZKSession, err error) {
+	before := Note(r, func(n *rootNotes) { n.notRemoved = err.Error() })
 	if before.notRemoved != err.Error() {
-		e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path, "err", err)
+		e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.ShownPath(), "node", r.path, "err", err)
 	}
 }
 
@@ -359,11 +412,11 @@ func (r *lockRoot) warnNotRemoved(e *zkSession, err error) {
 // that a holder disappeared. The deletion fails if a client has queued meanwhile. The error is the
 // reason why the empty root remains. If another client creates the root again between our read and
 // the deletion, the new root is deleted, because it is just as empty.
-func (r *lockRoot) startAgain(e *zkSession) error {
+func (r *Root) startAgain(e *ZKSession) error {
 	ctx := context.Background()
 	var root wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root); err != nil {
-		return ignoring(reply.Denied(err, "get", "READ", r.path), zk.ErrNoNode)
+		return reply.Ignoring(reply.Denied(err, "get", "READ", r.path), zk.ErrNoNode)
 	}
 	record, isOurs := queue.ParseRecord(root.Data)
 	created := (uint32(root.Stat.Cversion) + uint32(root.Stat.NumChildren)) / 2 // children ever created: Cversion counts deletions too
@@ -375,39 +428,36 @@ func (r *lockRoot) startAgain(e *zkSession) error {
 	}
 	var acl wire.ACLResponse
 	if _, err := e.Read(ctx, wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl); err != nil {
-		return ignoring(reply.Denied(err, "getACL", "READ", r.path), zk.ErrNoNode)
+		return reply.Ignoring(reply.Denied(err, "getACL", "READ", r.path), zk.ErrNoNode)
 	}
 	same := func(is, ours wire.ACL) bool { // servers replace the scheme auth by the user
 		return is.Perms == ours.Perms && (is.ID == ours.ID || ours.ID.Scheme == "auth")
 	}
-	if !slices.EqualFunc(acl.ACL, r.acl, same) {
+	if !slices.EqualFunc(acl.ACL, r.o.ACL, same) {
 		return fmt.Errorf("%s has an ACL other than the one that the Mutex sets (WithACL)", r.path)
 	}
 	ops := []wire.MultiOp{{Op: wire.OpCheck, Path: r.path, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: r.path, Version: -1}}
 	if record != "" {
-		ops = append(ops, wire.MultiOp{Op: wire.OpCreate, Create: wire.CreateRequest{Path: r.path, Data: []byte(record), ACL: r.acl, Flags: wire.FlagPersistent}})
+		ops = append(ops, wire.MultiOp{Op: wire.OpCreate, Create: wire.CreateRequest{Path: r.path, Data: []byte(record), ACL: r.o.ACL, Flags: wire.FlagPersistent}})
 	}
 	i, err := e.Multi(ctx, wire.MultiRequest{Ops: ops}, false)
 	if i == 2 {
-		err = reply.Denied(err, "create", "CREATE", parentOf(r.path))
+		err = reply.Denied(err, "create", "CREATE", path.Dir(r.path))
 	}
 	if err == nil {
-		note(r, func(n *rootNotes) { n.notRemoved = "" })
-		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path)
+		Note(r, func(n *rootNotes) { n.notRemoved = "" })
+		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.ShownPath(), "node", r.path)
 	}
-	return ignoring(reply.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
+	return reply.Ignoring(reply.Denied(err, "delete", "DELETE", path.Dir(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
 }
 
-func wireACL(acl []zk.ACL) []wire.ACL {
-	w := make([]wire.ACL, len(acl))
-	for i, a := range acl {
-		w[i] = wire.ACL{Perms: a.Perms, ID: wire.ID{Scheme: a.Scheme, ID: a.ID}}
-	}
-	return w
-}
-
-// holdsInFront reports whether the first node in a root's queue holds, or is about to hold.
-func (r *lockRoot) holdsInFront(node string) bool {
-	mem, isMember := queue.Parse(nameOf(node), r.rule.Markers)
+// HoldsInFront reports whether the first node in a root's queue holds, or is about to hold.
+func (r *Root) HoldsInFront(node string) bool {
+	mem, isMember := queue.Parse(path.Base(node), r.o.Rule.Markers)
 	return isMember && queue.HoldersOf([]queue.Member{mem})[0]
+}
+
+// errChrootLost is for a chroot that Connect has found or created.
+func errChrootLost(chroot string) error {
+	return fmt.Errorf("%w: the servers have lost %s since this Session connected: create it again, or let another Connect with WithCreateChroot do so", ErrNoChroot, chroot)
 }

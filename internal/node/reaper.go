@@ -1,4 +1,4 @@
-package nodes
+package node
 
 import (
 	"path"
@@ -24,8 +24,8 @@ type Reaper struct {
 	}
 }
 
-// NewReaper returns the reaper of a session. It receives every list, to search it for orphans.
-func NewReaper(z *link.ZKSession, lists *Lists, nodes *Own) *Reaper {
+// newReaper returns the reaper of a session. It receives every list, to search it for orphans.
+func newReaper(z *link.ZKSession, lists *Lists, nodes *Own) *Reaper {
 	r := &Reaper{z: z, lists: lists, nodes: nodes}
 	r.mu.erasing = make(map[string]*Deletion)
 	lists.seen = r.deleteOrphans
@@ -56,11 +56,11 @@ func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
 	return r.start(&Deletion{node: node}, first)
 }
 
-// HandOff deletes the node of a hold that is released. If the hold may hand off the lock
+// handOff deletes the node of a hold that is released. If the hold may hand off the lock
 // (queue.Rule.HandsOff), the next waiter gets it: a waiter of this ZooKeeper session that is
 // directly behind the node. The same transaction removes the record. If withRoot is set and no such
-// waiter exists, the lock root is deleted as by DeleteWithRoot.
-func (r *Reaper) HandOff(node string, rule queue.Rule, downgraded, withRoot bool, record *GrantRecord) *Deletion {
+// waiter exists, the lock root is deleted as by deleteWithRoot.
+func (r *Reaper) handOff(node string, rule queue.Rule, downgraded, withRoot bool, record *GrantRecord) *Deletion {
 	x := &Deletion{node: node, root: withRoot}
 	if rule.HandsOff(downgraded) {
 		x.record, x.handsOff = record, true
@@ -68,14 +68,14 @@ func (r *Reaper) HandOff(node string, rule queue.Rule, downgraded, withRoot bool
 	return r.start(x, nil)
 }
 
-// DeleteRecorded is Delete for a node whose grant may be recorded.
-func (r *Reaper) DeleteRecorded(node string, record *GrantRecord) *Deletion {
+// deleteRecorded is Delete for a node whose grant may be recorded.
+func (r *Reaper) deleteRecorded(node string, record *GrantRecord) *Deletion {
 	return r.start(&Deletion{node: node, record: record}, nil)
 }
 
-// DeleteWithRoot is Delete for a node with which its lock root was created. If no other node is in
+// deleteWithRoot is Delete for a node with which its lock root was created. If no other node is in
 // the root, it deletes the root in the same transaction.
-func (r *Reaper) DeleteWithRoot(node string) *Deletion {
+func (r *Reaper) deleteWithRoot(node string) *Deletion {
 	return r.start(&Deletion{node: node, root: true}, nil)
 }
 

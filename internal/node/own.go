@@ -1,13 +1,15 @@
-// Package nodes manages the lock nodes of one ZooKeeper session: the lists that show them, the
-// handoffs between them, and their deletion. It promises that a node that was given up is deleted
-// while its session lives, and that a lock is handed off only after the servers have confirmed that
+// Package node manages the nodes of locks in one ZooKeeper session: lock roots and their lock nodes
+// are created, found again, listed, watched, handed off and deleted. It promises that a create whose
+// reply was lost leaves one node that is known, or none; that a node that was given up is deleted
+// while its session lives; and that a lock is handed off only after the servers have confirmed that
 // the next node exists.
 //
-// It has no access to owners or holds, and internal/queue decides which node is granted.
+// It has no access to owners, calls or holds, and internal/queue decides which node is granted.
 //
-// Read own.go first, then reaper.go, deletion.go and orphans.go; list.go shows how all of them see
-// a queue.
-package nodes
+// Read session.go first: it names the parts. Then root.go, create.go and newroot.go, which create
+// nodes; own.go, list.go, watch.go, watches.go and check.go, which observe them; and reaper.go,
+// deletion.go, record.go and orphans.go, which delete them.
+package node
 
 import (
 	"errors"
@@ -20,6 +22,9 @@ import (
 
 // ErrTooMany: the session has as many lock nodes as its cap permits.
 var ErrTooMany = errors.New("too many lock nodes in one session")
+
+// ErrNoChroot: the chroot does not exist.
+var ErrNoChroot = errors.New("the chroot does not exist")
 
 // Own has the lock nodes of one ZooKeeper session, and the waiters of the same session behind each
 // of them. Such a waiter sets no watch, because the end of the session deletes both nodes, and the
@@ -67,8 +72,8 @@ type Waiter struct {
 	skipped  bool               // it gets no handoff: it is not directly behind, or the servers do not let us check its node
 }
 
-// NewOwn returns the nodes of a new session, which may have up to most of them.
-func NewOwn(most int) *Own {
+// newOwn returns the nodes of a new session, which may have up to most of them.
+func newOwn(most int) *Own {
 	o := &Own{most: most}
 	o.mu.nodes = make(map[string]*ownNode)
 	o.mu.OnUnlock(o.checkInvariants)

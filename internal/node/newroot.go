@@ -1,7 +1,8 @@
-package zklock
+package node
 
 import (
-	"errors"
+	"context"
+	"path"
 	"slices"
 
 	"github.com/go-zookeeper/zk"
@@ -36,51 +37,47 @@ import (
 // The hold whose own transaction created the root deletes it, always. All other roots are left to
 // the servers: after a crash, and after contention.
 //
-// Semaphores create their roots as before (lockRoot.make).
+// Semaphores create their roots as before (Root.make).
 
-// canBeNew reports whether the transaction may create the lock root. A semaphore has further roots.
-// If the lock's ACL gives no client READ, a list has to reject the acquire. After a lost reply the
-// call does not send the transaction again, because some servers close the connection at a
-// container.
-func (a *acquisition) canBeNew() bool {
-	r := a.d.root
-	return r.container && !r.isFresh && !a.newLost && slices.ContainsFunc(r.acl, func(e wire.ACL) bool { return e.Perms&zk.PermRead != 0 })
+// canBeNew reports whether the transaction may create the lock root. If the lock's ACL gives no
+// client READ, a list has to reject the acquire.
+func (r *Root) canBeNew() bool {
+	return r.o.Container && slices.ContainsFunc(r.o.ACL, func(e wire.ACL) bool { return e.Perms&zk.PermRead != 0 })
 }
 
 // mostFound: if this many lock roots in succession existed when the Session first used them, the
 // next one is also expected to exist.
 const mostFound = 2
 
-// beginCreate notes that a call takes the lock, and reports whether the lock root is expected to be
+// BeginUse notes that a call takes the lock, and reports whether the lock root is expected to be
 // missing: our last release deleted it, or the last new names were missing. learns reports whether
 // the Session learns from the result what to expect of the next name: from the first call for a
 // name.
-func (a *acquisition) beginCreate() (withRoot, learns bool) {
-	r := a.d.root
-	if !a.canBeNew() {
+func (r *Root) BeginUse() (withRoot, learns bool) {
+	if !r.canBeNew() {
 		return false, false
 	}
-	switch before := note(r, func(n *newRootNotes) { *n = newRootNotes{isUsed: true} }); {
+	switch before := Note(r, func(n *newRootNotes) { *n = newRootNotes{isUsed: true} }); {
 	case before.deletion != nil:
-		return isClosed(before.deletion.Done) && before.deletion.RootDeleted, false
+		return link.IsClosed(before.deletion.Done) && before.deletion.RootDeleted, false
 	case before.isUsed: // another call has found the lock root, or is creating it
 		return false, false
 	}
-	return r.roots.found.Load() < mostFound, true
+	return r.o.Notes.found.Load() < mostFound, true
 }
 
-// learn notes whether the lock root of a new name was missing.
-func (r *lockRoot) learn(wasMissing bool) {
-	if r.roots.found.Add(1); wasMissing {
-		r.roots.found.Store(0)
+// Learn notes whether the lock root of a new name was missing.
+func (r *Root) Learn(wasMissing bool) {
+	if r.o.Notes.found.Add(1); wasMissing {
+		r.o.Notes.found.Store(0)
 	}
 }
 
 // withNode returns the transaction that creates the lock root and a node.
-func (r *lockRoot) withNode(node wire.CreateRequest) wire.MultiRequest {
+func (r *Root) withNode(node wire.CreateRequest) wire.MultiRequest {
 	root := wire.CreateRequest{Path: r.path, ACL: node.ACL, Flags: wire.FlagContainer}
 	return wire.MultiRequest{Ops: []wire.MultiOp{
-		{Op: wire.OpCreateContainer, Path: root.Path, Create: root}, {Op: wire.OpCreate, Path: node.Path, Create: node},
+		{Op: wire.OpCreateContainer, Path: r.path, Create: root}, {Op: wire.OpCreate, Path: node.Path, Create: node},
 	}}
 }
 
@@ -96,37 +93,21 @@ func madeWithRoot(a mux.Reply, session int64) (made wire.PathStatResponse, part 
 	return made, part, err
 }
 
-// afterRejection returns the next step after a create that failed. tries is the number
-// of transactions that the attempt has sent.
-func (a *attempt) afterRejection(c *nodeCreate, tries int) queue.CreateStep {
-	noNode := errors.Is(c.denied, zk.ErrNoNode)
-	if c.denied == nil || !c.withRoot && !noNode {
-		return queue.CreateDenied
-	}
-	return queue.Rejection{
-		WithRoot: c.withRoot, OfNode: c.part == 1, NoNode: noNode, Exists: errors.Is(c.denied, zk.ErrNodeExists),
-		CanBeNew: a.canBeNew(), Tries: tries, Roots: a.roots != nil,
-	}.Next()
-}
-
-// createRoots sends the creates of a step. It reports whether the next create is the transaction.
-func (a *attempt) createRoots(step queue.CreateStep) (withRoot bool, err error) {
-	root := a.d.root
-	if a.ctx.Err() != nil { // no call waits any more, so no further create is sent (I2)
-		return false, link.ErrCtxEnded
+// SendCreates sends the creates of a step. It reports whether the next create is the transaction.
+// before and the result are the creation of the lock root; nil for none.
+func (r *Root) SendCreates(ctx context.Context, z *link.ZKSession, step queue.CreateStep, before *RootCreate, last *link.LastError) (withRoot bool, m *RootCreate, err error) {
+	if ctx.Err() != nil { // no call waits any more, so no further create is sent (I2)
+		return false, before, link.ErrCtxEnded
 	}
 	switch step {
 	case queue.CreateAlone, queue.CreateWithRoot:
-		return step == queue.CreateWithRoot, nil
+		return step == queue.CreateWithRoot, before, nil
 	case queue.CreateParents:
-		parents := *root
-		parents.path = parentOf(root.path)
-		a.roots, err = parents.make(a.ctx, a.e.ZKSession, nil, "", &a.last)
-		return true, err
+		m, err = r.At(path.Dir(r.path)).make(ctx, z, nil, "", last)
+		return true, m, err
 	}
-	roots, err := root.make(a.ctx, a.e.ZKSession, a.roots, root.shownPath(), &a.last)
-	if err == nil {
-		a.roots = roots
+	if m, err = r.make(ctx, z, before, r.ShownPath(), last); err != nil {
+		return false, before, err
 	}
-	return false, err
+	return false, m, nil
 }

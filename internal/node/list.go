@@ -1,4 +1,4 @@
-package nodes
+package node
 
 import (
 	"context"
@@ -44,8 +44,8 @@ type Lists struct {
 	}
 }
 
-// NewLists returns the lists of a session.
-func NewLists(z *link.ZKSession) *Lists {
+// newLists returns the lists of a session.
+func newLists(z *link.ZKSession) *Lists {
 	l := &Lists{z: z, seen: func(string, []string) {}}
 	l.mu.next = make(map[listKind]*Listing)
 	return l

@@ -1,4 +1,4 @@
-package zklock
+package node
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// The slow check of the watches of one ZooKeeper session (watcher.go): whether events are lost.
+// The slow check of the watches of one ZooKeeper session (watches.go): whether events are lost.
 
 // checkWatches reads the Stat of each watched node once every session timeout while a client waits
 // or observes, because a server can lose an event (F30). The nodes of our holds, whose deletion the
@@ -20,7 +20,7 @@ import (
 // If the node exists, that proves as much as a list would. A waiter's position changes only when
 // its own node or one of the blockers that it watches is deleted. No node can enter the queue
 // between them, because numbers grow.
-func (w *watcher) checkWatches() {
+func (w *Watches) checkWatches() {
 	const (
 		atATime = 16
 		seldom  = 10
@@ -49,8 +49,8 @@ func (w *watcher) checkWatches() {
 		}
 		var checks []check
 		for _, on := range w.mu.watches {
-			if on.isArmed() && (all || on.use == ofObservers || on.users > 1 || !held[on.path]) {
-				checks = append(checks, check{on.path, func(now *wire.Stat, err error) {
+			if on.IsArmed() && (all || on.Use == OfObservers || on.users > 1 || !held[on.Path]) {
+				checks = append(checks, check{on.Path, func(now *wire.Stat, err error) {
 					if on.hasMissed(now, err) { // an event would have arrived before a response that shows its change
 						w.wakeUsers(on)
 					}

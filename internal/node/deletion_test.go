@@ -1,4 +1,4 @@
-package nodes
+package node
 
 // These tests attack deletion.go: the conclusions from a response that proves nothing.
 
@@ -24,6 +24,7 @@ import (
 type server struct {
 	link.Carrier
 	first []mux.Reply
+	sends func(*mux.Request) bool // if it is set, the test answers instead
 	work  sync.WaitGroup
 }
 
@@ -32,14 +33,26 @@ const conn = 3
 func (c *server) AttachedConn(*link.ZKSession) (uint64, <-chan struct{}, error) {
 	return conn, nil, nil
 }
-func (c *server) Spawn(f func()) bool { c.work.Go(f); return true }
+func (c *server) Spawn(f func()) bool       { c.work.Go(f); return true }
+func (*server) Lost(*link.ZKSession, error) {}
+func (*server) Because(err error) error     { return err }
+func (*server) Nudge()                      {}
 func (c *server) Send(_ *link.ZKSession, r *mux.Request) bool {
+	if c.sends != nil {
+		return c.sends(r)
+	}
 	a := mux.Reply{Fate: mux.WasAnswered, Conn: conn, Body: multiBody(wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpDelete})}
 	if len(c.first) > 0 {
 		a, c.first = c.first[0], c.first[1:]
 	}
 	r.Done(a)
 	return true
+}
+
+// sessionOver returns a ZooKeeper session that is attached over the carrier.
+func sessionOver(c link.Carrier) *link.ZKSession {
+	r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
+	return link.NewZKSession(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 }
 
 func multiBody(results ...wire.MultiResult) []byte {
@@ -58,13 +71,12 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a.Fate, a.Conn = mux.WasAnswered, conn
 			c := &server{first: []mux.Reply{a}}
-			r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
-			z := link.NewZKSession(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
-			own := NewOwn(10)
+			z := sessionOver(c)
+			own := newOwn(10)
 			own.add("/locks/a/p")
 			own.add("/locks/a/own")
 			next := own.WaitBehind("/locks/a/p", "/locks/a/own")
-			x := NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, false, nil)
+			x := newReaper(z, newLists(z), own).handOff("/locks/a/p", queue.Rule{}, false, false, nil)
 			<-x.Done
 			c.work.Wait()
 			require.True(t, x.OK, "it goes with the second try")
@@ -80,10 +92,9 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 // I8: a waiter that got the handoff may need the capacity of the deleted node for its lease. The
 // node no longer counts when the waiter is notified.
 func TestHandOff_FreesThePlaceFirst(t *testing.T) {
-	r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
 	for range 2_000 {
-		z := link.NewZKSession(&server{}, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
-		own := NewOwn(2)
+		z := sessionOver(&server{})
+		own := newOwn(2)
 		own.add("/locks/a/p")
 		own.add("/locks/a/own")
 		next := own.WaitBehind("/locks/a/p", "/locks/a/own")
@@ -95,7 +106,7 @@ func TestHandOff_FreesThePlaceFirst(t *testing.T) {
 			_, err := own.Reserve(1, 0)
 			room <- err
 		}()
-		NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, false, nil)
+		newReaper(z, newLists(z), own).handOff("/locks/a/p", queue.Rule{}, false, false, nil)
 		require.NoError(t, <-room)
 	}
 }
@@ -122,13 +133,12 @@ func TestHearOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{first: c.first}
-			r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
-			z := link.NewZKSession(s, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
-			own := NewOwn(10)
+			z := sessionOver(s)
+			own := newOwn(10)
 			own.add("/locks/a/p")
 			own.add("/locks/a/own")
 			hears := own.WaitForEnd("/locks/a/p", "/locks/a/own")
-			<-NewReaper(z, NewLists(z), own).HandOff("/locks/a/p", queue.Rule{}, false, false, nil).Done
+			<-newReaper(z, newLists(z), own).handOff("/locks/a/p", queue.Rule{}, false, false, nil).Done
 			s.work.Wait()
 			require.Equal(t, c.want, <-hears.Notified)
 			require.Nil(t, own.WaitForEnd("/locks/a/p", "/locks/a/own"), "it is not there any more")
@@ -155,10 +165,9 @@ func TestDeleteAll_OneIsMissing_TheOthersGo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			answers := len(c.answers)
 			s := &server{first: c.answers}
-			r := mux.Response{Timeout: 10 * time.Second, SessionID: 7}
-			z := link.NewZKSession(s, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
-			own := NewOwn(10)
-			x := NewReaper(z, NewLists(z), own).DeleteAll([]string{"/l/a", "/l/b"})
+			z := sessionOver(s)
+			own := newOwn(10)
+			x := newReaper(z, newLists(z), own).DeleteAll([]string{"/l/a", "/l/b"})
 			<-x.Done
 			s.work.Wait()
 			require.Equal(t, c.ok, x.OK)

@@ -1,4 +1,4 @@
-package nodes
+package node
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"github.com/zklock/zklock/internal/reply"
 )
 
-// Find looks below root for the nodes that a create with our protection id has made, after a sync,
+// find looks below root for the nodes that a create with our protection id has made, after a sync,
 // until the list succeeds or is rejected. It returns the nodes in the order of their numbers: all
 // nodes of one transaction have the same id. Concurrent calls share one sync and one list (R69).
-func (r *Reaper) Find(root, id string) (found []string, err error) {
+func (r *Reaper) find(root, id string) (found []string, err error) {
 	for backoff := (link.Backoff{}); ; {
 		l := r.lists.ListSynced(root)
 		err := l.Wait(context.Background(), r.z)

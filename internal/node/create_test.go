@@ -1,6 +1,6 @@
-package zklock
+package node
 
-// This test attacks protection.go: it decides which node is ours.
+// This test attacks create.go: it decides which node is ours.
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ import (
 // must belong to the session that requested it.
 func TestCreation_IsOurs(t *testing.T) {
 	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
-	c := nodeCreate{e: aZKSession(), root: &lockRoot{path: "/locks/a"}, id: id}
+	c := Create{e: aZKSession(), root: NewRoot("/locks/a", RootOptions{}), id: id}
 	isOurs := func(node string, owner int64) bool {
 		return c.isOurs(wire.PathStatResponse{Path: node, Stat: wire.Stat{EphemeralOwner: owner}})
 	}

@@ -1,6 +1,6 @@
 //go:build invariants
 
-package nodes
+package node
 
 // This test breaks the state of Own, and the check must find each mistake.
 
@@ -20,7 +20,7 @@ func TestOwn_Check(t *testing.T) {
 		"a reserved node is freed once (I7)":                func(o *Own) { o.mu.reserved-- },
 	} {
 		t.Run(invariant, func(t *testing.T) {
-			o := NewOwn(10)
+			o := newOwn(10)
 			o.add("/l/a")
 			o.add("/l/b")
 			require.NotNil(t, o.WaitBehind("/l/a", "/l/b"))

@@ -1,4 +1,4 @@
-package nodes
+package node
 
 // These tests attack grantrecord.go: which client may be waiting for the delay of a holder that no
 // longer exists.
