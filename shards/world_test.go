@@ -53,7 +53,8 @@ type world struct {
 	procs   []*proc
 	hosts   int
 	logs    *logBook
-	bytes   atomic.Int64 // that the clients have sent and received
+	faults  []*zktest.Injection // of a random world
+	bytes   atomic.Int64        // that the clients have sent and received
 
 	mu       sync.Mutex
 	running  [][]*job

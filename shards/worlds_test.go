@@ -213,7 +213,7 @@ func (w *world) event(r *rand.Rand, join func(), note func(string, ...any)) {
 			f = f.Session(id)
 		}
 		note("%v", f)
-		w.srv.Inject(f.Nth(1 + r.IntN(3)).Optional())
+		w.faults = append(w.faults, w.srv.Inject(f.Nth(1+r.IntN(3)).Optional()))
 	}
 }
 
@@ -239,9 +239,13 @@ func (w *world) fault(r *rand.Rand, ms func(int) time.Duration) zktest.Fault {
 	return zktest.Before(op).Path(path).Delay(ms(3000))
 }
 
-// calm ends the second of two members with one name. It fails if a Run has ended, except by a
-// rejection.
+// calm removes the faults that have not occurred, and ends the second of two members with one name.
+// It fails if a Run has ended, except by a rejection.
 func (w *world) calm() {
+	for _, f := range w.faults {
+		f.Remove()
+	}
+	time.Sleep(time.Second) // a fault may just have occurred
 	seen := map[string]bool{}
 	for _, p := range slices.Clone(w.procs) {
 		if isClosed(p.done) {
