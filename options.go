@@ -88,10 +88,10 @@ func (o *sessionOptions) check() error {
 }
 
 // WithHeartbeat renews the lease every d while the Session has a hold; the default is a tenth of
-// the session timeout, and at least 250 ms. Each additional second reduces the margin (LeaseMargin)
-// by at least a second, and delays by a second the notification of a hold whose node was deleted. A
-// shorter d costs requests: see docs/lease.md. If no margin remains, Connect returns
-// ErrSessionTimeoutTooShort. It also rejects values below 250 ms or above a day.
+// the session timeout, and at least 250 ms. Each additional second reduces the margin
+// (LeaseMode.Margin) by at least a second, and delays by a second the notification of a hold whose
+// node was deleted. A shorter d costs requests: see docs/lease.md. If no margin remains, Connect
+// returns ErrSessionTimeoutTooShort. It also rejects values below 250 ms or above a day.
 func WithHeartbeat(d time.Duration) Option {
 	return func(o *sessionOptions) {
 		if o.heartbeat = d; d < lease.LeastHeartbeat || d > 24*time.Hour {

@@ -144,7 +144,7 @@ func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 			m := newMutex(t, s, "/job")
 			h := acquire(t, m)
 			old := s.SessionID()
-			room := zklock.LeaseMargin(mode, timeout)
+			room := mode.Margin(timeout)
 			eventually(t, "the lease has room", func() bool { return time.Until(h.Deadline()) > room })
 
 			require.NoError(t, server.Pause())
