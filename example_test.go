@@ -881,7 +881,7 @@ func ExampleSession_Changes_endOnSuspend() {
 		}
 		go func() {
 			for c := range changes { // until the work ends
-				if c.State == zklock.Suspended {
+				if c.State == zklock.StateSuspended {
 					end()
 				}
 			}

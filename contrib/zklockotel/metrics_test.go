@@ -231,7 +231,7 @@ func TestMetrics_ClosedUnderAHold_LossShowsUntilTheRelease(t *testing.T) {
 				require.NoError(t, s.Close())
 				<-first.Lost()
 				require.Equal(t, map[string]float64{"": 2}, sc.numbers().of("holds.lost_unreleased"))
-				require.Equal(t, zklock.Closed, s.State())
+				require.Equal(t, zklock.StateClosed, s.State())
 				want := map[string]float64{}
 				if again {
 					require.NoError(t, tel.Watch(sc.connect(tel.Option())))

@@ -201,7 +201,7 @@ func TestSpan_SuspendedAndBack(t *testing.T) {
 		require.True(t, sc.srv.DropConnection(s.SessionID()))
 		suspended := <-changes
 		back := <-changes
-		require.Equal(t, []zklock.State{zklock.Suspended, zklock.Reconnected}, []zklock.State{suspended.State, back.State})
+		require.Equal(t, []zklock.State{zklock.StateSuspended, zklock.StateReconnected}, []zklock.State{suspended.State, back.State})
 		sc.release(elsewhere)
 		waited, err := end()
 		require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestSpan_StepBeforeTheAcquire_IsNotOnIt(t *testing.T) {
 		s, tel := sc.watched()
 		early := sc.acquire(t.Context(), sc.mutex(s, "/early"))
 		time.Sleep(time.Second)
-		step := zklock.Change{State: zklock.Suspended, Time: time.Now()}
+		step := zklock.Change{State: zklock.StateSuspended, Time: time.Now()}
 		time.Sleep(time.Second)
 		late := sc.acquire(t.Context(), sc.mutex(s, "/late"))
 		zklockotel.Step(tel, s, step)
@@ -477,7 +477,7 @@ func TestSpan_TextIsNotUTF8_IsMadeSuch(t *testing.T) {
 		bad := errors.New("caf\xe9 closed")
 		m := sc.mutex(s, "/café", zklock.WithName("caf\xe9"))
 		hold := sc.acquire(t.Context(), m)
-		zklockotel.Step(tel, s, zklock.Change{State: zklock.Suspended, Time: time.Now(), Err: bad})
+		zklockotel.Step(tel, s, zklock.Change{State: zklock.StateSuspended, Time: time.Now(), Err: bad})
 		other := sc.mutex(s, "/b", zklock.WithName("b"))
 		multi, err := zklock.NewMulti(other, m)
 		require.NoError(t, err)
