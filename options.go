@@ -236,6 +236,18 @@ type ElectionOption interface {
 	forElection()
 }
 
+// MutexOrRWMutexOption configures NewMutex or NewRWMutex.
+type MutexOrRWMutexOption interface {
+	MutexOption
+	RWMutexOption
+}
+
+// MutexOrElectionOption configures NewMutex or NewElection.
+type MutexOrElectionOption interface {
+	MutexOption
+	ElectionOption
+}
+
 // option is the common part of the options of all recipes.
 type option interface{ apply(*lockOptions) }
 
