@@ -56,7 +56,7 @@ func (l *traced) outcomes() (lines []string) {
 
 func (l *traced) trace() *zklock.Trace {
 	called := func(a zklock.AcquireInfo) string {
-		s := a.Kind + " " + a.Path
+		s := string(a.Kind) + " " + a.Path
 		if a.Name != "" {
 			s += " as " + a.Name
 		}
@@ -305,7 +305,7 @@ func TestVirtual_Trace_SaysWhatKind(t *testing.T) {
 // noticed late.
 func TestVirtual_Trace_Reasons(t *testing.T) {
 	for _, tt := range []struct {
-		reason string
+		reason zklock.Loss
 		lose   func(t *testing.T, v *virtual, h *zklock.Hold, sleeps *suspension, s *zklock.Session)
 	}{
 		{zklock.LossNoServer, func(t *testing.T, v *virtual, h *zklock.Hold, _ *suspension, s *zklock.Session) { v.srv.Stop() }},
@@ -322,7 +322,7 @@ func TestVirtual_Trace_Reasons(t *testing.T) {
 			require.NoError(t, s.Close())
 		}},
 	} {
-		t.Run(tt.reason, func(t *testing.T) {
+		t.Run(string(tt.reason), func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				var log traced
 				var sleeps suspension
@@ -335,9 +335,9 @@ func TestVirtual_Trace_Reasons(t *testing.T) {
 				require.Equal(t, tt.reason, zklock.LossReason(h.Err()))
 				got := log.since()
 				require.Len(t, got, 1)
-				require.Contains(t, got[0], ": "+tt.reason)
+				require.Contains(t, got[0], ": "+string(tt.reason))
 				_ = h.Release(t.Context())
-				require.Contains(t, log.since()[0], ", lost true: "+tt.reason)
+				require.Contains(t, log.since()[0], ", lost true: "+string(tt.reason))
 				if tt.reason == zklock.LossNoServer {
 					require.InDelta(t, 0, time.Since(deadline).Milliseconds(), 10, "the loss is seen at the end of the lease")
 				}

@@ -178,7 +178,7 @@ func TestSpan_Lost_SaysWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
 		require.Equal(t, []string{"lost"}, events(span))
 		e := span.Events()[0]
 		require.WithinDuration(t, lost, e.Time, time.Millisecond)
-		require.Equal(t, zklock.LossNode, attrOf(e.Attributes, "reason").AsString())
+		require.Equal(t, string(zklock.LossNode), attrOf(e.Attributes, "reason").AsString())
 		require.Equal(t, err.Error(), attrOf(e.Attributes, "error").AsString())
 		require.Equal(t, sdktrace.Status{Code: codes.Error, Description: err.Error()}, span.Status())
 		require.Equal(t, time.Now(), span.EndTime())
