@@ -109,6 +109,8 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"a run that is done":           zklock.OnceRun{Key: "2026-07-01", By: "host:1", At: time.Now(), Token: 1},
 		"a Trace":                      zklock.Trace{},
 		"an AcquireInfo":               zklock.AcquireInfo{Path: path},
+		"a Kind":                       zklock.KindMutex,
+		"a Loss":                       zklock.LossReason(hold.Err()),
 		"an AcquireEndInfo":            zklock.AcquireEndInfo{Hold: hold},
 		"a HoldInfo":                   zklock.HoldInfo{Hold: hold, Err: hold.Err()},
 		"an Error, not acquired":       fails(m.TryAcquire(ctx)),
