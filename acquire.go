@@ -121,7 +121,7 @@ func (a *acquisition) queue(e *node.ZKSession, by recipe) error {
 	at.leaveQueue()
 	if err != nil {
 		err = at.giveUp(err)
-		by.gaveUp(at)
+		at.undoRoots()
 	}
 	return err
 }

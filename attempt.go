@@ -33,14 +33,12 @@ type recipe interface {
 	// to queue.
 	beforeQueue(a *acquisition) error
 	// newState returns the state of an attempt that begins. before is the state of the previous
-	// attempt of the call, nil if this is the first.
+	// attempt of the call, nil if this is the first. Its requests precede the create of the node.
 	newState(a *attempt, before recipeState) recipeState
-	// creating is called before the create of the node is sent. If a.roots is set, the creation of
-	// the lock root was sent just before.
-	creating(a *attempt)
 	// created is called after the create, even without a lock root. Its error ends the call.
 	created(a *attempt) error
-	// listing is called after a list of the queue was requested. Its requests join the same batch.
+	// listing is called after each further list of the queue was requested, behind another node. Its
+	// requests join the same batch.
 	listing(a *attempt)
 	// listed is called with each list that contains our node. Its error ends the call.
 	listed(a *attempt) error
@@ -50,8 +48,6 @@ type recipe interface {
 	// whenFirst is called when no node blocks ours. It grants the lock, perhaps after it has
 	// created other nodes.
 	whenFirst(a *attempt) error
-	// gaveUp is called when the attempt has failed, and its node is deleted or is being deleted.
-	gaveUp(a *attempt)
 }
 
 // plain is the recipe of a mutex: the client whose node is first in the queue has the lock.
@@ -82,8 +78,6 @@ func (p plain) beforeQueue(a *acquisition) error {
 
 func (plain) newState(*attempt, recipeState) recipeState { return noState{} }
 
-func (plain) creating(*attempt) {}
-
 func (plain) created(*attempt) error { return nil }
 
 func (plain) listing(*attempt) {}
@@ -99,13 +93,6 @@ func (plain) whenBehind(a *attempt, at position) error {
 }
 
 func (plain) whenFirst(a *attempt) error { return a.grant() }
-
-// gaveUp deletes the lock root if it was created for a node that could not be created.
-func (plain) gaveUp(a *attempt) {
-	if a.node == "" {
-		a.d.root.UndoCreate(a.e.ZKSession, a.roots)
-	}
-}
 
 // attempt is the wait of one node until it is first in its queue. Each of its steps is chosen by
 // the state machine (queue.Machine).

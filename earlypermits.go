@@ -49,10 +49,9 @@ func (p *permits) beforeQueue(a *acquisition) error {
 	return errRequeue // the queue reports the cause, if it persists
 }
 
-// listing requests a snapshot for whenBehind. It skips the first list, because that usually shows
-// our node first in the queue.
+// listing requests a snapshot for whenBehind.
 func (p *permits) listing(a *attempt) {
-	if s := a.state.(*permitState); !a.machine.Early && p.mayFit(1) {
+	if s := a.state.(*permitState); p.mayFit(1) {
 		s.beside = permitAttempt{a, s}.askLeases()
 	}
 }

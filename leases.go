@@ -19,22 +19,6 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// creating sends the requests that precede the create. If the lock root was missing, it also sends
-// the creates of the leases' root and of the limit's node; if they fail, the attempt creates both
-// when it needs them. A list of the path shows whether another recipe uses it.
-func (p *permits) creating(a *attempt) {
-	s, z, root := a.state.(*permitState), a.e.ZKSession, a.d.root
-	if a.roots != nil {
-		s.further = p.leases.Join(z, a.roots, &a.last)
-		if p.limit != "" && !p.leases.IsContainer() {
-			z.Carrier.Send(z, mux.NewRequest(wire.OpCreate, p.limitNode(p.n), func(mux.Reply) {}))
-		}
-	}
-	if !node.NotesOn[semaphoreNotes](root.Root).fits {
-		s.fits = a.e.Lists.List(root.ShownPath())
-	}
-}
-
 // created rejects the path of another recipe, before the Session creates a lock root or a lease
 // there.
 func (p *permits) created(a *attempt) (err error) {
@@ -47,13 +31,6 @@ func (p *permits) created(a *attempt) (err error) {
 		node.Note(a.d.root.Root, func(n *semaphoreNotes) { n.fits = true })
 	}
 	return err
-}
-
-// gaveUp deletes the containers that were created for this attempt.
-func (p *permits) gaveUp(a *attempt) {
-	if s := a.state.(*permitState); len(a.held) == 0 {
-		p.leases.UndoJoin(a.e.ZKSession, a.roots, s.further, a.d.root.Root)
-	}
 }
 
 // fitsSemaphore returns an error if the list shows that another recipe uses the path. queued is the
@@ -126,7 +103,7 @@ func (a permitAttempt) makeLeases(others int) (_ leaseSnapshot, err error) {
 	var root *node.RootCreate // of the leases' root, if it was missing
 	defer func() {
 		if err != nil {
-			a.p.leases.UndoCreate(e.ZKSession, root)
+			a.p.leases.UndoCreate(e.ZKSession, root, false)
 		}
 	}()
 	for {

@@ -69,6 +69,7 @@ type grantBasis struct {
 	madeRoot  bool     // the transaction that created the node also created the lock root
 	rootCzxid int64    // of the lock root, as a list or that transaction has shown it
 	state     recipeState
+	heard     *int64            // the zxid of the last message in the node that a hold was given, if earlier holds had the node; nil otherwise. Guarded by the lockTable
 	record    *node.GrantRecord // taken back when the node is deleted; nil until the grant is recorded, and without a lock-delay
 }
 

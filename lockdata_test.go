@@ -20,6 +20,7 @@ import (
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/node"
+	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -326,6 +327,18 @@ func TestLeavePair_TheNextSecondStays(t *testing.T) {
 	last := &lockData{table: table}
 	require.Nil(t, p.leavePair(last, nil), "the next one needs the second's node")
 	require.Same(t, next, p.second)
+}
+
+// I1: under a write hold, a read lock is lost, and its handles are released before its loss has been
+// dealt with. The writer's next read finds the loss: another client could delete the new node, too.
+func TestPair_SecondLost_NextReadIsLost(t *testing.T) {
+	tt := newTableTest(t)
+	w := &lockData{table: tt.table, key: lockKey{path: "/locks/a", share: queue.WriteName}, root: &tt.m.root}
+	p := &pair{first: w, byFirst: true, second: &lockData{lost: ErrLost}}
+	w.grantBasis = grantBasis{e: aZKSession(), node: "/locks/a/n", state: p}
+	tt.table.byKey[w.key] = w
+	_, err := readSide{}.besideLocked(tt.table, &lockData{key: lockKey{path: "/locks/a", share: queue.ReadName}})
+	require.ErrorIs(t, err, ErrLost)
 }
 
 // The hold's context has the values of Acquire's context, but does not end with it: the usual

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -19,9 +20,10 @@ import (
 	"github.com/zklock/zklock/internal/guard"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/sasl"
+	isasl "github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/secret"
 	"github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/sasl"
 )
 
 // Option configures Connect.
@@ -30,7 +32,7 @@ type Option func(*sessionOptions)
 type sessionOptions struct {
 	timeout       time.Duration
 	mode          LeaseMode
-	sasl          sasl.Start     // nil for none
+	sasl          isasl.Start    // nil for none
 	digests       []secret.Bytes // "user:password"
 	chrootACL     []wire.ACL     // nil: the chroot is not created
 	dial          dial.Config
@@ -121,6 +123,54 @@ func WithDigest(user, password string) Option {
 	}
 }
 
+// WithSASL authenticates each connection by SASL; by default a Session does not. ACLs contain the
+// user as sasl:USER, which zk.AuthACL includes.
+//
+// If the server rejects the credentials on the first connection, Connect returns ErrAuthFailed at
+// once. Later a rejection is an ERROR in the log, and the Session tries the other servers, with new
+// credentials for each connection. Holds last as long as their lease; if all servers reject the
+// credentials, the loss also wraps ErrAuthFailed. If a server does not respond in time, or does not
+// support the mechanism, the Session tries the next one, after pauses of up to 30 s. The mechanism
+// must not call Session.Close.
+func WithSASL(mechanism sasl.Mechanism) Option {
+	return func(o *sessionOptions) {
+		if mechanism == nil {
+			o.wrong = errors.New("WithSASL(nil): give sasl.DigestMD5(user, password), or leave the option out")
+			return
+		}
+		if checked, ok := mechanism.(interface{ Check() error }); ok && checked.Check() != nil {
+			o.wrong = checked.Check()
+		}
+		o.sasl = startWith(mechanism)
+	}
+}
+
+// startWith adapts the mechanism to internal/sasl. No printer finds the secrets in its closure
+// (R71).
+func startWith(m sasl.Mechanism) isasl.Start {
+	return func(ctx context.Context, addr string) (isasl.Exchange, error) {
+		var session sasl.Exchange
+		begin := isasl.Begin(func(ctx context.Context, addr string) (next isasl.Step, first []byte, err error) {
+			session, first, err = m.Authenticate(ctx, addr)
+			switch {
+			case err != nil:
+				return nil, nil, fmt.Errorf("%s: %w", m.Name(), err)
+			case session == nil:
+				return nil, nil, fmt.Errorf("%s: Authenticate returned neither a session nor an error", m.Name())
+			}
+			return func(challenge []byte) (bool, []byte, error) {
+				done, next, err := session.Challenge(challenge)
+				if err != nil {
+					err = fmt.Errorf("%s: %w", m.Name(), err)
+				}
+				return done, next, err
+			}, first, nil
+		})
+		exchange, err := begin.Start(ctx, addr)
+		return exchange.Notifying(session), err
+	}
+}
+
 // WithCreateChroot lets Connect create a missing chroot and its parents, with the given ACL or open
 // to all clients.
 //
@@ -185,6 +235,15 @@ func WithTrace(t *Trace) Option {
 		}
 	}
 }
+
+// WithGuard connects the Session to a guard (zklock guard), which ends the ZooKeeper session when
+// this process has died, so others need not wait for the session timeout. socket is the path of the
+// guard's Unix socket; the default is $ZKLOCK_GUARD, and "" is none. The guard must run on the same
+// Linux host, under the same user.
+//
+// The Session waits at most 100 ms for the guard, and tries to connect every second (Stats.Guarded).
+// Children of this process that continue its work lose the lock with it: run them under zklock run.
+func WithGuard(socket string) Option { return func(o *sessionOptions) { o.guard = socket } }
 
 // WithMaxLockNodes limits a Session's lock nodes, waiting and held. Beyond the limit, Acquire
 // returns ErrTooManyLockNodes. The default is 10,000, because the end of a session with 13,000

@@ -212,11 +212,17 @@ func (s *Session) Revoke(ctx context.Context, node string) error {
 // release.
 var revokeMessage = []byte("__REVOKE__")
 
-// hears reports whether a revocation with that zxid is for this hold.
+// hears reports whether a revocation with that zxid is for this hold. A node that stays after its
+// hold keeps the message that the hold was given.
 func (d *lockData) hears(written int64) bool {
 	d.table.mu.Lock()
 	defer d.table.mu.Unlock()
-	return d.state.isNewsLocked(d, written)
+	if d.heard == nil {
+		return true
+	}
+	isNews := written > *d.heard
+	*d.heard = max(*d.heard, written)
+	return isNews
 }
 
 // anyHandle returns a handle that is not released, or nil.

@@ -57,31 +57,24 @@ type semaphoreNotes struct {
 // permitState is the state of a semaphore's attempt, and then of its hold.
 type permitState struct {
 	noState
-	p       *permits
-	fits    *node.Listing       // lists the semaphore's path, for created; nil if no other recipe uses it
-	further <-chan error        // response to the create of the leases' root; nil if none was sent
-	beside  leaseSnapshot       // requested together with the list of the queue; otherwise zero
-	leases  int                 // how many leases the last list showed
-	hungUp  link.HangUps        // counts the transactions of all attempts of the call
-	leaves  chan *node.Deletion // receives the deletion of the node in the queue after the grant; nil without such a node
+	p      *permits
+	fits   *node.Listing       // lists the semaphore's path, for created; nil if no other recipe uses it
+	beside leaseSnapshot       // requested together with the list of the queue; otherwise zero
+	leases int                 // how many leases the last list showed
+	hungUp link.HangUps        // counts the transactions of all attempts of the call
+	leaves chan *node.Deletion // receives the deletion of the node in the queue after the grant; nil without such a node
 }
 
-func (p *permits) newState(_ *attempt, before recipeState) recipeState {
-	s := &permitState{p: p}
+// newState also lists the path, once for each Session: that shows whether another recipe uses it.
+func (p *permits) newState(a *attempt, before recipeState) recipeState {
+	s, root := &permitState{p: p}, a.d.root
+	if !node.NotesOn[semaphoreNotes](root.Root).fits {
+		s.fits = a.e.Lists.List(root.ShownPath())
+	}
 	if b, ok := before.(*permitState); ok {
 		s.hungUp = b.hungUp
 	}
 	return s
-}
-
-// deleteNodes begins the deletion of the node in the queue and of the leases. Both counters may
-// have to restart.
-func (s *permitState) deleteNodes(root *lockRoot, of *grantBasis) (x *node.Deletion, restarted <-chan error) {
-	x, restarted = s.noState.deleteNodes(root, of)
-	if len(of.held) > 0 && restarted == nil {
-		restarted = s.p.leases.RestartAfter(of.e, of.held[0], x)
-	}
-	return x, restarted
 }
 
 // giveBack begins the deletion of the leases. The release also waits for the deletion of the node

@@ -28,7 +28,7 @@ func (a *acquisition) makeNode(e *node.ZKSession, by recipe) (_ *attempt, err er
 	root, at := a.d.root, a.attemptIn(e, by)
 	defer func() {
 		if err != nil {
-			by.gaveUp(at)
+			at.undoRoots()
 		}
 	}()
 	withRoot, learns := false, false
@@ -36,7 +36,6 @@ func (a *acquisition) makeNode(e *node.ZKSession, by recipe) (_ *attempt, err er
 		withRoot, learns = root.BeginUse()
 	}
 	for tries := 0; ; learns = false {
-		by.creating(at)
 		c, err := e.Create(a.ctx, root.Root, a.opts.data, withRoot, &a.last)
 		if err != nil {
 			return nil, err
@@ -49,7 +48,6 @@ func (a *acquisition) makeNode(e *node.ZKSession, by recipe) (_ *attempt, err er
 			if a.opts.delay > 0 { // a later read may need a sync
 				at.delay.early, at.delay.with = e.StartRead(root.Path()), at.list
 			}
-			by.listing(at)
 		}
 		if withRoot {
 			tries++
@@ -101,6 +99,13 @@ func (a *attempt) adopt(c *node.Create) *attempt {
 	return a
 }
 
+// undoRoots deletes the lock roots that were created for nodes which could not be created.
+func (a *attempt) undoRoots() {
+	if len(a.held) == 0 {
+		a.d.root.UndoCreate(a.e.ZKSession, a.roots, a.node != "")
+	}
+}
+
 // giveUp deletes the attempt's nodes and waits a short time for their deletion, so that they no
 // longer exist when the caller gets the error (I4). At the end of the counter giveUp also waits
 // until the lock root is deleted, so that another try succeeds; otherwise the error has the reason
@@ -110,7 +115,7 @@ func (a *attempt) giveUp(why error) error {
 	if errors.Is(why, ErrClosed) || e.HasEnded() {
 		return why // the nodes are deleted with their session
 	}
-	x, restarted := a.state.deleteNodes(a.d.root, &a.grantBasis)
+	x, restarted := a.d.root.DeleteNode(e, a.madeRoot, a.record, a.node, a.held...)
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()

@@ -112,36 +112,22 @@ func (d *lockData) giveBackNow() [2]*node.Deletion {
 // hold. The engine stores the data and does not read it. It calls the methods when the nodes have
 // to be deleted, and when the hold is lost. A recipe without data has noState.
 type recipeState interface {
-	// deleteNodes begins the deletion of the nodes of an attempt that gave up, like
-	// node.Root.DeleteNode.
-	deleteNodes(root *lockRoot, of *grantBasis) (x *node.Deletion, restarted <-chan error)
 	// giveBack begins the deletions that the hold's release waits for; the second may be nil.
 	giveBack(d *lockData) [2]*node.Deletion
-	// lossLocked is called when the hold is marked as lost. If the session continues, afterLoss is
-	// called next.
-	lossLocked(d *lockData)
+	// afterLoss is called when the hold was lost while its ZooKeeper session continues, after its
+	// handles were notified.
 	afterLoss(d *lockData, cause error)
-	// isNewsLocked reports whether a revocation with that zxid is for this hold.
-	isNewsLocked(d *lockData, written int64) bool
 }
 
 // noState is the state of a recipe that keeps no data. A hold of the recipe is its node in the
 // queue. States with data embed noState.
 type noState struct{}
 
-func (noState) deleteNodes(root *lockRoot, of *grantBasis) (*node.Deletion, <-chan error) {
-	return root.DeleteNode(of.e, of.madeRoot, of.record, of.node, of.held...)
-}
-
 func (noState) giveBack(d *lockData) [2]*node.Deletion {
 	return [2]*node.Deletion{d.root.HandOff(d.e, d.node, false, d.madeRoot, d.record)}
 }
 
-func (noState) lossLocked(*lockData) {}
-
 func (noState) afterLoss(*lockData, error) {}
-
-func (noState) isNewsLocked(*lockData, int64) bool { return true }
 
 // Lose ends the hold on the node, once. A late call for a node that the acquisition no longer uses
 // has no effect. If a hold rests on several nodes and one is lost, the remaining ones are deleted.
@@ -173,9 +159,6 @@ func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {
 		return false
 	}
 	d.lost, d.lostAt = d.errorf("hold", lostBecause(cause)), min(d.e.Clock.Now(), end)
-	if len(d.handles) > 0 {
-		d.state.lossLocked(d)
-	}
 	lost, closing := d.lost, []chan struct{}{d.lostCh, d.ended}
 	if link.IsClosed(d.ended) { // the hold was released before
 		closing = closing[:1]

@@ -98,6 +98,7 @@ func (p *pair) leavePair(d *lockData, after *node.Deletion) *node.Deletion {
 	case p.first:
 		p.byFirst, p.after = false, after
 	case p.second:
+		p.noteLossLocked()
 		p.second = nil
 	}
 	needed := p.byFirst || p.second != nil
@@ -106,6 +107,13 @@ func (p *pair) leavePair(d *lockData, after *node.Deletion) *node.Deletion {
 		return nil
 	}
 	return p.first.e.Reaper.DeleteAfter(p.after, p.node)
+}
+
+// noteLossLocked notes that the second share was lost after its grant.
+func (p *pair) noteLossLocked() {
+	if s := p.second; s != nil && s.acquiring == nil && s.lost != nil {
+		p.lost = s.lost
+	}
 }
 
 // giveBack of the second waits for no deletion: its node stays until the first is released, too.
@@ -119,12 +127,6 @@ func (p *pair) giveBack(d *lockData) (xs [2]*node.Deletion) {
 	return xs
 }
 
-func (p *pair) lossLocked(d *lockData) {
-	if p.first != d {
-		p.lost = d.lost
-	}
-}
-
 // afterLoss removes the lost share, so that the other share's node is not kept for it.
 func (p *pair) afterLoss(d *lockData, cause error) {
 	if d.e.HasEnded() {
@@ -135,17 +137,6 @@ func (p *pair) afterLoss(d *lockData, cause error) {
 		after = d.e.Reaper.Delete(d.node)
 	}
 	p.leavePair(d, after)
-}
-
-// isNewsLocked rejects a message that an earlier second was given: the node stays after its hold,
-// with the message in it.
-func (p *pair) isNewsLocked(d *lockData, written int64) bool {
-	if p.first == d {
-		return true
-	}
-	isNews := written > p.heard
-	p.heard = max(p.heard, written)
-	return isNews
 }
 
 // writeSide and readSide are the recipes of a read/write lock's sides. An owner that has the write
@@ -188,7 +179,7 @@ func (s readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) 
 	if !isPair {
 		p = &pair{first: w, node: queue.DowngradedPath(w.node, uuid.NewString()), byFirst: true}
 	}
-	if p.lost != nil {
+	if p.noteLossLocked(); p.lost != nil {
 		return nil, p.lost
 	}
 	w.state, d.state, p.second = p, p, d
@@ -236,7 +227,7 @@ func makeDowngraded(a *acquisition, p *pair) error {
 	if err := w.e.Own.Claim(node); err != nil {
 		return err
 	}
-	at := &attempt{acquisition: a, grantBasis: grantBasis{e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid, state: p}}
+	at := &attempt{acquisition: a, grantBasis: grantBasis{e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid, state: p, heard: &p.heard}}
 	ops := wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.node, Version: -1},
 		{Op: wire.OpCreate, Create: wire.CreateRequest{Path: node, Data: a.opts.data, ACL: w.root.ACL(), Flags: wire.FlagEphemeral}},

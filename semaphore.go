@@ -52,8 +52,9 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 	if err != nil {
 		return fail(badArgument{err})
 	}
-	root := s.rootOn(s.chroot+path+"/locks", path, queue.Rule{Name: queue.MutexName, Markers: queue.Markers}, &o)
-	p := &permits{leases: root.At(s.chroot+path+"/leases", queue.LeaseName), n: n}
+	leases := s.rootOn(s.chroot+path+"/leases", path, queue.Rule{Name: queue.MutexName, Markers: []string{queue.LeaseName}}, &o, nil)
+	root := s.rootOn(s.chroot+path+"/locks", path, queue.Rule{Name: queue.MutexName, Markers: queue.Markers}, &o, leases)
+	p := &permits{leases: leases, n: n}
 	if o.limit != "" {
 		p.limit = s.chroot + o.limit
 	}

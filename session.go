@@ -172,6 +172,27 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 	}
 }
 
+// startGuard connects to the guard. It is called before the Session connects to the servers, so
+// that the guard has each ZooKeeper session before that has a node.
+func (s *Session) startGuard(ctx context.Context) {
+	s.guard = guard.Open(ctx, s.opts.guard, func(err error) {
+		s.feed.setGuarded(err == nil)
+		if err == nil {
+			s.log.Info("zklock: a guard is connected", "socket", s.opts.guard)
+		} else {
+			s.log.Warn("zklock: no guard is connected; if this process crashes, its locks stay held for the session timeout",
+				"socket", s.opts.guard, "err", err)
+		}
+	})
+}
+
+// closeRest closes the parts that outlive the link.
+func (s *Session) closeRest() {
+	s.file.close()
+	s.guard.Close()
+	s.log.Close()
+}
+
 // findChroot checks that the chroot exists, and creates it if WithCreateChroot is given.
 func (s *Session) findChroot(ctx context.Context) error {
 	var last link.LastError

@@ -17,13 +17,13 @@ var semaphore = []mutant{
 	{"permits: the transaction checks nothing", "I4", ".", "TestVirtual_Semaphore_TurnLost_NothingIsMade", []Swap{{
 		"permits.request", "Op: wire.OpCheck, Path: queued,", "Op: wire.OpCheck, Path: \"/\","}}},
 	{"permits: who gives up leaves its leases", "I4", ".", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
-		"noState.deleteNodes", "of.node, of.held...", "of.node"}}},
+		"attempt.giveUp", "a.node, a.held...", "a.node"}}},
 	{"permits: the heartbeat checks the first lease", "I5, F24", "internal/link", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
 		"ZKSession.Hold", "for _, n := range more {", "for _, n := range more[:0] {"}}},
 	{"permits: where one lease is missing, the others stay", "I4", "internal/node", "TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain|TestDeleteAll_OneIsMissing_TheOthersGo", []Swap{{
 		"Deletion.tried", "case noNode && n > 1:", "case noNode && n > 1 && x.OK:"}}},
 	{"permits: nobody looks at who uses the path", "I1", ".", "TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession", []Swap{{
-		"permits.creating", "if !node.NotesOn[semaphoreNotes](root.Root).fits {", "if false {"}}},
+		"permits.newState", "if !node.NotesOn[semaphoreNotes](root.Root).fits {", "if false {"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", ".", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
 		"permitAttempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
 	{"permits: who takes none from the queue counts nobody in it", "I8", ".", "TestVirtual_Semaphore_Straight_OvertakesNobody", []Swap{{

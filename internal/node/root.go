@@ -36,6 +36,7 @@ type RootOptions struct {
 	Container bool // the lock root is a container, and so are the parents that are created with it
 	Rule      queue.Rule
 	Notes     *Notes
+	Second    *Root // another root of the lock: it is created with this one, and nodes in it are deleted with a node of this one; nil for none
 }
 
 // NewRoot returns the lock root on an absolute path. It sends nothing.
@@ -44,7 +45,7 @@ func NewRoot(path string, o RootOptions) *Root { return &Root{path, o} }
 // At returns a root of the same lock on another path, for nodes with these markers.
 func (r *Root) At(path string, markers ...string) *Root {
 	o := r.o
-	o.Rule.Markers = markers
+	o.Rule.Markers, o.Second = markers, nil
 	return &Root{path, o}
 }
 
@@ -163,6 +164,7 @@ type RootCreate struct {
 	responses []<-chan error // nil once they have arrived
 	made      bool           // the last of the paths existed afterwards
 	isOurs    bool           // this creation created it
+	second    <-chan error   // response to the create of the lock's second root; nil if none was sent
 	rejection error
 	retry     link.Backoff
 }
@@ -199,12 +201,10 @@ func (r *Root) make(ctx context.Context, z *link.ZKSession, before *RootCreate, 
 	for _, p := range m.paths {
 		m.responses = append(m.responses, r.sendCreate(z, p, m, last))
 	}
+	if r.o.Second != nil { // if this create fails, the nodes that need it create it
+		m.second = r.sendCreate(z, r.o.Second.path, m, last)
+	}
 	return m, nil
-}
-
-// Join sends the create of the root alone, in the batch that creates another root of the lock.
-func (r *Root) Join(z *link.ZKSession, m *RootCreate, last *link.LastError) <-chan error {
-	return r.sendCreate(z, r.path, m, last)
 }
 
 // sendCreate sends the create of the lock root or of a parent.
@@ -269,24 +269,22 @@ func (r *Root) Ensure(ctx context.Context, z *link.ZKSession) (m *RootCreate, er
 	}
 }
 
-// UndoCreate deletes the container that m has created, because no node was created in it: the
-// servers remove only containers that have had a child. m may be nil. No promise depends on it: the
-// deletion fails if another client uses the container, and a client that is about to use it creates
-// it again.
-func (r *Root) UndoCreate(z *link.ZKSession, m *RootCreate) {
+// UndoCreate deletes the containers that m has created and in which no node was created: the servers
+// remove only containers that have had a child. m may be nil. hadNode reports that a node was created
+// in the root, but none in the second root. Both are deleted or none, because a client that has a
+// node in one is about to use the other. No promise depends on it: the deletion fails if another
+// client uses the container, and a client that is about to use it creates it again.
+func (r *Root) UndoCreate(z *link.ZKSession, m *RootCreate, hadNode bool) {
 	if m == nil || !r.o.Container || m.plain {
 		return
 	}
-	if n := len(m.responses); m.isOurs || n > 0 && isMade(m.responses[n-1]) {
+	switch n := len(m.responses); {
+	case r.o.Second != nil:
+		if isMade(m.second) {
+			deleteEmpty(z, r.path, r.o.Second.path)
+		}
+	case !hadNode && (m.isOurs || n > 0 && isMade(m.responses[n-1])):
 		deleteEmpty(z, m.paths[len(m.paths)-1])
-	}
-}
-
-// UndoJoin is UndoCreate for a container that joined the creation of another root, and for that
-// root. It deletes both or none, because a client that has a node in one is about to use the other.
-func (r *Root) UndoJoin(z *link.ZKSession, m *RootCreate, joined <-chan error, other *Root) {
-	if m != nil && r.o.Container && !m.plain && isMade(joined) {
-		deleteEmpty(z, other.path, r.path)
 	}
 }
 
@@ -343,8 +341,8 @@ func (r *Root) WarnOfTheEnd(e *ZKSession, node string) {
 	}
 }
 
-// DeleteNode deletes a lock node and the further nodes that belong to it. If the node was near the
-// end of the counter, DeleteNode then restarts the counter: restarted gets the result (startAgain);
+// DeleteNode deletes a lock node and the further nodes that belong to it, in the second root. If a
+// node was near the end of its root's counter, DeleteNode then restarts the counter: restarted gets the result (startAgain);
 // otherwise it is nil. A record is taken back with the node. withRoot also deletes the lock root, if
 // no other node is in it.
 func (r *Root) DeleteNode(e *ZKSession, withRoot bool, record *GrantRecord, node string, further ...string) (x *Deletion, restarted <-chan error) {
@@ -357,7 +355,10 @@ func (r *Root) DeleteNode(e *ZKSession, withRoot bool, record *GrantRecord, node
 		x = e.Reaper.DeleteAll(append([]string{node}, further...))
 	}
 	r.noteDeletion(withRoot, x)
-	return x, r.RestartAfter(e, node, x)
+	if restarted = r.RestartAfter(e, node, x); r.o.Second != nil && len(further) > 0 && restarted == nil {
+		restarted = r.o.Second.RestartAfter(e, further[0], x)
+	}
+	return x, restarted
 }
 
 // HandOff is DeleteNode for the node of a hold. It also hands the lock to the next waiter, if that
