@@ -280,3 +280,22 @@ func TestVirtual_SessionClosed(t *testing.T) {
 		w.within(w.quiet+5*time.Second, "even", w.isEven)
 	})
 }
+
+// The plan may be written by one member alone. It becomes the planner, and no shard moves meanwhile.
+func TestVirtual_PlannerMayNotWrite(t *testing.T) {
+	inWorld(t, 24, func(t *testing.T, w *world) {
+		w.started(3)
+		last := w.join("m03")
+		time.Sleep(w.quiet + 2*time.Second)
+		for _, p := range w.procs[:3] {
+			w.srv.Inject(zktest.Before(zktest.Multi).Path(groupPath + "/plan").Session(p.s.SessionID()).Fail(zktest.NoAuth).Optional())
+		}
+		w.reset()
+		w.join("new")
+		w.within(5*w.quiet, "even", w.isEven) // each planner waits until it has seen no change for Quiet
+		require.True(t, last.g.Stats().Planner)
+		moves, gaps := w.reset()
+		require.Equal(t, 4, moves)
+		require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
+	})
+}

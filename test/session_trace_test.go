@@ -571,7 +571,7 @@ func TestVirtual_TraceContext_NestedWork_LooksUpOnce(t *testing.T) {
 func TestVirtual_Stats(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
-		require.Equal(t, zklock.Stats{State: zklock.StateConnected, Server: v.srv.Addr()}, s.Stats())
+		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateConnected, Server: v.srv.Addr()}, s.Stats())
 		h := acquire(t, newMutex(t, s, "/job"))
 		again, err := newMutex(t, s, "/job").Acquire(h.Context())
 		require.NoError(t, err)
@@ -580,20 +580,20 @@ func TestVirtual_Stats(t *testing.T) {
 		got := s.Stats()
 		require.Equal(t, time.Until(h.Deadline()), got.LeaseLeft)
 		got.LeaseLeft = 0
-		require.Equal(t, zklock.Stats{State: zklock.StateConnected, Server: v.srv.Addr(), Waiting: 1, Held: 2}, got)
+		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateConnected, Server: v.srv.Addr(), Waiting: 1, Held: 2}, got)
 		w.stop()
 		<-w.done
 
 		v.srv.Stop()
 		time.Sleep(time.Minute)
-		require.Equal(t, zklock.Stats{State: zklock.StateLost, Lost: 2}, s.Stats())
+		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateLost, Lost: 2}, s.Stats())
 		require.NoError(t, v.srv.Start())
 		time.Sleep(time.Minute)
-		require.Equal(t, zklock.Stats{State: zklock.StateConnected, Server: v.srv.Addr(), Lost: 2, Reconnects: 1}, s.Stats())
+		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateConnected, Server: v.srv.Addr(), Lost: 2, Reconnects: 1}, s.Stats())
 		for _, h := range []*zklock.Hold{h, again, permits} {
 			require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
 		}
 		require.NoError(t, s.Close())
-		require.Equal(t, zklock.Stats{State: zklock.StateClosed, Reconnects: 1}, s.Stats())
+		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateClosed, Reconnects: 1}, s.Stats())
 	})
 }

@@ -16,9 +16,19 @@ var sharding = []mutant{
 	{"orphans do not wait for the member to come back", "shards: few moves", "shards", "TestVirtual_SessionLost_BackAtOnce", []Swap{{
 		"schedule.decide", "settling := !s.pending.IsZero() && now.Before(due)", "settling := !s.pending.IsZero() && now.Before(due) && isStart"}}},
 	{"the number of shards is not checked behind the own node", "shards: one number", "shards", "TestVirtual_SetShards_WhileAMemberJoins", []Swap{{
-		"run.lead", "pause, isChecked := backoff(0), false", "pause, isChecked := backoff(0), true"}}},
+		"run.planW", "err = r.l.ensure(r.n)", ""}}},
 	{"a member takes the shards of its namesake", "shards: one name", "shards", "TestVirtual_SameName", []Swap{{
 		"run.apply", "case m.ID == r.id:", "case true:"}}},
-	{"a member keeps its shards and follows no plan", "shards: completeness", "shards", "TestVirtual_Refused", []Swap{{
+	{"a member keeps its shards and follows no plan", "shards: completeness", "shards", "TestVirtual_SetShards_WhileAMemberIsCutOff", []Swap{{
 		"run.follow", "r.stop(err)", ""}}},
+	{"a shard that is rejected ends the member", "F62, shards: small faults", "shards", "TestVirtual_Scopes", []Swap{{
+		"worker.isRejected", "(isAll || !isRejected(o.err))", "isAll == isAll"}}},
+	{"a member that cannot be read ends the planner's round", "F62, shards: small faults", "shards", "TestVirtual_Scopes", []Swap{{
+		"planner.read", "err == nil || isRejected(err)", "err == nil"}}},
+	{"a planner that may not write stays the planner", "F62, shards: small faults", "shards", "TestVirtual_PlannerMayNotWrite", []Swap{{
+		"run.lead", "isRejected(err) && time.Since(r.yielded) > yieldAgain", "false"}}},
+	{"the shards of a crash go to members that are not ready", "R128, shards: small faults", "shards", "TestVirtual_CrashLoop", []Swap{{
+		"schedule.decide", "return next(p, n, ready, keepers(p, all, ready), isBalanced)", "return next(p, n, all, nil, isBalanced)"}}},
+	{"a worker queues in a session in which the plan was not read", "R129, shards: one number", "shards", "TestVirtual_SetShards_WhileAMemberIsCutOff", []Swap{{
+		"run.isCurrent", "return r.mu.session != 0 && r.mu.session == r.l.s.SessionID()", "return r.mu.session != 0"}}},
 }

@@ -131,7 +131,11 @@ func members(typ ast.Expr, add func(...*ast.CommentGroup)) (methods int) {
 	case *ast.InterfaceType:
 		for _, method := range typ.Methods.List {
 			add(method.Doc, method.Comment)
-			methods += len(method.Names)
+			for _, name := range method.Names {
+				if name.IsExported() {
+					methods++
+				}
+			}
 		}
 	}
 	return methods
