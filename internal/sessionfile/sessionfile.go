@@ -88,9 +88,16 @@ type attempt struct {
 func openWhenFree(ctx context.Context, path string, open func() (attempt, error)) (o attempt, err error) {
 	patience, cancel := context.WithTimeoutCause(ctx, Patience, fscall.ErrSlow)
 	defer cancel()
+	// The last call has time for its result: only a file system that hangs takes longer.
+	call, hangs := context.WithCancelCause(context.Background())
+	defer hangs(nil)
+	defer context.AfterFunc(patience, func() {
+		time.Sleep(2 * retryPause)
+		hangs(fscall.ErrSlow)
+	})()
 	for {
 		last := err
-		if o, err = fscall.Do(patience, path, open, func(late attempt) { _ = late.f.Close() }); last != nil && errors.Is(err, fscall.ErrSlow) {
+		if o, err = fscall.Do(call, path, open, func(late attempt) { _ = late.f.Close() }); last != nil && errors.Is(err, fscall.ErrSlow) {
 			err = last
 		}
 		if !errors.Is(err, ErrInUse) {
