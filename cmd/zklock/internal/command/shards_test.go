@@ -94,7 +94,7 @@ $`, out)
 	require.Equal(t, []any{"a", "b", g.Queues[1].Queue[0].Token, "a"}, []any{g.Queues[1].Planned, g.Queues[1].Holder, g.Queues[1].Token, g.Queues[1].Queue[1].Data})
 
 	for data, says := range map[string]string{
-		"garbage":                                 "not a plan that this program can follow",
+		"garbage": "not a plan that this program can follow",
 		`{"format":1,"members":[],"shards":[-1]}`: "it has 1 shards, and the group has 6",
 	} {
 		require.NoError(t, srv.SetData("/g/plan", []byte(data)))
