@@ -127,7 +127,7 @@ var ErrLeaseEnding = errors.New("the lease is about to end")
 // [ErrLeaseEnding] as its cause, when the hold's Deadline is less than margin away because no reply
 // renews the lease. A later renewal does not restore it. The CancelFunc ends it, too.
 //
-// Give a margin below [LeaseMargin], the time that is left even just before a renewal. With a
+// Give a margin below [LeaseMode.Margin], the time that is left even just before a renewal. With a
 // larger margin the context may end although no server has failed.
 func (h *Hold) DeadlineContext(margin time.Duration) (context.Context, context.CancelFunc) {
 	h.granted()

@@ -85,9 +85,6 @@
 //     lock ([Hold.Context] and contexts derived from it). They re-enter the lock, unless it has the
 //     option [WithoutReentry].
 //   - Protection from programs that delete a holder's node, or end or change its ZooKeeper session.
-//   - Exclusion if the permission READ on a lock root is removed while clients use it, and the root
-//     is then deleted and created again within a session timeout: the servers do not report the
-//     deletion to clients without READ.
 //   - A timely notification where no clock runs during a suspend: on systems other than Linux,
 //     macOS and Windows, and in a virtual machine that its hypervisor pauses.
 //

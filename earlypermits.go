@@ -96,7 +96,7 @@ func (p *permits) whenBehind(at *attempt, pos position) error {
 			if err == nil && isRoom {
 				return a.grantFurther()
 			}
-			if errors.Is(err, ErrTooManyWaiters) { // it created no leases
+			if errors.Is(err, ErrTooManyLockNodes) { // it created no leases
 				err = nil
 			}
 			if err = a.withdraw(err); err != nil {

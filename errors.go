@@ -52,8 +52,8 @@ var (
 	// ErrNoChroot: the chroot does not exist: create it, or give WithCreateChroot to Connect. After
 	// Connect the error means that the servers have lost it, and perhaps other data.
 	ErrNoChroot = errChroot
-	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
-	ErrTooManyWaiters = errTooMany
+	// ErrTooManyLockNodes: the Session has as many lock nodes as WithMaxLockNodes allows.
+	ErrTooManyLockNodes = errTooMany
 	// ErrAuthFailed: a server rejected the credentials of WithDigest or WithSASL, requires
 	// credentials, or did not prove its identity. Before a server has served the Session, the error
 	// is final, and the Session is closed. Later the Session tries again, and the error is not
@@ -251,27 +251,29 @@ func ctxError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// The results of LossReason.
+// Loss is the reason of a loss, in one word for metrics (LossReason).
+type Loss string
+
 const (
-	LossNoServer   = "no_server"       // no server answered before the lease ended
-	LossNoQuorum   = "no_quorum"       // no quorum confirmed the session, or heartbeats failed
-	LossPaused     = "paused"          // this process was paused until the lease had ended
-	LossSession    = "session_ended"   // the servers ended the ZooKeeper session
-	LossNode       = "node_deleted"    // another client deleted the lock node
-	LossUnreadable = "node_unreadable" // the servers do not let us read the lock node
-	LossAuth       = "auth_failed"     // all servers rejected the credentials until the lease ended
-	LossClosed     = "closed"          // the Session was closed
-	LossOther      = "other"           // another reason
+	LossNoServer   Loss = "no_server"       // no server answered before the lease ended
+	LossNoQuorum   Loss = "no_quorum"       // no quorum confirmed the session, or heartbeats failed
+	LossPaused     Loss = "paused"          // this process was paused until the lease had ended
+	LossSession    Loss = "session_ended"   // the servers ended the ZooKeeper session
+	LossNode       Loss = "node_deleted"    // another client deleted the lock node
+	LossUnreadable Loss = "node_unreadable" // the servers do not let us read the lock node
+	LossAuth       Loss = "auth_failed"     // all servers rejected the credentials until the lease ended
+	LossClosed     Loss = "closed"          // the Session was closed
+	LossOther      Loss = "other"           // another reason
 )
 
 // word is the name of an error in metrics.
-type word struct {
+type word[T ~string] struct {
 	err  error
-	word string
+	word T
 }
 
 // wordOf returns the first word that matches, or the last argument if none does.
-func wordOf(err error, words []word, other string) string {
+func wordOf[T ~string](err error, words []word[T], other T) T {
 	for _, w := range words {
 		if errors.Is(err, w.err) {
 			return w.word
@@ -281,14 +283,14 @@ func wordOf(err error, words []word, other string) string {
 }
 
 // ErrAuthFailed is first, because rejected credentials are the reason why no server replied.
-var lossReasons = []word{
+var lossReasons = []word[Loss]{
 	{ErrAuthFailed, LossAuth}, {ErrClosed, LossClosed}, {link.ErrStoodStill, LossPaused}, {link.ErrSilence, LossNoServer}, {link.ErrNoQuorum, LossNoQuorum},
 	{link.ErrNodeGone, LossNode}, {link.ErrUnreadable, LossUnreadable}, {link.ErrExpired, LossSession}, {ErrLost, LossOther},
 }
 
 // LossReason returns the reason of a loss, such as a hold's Err, for metrics: the first constant
-// above that fits. It returns "" if err does not wrap ErrLost.
-func LossReason(err error) string {
+// of Loss that fits. It returns "" if err does not wrap ErrLost.
+func LossReason(err error) Loss {
 	loss := lossIn(err)
 	if loss == nil {
 		return ""
@@ -320,7 +322,7 @@ func lossIn(err error) error {
 }
 
 // The end of the caller's context is first, because its cause can be any error.
-var outcomes = []word{
+var outcomes = []word[string]{
 	{context.Canceled, "canceled"}, {context.DeadlineExceeded, "deadline"}, {ErrNotAcquired, "not_acquired"},
 	{ErrNotConnected, "not_connected"}, {ErrClosed, "closed"},
 }

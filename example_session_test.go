@@ -150,7 +150,7 @@ func ExampleWithMaxLockNodes() {
 	defer hold.Release(ctx)
 
 	_, err = stock.Acquire(ctx)
-	fmt.Println(errors.Is(err, zklock.ErrTooManyWaiters))
+	fmt.Println(errors.Is(err, zklock.ErrTooManyLockNodes))
 	// Output: true
 }
 
@@ -248,7 +248,7 @@ func ExampleSession_SessionID() {
 
 	srv.ExpireSession(first)
 	for c := range changes {
-		if c.State == zklock.Connected { // in the next session
+		if c.State == zklock.StateConnected { // in the next session
 			break
 		}
 	}
@@ -268,7 +268,7 @@ func ExampleSession_State() {
 }
 
 func ExampleState_Attached() {
-	for state := zklock.Connecting; state <= zklock.Closed; state++ {
+	for state := zklock.StateConnecting; state <= zklock.StateClosed; state++ {
 		fmt.Println(state, state.Attached())
 	}
 	// Output:

@@ -881,7 +881,7 @@ func ExampleSession_Changes_endOnSuspend() {
 		}
 		go func() {
 			for c := range changes { // until the work ends
-				if c.State == zklock.Suspended {
+				if c.State == zklock.StateSuspended {
 					end()
 				}
 			}
@@ -1068,7 +1068,7 @@ func ExampleWithLease() {
 func ExampleWithLease_noRoom() {
 	_, err := zklock.Connect(context.Background(), "127.0.0.1", zklock.WithSessionTimeout(5*time.Second))
 	fmt.Println(errors.Is(err, zklock.ErrSessionTimeoutTooShort))
-	fmt.Println(zklock.LeaseMargin(zklock.QuorumLease(0), 5*time.Second))
+	fmt.Println(zklock.QuorumLease(0).Margin(5 * time.Second))
 	// Output:
 	// true
 	// -1.366171617s
@@ -1090,11 +1090,11 @@ func ExampleWithHeartbeat() {
 	// Output: true
 }
 
-func ExampleLeaseMargin() {
+func ExampleLeaseMode_Margin() {
 	for _, mode := range []zklock.LeaseMode{
 		zklock.QuorumLease(0), zklock.SingleServerLease(),
 	} {
-		fmt.Printf("%s: %v\n", mode, zklock.LeaseMargin(mode, 30*time.Second).Round(100*time.Millisecond))
+		fmt.Printf("%s: %v\n", mode, mode.Margin(30*time.Second).Round(100*time.Millisecond))
 	}
 	// Output:
 	// quorum (leader ping 4s): 12.6s

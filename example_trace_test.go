@@ -15,7 +15,7 @@ import (
 func ExampleTrace() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
-	called := func(a zklock.AcquireInfo) string { return a.Kind + " " + a.Name }
+	called := func(a zklock.AcquireInfo) string { return string(a.Kind) + " " + a.Name }
 	s, err := zklock.Connect(ctx, servers, zklock.WithTrace(&zklock.Trace{
 		AcquireStart: func(ctx context.Context, a zklock.AcquireInfo) context.Context {
 			fmt.Println(called(a), "wanted")

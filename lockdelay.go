@@ -29,10 +29,7 @@ import (
 // has other data. The delay begins when a Session first finds the holder's node deleted, so it
 // starts again in each new Session. During the delay, TryAcquire returns ErrNotAcquired, with
 // DelayUntil in its Error.
-func WithLockDelay(d time.Duration) interface {
-	MutexOption
-	ElectionOption
-} {
+func WithLockDelay(d time.Duration) MutexOrElectionOption {
 	return lockOption(func(o *lockOptions) {
 		if o.delay = d; d <= 0 || d > 365*24*time.Hour {
 			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long no client is granted after a holder disappeared, a year at most, or leave the option out", d)

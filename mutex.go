@@ -19,7 +19,7 @@ type Mutex struct {
 	opts   lockOptions
 	recipe recipe
 	kind   string // for the user
-	traced string // for traces, see AcquireInfo.Kind
+	traced Kind   // for traces
 	wrong  error  // the error of arguments that the constructor could not accept
 }
 

@@ -36,10 +36,7 @@ const (
 // WithKeptRuns sets how many runs of this lock Once keeps as marked: 1 to 1,000; the default is
 // 100. Once drops older runs, so they can run again, and logs that at INFO. All clients of the lock
 // must give the same number.
-func WithKeptRuns(n int) interface {
-	MutexOption
-	RWMutexOption
-} {
+func WithKeptRuns(n int) MutexOrRWMutexOption {
 	return lockOption(func(o *lockOptions) {
 		if o.keptRuns = n; n < 1 || n > mostKeptRuns {
 			o.wrong = fmt.Errorf("WithKeptRuns(%d): give 1 to %d, or leave the option out", n, mostKeptRuns)

@@ -90,10 +90,10 @@ func (o *sessionOptions) check() error {
 }
 
 // WithHeartbeat renews the lease every d while the Session has a hold; the default is a tenth of
-// the session timeout, and at least 250 ms. Each additional second reduces the margin (LeaseMargin)
-// by at least a second, and delays by a second the notification of a hold whose node was deleted. A
-// shorter d costs requests: see docs/lease.md. If no margin remains, Connect returns
-// ErrSessionTimeoutTooShort. It also rejects values below 250 ms or above a day.
+// the session timeout, and at least 250 ms. Each additional second reduces the margin
+// (LeaseMode.Margin) by at least a second, and delays by a second the notification of a hold whose
+// node was deleted. A shorter d costs requests: see docs/lease.md. If no margin remains, Connect
+// returns ErrSessionTimeoutTooShort. It also rejects values below 250 ms or above a day.
 func WithHeartbeat(d time.Duration) Option {
 	return func(o *sessionOptions) {
 		if o.heartbeat = d; d < lease.LeastHeartbeat || d > 24*time.Hour {
@@ -246,7 +246,7 @@ func WithTrace(t *Trace) Option {
 func WithGuard(socket string) Option { return func(o *sessionOptions) { o.guard = socket } }
 
 // WithMaxLockNodes limits a Session's lock nodes, waiting and held. Beyond the limit, Acquire
-// returns ErrTooManyWaiters. The default is 10,000, because the end of a session with 13,000
+// returns ErrTooManyLockNodes. The default is 10,000, because the end of a session with 13,000
 // ephemerals can bring an ensemble down (ZOOKEEPER-4306).
 func WithMaxLockNodes(n int) Option { return func(o *sessionOptions) { o.maxLockNodes = n } }
 
@@ -293,6 +293,18 @@ type SemaphoreOption interface {
 type ElectionOption interface {
 	option
 	forElection()
+}
+
+// MutexOrRWMutexOption configures NewMutex or NewRWMutex.
+type MutexOrRWMutexOption interface {
+	MutexOption
+	RWMutexOption
+}
+
+// MutexOrElectionOption configures NewMutex or NewElection.
+type MutexOrElectionOption interface {
+	MutexOption
+	ElectionOption
 }
 
 // option is the common part of the options of all recipes.

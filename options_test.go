@@ -262,6 +262,6 @@ func TestLeaseMode(t *testing.T) {
 	require.Equal(t, QuorumLease(4*time.Second), QuorumLease(0))
 	require.Equal(t, "quorum (leader ping 4s)", QuorumLease(0).String())
 	require.Equal(t, "single server", SingleServerLease().String())
-	require.Greater(t, LeaseMargin(SingleServerLease(), 30*time.Second), LeaseMargin(QuorumLease(0), 30*time.Second))
+	require.Greater(t, SingleServerLease().Margin(30*time.Second), QuorumLease(0).Margin(30*time.Second))
 	require.ErrorIs(t, (&sessionOptions{timeout: time.Second, maxLockNodes: 1, logger: slog.Default(), mode: QuorumLease(0)}).check(), ErrSessionTimeoutTooShort)
 }

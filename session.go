@@ -373,10 +373,10 @@ func SingleServerLease() LeaseMode { return LeaseMode{lease.SingleServer()} }
 // String returns the mode and its duration.
 func (m LeaseMode) String() string { return m.mode.String() }
 
-// LeaseMargin returns the longest outage that is guaranteed to end no hold, at the default
-// heartbeat (WithHeartbeat). Connect requires a positive margin.
-func LeaseMargin(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
-	return mode.mode.Room(sessionTimeout)
+// Margin returns the longest outage that is guaranteed to end no hold, at the default heartbeat
+// (WithHeartbeat). Connect requires a positive margin.
+func (m LeaseMode) Margin(sessionTimeout time.Duration) time.Duration {
+	return m.mode.Room(sessionTimeout)
 }
 
 // Stats returns the current numbers.

@@ -25,20 +25,21 @@ import (
 type State int
 
 const (
-	// Connecting: there has been no ZooKeeper session yet.
-	Connecting State = iota
-	// Connected: attached to a server, in a new ZooKeeper session.
-	Connected
-	// Suspended: not attached to a server. Holds last as long as the lease.
-	Suspended
-	// Reconnected: attached again, in the same ZooKeeper session.
-	Reconnected
-	// Lost: the ZooKeeper session has ended, because it expired, the lease of a hold ended, or no
-	// server replied for longer than the session timeout. The next state is Connected or Closed.
-	Lost
-	// Closed, which is final: Close was called, the *zk.Conn was closed, or the credentials were
+	// StateConnecting: there has been no ZooKeeper session yet.
+	StateConnecting State = iota
+	// StateConnected: attached to a server, in a new ZooKeeper session.
+	StateConnected
+	// StateSuspended: not attached to a server. Holds last as long as the lease.
+	StateSuspended
+	// StateReconnected: attached again, in the same ZooKeeper session.
+	StateReconnected
+	// StateLost: the ZooKeeper session has ended, because it expired, the lease of a hold ended, or
+	// no server replied for longer than the session timeout. The next state is StateConnected or
+	// StateClosed.
+	StateLost
+	// StateClosed, which is final: Close was called, the *zk.Conn was closed, or the credentials were
 	// rejected.
-	Closed
+	StateClosed
 )
 
 // String returns the state's name.
@@ -55,7 +56,7 @@ type Change struct {
 	SessionID int64     // of the ZooKeeper session
 	Server    string    // the current or last server, as given to Connect; "" before the first
 	Time      time.Time // of the detection
-	Err       error     // the reason for Suspended, Lost or Closed, if known
+	Err       error     // the reason for StateSuspended, StateLost or StateClosed, if known
 	Guarded   bool      // a guard is connected (WithGuard); if only this has changed, State is as before
 }
 

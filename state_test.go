@@ -14,7 +14,7 @@ import (
 
 // The states of the API are the states of the link.
 func TestState_IsTheLinks(t *testing.T) {
-	for state, is := range map[State]link.State{Connecting: link.Connecting, Connected: link.Connected, Suspended: link.Suspended, Reconnected: link.Reconnected, Lost: link.Lost, Closed: link.Closed} {
+	for state, is := range map[State]link.State{StateConnecting: link.Connecting, StateConnected: link.Connected, StateSuspended: link.Suspended, StateReconnected: link.Reconnected, StateLost: link.Lost, StateClosed: link.Closed} {
 		require.Equal(t, is, link.State(state))
 	}
 }

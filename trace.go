@@ -42,18 +42,20 @@ type Trace struct {
 	HoldEnd func(ctx context.Context, h HoldInfo)
 }
 
-// The values of AcquireInfo.Kind.
+// Kind is the kind of a lock that a call acquires, in one word for metrics.
+type Kind string
+
 const (
-	KindMutex     = "mutex"     // Mutex
-	KindRead      = "read"      // RWMutex.ReadLock
-	KindWrite     = "write"     // RWMutex.WriteLock
-	KindSemaphore = "semaphore" // Semaphore.Permits
-	KindElection  = "election"  // Election
+	KindMutex     Kind = "mutex"     // Mutex
+	KindRead      Kind = "read"      // RWMutex.ReadLock
+	KindWrite     Kind = "write"     // RWMutex.WriteLock
+	KindSemaphore Kind = "semaphore" // Semaphore.Permits
+	KindElection  Kind = "election"  // Election
 )
 
 // AcquireInfo identifies a call.
 type AcquireInfo struct {
-	Kind  string // one of the constants above
+	Kind  Kind
 	Path  string // as given to the New function
 	Name  string // of WithName, or ""
 	Multi string // Multi.String of a Multi's lock, or ""
@@ -82,7 +84,7 @@ type HoldInfo struct {
 	// Err is the error of Release. For HoldLost it is Hold.Err, or the error of the Release that
 	// found the loss.
 	Err    error
-	Reason string // LossReason of a loss before the release, or ""
+	Reason Loss // LossReason of a loss before the release, or ""
 	// Overrun is how long HoldEnd's handle was kept after the loss (or the end of the lease, if that
 	// was earlier), or 0.
 	Overrun time.Duration

@@ -19,6 +19,7 @@ const (
 	evJoin  = iota
 	evLeave // in order
 	evCrash
+	evDie  // as evCrash, but its session remains until it expires
 	evLose // the session; the functions of its holds still run
 	evFail // the member cannot follow the plan any more
 	evDrop // a plan that was sent is lost
@@ -30,6 +31,7 @@ const (
 	isOut mState = iota
 	isUp
 	isLeaving
+	isDead // its session has not expired
 	isDeaf // a planted mistake: it cannot follow the plan, and remains a member
 )
 
@@ -41,6 +43,8 @@ type mState int8
 type mProc struct {
 	state   mState
 	hasRead bool
+	isReady bool
+	suspect bool          // the planner has not found it in the queues of its shards
 	read    [mShards]int8 // the owners in the plan that it has read
 	stage   [mShards]stage
 	lost    [mShards]bool // the function of a lost hold still runs
@@ -68,12 +72,13 @@ type model struct {
 }
 
 // mistakes that are planted in the rule.
-type mistakes struct{ doesNotWait, releasesEarly, noCheck, staysDeaf bool }
+type mistakes struct{ doesNotWait, releasesEarly, noCheck, staysDeaf, staysSuspect bool }
 
 // explorer walks through all states that can be reached.
 type explorer struct {
 	names [mProcs]string
 	plant mistakes
+	ready bool // every member is, from its start on
 	take  func(next *model, must bool, what func() string)
 }
 
@@ -122,14 +127,25 @@ func ownersOf(p plan) (owners [mShards]int8) {
 	return owners
 }
 
-// present returns the members in the order of the queue.
-func (x *explorer) present(m *model) (ms []Member) {
+// present returns the members in the order of the queue, without those that are suspect: the ones
+// that are ready, and the others. If none is ready, all count as ready.
+func (x *explorer) present(m *model) (ready, others []Member) {
 	for _, node := range m.queue {
-		if node != 0 {
-			ms = append(ms, x.member(procOf(node)))
+		if node == 0 {
+			continue
+		}
+		switch pr := m.procs[procOf(node)]; {
+		case pr.suspect:
+		case pr.isReady:
+			ready = append(ready, x.member(procOf(node)))
+		default:
+			others = append(others, x.member(procOf(node)))
 		}
 	}
-	return ms
+	if len(ready) == 0 {
+		return others, nil
+	}
+	return ready, others
 }
 
 // steps gives all states that can come next.
@@ -149,10 +165,10 @@ func (x *explorer) step(to model, must bool, format string, args ...any) {
 
 // explores visits all states.
 func explores(names [mProcs]string, start int, budget [evKinds]int8, plant mistakes) explore.Found {
-	x := &explorer{names: names, plant: plant}
+	x := &explorer{names: names, plant: plant, ready: budget[evDie] == 0 && !plant.staysSuspect}
 	m := model{budget: budget, owners: [mShards]int8{nobody, nobody}}
 	for p := range start {
-		m.procs[p].state = isUp
+		m.procs[p].state, m.procs[p].isReady = isUp, x.ready
 		push(&m.queue, x.node(&m, p))
 	}
 	return explore.Model[model]{First: m, Steps: x.steps, Broken: x.broken, Stuck: x.stuck}.Run()
@@ -160,15 +176,22 @@ func explores(names [mProcs]string, start int, budget [evKinds]int8, plant mista
 
 // plans has the first member plan, and the servers do what was sent.
 func (x *explorer) plans(m model) {
-	if f := m.queue[0]; f != 0 && m.writes[procOf(f)].node == 0 {
-		old, present := x.planOf(m.owners), x.present(&m)
+	if f := m.queue[0]; f != 0 && m.procs[procOf(f)].state != isDead && m.writes[procOf(f)].node == 0 {
+		old := x.planOf(m.owners)
+		ready, others := x.present(&m)
+		present := slices.Concat(ready, others)
+		keepers := slices.DeleteFunc(slices.Clone(others), func(o Member) bool {
+			return !slices.ContainsFunc(ready, func(p Member) bool { return p.Name == o.Name }) && old.owners()[o.Name].Name == ""
+		})
+		x.checks(m)
 		var absent []Member
 		for _, o := range old.owners() {
 			if !slices.ContainsFunc(present, func(p Member) bool { return p.Name == o.Name }) {
 				absent = append(absent, o)
 			}
 		}
-		for _, p := range []plan{next(old, mShards, present, absent, false), next(old, mShards, present, nil, false), next(old, mShards, present, nil, true)} {
+		for _, p := range []plan{next(old, mShards, ready, slices.Concat(keepers, absent), false), next(old, mShards, present, absent, false),
+			next(old, mShards, present, nil, false), next(old, mShards, ready, keepers, false), next(old, mShards, ready, keepers, true)} {
 			if owners := ownersOf(p); owners != m.owners {
 				n := m
 				n.writes[procOf(f)] = mWrite{f, m.ver, owners}
@@ -195,6 +218,24 @@ func (x *explorer) plans(m model) {
 	}
 }
 
+// checks has the planner look for members that are not ready in the queues of their shards.
+func (x *explorer) checks(m model) {
+	for _, node := range m.queue {
+		p := procOf(node)
+		if node == 0 || m.procs[p].isReady || m.procs[p].suspect {
+			continue
+		}
+		for shard, o := range m.owners {
+			if int(o) == p && !slices.Contains(m.shards[shard][:], o+1) {
+				n := m
+				n.procs[p].suspect = true
+				x.step(n, true, "%d is suspect", p)
+				break
+			}
+		}
+	}
+}
+
 // works has a process read the plan and work.
 func (x *explorer) works(m model, p int) {
 	do := func(change func(n *model, pr *mProc), format string, args ...any) {
@@ -205,6 +246,13 @@ func (x *explorer) works(m model, p int) {
 	pr := m.procs[p]
 	if pr.state == isUp && (!pr.hasRead || pr.read != m.owners) {
 		do(func(n *model, pr *mProc) { pr.hasRead, pr.read = true, m.owners }, "%d reads %v", p, m.owners)
+	}
+	if pr.state == isUp && pr.hasRead && !pr.isReady {
+		do(func(n *model, pr *mProc) { pr.isReady, pr.suspect = true, pr.suspect && x.plant.staysSuspect }, "%d is ready", p)
+	}
+	if pr.state == isDead {
+		do(func(n *model, pr *mProc) { x.gone(n, p); *pr = mProc{} }, "the session of %d expires", p)
+		return
 	}
 	if pr.state == isLeaving && pr.stage == [mShards]stage{} && pr.lost == [mShards]bool{} {
 		do(func(n *model, pr *mProc) { *pr = mProc{} }, "%d has left", p)
@@ -253,16 +301,13 @@ func (x *explorer) suffers(m model, p int) {
 			x.step(n, false, "%d %s", p, what)
 		}
 	}
-	gone := func(n *model) {
-		drop(&n.queue, func(node int8) bool { return procOf(node) == p })
-		for shard := range n.shards {
-			drop(&n.shards[shard], func(q int8) bool { return q == int8(p+1) })
-		}
-	}
+	gone := func(n *model) { x.gone(n, p) }
 	comes := func(n *model) { n.gen[p]++; push(&n.queue, x.node(n, p)) }
 	switch m.procs[p].state {
+	case isDead:
+		return
 	case isOut:
-		do(evJoin, func(n *model, pr *mProc) { pr.state = isUp; comes(n) }, "joins")
+		do(evJoin, func(n *model, pr *mProc) { pr.state, pr.isReady = isUp, x.ready; comes(n) }, "joins")
 		return
 	case isUp:
 		leave := func(n *model, pr *mProc) {
@@ -282,11 +327,20 @@ func (x *explorer) suffers(m model, p int) {
 			for shard, s := range pr.stage {
 				pr.lost[shard] = pr.lost[shard] || s == working || s == returning
 			}
-			pr.stage = [mShards]stage{}
+			pr.stage, pr.isReady, pr.suspect = [mShards]stage{}, x.ready, false
 			comes(n)
 		}, "loses its session")
+		do(evDie, func(n *model, pr *mProc) { *pr = mProc{state: isDead, isReady: pr.isReady, suspect: pr.suspect} }, "dies")
 	}
 	do(evCrash, func(n *model, pr *mProc) { gone(n); *pr = mProc{} }, "crashes")
+}
+
+// gone deletes the nodes of the process.
+func (x *explorer) gone(n *model, p int) {
+	drop(&n.queue, func(node int8) bool { return procOf(node) == p })
+	for shard := range n.shards {
+		drop(&n.shards[shard], func(q int8) bool { return q == int8(p+1) })
+	}
 }
 
 // broken looks for two functions in one state, and for a plan of a member that was not the first.

@@ -37,6 +37,8 @@ func TestExploreShards(t *testing.T) {
 		{threeNames, 2, events(evFail, evJoin)},
 		{twoNames, 2, events(evJoin, evLeave)},
 		{twoNames, 2, events(evJoin, evCrash)},
+		{threeNames, 2, events(evDie)},
+		{threeNames, 1, events(evJoin, evDie)},
 	}
 	if !testing.Short() {
 		worlds = append(worlds, []struct {
@@ -48,6 +50,9 @@ func TestExploreShards(t *testing.T) {
 			{threeNames, 2, events(evJoin, evLose, evDrop)},
 			{threeNames, 2, events(evLeave, evLose, evJoin)},
 			{twoNames, 2, events(evJoin, evLose)},
+			{threeNames, 2, events(evDie, evDie)},
+			{threeNames, 2, events(evDie, evLeave)},
+			{threeNames, 1, events(evJoin, evDie, evLeave)},
 		}...)
 	}
 	all := 0
@@ -71,6 +76,7 @@ func TestExploreShards_Mistakes(t *testing.T) {
 		"the shard is released before the function has returned":   {1, events(evJoin), mistakes{releasesEarly: true}, "two processes work"},
 		"the plan is written without a check":                      {2, events(evLose), mistakes{noCheck: true}, "not the first member"},
 		"a member that cannot follow the plan remains a member":    {2, events(evFail, evJoin), mistakes{staysDeaf: true}, "for ever"},
+		"a member that was late remains suspect":                   {2, events(), mistakes{staysSuspect: true}, "for ever"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			require.Contains(t, explores(threeNames, c.start, c.budget, c.plant).Broken, c.says)

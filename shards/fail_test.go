@@ -65,6 +65,7 @@ func TestVirtual_RollingRestart(t *testing.T) {
 			moves, gaps = w.reset()
 			t.Logf("%d moves, without an owner %v, %v at most", moves, median(gaps), longest(gaps))
 			require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
+			require.Empty(t, w.logs.about("has crashed"))
 		})
 		return moves
 	}
@@ -72,6 +73,32 @@ func TestVirtual_RollingRestart(t *testing.T) {
 	t.Run("5s between", func(t *testing.T) { require.LessOrEqual(t, restart(t, 5*time.Second, false), n*115/100) })
 	t.Run("20s between", func(t *testing.T) { require.LessOrEqual(t, restart(t, 20*time.Second, false), 2*n) })
 	t.Run("5s between, new names", func(t *testing.T) { require.LessOrEqual(t, restart(t, 5*time.Second, true), n*115/100) })
+}
+
+// A deploy that starts each new member first, and ends an old one soon after, moves each shard once:
+// from an old member to a new one.
+func TestVirtual_Deploy_NewMemberFirst(t *testing.T) {
+	const n, m = 500, 6
+	inWorld(t, n, func(t *testing.T, w *world) {
+		w.started(m)
+		time.Sleep(w.quiet + time.Second) // then all are ready
+		all := 0
+		for i, p := range append([]*proc(nil), w.procs...) {
+			w.join(fmt.Sprintf("new-%d", i))
+			time.Sleep(time.Second)
+			p.leave()
+			w.within(time.Second, "after "+p.name, w.isComplete)
+			moves, gaps := w.reset()
+			require.LessOrEqual(t, moves, n/m+2, "no more are without an owner at a time")
+			require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
+			all += moves
+		}
+		time.Sleep(w.quiet + time.Second)
+		require.True(t, w.isEven())
+		moves, _ := w.reset()
+		t.Logf("%d moves", all+moves)
+		require.LessOrEqual(t, all+moves, n+m)
+	})
 }
 
 // A member that comes and goes moves its shards away once, and gets shards again only when it
@@ -108,6 +135,7 @@ func TestVirtual_SessionLost_BackAtOnce(t *testing.T) {
 				p.loseSession()
 				time.Sleep(100 * time.Millisecond)
 				w.within(2*time.Second, "back", w.isEven)
+				require.Empty(t, w.logs.about("has crashed"))
 				moves, gaps := w.reset()
 				t.Logf("without an owner %v, %v at most", median(gaps), longest(gaps))
 				require.Zero(t, moves)

@@ -18,11 +18,16 @@
 // the next one waits until the previous one has returned.
 //
 // Completeness: when no member joins, leaves or fails for WithQuiet, each shard has an owner, and
-// the numbers of shards of two members of equal weight differ by one at most.
+// the numbers of shards of two members of equal weight differ by one at most. While new members
+// crash again and again, a new member may wait for its part for some 5 minutes.
 //
 // Few moves: a join moves the shards that the new member gets, a leave those that the leaving
 // member had, and no others. A member that returns within a second under its name and has lost its
-// shards gets them back.
+// shards gets them back, unless members crash again and again.
+//
+// Small faults: a znode that the servers reject, or whose data cannot be read, ends the work that
+// needs it, and no other: the work on one shard, the part of one member, or the planning, without
+// which the shards stay where they are. That work continues when the znode is repaired.
 //
 // Short moves: the previous owner continues to work until the next one is queued behind it. So a
 // shard that moves is without an owner while the function returns and the lock is passed on. After
@@ -106,8 +111,10 @@ func WithMember(name string, data []byte) Option {
 func WithWeight(w int) Option { return func(o *options) { o.weight = w } }
 
 // WithQuiet sets for how long no member must join or leave before the shards are balanced; the
-// default is DefaultQuiet. Shards without an owner do not wait for that. All members should have
-// the same value: the one that plans uses its own.
+// default is DefaultQuiet. Shards without an owner do not wait for that. A new member must be
+// present for as long before it gets shards, except at the group's start or from a member that
+// leaves. Each crash of a new member doubles that time, up to 5 minutes. All members should have the
+// same value: the one that plans uses its own.
 func WithQuiet(d time.Duration) Option { return func(o *options) { o.quiet = d } }
 
 // WithACL sets the ACL of all znodes that the group creates, as zklock.WithACL does for a lock.
@@ -134,7 +141,7 @@ type Group struct {
 
 // New returns a member of the group at path with n shards, 1 to MaxShards, and sends nothing. The
 // path must be as zklock.NewMutex accepts it and is used by this group alone: Run creates it. All
-// members of a group must give the same n.
+// members of a group must give the same n, which must be less than the Session's WithMaxLockNodes.
 func New(s *zklock.Session, path string, n int, opts ...Option) (*Group, error) {
 	host, _ := os.Hostname()
 	o := options{name: fmt.Sprintf("%.90s:%d-%s", host, os.Getpid(), rand.Text()[:6]), weight: 1, quiet: DefaultQuiet, acl: zk.WorldACL(zk.PermAll)}
@@ -200,11 +207,14 @@ func (g *Group) Path() string { return g.l.path }
 //
 // Run returns the cause of ctx. It leaves in the same way if this process can no longer take part,
 // and returns the reason: ErrShardCount if the group has another number of shards, also after
-// SetShards; zklock.ErrClosed; a rejection by the servers; or an error that describes a path or a
-// plan which this program cannot read. If the plan becomes unreadable later, the member continues
-// with the one that it has read. While no server can be reached, Run waits, and then queues again
-// for the shards that it has lost; a member that leaves meanwhile does so within two session
-// timeouts, if its functions return.
+// SetShards; zklock.ErrClosed; or, until a plan has named this member, a rejection by the servers
+// or an error that describes a path or a plan which this program cannot read.
+//
+// After that, Run continues if the servers reject a request, and logs that. If the plan cannot be
+// read, the member keeps its shards. If the servers reject it for a shard, it tries again after
+// 1 s, later after up to 30 s; Run ends if they do so for every one of its shards. While no server
+// can be reached, Run waits, and then queues again for the shards that it has lost; a member that
+// leaves meanwhile does so within two session timeouts, if its functions return.
 func (g *Group) Run(ctx context.Context, f Func) error {
 	fail := func(err error) error { return &zklock.Error{Op: "shards: run", Path: g.l.path, Err: err} }
 	if ctx == nil || f == nil {

@@ -83,7 +83,7 @@ func (l layout) errorf(op string, err error) error {
 	if ours := (*zklock.Error)(nil); err == nil || errors.As(err, &ours) {
 		return err
 	}
-	if l.s.State() == zklock.Closed {
+	if l.s.State() == zklock.StateClosed {
 		err = zklock.ErrClosed // go-zookeeper reports a lost connection
 	}
 	return &zklock.Error{Op: "shards: " + op, Path: l.path, Err: err}
@@ -289,7 +289,7 @@ func parsePlan(data []byte, n int) (p plan, err error) {
 	switch {
 	case p.Format > format: // whatever else is there
 		return plan{}, fmt.Errorf("%w: it has format %d, and this program supports %d: update the program", errPlan, p.Format, format)
-	case err != nil, p.Format < 1, slices.ContainsFunc(p.Shards, isBad):
+	case err != nil, p.Format < 1, p.Crashes < 0, slices.ContainsFunc(p.Shards, isBad):
 		err = fmt.Errorf("%w: %.40q…", errPlan, data)
 	case n > 0 && len(p.Shards) != n:
 		err = fmt.Errorf("%w: it has %d shards, and the group has %d", errPlan, len(p.Shards), n)
@@ -299,13 +299,15 @@ func parsePlan(data []byte, n int) (p plan, err error) {
 	return plan{}, fmt.Errorf("%w: set the data of PATH/plan to that of an earlier plan, or to none for a new plan", err)
 }
 
-// plans returns an iterator over the plans, as parsePlan decodes them for n shards: the current one and then each next one, or
-// errors. A plan that cannot be decoded is such an error. It waits while no server can be reached,
-// and ends with the cause of ctx. read is planW, or begins with it. tend is called before each wait,
-// which is no longer than it returns.
+// plans returns an iterator over the plans, as parsePlan decodes them for n shards: the current one
+// and then each next one, or errors. A plan that cannot be decoded is such an error. It waits while
+// no server can be reached, and ends with the cause of ctx. read is planW, or begins with it. tend
+// is called before each wait, which is no longer than it returns.
 func (l layout) plans(ctx context.Context, n int, read func() (reading, error), tend func() time.Duration) iter.Seq2[Assignment, error] {
 	return func(yield func(Assignment, error) bool) {
-		pause, known, changes := backoff(0), reading{zxid: -1}, l.s.Changes(ctx)
+		sub, cancel := context.WithCancel(ctx)
+		defer cancel()
+		pause, known, changes := backoff(0), reading{zxid: -1}, l.s.Changes(sub)
 		for {
 			r, err := await(ctx, l, read)
 			switch {

@@ -6,6 +6,7 @@ package shards
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -120,9 +121,6 @@ func TestVirtual_CrashLoop_Deploy(t *testing.T) {
 					_, after := w.freeFor(30*time.Second, l)
 					_, left := w.freeFor(time.Minute, l)
 					t.Logf("%d of %d shards without an owner at most, %d in the half minute after the last restart, %d later", worst, loopShards, after, left)
-					for _, l := range lastOf(w.logs.all(), 50) {
-						t.Log(l)
-					}
 					require.LessOrEqual(t, max(worst, after), 20)
 					require.Zero(t, left)
 				})
@@ -154,4 +152,86 @@ func TestVirtual_CrashLoop_Join(t *testing.T) {
 			})
 		})
 	}
+}
+
+// R128: after a loop, all members crash, or end in order, and start again under their names. No
+// member is ready then, so all get shards.
+func TestVirtual_CrashLoop_RestartOfAll(t *testing.T) {
+	for _, how := range []string{"they crash", "they leave"} {
+		t.Run(how, func(t *testing.T) {
+			inLoop(t, 3, func(t *testing.T, w *world) {
+				l := &loop{w: w, lives: time.Minute, pause: 8 * time.Second}
+				w.freeFor(12*time.Minute, l)
+				p, err := parsePlan(w.plan(), w.n)
+				require.NoError(t, err)
+				require.Greater(t, p.Crashes, trustReturns)
+				for len(w.procs) > 0 {
+					p := w.procs[0]
+					if how == "they leave" {
+						p.leave()
+						continue
+					}
+					p.loseSession() // as a guard does
+					p.crash()
+				}
+				time.Sleep(3 * time.Second)
+				w.joinAll(3)
+				w.within(10*time.Second, "complete", w.isComplete)
+			})
+		})
+	}
+}
+
+func (w *world) plan() []byte {
+	data, _ := w.srv.Get(groupPath + "/plan")
+	return data
+}
+
+// R128: the only member that is ready has weight 0. The others get the shards.
+func TestVirtual_CrashLoop_OnlyAWeightOf0IsReady(t *testing.T) {
+	inLoop(t, 2, func(t *testing.T, w *world) {
+		w.join("observer", WithWeight(0))
+		time.Sleep(2 * w.quiet)
+		for _, p := range slices.Clone(w.procs[:2]) {
+			p.loseSession()
+			p.crash()
+		}
+		w.join("c")
+		w.join("d")
+		w.within(settleMax+time.Second, "complete", w.isComplete)
+	})
+}
+
+// R128: the number of crashes falls, although the planners change.
+func TestVirtual_CrashLoop_IsForgiven(t *testing.T) {
+	inLoop(t, 3, func(t *testing.T, w *world) {
+		w.freeFor(time.Minute, &loop{w: w, lives: 3 * time.Second, pause: time.Minute})
+		for range 4 {
+			p, err := parsePlan(w.plan(), w.n)
+			require.NoError(t, err)
+			require.Equal(t, 1, p.Crashes)
+			time.Sleep(forgiven / 5)
+			q := w.planner()
+			q.leave()
+			w.join(q.name)
+			time.Sleep(2 * w.quiet)
+		}
+		time.Sleep(forgiven / 2)
+		p, err := parsePlan(w.plan(), w.n)
+		require.NoError(t, err)
+		require.Zero(t, p.Crashes)
+	})
+}
+
+// Members are balanced never, if Quiet is endless.
+func TestVirtual_Quiet_Endless(t *testing.T) {
+	inWorld(t, 12, func(t *testing.T, w *world) {
+		w.quiet = math.MaxInt64
+		w.started(2)
+		w.join("new")
+		time.Sleep(time.Hour)
+		loads, free := w.loads()
+		require.Zero(t, free)
+		require.Zero(t, loads["new"])
+	})
 }

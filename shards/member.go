@@ -39,6 +39,7 @@ type run struct {
 
 	state      string        // the prefix of the node that shows the member's state; "" without one
 	cannotPlan bool          // it was logged
+	cannotMark bool          // it was logged
 	yielded    time.Time     // when this planner has last queued again
 	planned    chan struct{} // has a value when this planner leaves, and has given its shards to others
 
@@ -82,7 +83,8 @@ func (r *run) run(ctx context.Context) error {
 	return context.Cause(member)
 }
 
-// mark replaces the node that shows the state of this member.
+// mark replaces the node that shows the state of this member. If an earlier response was lost, that
+// node can remain until the member has left.
 func (r *run) mark(state string) error {
 	node := func(state string) string { return r.l.members() + "/" + state + r.id }
 	ops := []any{&zk.CreateRequest{Path: node(state), Acl: r.l.acl, Flags: zk.FlagEphemeral}}
@@ -105,12 +107,16 @@ func (r *run) becomeReady() time.Duration {
 		return lookAgain
 	}
 	rest := time.Until(r.began.Add(probation(r.g.o.quiet, r.followed().Crashes)))
-	if rest <= 0 && r.isCurrent() {
-		if rest = pauseMax; r.mark(readyPrefix) == nil {
-			rest = lookAgain
+	if rest <= 0 {
+		if rest = pauseMax; r.isCurrent() {
+			if err := r.mark(readyPrefix); err == nil {
+				rest = lookAgain
+			} else {
+				r.warn(&r.cannotMark, "shards: cannot report that this member is ready, so it gets no shards of other members", err)
+			}
 		}
 	}
-	return min(max(rest, pauseMin), lookAgain)
+	return min(rest, lookAgain)
 }
 
 // planW reads the plan. In a new ZooKeeper session it first creates a node that prevents SetShards,
@@ -178,7 +184,7 @@ func (r *run) campaign(ctx context.Context) {
 		if time.Since(began) > goodWork {
 			pause, hasFailed = 0, false
 		}
-		if err == nil || r.endures(err) {
+		if r.endures(err) {
 			r.warn(&hasFailed, "shards: cannot queue with the other members, which get the shards of this one", err)
 			err = nil
 		}
@@ -297,13 +303,15 @@ func (r *run) leave(withdraw func(), withdrawn <-chan struct{}) {
 	}
 	ctx, cancel := context.WithTimeout(r.values, handOver) // if that is too short, the end of the ZooKeeper session deletes it
 	defer cancel()
-	_, _ = persist(ctx, r.l, func() (any, error) {
-		err := r.l.s.Conn().Delete(r.l.members()+"/"+leftPrefix+r.id, -1)
-		if errors.Is(err, zk.ErrNoNode) {
-			err = nil
-		}
-		return nil, r.l.errorf("leave", err)
-	})
+	for _, state := range []string{newPrefix, readyPrefix, leftPrefix} { // an earlier one is there if its response was lost
+		_, _ = persist(ctx, r.l, func() (any, error) {
+			err := r.l.s.Conn().Delete(r.l.members()+"/"+state+r.id, -1)
+			if errors.Is(err, zk.ErrNoNode) {
+				err = nil
+			}
+			return nil, r.l.errorf("leave", err)
+		})
+	}
 }
 
 // wantNobody ends the functions whose next owner is not present.

@@ -30,7 +30,8 @@ type plan struct {
 	Format  int      `json:"format"`
 	Members []Member `json:"members"`           // sorted by name
 	Shards  []int    `json:"shards"`            // the index in Members of each shard's owner, or nobody
-	Crashes int      `json:"crashes,omitempty"` // of members that had just got shards: see probation.go
+	Crashes int      `json:"crashes,omitempty"` // of new members lately, which lengthen the probation
+	Raised  int64    `json:"raised,omitempty"`  // when that has changed, in Unix seconds of the planner's clock
 }
 
 func (p plan) owner(shard int) (Member, bool) {
@@ -91,7 +92,7 @@ type seat struct {
 // Then a second call changes nothing. A member of weight 0 has no shards.
 func next(old plan, n int, takers, keepers []Member, balance bool) plan {
 	seats := seatsOf(takers, keepers)
-	p := plan{Format: format, Members: make([]Member, len(seats)), Shards: make([]int, n), Crashes: old.Crashes}
+	p := plan{Format: format, Members: make([]Member, len(seats)), Shards: make([]int, n), Crashes: old.Crashes, Raised: old.Raised}
 	index := make(map[string]int, len(seats))
 	for i, s := range seats {
 		p.Members[i], index[s.Name] = s.Member, i

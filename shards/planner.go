@@ -39,7 +39,7 @@ type schedule struct {
 // that for twice as long at most.
 func (s *schedule) quietAt() time.Time {
 	at := s.changed.Add(s.quiet)
-	if latest := s.steady.Add(2 * s.quiet); latest.Before(at) {
+	if latest := s.steady.Add(s.quiet).Add(s.quiet); latest.Before(at) {
 		at = latest
 	}
 	return at
@@ -57,7 +57,7 @@ func (s *schedule) decide(now time.Time, old plan, n int, present []candidate, l
 	for _, m := range present {
 		here[m.Name] = true
 		all = append(all, m.Member)
-		if m.isReady {
+		if m.isReady && m.Weight > 0 {
 			ready = append(ready, m.Member)
 		}
 	}
@@ -125,29 +125,31 @@ type planner struct {
 	state map[string]string    // of the members by their id, when they were last listed
 	ready []string             // ids of the members that were ready then
 	seen  []string             // the candidates' nodes then
-	gone  string               // the name of a member whose node has been deleted
 	watch <-chan zk.Event      // of the members; nil if there is none
 	schedule
 
 	// See probation.go.
 	checks   map[string]check     // by the name of the member
 	gains    map[string]time.Time // when the member of the id has last got shards
-	vanished map[string]string    // the last states of members that have disappeared, by their id
-	raised   time.Time            // when the plan's number of crashes has changed, or this member began to plan
+	vanished map[string]vanished  // by the id of the member
+	last     string               // the name of the last one
+	raised   time.Time            // when the plan's number of crashes has changed, or would have risen
 }
 
 // lead plans until ctx ends. A member that may not write the plan queues again, so that another one
 // plans.
 func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
-	p := &planner{r: r, l: r.l, hold: hold, left: map[string]bool{}, gains: map[string]time.Time{}, vanished: map[string]string{}, raised: time.Now(),
+	p := &planner{r: r, l: r.l, hold: hold, left: map[string]bool{}, gains: map[string]time.Time{}, vanished: map[string]vanished{},
 		schedule: schedule{quiet: r.g.o.quiet, steady: time.Now()}}
 	r.count(func(s *Stats) { s.Planner = true })
 	defer r.count(func(s *Stats) { s.Planner = false })
-	for pause := backoff(0); ctx.Err() == nil; {
-		wait, err := pauseMin/10, error(nil)
-		if r.isCurrent() { // then our nodes prevent SetShards
-			wait, err = p.round()
+	for pause, poll := backoff(0), pauseMin/10; ctx.Err() == nil; {
+		if !r.isCurrent() { // our nodes do not prevent SetShards yet
+			p.sleep(ctx, poll)
+			poll = min(2*poll, time.Second)
+			continue
 		}
+		wait, err := p.round()
 		if err == nil {
 			pause, r.cannotPlan = 0, false
 			if _, leaves := p.left[r.id]; leaves { // that was its last plan
@@ -207,7 +209,7 @@ func (p *planner) round() (wait time.Duration, err error) {
 		old = p.r.followed()
 	}
 	now := time.Now()
-	crashes := p.crashes(now, old.Crashes)
+	crashes, crashed := p.crashes(now, old)
 	maps.DeleteFunc(p.left, func(id string, isListed bool) bool {
 		return !isListed && !slices.ContainsFunc(old.Members, func(m Member) bool { return m.ID == id })
 	})
@@ -216,14 +218,24 @@ func (p *planner) round() (wait time.Duration, err error) {
 		return 0, err
 	}
 	due, isBalanced, wait := p.decide(now, old, p.r.n, present, p.left)
-	due.Crashes = crashes
+	if due.Crashes, due.Raised = crashes, old.Raised; crashes != old.Crashes {
+		due.Raised = now.Unix()
+	}
 	isSame := len(data) > 0 && due.sameOwners(old) && crashes == old.Crashes && (!isBalanced || slices.EqualFunc(due.Members, old.Members, Member.equal))
+	if len(p.vanished) > 0 {
+		again = min(again, settleMax)
+	}
 	wait = min(cmp.Or(wait, again), again)
 	if isSame || len(due.Shards) == 0 {
+		p.counted(now)
 		return wait, nil
 	}
-	if isBalanced && now.Before(p.changed.Add(p.quiet)) && p.gone != "" && due.movesFrom(old) > 0 {
-		p.r.g.o.log.Warn("shards: members join and leave again and again: balanced without them", "path", p.l.path, "the last", p.gone)
+	if crashes > old.Crashes {
+		p.r.g.o.log.Warn("shards: a member has crashed soon after its start: new members get shards later", "path", p.l.path,
+			"member", crashed, "after", probation(p.quiet, crashes))
+	}
+	if isBalanced && now.Before(p.changed.Add(p.quiet)) && !now.Before(p.quietAt()) && due.movesFrom(old) > 0 {
+		p.r.g.o.log.Warn("shards: members join and leave again and again: balanced without them", "path", p.l.path, "last", p.last)
 	}
 	return wait, p.write(conn, due, old, stat.Version)
 }
@@ -251,11 +263,12 @@ func (p *planner) members(conn *zk.Conn) (present []candidate, err error) {
 			nodes = append(nodes, c)
 		}
 	}
-	for id, prefix := range p.state {
-		if state[id] == "" {
-			p.vanished[id] = prefix
+	for _, m := range p.known {
+		if before := p.state[m.ID]; before != "" && before != leftPrefix && state[m.ID] == "" {
+			p.vanished[m.ID], p.last = vanished{before, m.Name, time.Now()}, m.Name
 		}
 	}
+	maps.DeleteFunc(p.vanished, func(id string, _ vanished) bool { return state[id] != "" }) // it is back
 	p.state = state
 	slices.Sort(ready)
 	slices.SortFunc(nodes, func(a, b string) int { return cmp.Compare(sequence(a), sequence(b)) })
@@ -311,11 +324,6 @@ func (p *planner) read(conn *zk.Conn, nodes []string) error {
 		}
 		return err
 	})
-	for node, m := range p.known {
-		if _, isHere := known[node]; !isHere && m.Name != "" {
-			p.gone = m.Name
-		}
-	}
 	p.known = known
 	return err
 }
@@ -328,7 +336,9 @@ func (p *planner) write(conn *zk.Conn, due, old plan, version int32) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotWritten, p.l.errorf("write the plan", err))
 	}
-	p.gave(time.Now(), due, old)
+	now := time.Now()
+	p.counted(now)
+	p.gave(now, due, old)
 	moves := due.movesFrom(old)
 	p.r.count(func(s *Stats) { s.Plans, s.Moves = s.Plans+1, s.Moves+int64(moves) })
 	p.r.g.o.log.Info("shards: plan written", "path", p.l.path, "version", results[1].Stat.Version, "members", len(due.Members), "moves", moves)

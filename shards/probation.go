@@ -8,6 +8,7 @@ package shards
 // queues for them.
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ const (
 
 // probation is for how long a member must be present before it is ready.
 func probation(quiet time.Duration, crashes int) time.Duration {
-	return min(quiet<<min(crashes, maxCrashes), maxProbation)
+	return min(min(quiet, maxProbation)<<min(crashes, maxCrashes), maxProbation)
 }
 
 // check is whether a member that is not ready queues for the shards that the plan gives it. If it
@@ -37,6 +38,16 @@ type check struct {
 	id     string    // of the member, once it was checked
 	passed bool
 }
+
+// vanished is a member that has disappeared: its last state, its name, and when.
+type vanished struct {
+	state, name string
+	at          time.Time
+}
+
+// hasCrashed reports whether the member has disappeared for longer than one that has lost its
+// ZooKeeper session.
+func (m vanished) hasCrashed(now time.Time) bool { return now.Sub(m.at) >= settleMax }
 
 func (c check) hasFailed(m candidate) bool { return c.id == m.ID && !c.passed }
 
@@ -86,6 +97,9 @@ func (p *planner) trusted(conn *zk.Conn, now time.Time, old plan, present []cand
 		trusted = append(trusted, m)
 	}
 	p.checks = checks
+	if !slices.ContainsFunc(trusted, func(m candidate) bool { return m.Weight > 0 }) { // no better ones are present
+		trusted = present
+	}
 	return trusted, again, err
 }
 
@@ -130,24 +144,35 @@ func (p *planner) gave(now time.Time, due, old plan) {
 }
 
 // crashes returns the number of crashes for the next plan. It rises if a member crashes soon after
-// it has got shards, and from 0 to 1 if one crashes before it is ready.
-func (p *planner) crashes(now time.Time, was int) (is int) {
-	is = was
-	for id, state := range p.vanished {
-		if _, inOrder := p.left[id]; inOrder {
-		} else if now.Sub(p.gains[id]) < early {
-			is, p.raised = min(was+1, maxCrashes), now
-		} else if state == newPrefix {
-			is, p.raised = max(is, 1), now
+// it has got shards, and from 0 to 1 if one crashes before it is ready. It falls by one after a long
+// time without either.
+func (p *planner) crashes(now time.Time, old plan) (is int, crashed string) {
+	is = old.Crashes
+	if old.Raised > p.raised.Unix() {
+		p.raised = time.Unix(old.Raised, 0)
+	}
+	for id, m := range p.vanished {
+		if !m.hasCrashed(now) {
+			continue
 		}
-		delete(p.gains, id)
+		if m.at.Sub(p.gains[id]) < early {
+			is, p.raised, crashed = min(old.Crashes+1, maxCrashes), now, m.name
+		} else if m.state == newPrefix {
+			is, p.raised, crashed = max(is, 1), now, m.name
+		}
 	}
-	clear(p.vanished)
-	if is > was {
-		p.r.g.o.log.Warn("shards: a member has crashed soon after its start: new members get shards later", "path", p.l.path,
-			"member", p.gone, "after", probation(p.quiet, is))
-	} else if was > 0 && now.Sub(p.raised) > forgiven {
-		is, p.raised = was-1, now
+	if is > 0 && now.Sub(p.raised) > forgiven {
+		is--
 	}
-	return is
+	return is, crashed
+}
+
+// counted forgets the members that have crashed, when the plan has their number.
+func (p *planner) counted(now time.Time) {
+	for id, m := range p.vanished {
+		if m.hasCrashed(now) {
+			delete(p.gains, id)
+			delete(p.vanished, id)
+		}
+	}
 }

@@ -135,6 +135,7 @@ func TestVirtual_BadPlan(t *testing.T) {
 		"a wrong index":                     `{"format":1,"members":[],"shards":[0]}`,
 		"a later format":                    `{"format":2,"owners":{}}`,
 		"a later format, with other shards": `{"format":2,"shards":{"a":[1,2]}}`,
+		"a negative number":                 `{"format":1,"members":[],"shards":[],"crashes":-1}`,
 		"half of the plan":                  `{"format":1,"members":[{"na`,
 		"a number too long":                 `{"format":1,"members":[],"shards":[99999999999999999999]}`,
 	} {

@@ -190,6 +190,27 @@ func TestVirtual_Leave_ItsNodeIsDeleted(t *testing.T) {
 	})
 }
 
+// R130: the response to a write of the member's state is lost, and it leaves. Nothing of it remains
+// that keeps SetShards out.
+func TestVirtual_Leave_ResponseLost(t *testing.T) {
+	for _, state := range []string{newPrefix, readyPrefix} {
+		t.Run(state, func(t *testing.T) {
+			inWorld(t, 4, func(t *testing.T, w *world) {
+				s, _ := w.connect()
+				defer s.Close()
+				g, err := New(s, groupPath, 4, WithLogger(w.logger()))
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				w.srv.Inject(zktest.After(zktest.Multi).Path(groupPath + "/members/" + state + "*").Once().Call(cancel).DropReply().Close())
+				_ = g.Run(ctx, func(ctx context.Context, _ int, _ *zklock.Hold) error { <-ctx.Done(); return nil })
+				require.Empty(t, w.srv.Children(groupPath+"/members"))
+				_, err = g.SetShards(t.Context(), 8)
+				require.NoError(t, err)
+			})
+		})
+	}
+}
+
 // R130: a revocation of the planner has another member plan, and the planner's data are in the queue
 // again.
 func TestVirtual_RevokedPlanner(t *testing.T) {

@@ -161,8 +161,10 @@ func (w *worker) isRejected(o outcome) bool {
 	case o.isCalled && !o.isAsked:
 		w.reason = "failed"
 	}
-	for _, o := range w.r.mu.shards {
-		isAll = isAll && o.reason == rejected
+	if isFinal {
+		for _, o := range w.r.mu.shards {
+			isAll = isAll && o.reason == rejected && o.stage != queued
+		}
 	}
 	w.r.mu.Unlock()
 	if isFinal && (isAll || !isRejected(o.err)) {
@@ -326,7 +328,7 @@ func (c workContext) Value(key any) any {
 func (w *worker) addToLocked(s *Stats, now time.Time) {
 	if w.isWanted {
 		s.Wanted++
-		if w.reason == rejected {
+		if w.reason == rejected && w.stage != queued {
 			s.Rejected++
 		}
 	}
@@ -344,7 +346,7 @@ func (w *worker) addToLocked(s *Stats, now time.Time) {
 		reason := w.reason
 		if w.stage == returning {
 			reason = "returning"
-		} else if reason == "" {
+		} else if w.stage == queued || reason == "" {
 			reason = "queued"
 		}
 		s.Idle = append(s.Idle, Idle{w.shard, w.idleFrom, reason})

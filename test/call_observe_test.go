@@ -570,7 +570,7 @@ func TestVirtual_Observe_ManyPaths_LeaveNoWatch(t *testing.T) {
 		a.stop()
 		synctest.Wait()
 		require.Len(t, users, 1, "a watch of the user's is gone")
-		require.Equal(t, zklock.Connected, s.State(), "the connection was given up for it")
+		require.Equal(t, zklock.StateConnected, s.State(), "the connection was given up for it")
 		a = v.stand(newElection(t, s, "/job/e", "a"), untilItEnds)
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 1, a.leads.Load())

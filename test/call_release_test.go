@@ -233,7 +233,7 @@ func TestRelease_SessionExpires(t *testing.T) {
 	refused := proxy.Inject(zktest.RefuseConnections())
 	done := make(chan error, 1)
 	go func() { done <- h.Release(within(t, soon)) }()
-	eventually(t, "it is suspended", func() bool { return s.State() == zklock.Suspended })
+	eventually(t, "it is suspended", func() bool { return s.State() == zklock.StateSuspended })
 	require.NoError(t, zkserver.ExpireSession(srv, old))
 	other := acquire(t, newMutex(t, connect(t, srv), p))
 	require.NoError(t, refused.Wait(within(t, soon)))

@@ -228,7 +228,7 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 				_, err := acquire(within(t, time.Hour))
 				require.ErrorContains(t, err, c.says)
 				require.True(t, zklock.IsFinal(err), "%v", err)
-				require.NotErrorIs(t, err, zklock.ErrTooManyWaiters)
+				require.NotErrorIs(t, err, zklock.ErrTooManyLockNodes)
 				require.Zero(t, time.Since(began))
 			}
 			n, by := w.sent()

@@ -31,7 +31,7 @@ func TestVirtual_TryAcquire_NotConnected_AnswersAtOnce(t *testing.T) {
 		line.silent.Store(true)
 		v.srv.DropConnection(s.SessionID())
 		synctest.Wait()
-		require.Equal(t, zklock.Suspended, s.State())
+		require.Equal(t, zklock.StateSuspended, s.State())
 		began, sent := time.Now(), len(v.srv.History())
 		for name, try := range map[string]func() (*zklock.Hold, error){
 			"nobody else":                   func() (*zklock.Hold, error) { return newMutex(t, s, "/free").TryAcquire(t.Context()) },

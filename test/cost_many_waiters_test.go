@@ -153,7 +153,7 @@ func TestVirtual_ConnectionLost_NoLookRightAfter(t *testing.T) {
 			require.True(t, v.srv.DropConnection(s.SessionID()))
 			time.Sleep(timeout)
 			sent := v.srv.Requests()
-			require.Equal(t, zklock.Reconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.State())
 			require.LessOrEqual(t, sent.Of(s.SessionID(), zktest.GetChildren), 2, "lost after %v", after)
 			require.Zero(t, sent.Of(s.SessionID(), zktest.GetData), "lost after %v", after)
 			release(t, h)
@@ -214,7 +214,7 @@ func TestVirtual_ConnectionLost_ManyWait_ListsTwice(t *testing.T) {
 			v.srv.ResetRequests()
 			require.True(t, v.srv.DropConnection(s.SessionID()))
 			time.Sleep(5 * time.Second)
-			require.Equal(t, zklock.Reconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.State())
 			lists, watches := sent(zktest.GetChildren), sent(zktest.SetWatches)
 			others := sent(zktest.GetData, zktest.Create, zktest.Delete, zktest.Sync)
 			t.Logf("%d wait: %d lists, %d setWatches", waiters, lists, watches)
@@ -302,7 +302,7 @@ func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {
 			h := acquire(t, m)
 			w := v.queueUp(m)
 			_, err := m.Acquire(within(t, soon))
-			require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+			require.ErrorIs(t, err, zklock.ErrTooManyLockNodes)
 			release(t, h)
 			release(t, w.granted2(t, time.Second))
 		}
@@ -327,7 +327,7 @@ func TestVirtual_MaxLockNodes_CountsWritersThatRead(t *testing.T) {
 			for range 2 {
 				for _, enter := range []func(context.Context) (*zklock.Hold, error){lock(3).ReadLock().Acquire, lock(3).ReadLock().TryAcquire} {
 					_, err := enter(w.Context())
-					require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+					require.ErrorIs(t, err, zklock.ErrTooManyLockNodes)
 				}
 			}
 			require.NoError(t, w.Err())
@@ -336,7 +336,7 @@ func TestVirtual_MaxLockNodes_CountsWritersThatRead(t *testing.T) {
 				release(t, acquireIn(t, w.Context(), lock(3).ReadLock()))
 			}
 			_, err := lock(0).ReadLock().Acquire(within(t, soon))
-			require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+			require.ErrorIs(t, err, zklock.ErrTooManyLockNodes)
 			for _, h := range append(reads[1:], w) {
 				release(t, h)
 			}

@@ -135,7 +135,7 @@ func (a *away) leave(t *testing.T) (comeBack func()) {
 	synctest.Wait()
 	return func() {
 		t.Helper()
-		require.Equal(t, zklock.Suspended, a.s.State())
+		require.Equal(t, zklock.StateSuspended, a.s.State())
 		require.False(t, a.connected(), "it was not away")
 		refused.Remove()
 	}

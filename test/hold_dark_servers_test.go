@@ -249,10 +249,10 @@ func TestVirtual_OneServer_StandsStill_HoldStands(t *testing.T) {
 				time.Sleep(time.Minute + time.Duration(phase)*250*time.Millisecond) // virtual
 				v.srv.Freeze()
 				time.Sleep(still)
-				require.NotEqual(t, zklock.Connected, s.State(), "it was left")
+				require.NotEqual(t, zklock.StateConnected, s.State(), "it was left")
 				v.srv.Thaw()
 				time.Sleep(2 * time.Second) // the client's pause, and a rest
-				require.Equal(t, zklock.Reconnected, s.State())
+				require.Equal(t, zklock.StateReconnected, s.State())
 				require.Equal(t, id, s.SessionID())
 				require.NoError(t, h.Err())
 				release(t, h)

@@ -27,7 +27,7 @@ func TestVirtual_Ending_RenewedLease_DoesNotEnd(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect(zklock.WithSessionTimeout(timeout))
 			h := acquire(t, newMutex(t, s, "/job"))
-			room := zklock.LeaseMargin(zklock.QuorumLease(0), s.Timeout())
+			room := zklock.QuorumLease(0).Margin(s.Timeout())
 			for _, margin := range []time.Duration{-time.Hour, 0, time.Millisecond, room / 2, room - time.Millisecond} {
 				ctx := ending(t, h, margin)
 				time.Sleep(10 * time.Minute)

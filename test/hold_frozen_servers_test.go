@@ -245,7 +245,7 @@ func TestVirtual_SlowHandshake_IsGivenMoreTime(t *testing.T) {
 		time.Sleep(time.Minute)
 		v.srv.DropConnection(id)
 		time.Sleep(15 * time.Second)
-		require.Equal(v.t, zklock.Reconnected, s.State())
+		require.Equal(v.t, zklock.StateReconnected, s.State())
 		require.Equal(v.t, id, s.SessionID())
 		release(v.t, acquire(v.t, newMutex(v.t, s, "/job")))
 	}

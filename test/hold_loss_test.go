@@ -144,7 +144,7 @@ func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 			m := newMutex(t, s, "/job")
 			h := acquire(t, m)
 			old := s.SessionID()
-			room := zklock.LeaseMargin(mode, timeout)
+			room := mode.Margin(timeout)
 			eventually(t, "the lease has room", func() bool { return time.Until(h.Deadline()) > room })
 
 			require.NoError(t, server.Pause())
@@ -164,14 +164,14 @@ func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 			release(t, again)
 			lost := 0
 			for c := range changes {
-				if c.State == zklock.Lost {
+				if c.State == zklock.StateLost {
 					lost++
 					require.Equal(t, old, c.SessionID)
 				}
-				if c.State == zklock.Connected {
+				if c.State == zklock.StateConnected {
 					break
 				}
-				require.False(t, lost > 0 && c.State == zklock.Reconnected, "no way back from Lost")
+				require.False(t, lost > 0 && c.State == zklock.StateReconnected, "no way back from Lost")
 			}
 			require.Equal(t, 1, lost, "R40")
 		})
@@ -327,14 +327,14 @@ func TestHold_SessionExpires_IsLost(t *testing.T) {
 	var states []zklock.State
 	for c := range changes {
 		states = append(states, c.State)
-		if c.State == zklock.Connected {
+		if c.State == zklock.StateConnected {
 			break
 		}
-		if c.State == zklock.Lost {
+		if c.State == zklock.StateLost {
 			require.Equal(t, old, c.SessionID)
 		}
 	}
-	require.Equal(t, []zklock.State{zklock.Suspended, zklock.Lost, zklock.Connected}, states)
+	require.Equal(t, []zklock.State{zklock.StateSuspended, zklock.StateLost, zklock.StateConnected}, states)
 }
 
 // R64: after a loss the owner releases its handle, twice to be sure, and is in the queue again at

@@ -28,8 +28,8 @@ func TestHold_ConnectionLostAndHealed_Stands(t *testing.T) {
 	h := acquire(t, newMutex(t, s, p))
 	for range 3 {
 		w.cut()
-		require.Equal(t, zklock.Suspended, (<-changes).State)
-		require.Equal(t, zklock.Reconnected, (<-changes).State)
+		require.Equal(t, zklock.StateSuspended, (<-changes).State)
+		require.Equal(t, zklock.StateReconnected, (<-changes).State)
 	}
 	before := h.Deadline()
 	eventually(t, "the lease is renewed over the new connection", func() bool { return h.Deadline().After(before.Add(time.Second)) })

@@ -175,7 +175,7 @@ func TestServerRestart_SessionsLiveOn(t *testing.T) {
 	require.NoError(t, server.Kill())
 	require.NoError(t, server.Start())
 	eventually(t, "both are back", func() bool {
-		return s1.State() == zklock.Reconnected && s2.State() == zklock.Reconnected
+		return s1.State() == zklock.StateReconnected && s2.State() == zklock.StateReconnected
 	})
 	require.NoError(t, h.Err())
 	release(t, h)

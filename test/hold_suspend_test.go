@@ -30,7 +30,7 @@ func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
 		time.Sleep(270 * time.Millisecond) // the Session has just looked: by its clock it was 9 s
 		held.Release()
 		time.Sleep(5 * time.Second)
-		require.Equal(t, zklock.Connected, d.s.State())
+		require.Equal(t, zklock.StateConnected, d.s.State())
 		release(t, d.h)
 	})
 }

@@ -355,7 +355,7 @@ func TestAcquire_CreateLostAndSessionExpired_UsesANewNode(t *testing.T) {
 	refused := proxy.Inject(zktest.RefuseConnections())
 	q := startAcquire(t, m)
 	eventually(t, "the create was applied", func() bool { return len(children(t, a, p)) == 1 })
-	eventually(t, "the session is suspended", func() bool { return s.State() == zklock.Suspended })
+	eventually(t, "the session is suspended", func() bool { return s.State() == zklock.StateSuspended })
 	require.NoError(t, zkserver.ExpireSession(srv, old))
 	require.NoError(t, refused.Wait(within(t, soon)))
 	refused.Remove()

@@ -36,7 +36,7 @@ func TestVirtual_RestoredWatches_NeverGrant(t *testing.T) {
 				f.a.proxy.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(second).Delay(100 * time.Millisecond).Once())
 				comeBack()
 				time.Sleep(5 * time.Second)
-				require.Equal(t, zklock.Reconnected, f.a.s.State())
+				require.Equal(t, zklock.StateReconnected, f.a.s.State())
 				require.Equal(t, []string{first, second}, f.a.deletions(), "told in another order")
 				f.goesOn(t, next)
 			})
@@ -60,7 +60,7 @@ func TestVirtual_RestoredWatches_GoFirst(t *testing.T) {
 				time.Sleep(5300 * time.Millisecond) // connected for a while, the client dials again at once
 				f.a.proxy.CloseConnections()
 				time.Sleep(time.Second)
-				require.Equal(t, zklock.Reconnected, f.a.s.State())
+				require.Equal(t, zklock.StateReconnected, f.a.s.State())
 				sent := f.a.requests()
 				require.Contains(t, sent, zktest.GetChildren, "the waiter lists")
 				require.Contains(t, sent, zktest.Multi, "the heartbeat")

@@ -38,8 +38,8 @@ func TestVirtual_Changes_ContextAsksTheSession(t *testing.T) {
 		asleep.Add(int64(time.Minute))
 		_, open := <-s.Changes(h.Context())
 		require.False(t, open)
-		require.Equal(t, zklock.Lost, (<-changes).State)
-		require.Equal(t, zklock.Lost, (<-asking).State)
+		require.Equal(t, zklock.StateLost, (<-changes).State)
+		require.Equal(t, zklock.StateLost, (<-asking).State)
 		require.Positive(t, asked)
 		cancel()
 		for range asking { // until it is closed
@@ -63,8 +63,8 @@ func TestVirtual_Changes_StateIsVisibleFirst(t *testing.T) {
 		for range 5 {
 			time.Sleep(5 * time.Second)
 			v.srv.DropConnection(s.SessionID())
-			step(zklock.Suspended)
-			step(zklock.Reconnected)
+			step(zklock.StateSuspended)
+			step(zklock.StateReconnected)
 		}
 	})
 }

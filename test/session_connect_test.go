@@ -155,12 +155,12 @@ func TestClose_EndsEverything(t *testing.T) {
 	require.ErrorIs(t, err, zklock.ErrClosed)
 	_, err = m.Participants(within(t, soon))
 	require.ErrorIs(t, err, zklock.ErrClosed)
-	require.Equal(t, zklock.Closed, s.State())
+	require.Equal(t, zklock.StateClosed, s.State())
 	var last zklock.Change
 	for c := range changes {
 		last = c
 	}
-	require.Equal(t, zklock.Closed, last.State)
+	require.Equal(t, zklock.StateClosed, last.State)
 	require.Equal(t, []string{"other"}, children(t, a, p))
 	goleak.VerifyNone(t, before)
 }

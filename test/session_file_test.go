@@ -123,7 +123,7 @@ func TestVirtual_F58_GivenUpSessions_AreAllInTheFile(t *testing.T) {
 			acquire(t, newMutex(t, s, "/job"))
 			old = append(old, s.SessionID())
 			line.silent.Store(true)
-			for s.State() != zklock.Lost {
+			for s.State() != zklock.StateLost {
 				time.Sleep(time.Second)
 			}
 			line.silent.Store(false)

@@ -68,7 +68,7 @@ func TestGuard_GetsSessionsEndsAndBye(t *testing.T) {
 	changes := s.Changes(within(t, soon))
 	require.True(t, srv.ExpireSession(first))
 	for c := range changes {
-		if c.State == zklock.Connected && c.SessionID != first {
+		if c.State == zklock.StateConnected && c.SessionID != first {
 			break
 		}
 	}
@@ -95,7 +95,7 @@ func TestGuard_ComesAndGoes_IsReported(t *testing.T) {
 	l := guardSocket(t, path)
 	conn, _ := welcomed(t, l)
 	c := <-changes
-	require.Equal(t, zklock.Connected, c.State)
+	require.Equal(t, zklock.StateConnected, c.State)
 	require.Equal(t, s.SessionID(), c.SessionID)
 	require.True(t, c.Guarded)
 	require.True(t, s.Stats().Guarded)
@@ -105,7 +105,7 @@ func TestGuard_ComesAndGoes_IsReported(t *testing.T) {
 	_, _ = welcomed(t, l)
 	require.True(t, (<-changes).Guarded)
 	require.NoError(t, s.Close())
-	require.Equal(t, zklock.Closed, (<-changes).State)
+	require.Equal(t, zklock.StateClosed, (<-changes).State)
 	require.Equal(t, 2, w.about("zklock: a guard is connected", path))
 	require.Equal(t, 2, w.about("zklock: no guard is connected; if this process crashes, its locks stay held for the session timeout", path))
 }

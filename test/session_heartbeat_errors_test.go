@@ -51,7 +51,7 @@ func TestVirtual_HeartbeatsFail_AnotherServerIsTried(t *testing.T) {
 			fails := e.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(code))
 			left := <-changes
 			fails.Remove()
-			require.Equal(t, zklock.Suspended, left.State, "%v: %v", code, left.Err)
+			require.Equal(t, zklock.StateSuspended, left.State, "%v: %v", code, left.Err)
 			heartbeats := 2
 			if code == zktest.SessionMoved {
 				heartbeats = 1
@@ -59,7 +59,7 @@ func TestVirtual_HeartbeatsFail_AnotherServerIsTried(t *testing.T) {
 				require.ErrorContains(t, left.Err, text)
 			}
 			require.Equal(t, heartbeats, fails.Fired(), "%v", code)
-			require.Equal(t, zklock.Reconnected, (<-changes).State)
+			require.Equal(t, zklock.StateReconnected, (<-changes).State)
 			time.Sleep(time.Minute)
 			require.NoError(t, h.Err(), "%v", code)
 			require.NotEqual(t, server, s.Conn().Server(), "%v", code)

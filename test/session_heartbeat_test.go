@@ -97,7 +97,7 @@ func TestVirtual_Heartbeat_PatienceStays(t *testing.T) {
 			server, dark := s.Conn().Server(), time.Now()
 			d.net.Partition(server)
 			for c := range changes {
-				if c.State == zklock.Suspended {
+				if c.State == zklock.StateSuspended {
 					left[every] = time.Since(dark)
 					break
 				}

@@ -39,7 +39,7 @@ func TestSessionKey_EndsTheSession(t *testing.T) {
 	require.Equal(t, jute.OK, reply.Header.Err)
 
 	for c := range changes {
-		if c.State == zklock.Connected {
+		if c.State == zklock.StateConnected {
 			break
 		}
 	}

@@ -60,11 +60,11 @@ func TestVirtual_AnotherSessionIsGranted_ReasonSaysSo(t *testing.T) {
 		reason := fmt.Sprintf("the servers ended the ZooKeeper session: %s did not know the session %#x that it was asked for, and gave another, %#x", v.srv.Addr(), asked, given)
 		require.ErrorContains(t, h.Err(), reason)
 		require.Equal(t, zklock.LossSession, zklock.LossReason(h.Err()))
-		require.Equal(t, zklock.Suspended, (<-changes).State)
+		require.Equal(t, zklock.StateSuspended, (<-changes).State)
 		lost := <-changes
-		require.Equal(t, zklock.Lost, lost.State)
+		require.Equal(t, zklock.StateLost, lost.State)
 		require.ErrorContains(t, lost.Err, reason)
-		require.Equal(t, zklock.Connected, (<-changes).State)
+		require.Equal(t, zklock.StateConnected, (<-changes).State)
 		for _, line := range []string{"zklock: hold lost", "zklock: connection state"} {
 			said := strings.Join(log.of(line), "\n")
 			require.Equal(t, 1, strings.Count(said, reason), "%s: %s", line, said)

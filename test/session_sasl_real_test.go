@@ -100,7 +100,7 @@ func TestReal_SASL_Reconnects(t *testing.T) {
 		changes := s.Changes(within(t, time.Minute))
 		w.cut()
 		for c := range changes {
-			if c.State == zklock.Reconnected {
+			if c.State == zklock.StateReconnected {
 				return
 			}
 		}

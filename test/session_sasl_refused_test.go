@@ -34,7 +34,7 @@ func TestVirtual_SASL_RefusedLater_HoldGoesOn(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 1, refused.Fired())
 			require.NoError(t, h.Err())
-			require.Equal(t, zklock.Reconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.State())
 			require.Equal(t, 1, lines.about(refusedLine, fmt.Sprint(int(code))))
 			release(t, h)
 			release(t, waits.granted2(t, time.Second))
@@ -120,7 +120,7 @@ func TestVirtual_SASL_RefusedForLong_HoldEndsByItsLease(t *testing.T) {
 				requireRefused(t, h.Err(), why)
 				require.Equal(t, zklock.LossAuth, zklock.LossReason(h.Err()))
 				synctest.Wait() // for the state
-				require.Equal(t, zklock.Lost, s.State())
+				require.Equal(t, zklock.StateLost, s.State())
 				_, err := newMutex(t, s, "/other").TryAcquire(within(t, soon))
 				require.ErrorIs(t, err, zklock.ErrNotConnected)
 				requireRefused(t, err, why)
@@ -293,7 +293,7 @@ func TestVirtual_SASL_NotGiven_FirstErrorSaysSo(t *testing.T) {
 						require.True(t, zklock.IsFinal(err))
 					}
 					synctest.Wait() // for the state and the log
-					require.Equal(t, zklock.Closed, s.State())
+					require.Equal(t, zklock.StateClosed, s.State())
 					require.Equal(t, 1, lines.about(refusedLine, "-124"))
 				})
 			}

@@ -126,7 +126,7 @@ func TestVirtual_SASL_MechanismRefused_IsNotFinal(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 1, refused.Fired())
 			require.NoError(t, h.Err())
-			require.Equal(t, zklock.Reconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.State())
 			release(t, h)
 
 			v.srv.Inject(zktest.After(saslOp).Fail(code))

@@ -60,7 +60,7 @@ func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
 			front.cut()
 			time.Sleep(time.Minute)
 			require.NoError(t, h.Err())
-			require.Equal(t, zklock.Reconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.State())
 		}
 		require.Equal(t, id, s.SessionID())
 		require.Len(t, log.of("zklock: read the certificates anew"), 15)
@@ -106,7 +106,7 @@ func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
 		}
 		require.Empty(t, log.of("zklock: no server has accepted the session"))
 		c := <-changes
-		require.Equal(t, zklock.Suspended, c.State)
+		require.Equal(t, zklock.StateSuspended, c.State)
 		require.Equal(t, front.addr, c.Server)
 		require.ErrorContains(t, c.Err, "the server closed the connection")
 	})
@@ -168,7 +168,7 @@ func TestVirtual_TLSFiles_Vanish_LastGoodOnesGoOn(t *testing.T) {
 		for range 3 {
 			front.cut()
 			time.Sleep(5 * time.Second)
-			require.Equal(t, zklock.Reconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.State())
 		}
 		said := log.of("zklock: the files of the certificates cannot be used; the last good ones go on")
 		require.Len(t, said, 1)
@@ -205,14 +205,14 @@ func TestVirtual_Changes_SayServerAndWhy(t *testing.T) {
 		v.srv.DropConnection(id)
 		synctest.Wait()
 		c := <-changes
-		require.Equal(t, zklock.Change{State: zklock.Suspended, SessionID: id, Server: v.srv.Addr(), Time: c.Time, Err: c.Err}, c)
+		require.Equal(t, zklock.Change{State: zklock.StateSuspended, SessionID: id, Server: v.srv.Addr(), Time: c.Time, Err: c.Err}, c)
 		require.ErrorContains(t, c.Err, "the server closed the connection")
 		require.Equal(t, fmt.Sprintf("Session(%s, Suspended, %#x)", v.srv.Addr(), id), s.String())
 		c = <-changes
-		require.Equal(t, zklock.Change{State: zklock.Reconnected, SessionID: id, Server: v.srv.Addr(), Time: c.Time}, c)
+		require.Equal(t, zklock.Change{State: zklock.StateReconnected, SessionID: id, Server: v.srv.Addr(), Time: c.Time}, c)
 		l.silent.Store(true)
 		c = <-changes
-		require.Equal(t, zklock.Suspended, c.State)
+		require.Equal(t, zklock.StateSuspended, c.State)
 		require.ErrorContains(t, c.Err, "the server did not answer in time")
 		require.True(t, errors.Is(c.Err, os.ErrDeadlineExceeded))
 		require.Equal(t, fmt.Sprintf(`state=Suspended session=%#x server=%s err="the server closed the connection: EOF"`, id, v.srv.Addr()), log.of("zklock: connection state")[1])
@@ -236,7 +236,7 @@ func TestVirtual_Changes_LostWhileItTriesAnother_SaysWhereItWas(t *testing.T) {
 		}))
 		changes := s.Changes(t.Context())
 		v.srv.Stop()
-		for _, want := range []zklock.State{zklock.Suspended, zklock.Lost} {
+		for _, want := range []zklock.State{zklock.StateSuspended, zklock.StateLost} {
 			c := <-changes
 			require.Equal(t, want, c.State)
 			require.Equal(t, v.srv.Addr(), c.Server)

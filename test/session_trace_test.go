@@ -56,7 +56,7 @@ func (l *traced) outcomes() (lines []string) {
 
 func (l *traced) trace() *zklock.Trace {
 	called := func(a zklock.AcquireInfo) string {
-		s := a.Kind + " " + a.Path
+		s := string(a.Kind) + " " + a.Path
 		if a.Name != "" {
 			s += " as " + a.Name
 		}
@@ -305,7 +305,7 @@ func TestVirtual_Trace_SaysWhatKind(t *testing.T) {
 // noticed late.
 func TestVirtual_Trace_Reasons(t *testing.T) {
 	for _, tt := range []struct {
-		reason string
+		reason zklock.Loss
 		lose   func(t *testing.T, v *virtual, h *zklock.Hold, sleeps *suspension, s *zklock.Session)
 	}{
 		{zklock.LossNoServer, func(t *testing.T, v *virtual, h *zklock.Hold, _ *suspension, s *zklock.Session) { v.srv.Stop() }},
@@ -322,7 +322,7 @@ func TestVirtual_Trace_Reasons(t *testing.T) {
 			require.NoError(t, s.Close())
 		}},
 	} {
-		t.Run(tt.reason, func(t *testing.T) {
+		t.Run(string(tt.reason), func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				var log traced
 				var sleeps suspension
@@ -335,9 +335,9 @@ func TestVirtual_Trace_Reasons(t *testing.T) {
 				require.Equal(t, tt.reason, zklock.LossReason(h.Err()))
 				got := log.since()
 				require.Len(t, got, 1)
-				require.Contains(t, got[0], ": "+tt.reason)
+				require.Contains(t, got[0], ": "+string(tt.reason))
 				_ = h.Release(t.Context())
-				require.Contains(t, log.since()[0], ", lost true: "+tt.reason)
+				require.Contains(t, log.since()[0], ", lost true: "+string(tt.reason))
 				if tt.reason == zklock.LossNoServer {
 					require.InDelta(t, 0, time.Since(deadline).Milliseconds(), 10, "the loss is seen at the end of the lease")
 				}
@@ -571,7 +571,7 @@ func TestVirtual_TraceContext_NestedWork_LooksUpOnce(t *testing.T) {
 func TestVirtual_Stats(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
-		require.Equal(t, zklock.Stats{State: zklock.Connected, Server: v.srv.Addr()}, s.Stats())
+		require.Equal(t, zklock.Stats{State: zklock.StateConnected, Server: v.srv.Addr()}, s.Stats())
 		h := acquire(t, newMutex(t, s, "/job"))
 		again, err := newMutex(t, s, "/job").Acquire(h.Context())
 		require.NoError(t, err)
@@ -580,20 +580,20 @@ func TestVirtual_Stats(t *testing.T) {
 		got := s.Stats()
 		require.Equal(t, time.Until(h.Deadline()), got.LeaseLeft)
 		got.LeaseLeft = 0
-		require.Equal(t, zklock.Stats{State: zklock.Connected, Server: v.srv.Addr(), Waiting: 1, Held: 2}, got)
+		require.Equal(t, zklock.Stats{State: zklock.StateConnected, Server: v.srv.Addr(), Waiting: 1, Held: 2}, got)
 		w.stop()
 		<-w.done
 
 		v.srv.Stop()
 		time.Sleep(time.Minute)
-		require.Equal(t, zklock.Stats{State: zklock.Lost, Lost: 2}, s.Stats())
+		require.Equal(t, zklock.Stats{State: zklock.StateLost, Lost: 2}, s.Stats())
 		require.NoError(t, v.srv.Start())
 		time.Sleep(time.Minute)
-		require.Equal(t, zklock.Stats{State: zklock.Connected, Server: v.srv.Addr(), Lost: 2, Reconnects: 1}, s.Stats())
+		require.Equal(t, zklock.Stats{State: zklock.StateConnected, Server: v.srv.Addr(), Lost: 2, Reconnects: 1}, s.Stats())
 		for _, h := range []*zklock.Hold{h, again, permits} {
 			require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
 		}
 		require.NoError(t, s.Close())
-		require.Equal(t, zklock.Stats{State: zklock.Closed, Reconnects: 1}, s.Stats())
+		require.Equal(t, zklock.Stats{State: zklock.StateClosed, Reconnects: 1}, s.Stats())
 	})
 }

@@ -163,7 +163,7 @@ var serversInLog = []logScene{
 		defer lookAt(s, x.tenHolds(s)...)()
 		refused := x.srv.Inject(zktest.Before(authOp).Fail(authFailed))
 		x.restarts(1, time.Minute)
-		require.Equal(x.t, zklock.Lost, s.State())
+		require.Equal(x.t, zklock.StateLost, s.State())
 		require.Len(x.t, x.log.of(credentialsRefused), 1, "and not at each try")
 		refused.Remove()
 		release(x.t, acquire(x.t, newMutex(x.t, s, "/job")))

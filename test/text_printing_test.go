@@ -102,7 +102,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"a DoOption":                   zklock.WaitAtMost(0),
 		"a LeaseMode":                  zklock.QuorumLease(0),
 		"a State":                      p.s.State(),
-		"a Change":                     zklock.Change{State: zklock.Lost, SessionID: p.s.SessionID(), Time: time.Now(), Err: hold.Err()},
+		"a Change":                     zklock.Change{State: zklock.StateLost, SessionID: p.s.SessionID(), Time: time.Now(), Err: hold.Err()},
 		"a Participant":                participants[0],
 		"a Leadership":                 zklock.Leadership{Participant: participants[0]},
 		"its Stats":                    p.s.Stats(),

@@ -85,7 +85,11 @@ type series struct {
 
 // key is a set of attributes: the lock, its kind unless that is empty, and at most one more
 // attribute.
-type key struct{ lock, kind, more, value string }
+type key struct {
+	lock        string
+	kind        zklock.Kind
+	more, value string
+}
 
 func (s *series) init(base []attribute.KeyValue) {
 	s.base, s.names, s.sets = base, make(map[string]bool), make(map[key]metric.MeasurementOption)
@@ -126,7 +130,7 @@ func (s *series) of(k key) metric.MeasurementOption {
 	}
 	attrs := append(slices.Clone(s.base), attribute.String("zklock.lock", k.lock))
 	if k.kind != "" {
-		attrs = append(attrs, attribute.String("zklock.kind", k.kind))
+		attrs = append(attrs, attribute.String("zklock.kind", string(k.kind)))
 	}
 	if k.more != "" {
 		attrs = append(attrs, attribute.String(k.more, k.value))

@@ -86,7 +86,7 @@ func TestMetrics_LeaseEnds_OverrunCountsFromItsEnd(t *testing.T) {
 		sc.release(hold)
 		sc.srv.Thaw()
 		n := sc.numbers()
-		require.Equal(t, map[string]float64{"lock=/job,reason=" + zklock.LossNoServer: 1}, n.of("holds.lost"))
+		require.Equal(t, map[string]float64{"lock=/job,reason=" + string(zklock.LossNoServer): 1}, n.of("holds.lost"))
 		require.Equal(t, map[string]float64{"lock=/job": 1}, n.of("overrun"))
 		require.InDelta(t, released.Sub(lost).Seconds(), n.of("overrun.sum")["lock=/job"], 1e-3)
 		span := sc.one("mutex /job")
@@ -116,7 +116,7 @@ func TestMetrics_SeveralHandles_OneLossAndTheLastOverrun(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				sc.release(third)
 				n := sc.numbers()
-				require.Equal(t, map[string]float64{"lock=/job,reason=" + zklock.LossNode: 1}, n.of("holds.lost"))
+				require.Equal(t, map[string]float64{"lock=/job,reason=" + string(zklock.LossNode): 1}, n.of("holds.lost"))
 				require.Equal(t, map[string]float64{"kind=mutex,lock=/job": 1}, n.of("hold.duration"))
 				require.InDelta(t, time.Since(began).Seconds(), n.of("hold.duration.sum")["kind=mutex,lock=/job"], 1e-3, "to the last release")
 				require.Equal(t, map[string]float64{"lock=/job": 1}, n.of("overrun"))
@@ -231,7 +231,7 @@ func TestMetrics_ClosedUnderAHold_LossShowsUntilTheRelease(t *testing.T) {
 				require.NoError(t, s.Close())
 				<-first.Lost()
 				require.Equal(t, map[string]float64{"": 2}, sc.numbers().of("holds.lost_unreleased"))
-				require.Equal(t, zklock.Closed, s.State())
+				require.Equal(t, zklock.StateClosed, s.State())
 				want := map[string]float64{}
 				if again {
 					require.NoError(t, tel.Watch(sc.connect(tel.Option())))

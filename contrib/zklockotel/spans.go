@@ -36,9 +36,10 @@ func (t *Telemetry) opFrom(ctx context.Context) *op {
 
 // hold is a hold with at least one handle that is not released.
 type hold struct {
-	first      *zklock.Hold      // its first handle, which may be released already
-	span       trace.SpanContext // of the first handle
-	lock, kind string            // its attributes: the last handle may have another name
+	first *zklock.Hold      // its first handle, which may be released already
+	span  trace.SpanContext // of the first handle
+	lock  string            // its attribute: the last handle may have another name
+	kind  zklock.Kind
 }
 
 // isLost reports whether the hold was lost. Err compares the clock with the lease. All handles
@@ -57,7 +58,7 @@ func (t *Telemetry) acquireStart(ctx context.Context, a zklock.AcquireInfo) cont
 	lock := t.series.name(a)
 	o := &op{caller: trace.SpanContextFromContext(ctx), began: time.Now()}
 	attrs := append(make([]attribute.KeyValue, 0, len(t.attrs)+5), t.attrs...)
-	attrs = append(attrs, attribute.String("zklock.path", valid(a.Path)), attribute.String("zklock.kind", a.Kind), attribute.Bool("zklock.try", a.Try))
+	attrs = append(attrs, attribute.String("zklock.path", valid(a.Path)), attribute.String("zklock.kind", string(a.Kind)), attribute.Bool("zklock.try", a.Try))
 	if a.Name != "" {
 		attrs = append(attrs, attribute.String("zklock.name", valid(a.Name)))
 	}
@@ -72,7 +73,7 @@ func (t *Telemetry) acquireStart(ctx context.Context, a zklock.AcquireInfo) cont
 		}
 		t.stands(campaign{ctx, a.Path, lock})
 	}
-	ctx, o.span = t.tracer.Start(ctx, a.Kind+" "+lock, opts...)
+	ctx, o.span = t.tracer.Start(ctx, string(a.Kind)+" "+lock, opts...)
 	if o.span.IsRecording() {
 		t.mu.Lock()
 		t.mu.open[o] = struct{}{}
@@ -142,7 +143,7 @@ func (t *Telemetry) got(lock string, a zklock.AcquireEndInfo, o *op) trace.SpanC
 
 func (t *Telemetry) holdLost(ctx context.Context, h zklock.HoldInfo) {
 	ctx = trace.ContextWithSpan(ctx, t.opFrom(ctx).span)
-	t.inst.lost.Add(ctx, 1, t.series.of(key{lock: t.series.name(h.AcquireInfo), more: "zklock.reason", value: h.Reason}))
+	t.inst.lost.Add(ctx, 1, t.series.of(key{lock: t.series.name(h.AcquireInfo), more: "zklock.reason", value: string(h.Reason)}))
 }
 
 // holdEnd ends the span of a handle, and ends the hold with its last handle.
@@ -170,7 +171,7 @@ func (t *Telemetry) holdEnd(ctx context.Context, h zklock.HoldInfo) {
 	case h.Err == nil:
 	case h.Reason != "":
 		o.span.AddEvent("lost", trace.WithTimestamp(now.Add(-h.Overrun)),
-			trace.WithAttributes(attribute.String("zklock.reason", h.Reason), attribute.String("zklock.error", valid(h.Err.Error()))))
+			trace.WithAttributes(attribute.String("zklock.reason", string(h.Reason)), attribute.String("zklock.error", valid(h.Err.Error()))))
 		o.span.SetStatus(codes.Error, valid(h.Err.Error()))
 		o.span.SetAttributes(attribute.Float64("zklock.overrun", h.Overrun.Seconds()))
 	default:

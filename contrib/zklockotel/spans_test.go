@@ -178,7 +178,7 @@ func TestSpan_Lost_SaysWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
 		require.Equal(t, []string{"lost"}, events(span))
 		e := span.Events()[0]
 		require.WithinDuration(t, lost, e.Time, time.Millisecond)
-		require.Equal(t, zklock.LossNode, attrOf(e.Attributes, "reason").AsString())
+		require.Equal(t, string(zklock.LossNode), attrOf(e.Attributes, "reason").AsString())
 		require.Equal(t, err.Error(), attrOf(e.Attributes, "error").AsString())
 		require.Equal(t, sdktrace.Status{Code: codes.Error, Description: err.Error()}, span.Status())
 		require.Equal(t, time.Now(), span.EndTime())
@@ -201,7 +201,7 @@ func TestSpan_SuspendedAndBack(t *testing.T) {
 		require.True(t, sc.srv.DropConnection(s.SessionID()))
 		suspended := <-changes
 		back := <-changes
-		require.Equal(t, []zklock.State{zklock.Suspended, zklock.Reconnected}, []zklock.State{suspended.State, back.State})
+		require.Equal(t, []zklock.State{zklock.StateSuspended, zklock.StateReconnected}, []zklock.State{suspended.State, back.State})
 		sc.release(elsewhere)
 		waited, err := end()
 		require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestSpan_StepBeforeTheAcquire_IsNotOnIt(t *testing.T) {
 		s, tel := sc.watched()
 		early := sc.acquire(t.Context(), sc.mutex(s, "/early"))
 		time.Sleep(time.Second)
-		step := zklock.Change{State: zklock.Suspended, Time: time.Now()}
+		step := zklock.Change{State: zklock.StateSuspended, Time: time.Now()}
 		time.Sleep(time.Second)
 		late := sc.acquire(t.Context(), sc.mutex(s, "/late"))
 		zklockotel.Step(tel, s, step)
@@ -272,7 +272,7 @@ func TestSpan_Multi(t *testing.T) {
 		sc.release(other)
 		endRequest()
 
-		require.Len(t, sc.named("wait"), 4, "three of Do, and one in which the try ended")
+		require.Len(t, sc.named("wait"), 5, "three of Do, and two of the try, which ended in the second")
 		for _, name := range []string{"mutex /a", "mutex /b", "mutex /c"} {
 			require.NotEmpty(t, sc.named(name))
 			for _, span := range sc.named(name) {
@@ -477,7 +477,7 @@ func TestSpan_TextIsNotUTF8_IsMadeSuch(t *testing.T) {
 		bad := errors.New("caf\xe9 closed")
 		m := sc.mutex(s, "/café", zklock.WithName("caf\xe9"))
 		hold := sc.acquire(t.Context(), m)
-		zklockotel.Step(tel, s, zklock.Change{State: zklock.Suspended, Time: time.Now(), Err: bad})
+		zklockotel.Step(tel, s, zklock.Change{State: zklock.StateSuspended, Time: time.Now(), Err: bad})
 		other := sc.mutex(s, "/b", zklock.WithName("b"))
 		multi, err := zklock.NewMulti(other, m)
 		require.NoError(t, err)

@@ -29,12 +29,12 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	if _, err := zklock.NewMutex(s, "/zklockotel"); err != nil { // creates no node, and detects a zero Session
 		return fmt.Errorf("zklockotel: %w", err)
 	}
-	if s.State() == zklock.Closed {
+	if s.State() == zklock.StateClosed {
 		return errors.New("zklockotel: the Session is closed")
 	}
 	t.watched.Lock()
 	defer t.watched.Unlock()
-	if before := t.watched.session; before != nil && before.State() != zklock.Closed {
+	if before := t.watched.session; before != nil && before.State() != zklock.StateClosed {
 		return errors.New("zklockotel: this Telemetry watches a Session: make another Telemetry for each")
 	}
 	observed, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -128,10 +128,10 @@ func (t *Telemetry) unregister() {
 func (t *Telemetry) observe(s *zklock.Session, o metric.Observer) {
 	g, of, st := &t.inst.gauges, t.series.alone, s.Stats()
 	lost := t.lost()
-	if st.State != zklock.Closed || lost > 0 {
+	if st.State != zklock.StateClosed || lost > 0 {
 		o.ObserveInt64(g.lostUnreleased, lost, of)
 	}
-	if st.State == zklock.Closed {
+	if st.State == zklock.StateClosed {
 		return
 	}
 	attached := int64(0)
@@ -219,12 +219,12 @@ func (t *Telemetry) step(s *zklock.Session, c zklock.Change) {
 	var name string
 	attrs := []attribute.KeyValue{attribute.String("zklock.session", fmt.Sprintf("%#x", c.SessionID))}
 	switch c.State {
-	case zklock.Suspended:
+	case zklock.StateSuspended:
 		name = "suspended"
 		if c.Err != nil {
 			attrs = append(attrs, attribute.String("zklock.error", valid(c.Err.Error())))
 		}
-	case zklock.Reconnected, zklock.Connected:
+	case zklock.StateReconnected, zklock.StateConnected:
 		name = "back"
 		attrs = append(attrs, t.attachedTo(s.Stats().Server)...)
 	default:

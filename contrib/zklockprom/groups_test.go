@@ -6,7 +6,9 @@ package zklockprom_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +58,7 @@ func TestVirtual_Group_ShowsItsStats(t *testing.T) {
 		time.Sleep(time.Minute)
 		now = v.shown()
 		require.Equal(t, []float64{4, 3, 4}, []float64{of("wanted"), of("working"), of("lost_total")})
+		require.InDelta(t, 60, now[`zklock_shards_idle_seconds{lock="/jobs",reason="lost",shard="0"}`], 5)
 		require.InDelta(t, 60, of("longest_wait_seconds"), 5)
 		require.InDelta(t, 60, of("unserved_seconds_total"), 20)
 		release(t, h)
@@ -63,6 +66,36 @@ func TestVirtual_Group_ShowsItsStats(t *testing.T) {
 		now = v.shown()
 		require.Equal(t, []float64{4, 0}, []float64{of("working"), of("longest_wait_seconds")})
 		require.Greater(t, of("unserved_seconds_total"), 55.0)
+	})
+}
+
+// Idle shards have a series each, the 20 oldest of the process; a shard that just moves has none.
+func TestVirtual_Group_IdleShards_FewSeries(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		other, held := v.connect(), []*zklock.Hold{}
+		for shard := range 30 {
+			held = append(held, acquire(t, newMutex(t, other, fmt.Sprintf("/jobs/shards/%04d", shard))))
+		}
+		idle := func() (series int) {
+			for s := range v.shown() {
+				if strings.HasPrefix(s, "zklock_shards_idle_seconds{") {
+					require.Contains(t, s, `lock="/jobs",reason="queued",shard="`)
+					series++
+				}
+			}
+			return series
+		}
+		v.joinGroup("/jobs", "a", 40, untilEnd)
+		time.Sleep(1500 * time.Millisecond)
+		require.Equal(t, 10.0, v.shown()[`zklock_shards_working{lock="/jobs"}`])
+		require.Zero(t, idle(), "for half a second")
+		time.Sleep(time.Second)
+		require.Equal(t, 20, idle())
+		for _, h := range held[:15] {
+			release(t, h)
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, 15, idle())
 	})
 }
 
@@ -77,6 +110,7 @@ func TestVirtual_Groups_AddedUp(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		now := v.shown()
+		require.Equal(t, 4.0, now[`zklock_shards{lock="/jobs"}`], "of the group, not of each member")
 		require.Equal(t, []float64{4, 4, 0}, []float64{now[`zklock_shards_wanted{lock="/jobs"}`], now[`zklock_shards_working{lock="/jobs"}`], now[`zklock_shards_name_taken{lock="/jobs"}`]})
 		require.Equal(t, 1.0, now[`zklock_shards_name_taken{lock="/other"}`])
 		require.Equal(t, 2.0, now[`zklock_shards_wanted{lock="/other"}`])

@@ -108,7 +108,7 @@ func (s shown) acquires(lock, kind, outcome string) float64 {
 	return s[fmt.Sprintf("zklock_acquire_duration_seconds_count{kind=%q,lock=%q,outcome=%q}", kind, lock, outcome)]
 }
 
-func (s shown) lost(lock, reason string) float64 {
+func (s shown) lost(lock string, reason zklock.Loss) float64 {
 	return s[fmt.Sprintf("zklock_holds_lost_total{lock=%q,reason=%q}", lock, reason)]
 }
 

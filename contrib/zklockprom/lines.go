@@ -70,21 +70,21 @@ func isLost(first *zklock.Hold) bool {
 // series whose first sample is 1. For an acquire that fails before that scrape, ZklockAcquireFails
 // also looks at new series.
 func (m *Metrics) lineLocked(a zklock.AcquireInfo) *line {
-	key := lineKey{m.names.label(a), a.Kind}
+	key := lineKey{m.names.label(a), string(a.Kind)}
 	l := m.lines[key]
 	if l == nil {
 		l = &line{lineKey: key, waits: make(map[*wait]struct{}), holds: make(map[*zklock.Hold]time.Time), campaigns: make(map[<-chan struct{}]campaign)}
 		l.acquired, l.held, l.overrun = m.acquires.WithLabelValues(l.lock, l.kind, zklock.Outcome(nil)), m.held.WithLabelValues(l.lock, l.kind), m.overrun.WithLabelValues(l.lock)
 		m.acquires.WithLabelValues(l.lock, l.kind, failed)
 		for _, reason := range reasons {
-			m.lost.WithLabelValues(l.lock, reason)
+			m.lost.WithLabelValues(l.lock, string(reason))
 		}
 		m.lines[key] = l
 	}
 	return l
 }
 
-var reasons = []string{zklock.LossNoServer, zklock.LossNoQuorum, zklock.LossPaused, zklock.LossSession, zklock.LossNode, zklock.LossUnreadable,
+var reasons = []zklock.Loss{zklock.LossNoServer, zklock.LossNoQuorum, zklock.LossPaused, zklock.LossSession, zklock.LossNode, zklock.LossUnreadable,
 	zklock.LossAuth, zklock.LossClosed, zklock.LossOther}
 
 func (m *Metrics) acquireStart(ctx context.Context, a zklock.AcquireInfo) context.Context {
@@ -116,7 +116,7 @@ func (m *Metrics) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 func (m *Metrics) holdLost(_ context.Context, i zklock.HoldInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lost.WithLabelValues(m.lineLocked(i.AcquireInfo).lock, i.Reason).Inc()
+	m.lost.WithLabelValues(m.lineLocked(i.AcquireInfo).lock, string(i.Reason)).Inc()
 }
 
 // holdEnd ends a hold with its last handle: until then it counts as held, or as overrunning.
@@ -165,7 +165,7 @@ func (m *Metrics) collectLines(ch chan<- prometheus.Metric, isOpen bool) {
 		first := len(unreleased)
 		unreleased = slices.AppendSeq(unreleased, maps.Keys(l.holds))
 		maps.DeleteFunc(l.campaigns, func(_ <-chan struct{}, c campaign) bool { return c.ctx.Err() != nil && !(isOpen && c.hasFailed()) })
-		if l.kind == zklock.KindElection && len(l.waits)+len(l.holds)+len(l.campaigns) > 0 { // a program without a candidate has no is_leader
+		if l.kind == string(zklock.KindElection) && len(l.waits)+len(l.holds)+len(l.campaigns) > 0 { // a program without a candidate has no is_leader
 			leaders[l.lock] = unreleased[first:]
 		}
 	}

@@ -20,13 +20,13 @@ import (
 
 // Each loss counts once, under its reason, and its overrun lasts from the loss to the release.
 func TestVirtual_Loss_ReasonAndOverrun(t *testing.T) {
-	for reason, lose := range map[string]func(v *virtual, l *oneway.Way, s *zklock.Session, h *zklock.Hold){
+	for reason, lose := range map[zklock.Loss]func(v *virtual, l *oneway.Way, s *zklock.Session, h *zklock.Hold){
 		zklock.LossSession:  func(v *virtual, _ *oneway.Way, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
 		zklock.LossNode:     func(v *virtual, _ *oneway.Way, _ *zklock.Session, h *zklock.Hold) { _ = v.srv.Delete(h.Node()) },
 		zklock.LossNoServer: func(_ *virtual, l *oneway.Way, _ *zklock.Session, _ *zklock.Hold) { cut(l) },
 		zklock.LossClosed:   func(_ *virtual, _ *oneway.Way, s *zklock.Session, _ *zklock.Hold) { _ = s.Close() },
 	} {
-		t.Run(reason, func(t *testing.T) {
+		t.Run(string(reason), func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				l := oneway.New(v.net.Dial)
 				s := v.connect(zklock.WithDialer(l.Dial))
@@ -98,9 +98,9 @@ func TestVirtual_NothingLost_CountersAreThere(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, acquire(t, newMutex(t, v.connect(), "/job")))
 		now := v.shown()
-		for _, reason := range []string{zklock.LossNoServer, zklock.LossNoQuorum, zklock.LossPaused, zklock.LossSession, zklock.LossNode,
+		for _, reason := range []zklock.Loss{zklock.LossNoServer, zklock.LossNoQuorum, zklock.LossPaused, zklock.LossSession, zklock.LossNode,
 			zklock.LossUnreadable, zklock.LossAuth, zklock.LossClosed, zklock.LossOther} {
-			require.Contains(t, now, `zklock_holds_lost_total{lock="/job",reason="`+reason+`"}`)
+			require.Contains(t, now, `zklock_holds_lost_total{lock="/job",reason="`+string(reason)+`"}`)
 		}
 		require.Contains(t, now, `zklock_overrun_seconds_count{lock="/job"}`)
 		require.Contains(t, now, `zklock_acquire_duration_seconds_count{kind="mutex",lock="/job",outcome="error"}`)

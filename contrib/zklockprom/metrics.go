@@ -58,7 +58,14 @@
 // group, as it is for the locks of the group above: zklock_is_leader shows the process that plans,
 // and the mutexes of the shards share one line. Counters start at 0 with each call of Run.
 //
+//	zklock_shards                         gauge    lock: shards of the group, of all its members
 //	zklock_shards_wanted                  gauge    lock: shards that the plan gives this process
+//	zklock_shards_rejected                gauge    lock: wanted shards for which the servers
+//	                                               rejected this process
+//	zklock_shards_idle_seconds            gauge    lock, shard, reason: how long a wanted shard
+//	                                               has not been worked on, from 1 s on; of the 20
+//	                                               oldest of this process. The reason is that of
+//	                                               shards.Idle
 //	zklock_shards_working                 gauge    lock: shards on which a function works
 //	zklock_shards_unwanted                gauge    lock: working shards that wait for another
 //	                                               process to take them over
@@ -77,8 +84,8 @@
 //	zklock_shards_plans_total             counter  lock: plans that this process has written
 //	zklock_shards_moves_total             counter  lock: moves of shards in those plans
 //
-// A process has no data about shards that the plan gives to others. For the shards of a dead
-// process, look at the time from its death to the next plan, and use `zklock shards`.
+// A process has no data about shards that the plan gives to others. How many shards have no owner is
+// the largest zklock_shards, less the sum of zklock_shards_working over all processes.
 //
 // # Cardinality
 //
@@ -188,6 +195,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, metric := range byGroup {
 		ch <- metric.desc
 	}
+	ch <- idleDesc
 }
 
 // Collect implements prometheus.Collector. It reads the current state of the Sessions and of the

@@ -50,7 +50,7 @@ func (w *sessions) sum() (sum zklock.Stats, open, attached, guarded int) {
 	for s := range w.watched {
 		st := s.Stats()
 		sum.Reconnects += st.Reconnects
-		if st.State == zklock.Closed {
+		if st.State == zklock.StateClosed {
 			w.reconnects += st.Reconnects // a counter must never decrease
 			delete(w.watched, s)
 			continue

@@ -134,7 +134,7 @@ func (v *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/leader":
 		fmt.Fprintf(w, "%s leads; this replica: %t\n", v.leader.Load(), v.election.Hold() != nil)
-	case state == zklock.Closed, r.URL.Path == "/readyz" && !state.Attached():
+	case state == zklock.StateClosed, r.URL.Path == "/readyz" && !state.Attached():
 		http.Error(w, state.String(), http.StatusServiceUnavailable)
 	case r.URL.Path == "/readyz" && v.stopping.Load():
 		http.Error(w, "stopping", http.StatusServiceUnavailable)

@@ -146,7 +146,7 @@ func TestService_Stopped_EndsALongSweep(t *testing.T) {
 		if took := time.Since(began); took != finish {
 			t.Errorf("its context ended after %v", took)
 		}
-		if err := r.end(); errors.Is(err, errNotHandedOver) || r.session.State() != zklock.Closed {
+		if err := r.end(); errors.Is(err, errNotHandedOver) || r.session.State() != zklock.StateClosed {
 			t.Error(err)
 		}
 	})

@@ -46,7 +46,7 @@ func TestF11_LeaderKilled_HoldsStandOrAreLostInTime(t *testing.T) {
 	for _, l := range lanes {
 		// After the election it takes a connection, which may first be tried with the killed
 		// server, and a check.
-		room := zklock.LeaseMargin(zklock.QuorumLease(0), l.timeout)
+		room := zklock.QuorumLease(0).Margin(l.timeout)
 		if l.renewed(killed) {
 			s.line.add(time.Now(), l.name, "the hold stands")
 			l.kept()
@@ -80,7 +80,7 @@ func TestF11_QuorumGone_LostAtTheEndOfTheLease(t *testing.T) {
 	require.NoError(t, leader.Kill())
 	require.NoError(t, followers[0].Kill())
 	told := l.awaitTold()
-	require.GreaterOrEqual(t, told.Sub(killed), zklock.LeaseMargin(zklock.QuorumLease(0), l.timeout)-100*time.Millisecond, "told too early")
+	require.GreaterOrEqual(t, told.Sub(killed), zklock.QuorumLease(0).Margin(l.timeout)-100*time.Millisecond, "told too early")
 	require.Less(t, told.Sub(killed), l.timeout)
 	s.line.add(time.Now(), "", "they are started again")
 	require.NoError(t, leader.Launch())

@@ -92,7 +92,7 @@ func TestF15_ClientCutOff_HealedBeforeAndAfterTheEnd(t *testing.T) {
 	}
 
 	l := open("healed within the room", 20*time.Second)
-	room := zklock.LeaseMargin(zklock.QuorumLease(0), 20*time.Second)
+	room := zklock.QuorumLease(0).Margin(20 * time.Second)
 	l.sureToHold()
 	cut := cutOff("cut off")
 	time.Sleep(room / 2)

@@ -159,7 +159,7 @@ func TestF18_HolderPaused_FirstLookIsRight(t *testing.T) {
 		pause time.Duration
 		want  string
 	}{
-		{"below the end of the lease", zklock.LeaseMargin(pauseLease, pauseTimeout) / 2, "held"},
+		{"below the end of the lease", pauseLease.Margin(pauseTimeout) / 2, "held"},
 		{"above it, the session lives", 7200 * time.Millisecond, "lost"},
 		{"above the session timeout and a tick", pauseTimeout + pauseTick + 2*time.Second, "lost"},
 	} {

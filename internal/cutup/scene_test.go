@@ -259,7 +259,7 @@ func (l *lane) queue() {
 // sureToHold fails the test if the hold has ended, because the fault must end it.
 func (l *lane) sureToHold() {
 	l.s.t.Helper()
-	require.NoError(l.s.t, l.hold.Err(), "%s: lost before anything happened; the room is %v", l.name, zklock.LeaseMargin(zklock.QuorumLease(0), l.timeout))
+	require.NoError(l.s.t, l.hold.Err(), "%s: lost before anything happened; the room is %v", l.name, zklock.QuorumLease(0).Margin(l.timeout))
 }
 
 // awaitTold returns when the holder has been notified.

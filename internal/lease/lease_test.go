@@ -363,9 +363,9 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 	require.Greater(t, equal, steps/4, "the model and the code mostly agree, or this test compares nothing")
 }
 
-// LeaseMargin is the margin that users see: a shorter outage does not end a hold. This is its worst
-// case, at every phase: an idle session acquires, and the responses to its heartbeats stop. The
-// ZooKeeper client's pings come in between, sometimes just before a heartbeat.
+// LeaseMode.Margin is the margin that users see: a shorter outage does not end a hold. This is its
+// worst case, at every phase: an idle session acquires, and the responses to its heartbeats stop.
+// The ZooKeeper client's pings come in between, sometimes just before a heartbeat.
 func TestLeaseRoom_IsThere(t *testing.T) {
 	const rtt = roundTrip
 	for _, mode := range []Mode{

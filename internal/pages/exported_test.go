@@ -131,7 +131,7 @@ var withoutExample = map[string]string{
 
 	"RWMutex.String":   "fmt calls it: see ExampleMutex_String",
 	"Session.String":   "fmt calls it: see ExampleMutex_String",
-	"LeaseMode.String": "fmt calls it: see the output of ExampleLeaseRoom",
+	"LeaseMode.String": "fmt calls it: see the output of ExampleLeaseMode_Margin",
 	"State.String":     "fmt calls it: see the output of ExampleState_Attached",
 	"WithTLS":          "its example has no output, and does not run: it takes a server with TLS",
 	"WithTLSFiles":     "its example has no output, and does not run: it takes a server with TLS",

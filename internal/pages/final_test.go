@@ -30,7 +30,7 @@ var sentinels = map[string]struct {
 	"ErrSequenceExhausted":      {zklock.ErrSequenceExhausted, false},
 	"ErrSessionTimeoutTooShort": {zklock.ErrSessionTimeoutTooShort, true},
 	"ErrNoChroot":               {zklock.ErrNoChroot, true},
-	"ErrTooManyWaiters":         {zklock.ErrTooManyWaiters, false},
+	"ErrTooManyLockNodes":       {zklock.ErrTooManyLockNodes, false},
 	"ErrAuthFailed":             {zklock.ErrAuthFailed, true},
 	"ErrCertificate":            {zklock.ErrCertificate, false},
 	"ErrSessionFileInUse":       {zklock.ErrSessionFileInUse, true},

@@ -58,9 +58,9 @@ func TestDesign_EachFileUsesOnlyThoseBeforeIt(t *testing.T) {
 	}
 }
 
-// compiled returns an importer of the library and of the packages that it uses, as the compiler has them.
-func compiled(t *testing.T, fset *token.FileSet) types.Importer {
-	list, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".").Output()
+// compiled returns an importer of the library, of other packages and of those that they use, as the compiler has them.
+func compiled(t *testing.T, fset *token.FileSet, others ...string) types.Importer {
+	list, err := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "."}, others...)...).Output()
 	require.NoError(t, err)
 	files := map[string]string{}
 	for line := range strings.Lines(string(list)) {

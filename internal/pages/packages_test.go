@@ -26,7 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the table of packages into internal/README.md")
+var update = flag.Bool("update", false, "write what tests compare: the table in internal/README.md, and testdata/api.txt")
 
 const module = "github.com/zklock/zklock"
 

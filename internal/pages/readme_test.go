@@ -72,10 +72,10 @@ func TestDocs_LeaseTable(t *testing.T) {
 	} {
 		want := "| " + row.title + " |"
 		for _, T := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} {
-			want += fmt.Sprintf(" %.1f s |", math.Floor(zklock.LeaseMargin(row.mode, T).Seconds()*10)/10)
+			want += fmt.Sprintf(" %.1f s |", math.Floor(row.mode.Margin(T).Seconds()*10)/10)
 		}
 		least := 100 * time.Millisecond
-		for zklock.LeaseMargin(row.mode, least) <= 0 {
+		for row.mode.Margin(least) <= 0 {
 			least += 100 * time.Millisecond
 		}
 		want += fmt.Sprintf(" %.1f s |", least.Seconds())

@@ -316,7 +316,7 @@ func (c *client) connect() error {
 		changes := s.Changes(context.Background())
 		c.w.watching.Go(func() {
 			for ch := range changes {
-				if ch.State != zklock.Closed {
+				if ch.State != zklock.StateClosed {
 					c.w.failf("without faults: %v", ch)
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/prometheus/rules"
@@ -42,7 +43,7 @@ type process struct {
 
 func (p *process) connect(opts ...zklock.Option) *zklock.Session {
 	ctx := hook.With(context.Background(), hook.Session{SuspendedTime: func() time.Duration { return 0 }}) // the machine does not sleep
-	s, err := zklock.Connect(ctx, p.srv.Addr(), append(opts, zklock.WithDialer(p.net.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))...)
+	s, err := zklock.Connect(ctx, p.srv.Addr(), append([]zklock.Option{zklock.WithDialer(p.net.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -123,14 +124,15 @@ func (p *process) stand() {
 	}()
 }
 
-// join runs a member of a group of eight shards until the test ends. It is watched if it is on the
-// process's own Session.
+// join runs a member of a group of eight shards until the test ends, and watches it.
 func (p *process) join(s *zklock.Session, name string, f shards.Func) {
+	p.joinOf(p.metrics, s, name, f)
+}
+
+func (p *process) joinOf(metrics *zklockprom.Metrics, s *zklock.Session, name string, f shards.Func) {
 	g, err := shards.New(s, "/orders/workers", 8, shards.WithMember(name, nil), shards.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(p.t, err)
-	if s == p.s {
-		p.metrics.WatchGroup(g)
-	}
+	metrics.WatchGroup(g)
 	ctx, leave := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	p.t.Cleanup(func() { leave(); <-done })
@@ -138,6 +140,22 @@ func (p *process) join(s *zklock.Session, name string, f shards.Func) {
 		defer close(done)
 		_ = g.Run(ctx, f)
 	}()
+}
+
+// crash joins a member that is not scraped, lets the group settle, does what prepare does to a shard
+// of that member, and ends the member's session and its connection.
+func (p *process) crash(prepare func(admin *zk.Conn, shard int)) {
+	const host = "10.0.0.9"
+	victim := p.connect(zklock.WithDialer(p.net.DialFrom(host)))
+	works := make(chan int, 8)
+	p.joinOf(zklockprom.New(), victim, "victim", func(ctx context.Context, shard int, h *zklock.Hold) error {
+		works <- shard
+		return partition(ctx, shard, h)
+	})
+	time.Sleep(30 * time.Second)
+	prepare(p.connect().Conn(), <-works)
+	p.net.Partition(host)
+	p.srv.ExpireSession(victim.SessionID())
 }
 
 // partition works until its context ends.
@@ -284,7 +302,24 @@ var faults = map[string]struct {
 		_, err = m.Acquire(context.Background())
 		require.NoError(p.t, err)
 		p.pass(10 * time.Minute)
-	}, []string{"ZklockShardsWaiting"}},
+	}, []string{"ZklockShardsUnowned", "ZklockShardsWaiting"}},
+	"the servers reject the next owner of a shard whose owner crashes": {func(p *process) {
+		p.join(p.s, "a", partition)
+		p.crash(func(admin *zk.Conn, shard int) {
+			_, err := admin.SetACL(fmt.Sprintf("/orders/workers/shards/%04d", shard), zk.WorldACL(zk.PermAll&^zk.PermCreate), -1)
+			require.NoError(p.t, err)
+		})
+		p.pass(7 * time.Minute)
+		require.Contains(p.t, p.load(), `reason="rejected"`)
+	}, []string{"ZklockAcquireFails", "ZklockShardsRejected", "ZklockShardsUnowned", "ZklockShardsWaiting"}},
+	"a member crashes, and the plan cannot be read": {func(p *process) {
+		p.join(p.s, "a", partition)
+		p.crash(func(admin *zk.Conn, _ int) {
+			_, err := admin.Set("/orders/workers/plan", []byte("garbage"), -1)
+			require.NoError(p.t, err)
+		})
+		p.pass(7 * time.Minute)
+	}, []string{"ZklockShardsUnowned"}},
 	"a function does not return": {func(p *process) {
 		letGo := make(chan struct{})
 		defer close(letGo)
@@ -305,7 +340,7 @@ var faults = map[string]struct {
 			return partition(ctx, shard, h)
 		})
 		p.pass(20 * time.Minute)
-	}, []string{"ZklockShardsFailing"}},
+	}, []string{"ZklockShardsFailing", "ZklockShardsUnowned"}},
 	"two members have one name": {func(p *process) {
 		p.join(p.connect(p.metrics.Option()), "a", partition) // the leader is scraped
 		p.pass(time.Minute)

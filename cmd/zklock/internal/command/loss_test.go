@@ -239,7 +239,7 @@ func TestFollowConnection_SaysSinceWhenThereIsNone(t *testing.T) {
 	require.Equal(t, srv.Addr()+" is connected, and does not renew it", attached())
 	changes := s.Changes(t.Context())
 	srv.Stop()
-	require.Equal(t, zklock.Suspended, (<-changes).State)
+	require.Equal(t, zklock.StateSuspended, (<-changes).State)
 	time.Sleep(300 * time.Millisecond) // real time, because the line has to report at least as much
 	said := cut()
 	var long string

@@ -63,7 +63,7 @@ func (t *taking) stay(hold *zklock.Hold, granted time.Time) {
 		t.note("the command has ended; the lock is held until %s (token %d)", until.Format(time.RFC3339), hold.Token())
 	}
 	for c := range t.s.Changes(ctx) {
-		if c.State == zklock.Lost {
+		if c.State == zklock.StateLost {
 			early(c.Err)
 			return
 		}

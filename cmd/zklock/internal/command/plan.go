@@ -13,7 +13,7 @@ import (
 // newPlan fits killAfter into the margin of the lease. A negative killAfter means the default: half
 // of the available time, and no more than 10 s, so that an outage has the other half.
 func newPlan(mode zklock.LeaseMode, sessionTimeout, killAfter time.Duration) (supervise.Plan, error) {
-	room := zklock.LeaseMargin(mode, sessionTimeout)
+	room := mode.Margin(sessionTimeout)
 	p := supervise.Plan{
 		KillAfter: killAfter,
 		Margin:    min(max(room/10, 50*time.Millisecond), 500*time.Millisecond),

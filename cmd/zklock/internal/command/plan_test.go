@@ -18,7 +18,7 @@ func TestPlan_EndsBeforeTheDeadline(t *testing.T) {
 		for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(time.Second), zklock.SingleServerLease()} {
 			p, err := newPlan(mode, T, -1)
 			require.NoError(t, err)
-			room := zklock.LeaseMargin(mode, T)
+			room := mode.Margin(T)
 			require.Positive(t, p.KillAfter)
 			require.GreaterOrEqual(t, p.Margin, 50*time.Millisecond)
 			require.LessOrEqual(t, p.KillAfter+p.Margin+p.Poll, room, "while all is well, SIGTERM is never due")
@@ -30,7 +30,7 @@ func TestPlan_KillAfterMustFit(t *testing.T) {
 	mode := zklock.QuorumLease(4 * time.Second)
 	def, err := newPlan(mode, 30*time.Second, -1)
 	require.NoError(t, err)
-	most := zklock.LeaseMargin(mode, 30*time.Second) - def.Margin - def.Poll
+	most := mode.Margin(30*time.Second) - def.Margin - def.Poll
 	_, err = newPlan(mode, 30*time.Second, most-1)
 	require.NoError(t, err)
 	_, err = newPlan(mode, 30*time.Second, most)
@@ -56,7 +56,7 @@ func TestPlan_TableInTheDocs(t *testing.T) {
 	for _, T := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} {
 		p, err := newPlan(mode, T, -1)
 		require.NoError(t, err)
-		room := zklock.LeaseMargin(mode, T)
+		room := mode.Margin(T)
 		row := fmt.Sprintf("| %ss | %ss | %ss | %ss |\n", down(T, time.Second), down(room, 100*time.Millisecond),
 			down(room-p.Margin-p.Poll, 10*time.Millisecond), down(p.KillAfter, 10*time.Millisecond))
 		if !strings.Contains(strings.ReplaceAll(string(doc), "\r\n", "\n"), row) {

@@ -358,7 +358,7 @@ func TestRun_BadUsage(t *testing.T) {
 func TestRun_KillAfterThatDoesNotFit_IsRefusedWithTheNumbers(t *testing.T) {
 	p := start(t, nil, runArgs("127.0.0.1:1", "/x", "--lease", "quorum", "--leader-ping", "1s", "--kill-after", "4s", "--", "echo", "ran")...)
 	require.Equal(t, exitUsage, p.wait())
-	room := zklock.LeaseMargin(zklock.QuorumLease(time.Second), sessionTimeout)
+	room := zklock.QuorumLease(time.Second).Margin(sessionTimeout)
 	for _, number := range []string{"--kill-after 4s", "session timeout 5s", "leader ping 1s", room.Round(time.Millisecond).String(), "give less than"} {
 		require.Contains(t, p.stderr.String(), number)
 	}

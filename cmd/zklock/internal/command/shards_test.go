@@ -93,11 +93,18 @@ $`, out)
 	require.Len(t, g.Queues, 6)
 	require.Equal(t, []any{"a", "b", g.Queues[1].Queue[0].Token, "a"}, []any{g.Queues[1].Planned, g.Queues[1].Holder, g.Queues[1].Token, g.Queues[1].Queue[1].Data})
 
-	require.NoError(t, srv.SetData("/g/plan", []byte("garbage")))
-	code, out, said = shardsAt(srv, "/g")
-	require.Equal(t, exitUsage, code)
-	require.Contains(t, said, "not a plan that this program can follow")
-	require.Contains(t, out, "6       -     4        5     1        2        0\n", "the rest is printed")
+	for data, says := range map[string]string{
+		"garbage":                                 "not a plan that this program can follow",
+		`{"format":1,"members":[],"shards":[-1]}`: "it has 1 shards, and the group has 6",
+	} {
+		require.NoError(t, srv.SetData("/g/plan", []byte(data)))
+		code, out, said = shardsAt(srv, "/g")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, said, says)
+		require.Contains(t, said, "set the data of PATH/plan to that of an earlier plan, or to none for a new plan")
+		require.Contains(t, out, "6       -     4        5     1        2        0\n", "the rest is printed")
+		require.Regexp(t, `\n1      \d+ +-        b         a\n`, out, "all tables")
+	}
 }
 
 // What a member writes is what the command reads.
