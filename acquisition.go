@@ -71,7 +71,7 @@ type acquisition struct {
 	at      position
 	first   atomic.Int32 // the position when it was first behind another node
 	made    atomic.Int32 // how many nodes it has created in the queue
-	newLost bool         // the lock root is not created with a node again: a reply was lost, or the request is too long; owned by the run, like the next two
+	newLost bool         // the last attempt has lost the transaction that creates the lock root (node.RootUse); owned by the run, like the next two
 	before  recipeState  // the state of its last attempt, nil for none; owned by the goroutine that runs the acquisition
 	last    link.LastError
 

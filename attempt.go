@@ -100,7 +100,7 @@ type attempt struct {
 	*acquisition
 	grantBasis
 	recipe recipe
-	roots  *node.RootCreate // the creation of the lock root, if that was missing; otherwise nil
+	use    node.RootUse // of the lock root
 
 	machine  queue.Machine
 	list     *node.Listing
