@@ -61,9 +61,9 @@ func (a *acquisition) run(by recipe) {
 func (a *acquisition) finished() {
 	t := a.d.table
 	t.mu.Lock()
-	t.left = slices.DeleteFunc(t.left, func(other *acquisition) bool { return other == a })
+	t.leaving = slices.DeleteFunc(t.leaving, func(other *acquisition) bool { return other == a })
 	t.mu.Unlock()
-	a.left = nil // do not keep the earlier acquisitions reachable
+	a.earlier = nil // do not keep the earlier acquisitions reachable
 	close(a.done)
 	a.cancel()
 }

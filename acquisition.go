@@ -67,11 +67,11 @@ type acquisition struct {
 	cancel  context.CancelFunc
 	done    chan struct{}  // closed when the acquisition has nothing left to do; the reaper may still be deleting nodes
 	call    *Hold          // nil once the call has its outcome, or has left
-	left    []*acquisition // acquisitions of the same lock whose calls had left, and that had not ended, when this one began
+	earlier []*acquisition // acquisitions of the same lock whose calls had left, and that had not ended, when this one began
 	at      position
 	first   atomic.Int32 // the position when it was first behind another node
 	made    atomic.Int32 // how many nodes it has created in the queue
-	newLost bool         // the transaction that creates the lock root with a node is not sent again: a reply to it was lost, or it is too long; owned by the goroutine that runs the acquisition, like the next
+	newLost bool         // the last attempt has lost the transaction that creates the lock root (node.RootUse); owned by the run, like the next two
 	before  recipeState  // the state of its last attempt, nil for none; owned by the goroutine that runs the acquisition
 	last    link.LastError
 

@@ -64,7 +64,7 @@ func (plain) besideLocked(*lockTable, *lockData) (*acquisition, error) { return 
 
 // beforeQueue returns ErrNotAcquired for a try that is still blocked, if the last try was blocked.
 func (p plain) beforeQueue(a *acquisition) error {
-	if len(a.left) > 0 || !a.d.table.isTry(a) || !node.NotesOn[mutexNotes](a.d.root.Root).blocked {
+	if len(a.earlier) > 0 || !a.d.table.isTry(a) || !node.NotesOn[mutexNotes](a.d.root.Root).blocked {
 		return errRequeue
 	}
 	e, err := node.AttachedSession(a.ctx, a.link)
@@ -100,7 +100,7 @@ type attempt struct {
 	*acquisition
 	grantBasis
 	recipe recipe
-	roots  *node.RootCreate // the creation of the lock root, if that was missing; otherwise nil
+	use    node.RootUse // of the lock root
 
 	machine  queue.Machine
 	list     *node.Listing
@@ -152,8 +152,7 @@ func (a *attempt) findingOf(err error) (queue.Finding, error) {
 }
 
 // grant gives the lock to the call, if the ZooKeeper session that created the node is the current
-// one (I3) and its lease has enough margin. If the lease became stale during the wait, grant renews
-// it first.
+// one (I3) and its lease has enough margin.
 //
 // From the moment the lock is under the lease, the deletion of its node is a loss. The watch on our
 // own node, if there is one, shows whether the node was deleted before that moment.
@@ -164,32 +163,8 @@ func (a *attempt) grant() error {
 		held = a.held
 	}
 	d.table.prepare(d, a.grantBasis, held)
-	for renewed := false; ; renewed = true {
-		ok, err := e.Hold(held[0], d, held[1:]...)
-		switch {
-		case errors.Is(err, ErrSessionTimeoutTooShort):
-			return err
-		case err != nil:
-			return e.EndErr()
-		}
-		if ok {
-			break
-		}
-		if renewed {
-			if err := e.PauseUnder(a.ctx, lease.Heartbeat(e.Timeout())/2); err != nil {
-				return err
-			}
-		}
-		failed, err := e.Check(a.ctx, held...)
-		if errors.Is(err, zk.ErrNoAuth) {
-			return fmt.Errorf("%w: %w", link.ErrUnreadable, reply.Denied(err, "check", "READ", failed))
-		}
-		switch r, err := a.findingOf(err); {
-		case err != nil:
-			return err
-		case r == queue.Absent:
-			return errRequeue
-		}
+	if err := a.putUnderLease(held); err != nil {
+		return err
 	}
 	if own := a.onOwn; own != nil && own.HasFired() && own.Event == zk.EventNodeDeleted {
 		e.LetGo(d, held...)
@@ -211,6 +186,38 @@ func (a *attempt) grant() error {
 	return nil
 }
 
+// putUnderLease puts the nodes of the hold under the lease. If the lease became stale during the
+// wait, putUnderLease renews it first.
+func (a *attempt) putUnderLease(held []string) error {
+	e := a.e
+	for renewed := false; ; renewed = true {
+		ok, err := e.Hold(held[0], a.d, held[1:]...)
+		switch {
+		case errors.Is(err, ErrSessionTimeoutTooShort):
+			return err
+		case err != nil:
+			return e.EndErr()
+		case ok:
+			return nil
+		}
+		if renewed {
+			if err := e.PauseUnder(a.ctx, lease.Heartbeat(e.Timeout())/2); err != nil {
+				return err
+			}
+		}
+		failed, err := e.Check(a.ctx, held...)
+		if errors.Is(err, zk.ErrNoAuth) {
+			return fmt.Errorf("%w: %w", link.ErrUnreadable, reply.Denied(err, "check", "READ", failed))
+		}
+		switch r, err := a.findingOf(err); {
+		case err != nil:
+			return err
+		case r == queue.Absent:
+			return errRequeue
+		}
+	}
+}
+
 // minHoldUntil returns the earliest time to delete a node that is granted now; 0 for no minimum.
 func (a *attempt) minHoldUntil() clock.Instant {
 	if a.opts.minHold == 0 {
@@ -219,8 +226,8 @@ func (a *attempt) minHoldUntil() clock.Instant {
 	return a.e.Clock.Now().Add(a.opts.minHold)
 }
 
-// waits counts the attempt among the attempts that wait, once, and logs its position.
-func (a *attempt) waits(at position) {
+// beginWait counts the attempt among the attempts that wait, once, and logs its position.
+func (a *attempt) beginWait(at position) {
 	if a.queued {
 		return
 	}
@@ -263,10 +270,10 @@ func (a *attempt) logIfLong() {
 	a.e.Log.Info("zklock: still waiting for the lock", attrs...)
 }
 
-// awaitLeft waits for the end of the acquisitions whose calls had left before this one began.
-func (a *attempt) awaitLeft() error {
-	for ; len(a.left) > 0; a.left = a.left[1:] {
-		if _, err := link.Await(a.ctx, a.e.ZKSession, a.left[0].done); err != nil {
+// awaitEarlier waits for the end of the acquisitions whose calls had left before this one began.
+func (a *attempt) awaitEarlier() error {
+	for ; len(a.earlier) > 0; a.earlier = a.earlier[1:] {
+		if _, err := link.Await(a.ctx, a.e.ZKSession, a.earlier[0].done); err != nil {
 			return err
 		}
 	}

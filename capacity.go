@@ -65,8 +65,8 @@ func (a permitAttempt) awaitCapacity(early leaseSnapshot) (limit int, err error)
 			continue
 		case at.Kind == queue.Front:
 			return n, nil
-		case len(a.left) > 0: // the leases before ours may be our own, whose deletion has begun
-			if err := a.awaitLeft(); err != nil {
+		case len(a.earlier) > 0: // the leases before ours may be our own, whose deletion has begun
+			if err := a.awaitEarlier(); err != nil {
 				return 0, err
 			}
 			continue
@@ -176,7 +176,7 @@ func (a permitAttempt) noCapacityYet(by *leaseWait, p queue.Position, n int, nam
 	if !a.noteHolder(by) {
 		return ErrNotAcquired
 	}
-	a.waits(by.at)
+	a.beginWait(by.at)
 	return nil
 }
 

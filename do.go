@@ -39,7 +39,7 @@ func (h *Hold) runWork(ctx context.Context, p *graceTime, f func(ctx context.Con
 		lost, err = errors.Is(end, ErrLost), h.outcomeOf(work, err, end)
 	}()
 	if work.Err() != nil {
-		unused(h)
+		cancelMinHold(h)
 		return false, cmp.Or(h.Err(), h.d.errorf("hold", ctxError(work)))
 	}
 	return false, f(work, h)

@@ -33,8 +33,8 @@ func (p *permits) beforeQueue(a *acquisition) error {
 	}
 	e.Attempting(1)
 	defer e.Attempting(-1)
-	attempt := a.attemptIn(e, p)
-	at := permitAttempt{attempt, attempt.state.(*permitState)}
+	of := a.attemptIn(e, p)
+	at := permitAttempt{of, of.state.(*permitState)}
 	isRoom, err := at.takeIfCapacity()
 	if err == nil && isRoom {
 		if err = at.grant(); err == nil {
@@ -52,7 +52,7 @@ func (p *permits) beforeQueue(a *acquisition) error {
 // listing requests a snapshot for whenBehind.
 func (p *permits) listing(a *attempt) {
 	if s := a.state.(*permitState); p.mayFit(1) {
-		s.beside = permitAttempt{a, s}.askLeases()
+		s.listed = permitAttempt{a, s}.askLeases()
 	}
 }
 
@@ -64,17 +64,17 @@ func (p *permits) mayFit(ahead int) bool {
 // whenBehind takes early permits if there is capacity for them. A try fails if no permit is free.
 // If one is free, a client ahead of us is about to take it, so the try stays in the queue, for as
 // long as tries wait for responses.
-func (p *permits) whenBehind(attempt *attempt, at position) error {
-	a := permitAttempt{attempt, attempt.state.(*permitState)}
-	at.holds = false // the first in the queue waits; a holder has left the queue
-	waits := a.d.table.noteBehind(a.acquisition, at)
-	if waits && !p.mayFit(at.rank-1) {
-		a.beside = leaseSnapshot{}
+func (p *permits) whenBehind(at *attempt, pos position) error {
+	a := permitAttempt{at, at.state.(*permitState)}
+	pos.holds = false // the first in the queue waits; a holder has left the queue
+	waits := a.d.table.noteBehind(a.acquisition, pos)
+	if waits && !p.mayFit(pos.rank-1) {
+		a.listed = leaseSnapshot{}
 		return nil
 	}
 	for withdrew := false; ; {
-		now := a.beside
-		if a.beside = (leaseSnapshot{}); now.list == nil {
+		now := a.listed
+		if a.listed = (leaseSnapshot{}); now.list == nil {
 			now = a.askLeases()
 		}
 		n, known, err := a.limitOf(now.limit)
@@ -105,8 +105,8 @@ func (p *permits) whenBehind(attempt *attempt, at position) error {
 			withdrew = true
 			continue
 		case !waits && !queue.HaveCapacity(leases, 0, p.k, n):
-			at.why = p.overLimit(n)
-			a.d.table.noteBehind(a.acquisition, at)
+			pos.why = p.overLimit(n)
+			a.d.table.noteBehind(a.acquisition, pos)
 			return ErrNotAcquired
 		}
 		return nil

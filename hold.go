@@ -278,7 +278,7 @@ func (p *graceTime) beginGrace(until time.Time) {
 	}
 }
 
-func (p *graceTime) left() time.Duration {
+func (p *graceTime) remaining() time.Duration {
 	p.beginGrace(time.Now().Add(grace))
 	return time.Until(p.until)
 }
@@ -326,7 +326,7 @@ func (r releasing) confirm(p *graceTime) error {
 			return notConfirmed(x.Refusal)
 		case <-ctxEnded:
 			late := make(chan struct{}) // remains closed: if the first deletion ends at that moment, the wait for the second ends, too
-			last := time.AfterFunc(p.left(), func() { close(late) })
+			last := time.AfterFunc(p.remaining(), func() { close(late) })
 			defer last.Stop()
 			lastTry, ctxEnded = late, nil
 		case <-lastTry:

@@ -31,7 +31,7 @@ func TestLockTable_Check(t *testing.T) {
 			tt.table.byKey[other.key] = &other
 		},
 		"a call that has left has no share": func(tt *tableTest, d *lockData, _ *Hold) {
-			tt.table.left = append(tt.table.left, &acquisition{d: d, done: make(chan struct{})})
+			tt.table.leaving = append(tt.table.leaving, &acquisition{d: d, done: make(chan struct{})})
 		},
 	} {
 		t.Run(invariant, func(t *testing.T) {

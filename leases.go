@@ -60,7 +60,7 @@ func fitsSemaphore(ctx context.Context, e *node.ZKSession, queued *node.Root, li
 // position in the queue (queue.PositionOfLeases).
 func (p *permits) whenFirst(at *attempt) error {
 	a := permitAttempt{at, at.state.(*permitState)}
-	a.beside = leaseSnapshot{}
+	a.listed = leaseSnapshot{}
 	a.leaveHandoff()
 	a.onOwn = nil
 	early, err := a.makeLeases(0)

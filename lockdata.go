@@ -35,9 +35,11 @@ type lockRoot struct {
 
 // lockTable records each owner that holds or tries to get a lock, and the number of its handles.
 type lockTable struct {
-	mu    invariants.Mutex // guards all fields below, and every lockData, acquisition and handle in the table; never held across a channel that blocks, a user's callback or a ZooKeeper call
-	byKey map[lockKey]*lockData
-	left  []*acquisition // acquisitions whose calls have left, and that have not ended
+	// mu guards all fields below, and every lockData, acquisition and handle in the table. It is never
+	// held across a channel that blocks, a user's callback or a ZooKeeper call.
+	mu      invariants.Mutex
+	byKey   map[lockKey]*lockData
+	leaving []*acquisition // acquisitions whose calls have left, and that have not ended
 }
 
 // lockData is one owner's share in one lock:
@@ -69,7 +71,7 @@ type grantBasis struct {
 	madeRoot  bool     // the transaction that created the node also created the lock root
 	rootCzxid int64    // of the lock root, as a list or that transaction has shown it
 	state     recipeState
-	heard     *int64            // the zxid of the last message in the node that a hold was given, if earlier holds had the node; nil otherwise. Guarded by the lockTable
+	heard     *int64            // the zxid of the last message that a hold on the node was given; nil if it is the node's first hold. Guarded by the lockTable
 	record    *node.GrantRecord // taken back when the node is deleted; nil until the grant is recorded, and without a lock-delay
 }
 
@@ -125,9 +127,9 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 		d.handles, d.lostCh, d.ended = make(map[*Hold]struct{}), make(chan struct{}), make(chan struct{})
 		d.acquiring = &acquisition{d: d, done: make(chan struct{}), call: h, since: time.Now(), nextLog: firstWaitLog}
 		d.acquiring.ctx, d.acquiring.cancel = context.WithCancel(context.Background())
-		for _, other := range t.left {
+		for _, other := range t.leaving {
 			if other.d.key.path == key.path {
-				d.acquiring.left = append(d.acquiring.left, other)
+				d.acquiring.earlier = append(d.acquiring.earlier, other)
 			}
 		}
 		t.byKey[key] = d
@@ -232,7 +234,7 @@ func (t *lockTable) leave(a *acquisition) (left bool) {
 	}
 	a.call = nil
 	t.forgetLocked(a.d)
-	t.left = append(t.left, a)
+	t.leaving = append(t.leaving, a)
 	a.cancel()
 	return true
 }
@@ -348,7 +350,7 @@ func (t *lockTable) checkInvariants() {
 			holdOn[node] = d
 		}
 	}
-	for _, a := range t.left {
+	for _, a := range t.leaving {
 		invariants.Check(a.call == nil && t.byKey[a.d.key] != a.d && !link.IsClosed(a.done), "a call that has left has no share, and is listed until its node is deleted (I4)",
 			"of %s: waits %t, in the table %t, finished %t", a.d.key, a.call != nil, t.byKey[a.d.key] == a.d, link.IsClosed(a.done))
 	}

@@ -216,11 +216,11 @@ func TestLockTable_AcquisitionEndsWithItsCall(t *testing.T) {
 	require.False(t, tt.table.grant(a, 0), "nobody is there to be granted")
 	next, _ := tt.begin(o, false)
 	require.NotSame(t, a, next)
-	require.Equal(t, []*acquisition{a}, next.left, "a try must not take its node for somebody's")
+	require.Equal(t, []*acquisition{a}, next.earlier, "a try must not take its node for somebody's")
 	tt.table.fail(a, ErrClosed)
 	require.Len(t, tt.table.byKey, 1, "the next one is not forgotten with it")
 	next.finished()
-	require.Empty(t, next.left, "I7: what has ended keeps nothing")
+	require.Empty(t, next.earlier, "I7: what has ended keeps nothing")
 }
 
 // A lost hold notifies each handle once, is never re-entered, and blocks its owner until all

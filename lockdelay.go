@@ -161,7 +161,7 @@ func (a *attempt) beginDelay(held string) error {
 	if !a.d.table.noteBehind(a.acquisition, at) {
 		return ErrNotAcquired
 	}
-	a.waits(at)
+	a.beginWait(at)
 	told := s.found.Delayed(until.UTC().Format(time.RFC3339))
 	version, failed, err := a.writeRecordData(told)
 	switch {

@@ -166,7 +166,7 @@ func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiH
 		err = outcomeOf(h.holds, work, err, ends)
 	}()
 	if work.Err() != nil { // ctx ended, or a lock was lost, as the last one was granted
-		unused(h.holds...)
+		cancelMinHold(h.holds...)
 		return cmp.Or(h.Err(), error(&Error{Op: "do", Path: m.paths(), Err: ctxError(work)}))
 	}
 	return f(work, h)
@@ -194,53 +194,70 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 			return fail(l.Path(), err)
 		}
 	}
-	p := &graceTime{ctx: ctx}
-	defer context.AfterFunc(ctx, func() { p.left() })()
-	var holds []*Hold
-	isCalling := false
-	defer func() {
-		if isCalling { // a wrapper's method panics, or a trace ends the goroutine
-			unused(holds...)
-			releaseAll(p, holds)
-		}
-	}()
-	// The context of each wait carries the holds so far, so the last hold's context carries all. It
-	// ends with the first of them to end: then the rest are useless, and another client may hold
-	// that lock.
-	work := newHoldsContext(ctx)
-	defer work.end(nil)
-	for began, left := time.Now(), wait; len(holds) < len(m.locks); {
-		isCalling = true
-		hold, err := m.locks[len(holds)].acquireMember(work, left)
-		isCalling = false
-		if hold != nil {
-			holds, work = append(holds, hold), work.with(hold)
-		}
-		if err != nil || len(holds) == len(m.locks) || work.Err() != nil { // a hold may have ended, and the wait's error may only follow from that
-			for _, hold := range slices.Backward(holds) {
-				err = cmp.Or(hold.Err(), err)
-			}
+	a := &multiAcquire{grace: &graceTime{ctx: ctx}, work: newHoldsContext(ctx)}
+	defer context.AfterFunc(ctx, func() { a.grace.remaining() })()
+	defer a.work.end(nil)
+	for began, left := time.Now(), wait; len(a.holds) < len(m.locks); {
+		err := a.acquireNext(m.locks[len(a.holds)], left)
+		if err != nil || len(a.holds) == len(m.locks) || a.work.Err() != nil {
+			err = a.firstEnd(err)
 		}
 		if wait > 0 && wait < forever {
 			left = wait - time.Since(began)
 		}
 		if err != nil { // do not wait for the deletions longer than the wait's own clean-up may take
-			p.beginGrace(time.Now().Add(grace + min(left, 0)))
-			work.end(nil)
-			return nil, giveBack(ctx, p, holds, work, err)
+			a.grace.beginGrace(time.Now().Add(grace + min(left, 0)))
+			return nil, a.giveBack(ctx, err)
 		}
 		left = max(left, min(wait, 1)) // 0 would be a try
 	}
-	return newMultiHold(ctx, holds), nil
+	return newMultiHold(ctx, a.holds), nil
+}
+
+// multiAcquire is one call that acquires the locks of a Multi.
+type multiAcquire struct {
+	grace *graceTime
+	holds []*Hold
+	// work is the context of the next wait. It carries the holds so far, so the last hold's context
+	// carries all. It ends with the first of them to end: then the rest are useless, and another
+	// client may hold that lock.
+	work *holdsContext
+}
+
+// acquireNext acquires the next lock. If that does not return, it releases the holds.
+func (a *multiAcquire) acquireNext(l member, wait time.Duration) error {
+	hasReturned := false
+	defer func() {
+		if !hasReturned { // a wrapper's method panics, or a trace ends the goroutine
+			cancelMinHold(a.holds...)
+			releaseAll(a.grace, a.holds)
+		}
+	}()
+	hold, err := l.acquireMember(a.work, wait)
+	hasReturned = true
+	if hold != nil {
+		a.holds, a.work = append(a.holds, hold), a.work.with(hold)
+	}
+	return err
+}
+
+// firstEnd returns the error of the first hold that has ended, because the wait's error may only
+// follow from that; failed if none has.
+func (a *multiAcquire) firstEnd(failed error) error {
+	for _, hold := range slices.Backward(a.holds) {
+		failed = cmp.Or(hold.Err(), failed)
+	}
+	return failed
 }
 
 // giveBack releases the locks of a call that has failed, and returns its error.
-func giveBack(ctx context.Context, p *graceTime, holds []*Hold, work context.Context, failed error) error {
+func (a *multiAcquire) giveBack(ctx context.Context, failed error) error {
+	a.work.end(nil)
 	over, end := context.WithCancelCause(ctx)
 	end(errTooLate)
-	p.ctx = over
-	unused(holds...)
-	return outcomeOf(holds, work, failed, releaseAll(p, holds))
+	a.grace.ctx = over
+	cancelMinHold(a.holds...)
+	return outcomeOf(a.holds, a.work, failed, releaseAll(a.grace, a.holds))
 }
 
 // acquireMember calls the lock's own methods, which bound a wait by the context alone.

@@ -87,7 +87,7 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 		}
 		p := &graceTime{ctx: ctx}
 		err = m.do(p, func(ctx context.Context, h *Hold) (err error) {
-			o := &marking{h: h, left: p.left, mark: m.markPath(), key: key, kept: cmp.Or(m.opts.keptRuns, defaultKeptRuns), acl: m.opts.acl, by: m.opts.data}
+			o := &marking{h: h, remaining: p.remaining, mark: m.markPath(), key: key, kept: cmp.Or(m.opts.keptRuns, defaultKeptRuns), acl: m.opts.acl, by: m.opts.data}
 			ran, err = o.markRun(ctx, f)
 			return err
 		}, opts)
@@ -169,19 +169,19 @@ func has(runs []OnceRun, key string) bool {
 
 // marking is a call of Once that has the lock.
 type marking struct {
-	h       *Hold
-	left    func() time.Duration // how long the mark and the release have together after the end of the context
-	mark    string
-	key     string
-	kept    int // the largest number of runs in the mark
-	acl     []wire.ACL
-	by      []byte
-	data    []byte    // of the mark, as it was read
-	runs    []OnceRun // in the data
-	isThere bool      // the node exists, in this version
-	version int32
-	retry   link.Backoff
-	hungUp  link.HangUps
+	h         *Hold
+	remaining func() time.Duration // how long the mark and the release have together after the end of the context
+	mark      string
+	key       string
+	kept      int // the largest number of runs in the mark
+	acl       []wire.ACL
+	by        []byte
+	data      []byte    // of the mark, as it was read
+	runs      []OnceRun // in the data
+	isThere   bool      // the node exists, in this version
+	version   int32
+	retry     link.Backoff
+	hungUp    link.HangUps
 }
 
 // markRun carries out the steps of queue.Once, under the work's context.
@@ -189,7 +189,7 @@ func (o *marking) markRun(work context.Context, f func(ctx context.Context, hold
 	ctx, end := work, func() {}
 	defer func() {
 		if end(); !ran {
-			unused(o.h)
+			cancelMinHold(o.h)
 		}
 	}()
 	for w := (queue.Once{}); ; {
@@ -239,7 +239,7 @@ func (o *marking) markRun(work context.Context, f func(ctx context.Context, hold
 // after the end of ctx is over.
 func (o *marking) lasting(ctx context.Context) (context.Context, func()) {
 	last, cancel := context.WithCancel(o.h.ctx)
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(o.left(), cancel) })
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(o.remaining(), cancel) })
 	return last, func() { stop(); cancel() }
 }
 

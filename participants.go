@@ -153,7 +153,7 @@ func listenForRevocation(d *lockData, e *node.ZKSession, node string, revoke fun
 					return
 				}
 				continue
-			case bytes.Equal(now.Data, revokeMessage) && d.hears(now.Stat.Mzxid):
+			case bytes.Equal(now.Data, revokeMessage) && d.takeMessage(now.Stat.Mzxid):
 				if h := d.anyHandle(); h != nil {
 					// Close does not wait for the user's code.
 					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) {
@@ -212,17 +212,17 @@ func (s *Session) Revoke(ctx context.Context, node string) error {
 // release.
 var revokeMessage = []byte("__REVOKE__")
 
-// hears reports whether a revocation with that zxid is for this hold. A node that stays after its
-// hold keeps the message that the hold was given.
-func (d *lockData) hears(written int64) bool {
+// takeMessage notes that the hold is given the revocation with that zxid, and reports whether it is
+// for this hold. A node that stays after its hold keeps the message that the hold was given.
+func (d *lockData) takeMessage(written int64) (isNew bool) {
 	d.table.mu.Lock()
 	defer d.table.mu.Unlock()
 	if d.heard == nil {
 		return true
 	}
-	isNews := written > *d.heard
+	isNew = written > *d.heard
 	*d.heard = max(*d.heard, written)
-	return isNews
+	return isNew
 }
 
 // anyHandle returns a handle that is not released, or nil.

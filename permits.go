@@ -59,7 +59,7 @@ type permitState struct {
 	noState
 	p      *permits
 	fits   *node.Listing       // lists the semaphore's path, for created; nil if no other recipe uses it
-	beside leaseSnapshot       // requested together with the list of the queue; otherwise zero
+	listed leaseSnapshot       // requested together with the list of the queue; otherwise zero
 	leases int                 // how many leases the last list showed
 	hungUp link.HangUps        // counts the transactions of all attempts of the call
 	leaves chan *node.Deletion // receives the deletion of the node in the queue after the grant; nil without such a node

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
@@ -14,54 +13,34 @@ import (
 // How an attempt creates its node, although the reply may be lost (node.Create), and how it gives the
 // node up.
 
-// mayBeNew reports whether the attempt may create the lock root together with its node. A semaphore
-// has further roots. After a lost reply the call does not send that transaction again, because some
-// servers close the connection at a container.
-func (a *acquisition) mayBeNew() bool { return !a.d.root.isFresh && !a.newLost }
-
 // makeNode creates the node, and the lock root if it is missing.
 //
 // The list is sent in the same batch as the create, after it, so an uncontended acquire takes one
 // round trip. A missing lock root costs one more batch, which sends the root's create before both,
-// or creates both together (node.Root). Missing parents of the root cost another batch.
+// or creates both together (node.RootUse). Missing parents of the root cost another batch.
 func (a *acquisition) makeNode(e *node.ZKSession, by recipe) (_ *attempt, err error) {
 	root, at := a.d.root, a.attemptIn(e, by)
+	at.use = root.BeginUse(a.newLost)
 	defer func() {
 		if err != nil {
 			at.undoRoots()
 		}
 	}()
-	withRoot, learns := false, false
-	if a.mayBeNew() {
-		withRoot, learns = root.BeginUse()
-	}
-	for tries := 0; ; learns = false {
-		c, err := e.Create(a.ctx, root.Root, a.opts.data, withRoot, &a.last)
+	for {
+		c, err := at.use.Create(a.ctx, e, a.opts.data, &a.last)
 		if err != nil {
 			return nil, err
 		}
-		a.newLost = a.newLost || withRoot && !c.WithRoot // the transaction is too long
-		withRoot = c.WithRoot
-		at.machine.Early, at.list = c.Sent && !withRoot, nil
+		at.machine.Early, at.list = c.IsAlone(), nil
 		if at.machine.Early {
 			at.list = e.Lists.List(root.Path())
 			if a.opts.delay > 0 { // a later read may need a sync
 				at.delay.early, at.delay.with = e.StartRead(root.Path()), at.list
 			}
 		}
-		if withRoot {
-			tries++
-		}
-		err = c.Finish() // the session's end is the latest end of this wait
-		a.newLost = a.newLost || withRoot && !c.MadeRoot && (c.Denied == nil || !c.WithRoot)
-		step := queue.CreateDenied
-		if err != nil {
-			if step = c.AfterRejection(a.mayBeNew(), tries, at.roots != nil); step == queue.CreateDenied {
-				return nil, err
-			}
-		}
-		if learns {
-			root.Learn(c.MadeRoot || errors.Is(c.Denied, zk.ErrNoNode))
+		step, err := at.use.Finish(c) // the session's end is the latest end of this wait
+		if a.newLost = at.use.Lost; err != nil && step == queue.CreateDenied {
+			return nil, err
 		}
 		at.node = c.Node
 		if unfit := by.created(at); unfit != nil {
@@ -73,7 +52,7 @@ func (a *acquisition) makeNode(e *node.ZKSession, by recipe) (_ *attempt, err er
 		if err == nil {
 			return at.adopt(c), nil
 		}
-		if withRoot, at.roots, err = root.SendCreates(a.ctx, e.ZKSession, step, at.roots, &a.last); err != nil {
+		if err = at.use.SendCreates(a.ctx, e.ZKSession, step, &a.last); err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +81,7 @@ func (a *attempt) adopt(c *node.Create) *attempt {
 // undoRoots deletes the lock roots that were created for nodes which could not be created.
 func (a *attempt) undoRoots() {
 	if len(a.held) == 0 {
-		a.d.root.UndoCreate(a.e.ZKSession, a.roots, a.node != "")
+		a.use.Undo(a.e.ZKSession, a.node != "")
 	}
 }
 

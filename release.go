@@ -24,7 +24,7 @@ func (d *lockData) letGo() [2]*node.Deletion {
 	}
 	m := minHold{d, make(chan error, 1)}
 	check := &node.Deletion{Done: make(chan struct{}), Refused: make(chan struct{})}
-	if m.left() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
+	if m.remaining() > 0 && d.e.Carrier.Spawn(func() { m.awaitEnd(check) }) {
 		return [2]*node.Deletion{check}
 	}
 	return d.giveBackNow()
@@ -45,7 +45,7 @@ func (m minHold) Lose(_ string, cause error, _ clock.Instant) (hadHandles bool) 
 	return false
 }
 
-func (m minHold) left() time.Duration { return m.d.minHoldUntil.Sub(m.d.e.Clock.Now()) }
+func (m minHold) remaining() time.Duration { return m.d.minHoldUntil.Sub(m.d.e.Clock.Now()) }
 
 // awaitEnd checks that the node exists, waits for the end of the minimum, and deletes the node. The
 // release waits for the check instead of a deletion. The check also takes back the record that a
@@ -72,8 +72,8 @@ func (m minHold) awaitEnd(check *node.Deletion) {
 // returns false. Close is not logged, because readers of the log do not count it as a loss.
 func (m minHold) lasts() bool {
 	e, endedEarly := m.d.e, error(nil)
-	for endedEarly == nil && m.left() > 0 {
-		t := time.NewTimer(m.left())
+	for endedEarly == nil && m.remaining() > 0 {
+		t := time.NewTimer(m.remaining())
 		select {
 		case <-t.C:
 		case why := <-m.ended:
@@ -92,9 +92,9 @@ func (m minHold) lasts() bool {
 	return endedEarly == nil
 }
 
-// unused cancels the minimum hold time of holds under which nothing ran, so that their nodes are
+// cancelMinHold cancels the minimum hold time of holds under which nothing ran, so that their nodes are
 // deleted immediately on release.
-func unused(holds ...*Hold) {
+func cancelMinHold(holds ...*Hold) {
 	for _, h := range holds {
 		h.d.table.mu.Lock()
 		h.minHoldUntil = 0
@@ -154,7 +154,8 @@ func (d *lockData) Lose(node string, cause error, end clock.Instant) (hadHandles
 // end is when the lease ends or has ended.
 func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {
 	d.table.mu.Lock()
-	if !slices.Contains(d.held, node) || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // the node is another hold's, the loss was reported before, or the hold was released
+	// The node is another hold's, the loss was reported before, or the hold was released.
+	if !slices.Contains(d.held, node) || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil {
 		d.table.mu.Unlock()
 		return false
 	}

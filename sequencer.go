@@ -301,7 +301,9 @@ func (q Sequencer) verdict(checked, node, list found, names []string) error {
 		return errOtherRoot
 	case checked.err != nil, node.err != nil, place == queue.Missing: // it may have been deleted since the transaction
 		return fmt.Errorf("%w: the hold is over", ErrNotHeld)
-	case q.Token > node.czxid, q.Token < node.czxid && !q.Shared: // a reader may have its writer's token; permits of another client, the token of their node in the queue
+	// A reader may have its writer's token; permits of another client, the token of their node in the
+	// queue.
+	case q.Token > node.czxid, q.Token < node.czxid && !q.Shared:
 		return badArgument{fmt.Errorf("%w: %s has another token than %d", ErrBadSequencer, nameOf(q.Node), q.Token)}
 	case place != queue.Front: // it may hold later
 		return fmt.Errorf("%w: %s waits, and nothing is held with it", ErrBadSequencer, nameOf(q.Node))

@@ -39,7 +39,7 @@ func WithSessionFile(path string) Option {
 type sessionFile struct {
 	file  *sessionfile.File
 	log   *eventlog.Log
-	left  []sessionkey.Hidden // the sessions of a dead process
+	dead  []sessionkey.Hidden // the sessions of a dead process
 	began time.Time           // when Connect opened the file
 	taken time.Time           // when the file was locked
 	ends  sync.WaitGroup      // of these sessions
@@ -64,7 +64,7 @@ func openSessionFile(ctx context.Context, path string, servers []string, log *ev
 	}
 	f := &sessionFile{file: file, log: log, began: began, taken: time.Now()}
 	for _, k := range found.Sessions {
-		f.left = append(f.left, k.Hide())
+		f.dead = append(f.dead, k.Hide())
 	}
 	return f, nil
 }
@@ -108,7 +108,7 @@ func (s *Session) endSessionsLeft() {
 	if s.file == nil {
 		return
 	}
-	for _, k := range s.file.left {
+	for _, k := range s.file.dead {
 		s.file.ends.Add(1)
 		if !s.link.Spawn(func() { defer s.file.ends.Done(); s.endSessionLeft(k()) }) {
 			s.file.ends.Done()
@@ -145,7 +145,7 @@ func (s *Session) isClosed() bool {
 // queue behind theirs. Until a second after Connect has begun, or until ctx ends; then the ends
 // continue in the background.
 func (s *Session) awaitSessionsLeft(ctx context.Context) {
-	if s.file == nil || len(s.file.left) == 0 {
+	if s.file == nil || len(s.file.dead) == 0 {
 		return
 	}
 	ended := make(chan struct{})

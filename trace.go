@@ -194,7 +194,7 @@ func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 			c.tellEnd()
 		}
 		if !returned { // no caller gets the hold: runtime.Goexit, as by testing.T.FailNow
-			unused(h)
+			cancelMinHold(h)
 			_ = h.Release(ctx)
 		}
 	}()

@@ -91,11 +91,11 @@ func (a *attempt) listQueue() error {
 // registers for its handoff. Tries end here.
 func (a *attempt) waitBehind() error {
 	e, root, w := a.e, a.d.root, &a.machine
-	if len(a.left) > 0 {
+	if len(a.earlier) > 0 {
 		// Calls that have left were creating nodes, usually because no server responded. One of
 		// those nodes may block ours although it is being deleted, and a try must not take it for
 		// another client's node.
-		if err := a.awaitLeft(); err != nil {
+		if err := a.awaitEarlier(); err != nil {
 			return err
 		}
 		*w = w.ListAgain()
@@ -110,7 +110,7 @@ func (a *attempt) waitBehind() error {
 	if !w.NoHandoff {
 		a.handoff = e.Own.WaitBehind(at.predecessor, a.node)
 	}
-	a.waits(at)
+	a.beginWait(at)
 	*w = w.WaitsBehind(a.handoff != nil)
 	return nil
 }

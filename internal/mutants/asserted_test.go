@@ -7,6 +7,6 @@ var asserted = []struct {
 	invariant string
 }{
 	{mutant{"a node that is found after a lost reply does not count as ours", "I3, F3", "internal/node", "TestVirtual_CreateLost_IsAdopted", []Swap{{
-		"Create.resolve", "stat.Czxid, c.WithRoot\nc.reservation.Taken(c.Node)", "stat.Czxid, c.WithRoot"}}},
+		"Create.resolve", "stat.Czxid, c.withRoot\nc.reservation.Taken(c.Node)", "stat.Czxid, c.withRoot"}}},
 		"a hold rests on nodes of node.Own (I3)"},
 }

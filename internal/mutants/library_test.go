@@ -106,17 +106,17 @@ var library = []mutant{
 	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", "internal/node", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
 		"ZKSession.FindMade", "e.Reaper.NoteOrphan(root.path, id, withRoot)", ""}}},
 	{"a create under way is forgotten when nobody waits", "I4", "internal/node", "TestVirtual_Call_Leaves", []Swap{{
-		"Create.Finish", "link.Await(context.Background(), e.ZKSession, c.reply)", "link.Await(c.wanted, e.ZKSession, c.reply)"}}},
+		"Create.finish", "link.Await(context.Background(), e.ZKSession, c.reply)", "link.Await(c.wanted, e.ZKSession, c.reply)"}}},
 	{"the token is the sequence number", "I1, R59", "internal/node", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
-		"Create.Finish", "c.made.Stat.Czxid, c.WithRoot", "int64(c.made.Path[len(c.made.Path)-1]), c.WithRoot"}}},
+		"Create.finish", "c.made.Stat.Czxid, c.withRoot", "int64(c.made.Path[len(c.made.Path)-1]), c.withRoot"}}},
 	{"new root: a node is first although its create found the root", "I1, F61", ".", "TestVirtual_NewRoot_Contention", []Swap{{
-		"attempt.adopt", "if c.MadeRoot {", "if a.mayBeNew() && a.d.root.IsContainer() {"}}},
+		"attempt.adopt", "if c.MadeRoot {", "if a.d.root.IsContainer() {"}}},
 	{"new root: the release leaves it", "I4, F61", ".", "TestVirtual_NewRoot_Cost", []Swap{{
 		"noState.giveBack", "d.madeRoot", "false"}}},
 	{"new root: a call that has left creates a node", "I2, F61", "internal/node", "TestVirtual_NewRoot_CallLeaves_CreatesNothing", []Swap{{
-		"Root.SendCreates", "if ctx.Err() != nil {", "if false {"}}},
+		"RootUse.SendCreates", "if ctx.Err() != nil {", "if false {"}}},
 	{"new root: the transaction's orphan is forgotten", "I4, F61", "internal/node", "TestVirtual_NewRoot_ExecutedLate_IsDeleted", []Swap{{
-		"Create.resolve", "case len(found) == 0:", "case len(found) == 0 && c.WithRoot:\n\t\treturn nil\n\tcase len(found) == 0:"}}},
+		"Create.resolve", "case len(found) == 0:", "case len(found) == 0 && c.withRoot:\n\t\treturn nil\n\tcase len(found) == 0:"}}},
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{

@@ -194,7 +194,7 @@ func (t *Mux) Read(p []byte) (int, error) {
 			t.toClient, err = t.received(f)
 		}
 		if err == nil && len(t.toClient) == 0 {
-			err = t.beenPatient()
+			err = t.restartWait()
 		}
 		if err != nil {
 			t.disconnect(isHangUp(err), err)
@@ -207,10 +207,10 @@ func (t *Mux) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// beenPatient is called for a frame that the client will not see. It restarts the client's wait for
+// restartWait is called for a frame that the client will not see. It restarts the client's wait for
 // the server's next frame, unless the server replies only to us and not to the client's pings: the
 // client leaves that server.
-func (t *Mux) beenPatient() error {
+func (t *Mux) restartWait() error {
 	patience, served := t.servesClient(t.clock.Now())
 	if !served {
 		return nil

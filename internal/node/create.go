@@ -29,11 +29,11 @@ type Create struct {
 	reservation Reservation
 	root        *Root
 	data        []byte
-	WithRoot    bool            // the transaction of newroot.go is sent; not again once a reply was lost
+	withRoot    bool            // the transaction of newroot.go is sent; not again once a reply was lost
 	last        *link.LastError // the call's last error; nil if nothing records it
 
 	id    string                // of the current try: each id belongs to one node, and names do not grow (R32)
-	Sent  bool                  // the request of the current try was sent
+	sent  bool                  // the request of the current try was sent
 	reply chan mux.Reply        // the reply to it
 	made  wire.PathStatResponse // the node that it created, if the reply names it; set before the reply is passed on, like the next two
 	err   error                 // of the reply
@@ -42,19 +42,19 @@ type Create struct {
 	Node     string // absolute
 	Token    int64  // czxid
 	MadeRoot bool   // the transaction of newroot.go created the node
-	Denied   error  // why the servers rejected the last create; nil if they did not
+	denied   error  // why the servers rejected the last create; nil if they did not
 }
 
-// Create begins the creation of a node for a rule under root, and sends its first request if that
+// create begins the creation of a node for a rule under root, and sends its first request if that
 // is possible now. Requests that are sent later reach the servers after it. The caller must call
 // finish. An error means that nothing was sent. withRoot creates the lock root with the node
 // (newroot.go).
-func (e *ZKSession) Create(wanted context.Context, root *Root, data []byte, withRoot bool, last *link.LastError) (*Create, error) {
+func (e *ZKSession) create(wanted context.Context, root *Root, data []byte, withRoot bool, last *link.LastError) (*Create, error) {
 	reservation, err := e.Own.Reserve(1, 0)
 	if err != nil {
 		return nil, err
 	}
-	c := &Create{wanted: wanted, e: e, reservation: reservation, root: root, data: data, WithRoot: withRoot, last: last, reply: make(chan mux.Reply, 1)}
+	c := &Create{wanted: wanted, e: e, reservation: reservation, root: root, data: data, withRoot: withRoot, last: last, reply: make(chan mux.Reply, 1)}
 	if err := c.send(); err != nil {
 		c.reservation.Free()
 		return nil, err
@@ -68,17 +68,17 @@ func (c *Create) send() error {
 	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
 	node := wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.o.Rule.Name), Data: c.data, ACL: c.root.o.ACL, Flags: wire.FlagEphemeralSequential}
 	var req *mux.Request
-	if c.WithRoot {
+	if c.withRoot {
 		req = mux.NewRequest(wire.OpMulti, c.root.withNode(node), c.noteReply)
-		c.WithRoot = link.TooLong(req, c.e.Longest) == nil
+		c.withRoot = link.TooLong(req, c.e.Longest) == nil
 	}
-	if !c.WithRoot {
+	if !c.withRoot {
 		req = mux.NewRequest(wire.OpCreate2, node, c.noteReply)
 	}
 	if err := link.TooLong(req, c.e.Longest); err != nil {
 		return err
 	}
-	c.Sent = c.e.Carrier.Send(c.e.ZKSession, req)
+	c.sent = c.e.Carrier.Send(c.e.ZKSession, req)
 	return nil
 }
 
@@ -89,7 +89,7 @@ func (c *Create) noteReply(a mux.Reply) {
 	c.part, c.err = -1, reply.ErrOf(a)
 	isKnown := c.err == nil
 	switch {
-	case isKnown && c.WithRoot:
+	case isKnown && c.withRoot:
 		made, c.part, c.err = madeWithRoot(a, c.e.ID)
 		isKnown = c.err == nil
 	case isKnown:
@@ -111,10 +111,10 @@ func (c *Create) isOurs(made wire.PathStatResponse) bool {
 	return ok && protected && id == c.id && made.Stat.EphemeralOwner == c.e.ID
 }
 
-// Finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an
+// finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an
 // error no node remains, except nodes that the reaper is still deleting. finish returns no later
 // than the session ends.
-func (c *Create) Finish() error {
+func (c *Create) finish() error {
 	defer c.reservation.Free()
 	e, backoff := c.e, link.Backoff{}
 	var hungUp link.HangUps
@@ -125,7 +125,7 @@ func (c *Create) Finish() error {
 		if try > 1 && !e.Pause(backoff.Next()) {
 			return e.EndErr()
 		}
-		for !c.Sent {
+		for !c.sent {
 			if _, err := e.WaitAttached(c.wanted); err != nil { // no request is under way
 				return err
 			}
@@ -137,14 +137,14 @@ func (c *Create) Finish() error {
 		if err != nil {
 			return err
 		}
-		c.Sent = false
+		c.sent = false
 		c.last.Note(c.err)
 		switch reply.FateOf(a.Fate, reply.OutcomeOf(c.err), e.HasEnded()) {
 		case reply.NodeMade:
 			if c.made.Path == "" {
 				break // the reply names another node, or cannot be decoded: look for the node
 			}
-			c.Node, c.Token, c.MadeRoot = c.made.Path, c.made.Stat.Czxid, c.WithRoot
+			c.Node, c.Token, c.MadeRoot = c.made.Path, c.made.Stat.Czxid, c.withRoot
 			return nil
 
 		case reply.NothingMade:
@@ -154,7 +154,7 @@ func (c *Create) Finish() error {
 			continue
 
 		case reply.NodeDenied:
-			c.Denied = c.err
+			c.denied = c.err
 			return reply.Denied(c.err, "create", "CREATE", c.root.path)
 
 		case reply.GoneIfMade:
@@ -168,7 +168,7 @@ func (c *Create) Finish() error {
 		if err := c.resolve(); c.Node != "" || err != nil {
 			return err
 		}
-		c.WithRoot = false
+		c.withRoot = false
 		if err := hungUp.Count(a); err != nil {
 			return err
 		}
@@ -184,12 +184,12 @@ func (c *Create) Finish() error {
 // (F2). A create that the old server has not read yet may still arrive (NoteOrphan).
 func (c *Create) resolve() error {
 	e := c.e
-	found, err := e.FindMade(c.root, c.id, c.WithRoot)
+	found, err := e.FindMade(c.root, c.id, c.withRoot)
 	switch {
 	case err != nil:
 		return err
 	case len(found) == 0:
-		e.Reaper.NoteOrphan(c.root.path, c.id, c.WithRoot)
+		e.Reaper.NoteOrphan(c.root.path, c.id, c.withRoot)
 		return nil
 	}
 	stat, err := e.StatOf(found[0])
@@ -197,7 +197,7 @@ func (c *Create) resolve() error {
 	case err == nil && stat.EphemeralOwner == e.ID:
 		e.Carrier.Executed(wire.OpCreate2)
 		c.last.Note(nil)
-		c.Node, c.Token, c.MadeRoot = found[0], stat.Czxid, c.WithRoot
+		c.Node, c.Token, c.MadeRoot = found[0], stat.Czxid, c.withRoot
 		c.reservation.Taken(c.Node)
 	case errors.Is(err, zk.ErrNoNode):
 		return nil
@@ -233,16 +233,6 @@ func (e *ZKSession) StatOf(node string) (*wire.Stat, error) {
 	}
 }
 
-// AfterRejection returns the next step after a create that failed. canBeNew reports whether the
-// transaction may create the lock root, tries is the number of transactions that were sent, and
-// hasRoots reports whether the lock root's creation was sent.
-func (c *Create) AfterRejection(canBeNew bool, tries int, hasRoots bool) queue.CreateStep {
-	noNode := errors.Is(c.Denied, zk.ErrNoNode)
-	if c.Denied == nil || !c.WithRoot && !noNode {
-		return queue.CreateDenied
-	}
-	return queue.Rejection{
-		WithRoot: c.WithRoot, OfNode: c.part == 1, NoNode: noNode, Exists: errors.Is(c.Denied, zk.ErrNodeExists),
-		CanBeNew: canBeNew && c.root.canBeNew(), Tries: tries, Roots: hasRoots,
-	}.Next()
-}
+// IsAlone reports whether the create was sent already, and creates the node alone: then a list that is
+// requested now shows the node.
+func (c *Create) IsAlone() bool { return c.sent && !c.withRoot }

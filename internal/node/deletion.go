@@ -295,7 +295,7 @@ func (x *Deletion) refuse(why error) {
 
 func (x *Deletion) end(err error) {
 	x.r.mu.Lock()
-	delete(x.r.mu.erasing, x.node)
+	delete(x.r.mu.deletions, x.node)
 	x.r.mu.Unlock()
 	for _, n := range x.nodes() {
 		x.r.nodes.Gone(n)

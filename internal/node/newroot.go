@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"path"
 	"slices"
 
@@ -37,39 +38,120 @@ import (
 // The hold whose own transaction created the root deletes it, always. All other roots are left to
 // the servers: after a crash, and after contention.
 //
-// Semaphores create their roots as before (Root.make).
+// A semaphore has a second root, so it creates both before the node (Root.make).
 
 // canBeNew reports whether the transaction may create the lock root. If the lock's ACL gives no
 // client READ, a list has to reject the acquire.
 func (r *Root) canBeNew() bool {
-	return r.o.Container && slices.ContainsFunc(r.o.ACL, func(e wire.ACL) bool { return e.Perms&zk.PermRead != 0 })
+	return r.o.Container && r.o.Second == nil && slices.ContainsFunc(r.o.ACL, func(e wire.ACL) bool { return e.Perms&zk.PermRead != 0 })
 }
 
 // mostFound: if this many lock roots in succession existed when the Session first used them, the
 // next one is also expected to exist.
 const mostFound = 2
 
-// BeginUse notes that a call takes the lock, and reports whether the lock root is expected to be
-// missing: our last release deleted it, or the last new names were missing. learns reports whether
-// the Session learns from the result what to expect of the next name: from the first call for a
-// name.
-func (r *Root) BeginUse() (withRoot, learns bool) {
-	if !r.canBeNew() {
-		return false, false
+// RootUse is one attempt's use of a lock root: the creation of a node in it and, if the root is
+// missing, of the root. The zero value is for an attempt that creates no node there.
+type RootUse struct {
+	r        *Root
+	canBeNew bool        // the transaction may be sent
+	withRoot bool        // it is sent next
+	tries    int         // how often it was sent
+	learns   bool        // the result shows what to expect of the next name
+	sent     *RootCreate // the creation of the root by itself; nil if it was not sent
+
+	// Lost reports that the transaction cannot be sent again: a reply to it was lost, and some servers
+	// close the connection at a container; or it is too long.
+	Lost bool
+}
+
+// BeginUse notes that a call takes the lock. It expects the lock root to be missing if our last
+// release deleted it, or if the last new names were missing; the result for a new name shows what to
+// expect of the next one. lost reports that an earlier attempt of the call has Lost the transaction.
+func (r *Root) BeginUse(lost bool) (u RootUse) {
+	u = RootUse{r: r, Lost: lost, canBeNew: !lost && r.canBeNew()}
+	if !u.canBeNew {
+		return u
 	}
 	switch before := Note(r, func(n *newRootNotes) { *n = newRootNotes{isUsed: true} }); {
 	case before.deletion != nil:
-		return link.IsClosed(before.deletion.Done) && before.deletion.RootDeleted, false
-	case before.isUsed: // another call has found the lock root, or is creating it
-		return false, false
+		u.withRoot = link.IsClosed(before.deletion.Done) && before.deletion.RootDeleted
+	case !before.isUsed: // otherwise another call has found the lock root, or is creating it
+		u.withRoot, u.learns = r.o.Notes.found.Load() < mostFound, true
 	}
-	return r.o.Notes.found.Load() < mostFound, true
+	return u
 }
 
-// Learn notes whether the lock root of a new name was missing.
-func (r *Root) Learn(wasMissing bool) {
-	if r.o.Notes.found.Add(1); wasMissing {
-		r.o.Notes.found.Store(0)
+// Create begins the creation of a node, as ZKSession.create does.
+func (u *RootUse) Create(wanted context.Context, e *ZKSession, data []byte, last *link.LastError) (*Create, error) {
+	c, err := e.create(wanted, u.r, data, u.withRoot, last)
+	if err == nil && c.withRoot {
+		u.tries++
+	}
+	return c, err
+}
+
+// Finish waits for the outcome of a create, as Create.finish does. After an error, step is the next
+// one: CreateDenied if the error is final.
+func (u *RootUse) Finish(c *Create) (step queue.CreateStep, err error) {
+	err = c.finish()
+	if u.withRoot && !c.MadeRoot && (c.denied == nil || !c.withRoot) {
+		u.Lost, u.canBeNew = true, false
+	}
+	if step = queue.CreateDenied; err != nil {
+		if step = u.afterRejection(c); step == queue.CreateDenied {
+			return step, err
+		}
+	}
+	if u.learns {
+		u.learns = false
+		u.r.o.Notes.learn(c.MadeRoot || errors.Is(c.denied, zk.ErrNoNode))
+	}
+	return step, err
+}
+
+// learn notes whether the lock root of a new name was missing.
+func (n *Notes) learn(wasMissing bool) {
+	if n.found.Add(1); wasMissing {
+		n.found.Store(0)
+	}
+}
+
+// afterRejection returns the next step after a create that failed.
+func (u *RootUse) afterRejection(c *Create) queue.CreateStep {
+	noNode := errors.Is(c.denied, zk.ErrNoNode)
+	if c.denied == nil || !c.withRoot && !noNode {
+		return queue.CreateDenied
+	}
+	return queue.Rejection{
+		WithRoot: c.withRoot, OfNode: c.part == 1, NoNode: noNode, Exists: errors.Is(c.denied, zk.ErrNodeExists),
+		CanBeNew: u.canBeNew, Tries: u.tries, Roots: u.sent != nil,
+	}.Next()
+}
+
+// SendCreates sends the creates of a step.
+func (u *RootUse) SendCreates(ctx context.Context, z *link.ZKSession, step queue.CreateStep, last *link.LastError) error {
+	if ctx.Err() != nil { // no call waits any more, so no further create is sent (I2)
+		return link.ErrCtxEnded
+	}
+	r, highest, before := u.r, u.r.ShownPath(), u.sent
+	switch u.withRoot = step == queue.CreateWithRoot || step == queue.CreateParents; step {
+	case queue.CreateAlone, queue.CreateWithRoot:
+		return nil
+	case queue.CreateParents:
+		r, highest, before = r.At(path.Dir(r.path)), "", nil
+	}
+	m, err := r.make(ctx, z, before, highest, last)
+	if err == nil {
+		u.sent = m
+	}
+	return err
+}
+
+// Undo deletes the roots that this attempt has created in vain (Root.UndoCreate).
+func (u *RootUse) Undo(z *link.ZKSession, hadNode bool) {
+	if u.sent != nil {
+		u.r.UndoCreate(z, u.sent, hadNode)
 	}
 }
 
@@ -91,23 +173,4 @@ func madeWithRoot(a mux.Reply, session int64) (made wire.PathStatResponse, part 
 		made.Path, made.Stat = results[1].Path, wire.Stat{Czxid: a.Zxid, EphemeralOwner: session}
 	}
 	return made, part, err
-}
-
-// SendCreates sends the creates of a step. It reports whether the next create is the transaction.
-// before and the result are the creation of the lock root; nil for none.
-func (r *Root) SendCreates(ctx context.Context, z *link.ZKSession, step queue.CreateStep, before *RootCreate, last *link.LastError) (withRoot bool, m *RootCreate, err error) {
-	if ctx.Err() != nil { // no call waits any more, so no further create is sent (I2)
-		return false, before, link.ErrCtxEnded
-	}
-	switch step {
-	case queue.CreateAlone, queue.CreateWithRoot:
-		return step == queue.CreateWithRoot, before, nil
-	case queue.CreateParents:
-		m, err = r.At(path.Dir(r.path)).make(ctx, z, nil, "", last)
-		return true, m, err
-	}
-	if m, err = r.make(ctx, z, before, r.ShownPath(), last); err != nil {
-		return false, before, err
-	}
-	return false, m, nil
 }

@@ -110,8 +110,8 @@ func (o *Own) Missing(of []string) string {
 
 // Reservation counts nodes against the cap while they are being created.
 type Reservation struct {
-	o    *Own
-	left int // how many are not created yet; guarded by o.mu
+	o       *Own
+	missing int // how many are not created yet; guarded by o.mu
 }
 
 // Reserve reserves capacity for count nodes that are about to be created. The caller must free the
@@ -153,8 +153,8 @@ func (o *Own) fullLocked(others int) error {
 func (s *Reservation) Taken(node string) {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
-	if s.left > 0 {
-		s.left--
+	if s.missing > 0 {
+		s.missing--
 		s.o.mu.reserved--
 	}
 	s.o.addLocked(node)
@@ -164,8 +164,8 @@ func (s *Reservation) Taken(node string) {
 func (s *Reservation) Free() {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
-	s.o.mu.reserved -= s.left
-	s.left = 0
+	s.o.mu.reserved -= s.missing
+	s.missing = 0
 }
 
 func (o *Own) add(node string) {

@@ -18,16 +18,16 @@ type Reaper struct {
 
 	mu struct {
 		sync.Mutex
-		erasing map[string]*Deletion  // deletions under way, by node
-		orphans map[queue.Orphan]bool // creates whose nodes no list has shown; true if the lock root was to be created with the node. Nil before the first, and after a search that has found all
-		keeps   string                // the last parent that rejected the deletion of a lock root
+		deletions map[string]*Deletion  // deletions under way, by node
+		orphans   map[queue.Orphan]bool // creates whose nodes no list has shown; true if the lock root was to be created with the node. Nil before the first, and after a search that has found all
+		keeps     string                // the last parent that rejected the deletion of a lock root
 	}
 }
 
 // newReaper returns the reaper of a session. It receives every list, to search it for orphans.
 func newReaper(z *link.ZKSession, lists *Lists, nodes *Own) *Reaper {
 	r := &Reaper{z: z, lists: lists, nodes: nodes}
-	r.mu.erasing = make(map[string]*Deletion)
+	r.mu.deletions = make(map[string]*Deletion)
 	lists.seen = r.deleteOrphans
 	return r
 }
@@ -36,7 +36,7 @@ func newReaper(z *link.ZKSession, lists *Lists, nodes *Own) *Reaper {
 func (r *Reaper) Deleting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.mu.erasing)
+	return len(r.mu.deletions)
 }
 
 // Delete deletes a node of ours. If the node is being deleted already, it returns that deletion.
@@ -82,13 +82,13 @@ func (r *Reaper) deleteWithRoot(node string) *Deletion {
 // start begins a deletion, when the deletion after has ended, if there is one.
 func (r *Reaper) start(x *Deletion, after *Deletion) *Deletion {
 	r.mu.Lock()
-	if running := r.mu.erasing[x.node]; running != nil {
+	if running := r.mu.deletions[x.node]; running != nil {
 		r.mu.Unlock()
 		return running
 	}
 	x.r, x.Done, x.Refused = r, make(chan struct{}), make(chan struct{})
 	x.root = x.root && r.mu.keeps != path.Dir(x.rootPath())
-	r.mu.erasing[x.node] = x
+	r.mu.deletions[x.node] = x
 	r.mu.Unlock()
 	for _, n := range x.nodes() {
 		r.nodes.add(n)
