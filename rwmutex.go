@@ -77,7 +77,6 @@ func (m *RWMutex) sides() *RWMutex {
 // second node is deleted after the first, and after the second share's release. Its token is the
 // first's.
 type pair struct {
-	noState
 	first *lockData
 	node  string // of the second share, absolute
 
