@@ -125,8 +125,11 @@ type planner struct {
 	state map[string]string    // of the members by their id, when they were last listed
 	ready []string             // ids of the members that were ready then
 	seen  []string             // the candidates' nodes then
-	watch <-chan zk.Event      // of the members; nil if there is none
 	schedule
+
+	children []string        // of PATH/members
+	listed   time.Time       // when they were listed
+	watch    <-chan zk.Event // of them; nil if there is none
 
 	// See probation.go.
 	checks   map[string]check     // by the name of the member
@@ -243,16 +246,18 @@ func (p *planner) round() (wait time.Duration, err error) {
 // members returns the members that can take shards, in the order of the queue, and the first one of
 // each name. The newest ones are left out if the plan could become too long with them.
 func (p *planner) members(conn *zk.Conn) (present []candidate, err error) {
-	children, err := p.l.children(conn, p.l.members(), &p.watch)
-	if err != nil {
-		return nil, err
+	if p.watch == nil || time.Since(p.listed) >= lookAgain { // otherwise nothing has changed
+		if p.children, err = p.l.children(conn, p.l.members(), &p.watch); err != nil {
+			return nil, err
+		}
+		p.listed = time.Now()
 	}
 	for id := range p.left {
 		p.left[id] = false
 	}
 	state := map[string]string{}
 	var nodes, ready []string
-	for _, c := range children {
+	for _, c := range p.children {
 		prefix, id := stateOf(c)
 		switch state[id] = prefix; prefix {
 		case leftPrefix:
