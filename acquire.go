@@ -21,16 +21,12 @@ func callerIn(ctx context.Context, t *lockTable, root *lockRoot, other string) c
 	if by.inner, _ = ctx.Value(root).(*Hold); by.inner == nil || root.isFresh {
 		return by
 	}
-	for i, share := range [2]string{root.share, other} {
-		if share == "" {
-			break
-		}
-		k := holdKey{table: t, root: root.Path(), share: share}
-		if k.fits(by.inner) {
-			by.under[i] = by.inner.d
-		} else if h := heldIn(ctx, k); h != nil {
-			by.under[i] = h.d
-		}
+	h := by.inner
+	if h.d.table != t {
+		h = heldIn(ctx, holdKey{table: t, root: root.Path()})
+	}
+	if h != nil && (h.d.key.share == root.share || h.d.key.share == other) {
+		by.under = h
 	}
 	return by
 }
@@ -124,28 +120,4 @@ func (a *acquisition) queue(e *node.ZKSession, by recipe) error {
 		at.undoRoots()
 	}
 	return err
-}
-
-// reentered logs, once a hold, that two handles which re-entered with the same handle's context are
-// held at the same time. A goroutine that re-enters in nested calls has the innermost handle's
-// context, so these are probably two goroutines, which do not exclude each other. If an owner is
-// set, or the handles belong to readers, that is intended.
-func reentered(ctx context.Context, t *lockTable, root *lockRoot, by caller, h *Hold) {
-	if by.owner != (Owner{}) || by.under[0] != h.d || root.Rule().IsShared() {
-		return
-	}
-	outer := heldIn(ctx, holdKey{table: t, root: root.Path(), share: root.share})
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	d := h.d
-	if d.shared {
-		return
-	}
-	h.outer = outer
-	for other := range d.handles {
-		if d.shared = other != h && other.outer == outer; d.shared {
-			d.e.Log.Warn("zklock: two calls re-entered one hold at the same time; they do not exclude each other", d.attrs()...)
-			return
-		}
-	}
 }

@@ -90,10 +90,15 @@ type nodeOptions struct {
 
 // caller identifies the caller of an acquire by its context. Each call looks up its caller once.
 type caller struct {
-	owner Owner        // set with WithOwner; zero if none is set
-	under [2]*lockData // the holds of this lock and its other share, through this Session; nil for none
-	inner *Hold        // the innermost hold of the lock's path, through any Session; nil for none
-	wait  multiWait    // the wait of the Multi that makes the call
+	owner Owner     // set with WithOwner; zero if none is set
+	under *Hold     // the innermost hold of this lock or its other share, through this Session; nil for none
+	inner *Hold     // the innermost hold of the lock's path, through any Session; nil for none
+	wait  multiWait // the wait of the Multi that makes the call
+}
+
+// reads reports whether the call is for the read lock, under a write hold in its context.
+func (by caller) reads(root *lockRoot) bool {
+	return by.under != nil && by.under.d.key.share != root.share && root.Rule().IsShared()
 }
 
 // endLocked gives the call its outcome, unless it has left.

@@ -26,7 +26,6 @@ type lockKey struct {
 // lockRoot is the root of a lock's queue, and the share that an owner of the lock has.
 type lockRoot struct {
 	*node.Root
-	noReentry bool // an owner that holds the lock gets an error from its next call
 
 	// Set by a recipe.
 	share   string // the name of an owner's share: each share has owners of its own
@@ -53,7 +52,6 @@ type lockData struct {
 	acquiring    *acquisition       // nil once the lock is granted
 	grantBasis                      // set when the grant is prepared; a recipe may also set the state at other times
 	handles      map[*Hold]struct{} // I2: their number is the hold count; re-entry adds a handle and sends nothing
-	shared       bool               // reentered has logged that two calls share the hold
 	trace        handleTrace        // the trace of the handle to which the lock was granted; nil for none
 	lost         error
 	lostAt       clock.Instant // when the loss was detected, or the end of the lease if that was earlier
@@ -75,24 +73,19 @@ type grantBasis struct {
 	record    *node.GrantRecord // taken back when the node is deleted; nil until the grant is recorded, and without a lock-delay
 }
 
-// keyLocked returns the key under which the caller may already have the lock.
+// keyLocked returns the key under which the caller may already have the lock: with the owner that
+// its context sets, or else with the owner of the hold that the context carries. In the second case
+// only a writer that reads is admitted (enter).
 //
 // A hold of another lock gives no permission: goroutines that work under that hold exclude each
-// other in this lock (R67). A hold of this lock gives none either if its last handle was released:
-// otherwise, contexts that still carry that hold would share the next one. A share and the other
-// share that its owner may have are one lock here.
+// other in this lock (R67). A hold of this lock has no effect if its last handle was released. A
+// share and the other share that its owner may have are one lock here.
 func (t *lockTable) keyLocked(root *lockRoot, by caller) (key lockKey, ok bool) {
 	key = lockKey{path: root.Path(), share: root.share, owner: by.owner}
-	if by.owner != (Owner{}) {
-		return key, true
+	if h := by.under; by.owner == (Owner{}) && h != nil && t.byKey[h.d.key] == h.d {
+		key.owner = h.d.key.owner
 	}
-	for _, d := range by.under {
-		if d != nil && t.byKey[d.key] == d {
-			key.owner = d.key.owner
-			return key, true
-		}
-	}
-	return lockKey{}, false
+	return key, key.owner != (Owner{})
 }
 
 // enter re-enters a lock that the caller holds, and then a is nil. Otherwise it begins an
@@ -138,7 +131,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 		return nil, d.lost
 	case d.e.HasEnded(): // its holds are being marked as lost, one by one
 		return nil, lostBecause(d.e.Cause())
-	case root.noReentry:
+	case by.owner == (Owner{}) && !by.reads(root): // goroutines that share the context would all hold the lock
 		return nil, errReentry
 	}
 	d.addLocked(h)
@@ -278,6 +271,13 @@ func (t *lockTable) forgetLocked(d *lockData) {
 	if t.byKey[d.key] == d {
 		delete(t.byKey, d.key)
 	}
+}
+
+// has reports whether a share is held, or lost and not released.
+func (t *lockTable) has(d *lockData) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byKey[d.key] == d
 }
 
 // held reports whether any owner holds the lock.

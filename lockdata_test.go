@@ -355,6 +355,6 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	cancel()
 	require.Equal(t, "v", h.ctx.Value(key{}))
 	require.NoError(t, h.ctx.Context.Err())
-	require.Same(t, h, heldIn(h.ctx, holdKey{}))
+	require.Same(t, h, heldIn(h.ctx, holdKey{table: tt.table, root: tt.m.root.Path()}))
 	require.Equal(t, o, h.Owner())
 }

@@ -57,7 +57,7 @@ func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, er
 	if name == queue.LatchName {
 		markers = []string{name}
 	}
-	m.root = lockRoot{Root: s.rootOn(s.chroot+path, path, queue.Rule{Name: name, Markers: markers}, &o, nil), share: name, noReentry: o.noReentry}
+	m.root = lockRoot{Root: s.rootOn(s.chroot+path, path, queue.Rule{Name: name, Markers: markers}, &o, nil), share: name}
 	return m, err
 }
 
@@ -84,11 +84,11 @@ func (m *Mutex) made() *Mutex {
 
 // Acquire waits for the lock until ctx ends. ctx does not bound the hold.
 //
-// If ctx carries a hold of this lock and Session, or an owner ([WithOwner]) that holds it, Acquire
-// re-enters the lock at once. So goroutines that share such a context all hold the lock at the same
-// time; [WithoutReentry] makes such calls fail. An owner's calls run one at a time: each waits
-// until the previous one is granted or fails. A call does not re-enter through another Session: it
-// waits, also for its own hold.
+// If ctx sets an owner ([WithOwner]) that holds this lock, Acquire re-enters the lock at once. If ctx
+// carries a hold of this lock and Session, but no owner, Acquire fails at once with a final error,
+// because it would wait for itself: give it WithOwner(ctx, hold.Owner()) to re-enter, or a context
+// without the hold. An owner's calls run one at a time: each waits until the previous one is granted
+// or fails. A call does not re-enter through another Session: it waits, also for its own hold.
 //
 // On failure the call holds nothing, and its node is deleted or is being deleted. The error is the
 // cause of ctx; [ErrLost] while the owner has unreleased handles of a lost hold; [ErrClosed];
@@ -110,9 +110,8 @@ func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
 // ErrNotConnected after two heartbeats, each a tenth of the session timeout and at least 250 ms.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.acquire(ctx, "try", 0) }
 
-// Do acquires the lock, runs f under it, and releases it. Goroutines that call Do with the context
-// of an outer Do of this lock re-enter that hold, so all of them run f at the same time: give them
-// another context, or create the lock with [WithoutReentry].
+// Do acquires the lock, runs f under it, and releases it. A call with the context of an outer Do of
+// this lock fails, as that of [Mutex.Acquire] does, unless the context sets an owner.
 //
 // If Do does not get the lock, or if ctx ends or the lock is lost just as it is granted, Do returns
 // the error and does not call f. ctx bounds the wait and the work; [WaitAtMost] bounds the wait
@@ -165,7 +164,7 @@ func (m *Mutex) Held() bool {
 	return m.s.locks.held(&m.root)
 }
 
-// OwnedBy reports whether Acquire with ctx would re-enter.
+// OwnedBy reports whether ctx carries a hold of this lock, or sets an owner that holds it.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.made().s.loseIfLate()
 	return m.s.locks.heldBy(&m.root, m.caller(ctx))
@@ -246,9 +245,7 @@ func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait tim
 		}
 	}
 	switch {
-	case err == nil && a == nil:
-		reentered(ctx, &m.s.locks, &m.root, by, h)
-	case err == nil:
+	case err == nil && a != nil:
 		a.link, a.opts = m.s.link, &m.opts.nodeOptions
 		if !a.link.Spawn(func() { a.run(m.recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())

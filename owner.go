@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Owner identifies a caller that may re-enter a lock. A context carries an owner by WithOwner, or
-// together with a hold. Owners are comparable.
+// Owner identifies a caller that may re-enter a lock. A context sets an owner by WithOwner. Owners
+// are comparable.
 type Owner struct {
 	id   uuid.UUID
 	name string

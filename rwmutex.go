@@ -22,8 +22,9 @@ type RWMutex struct{ read, write Mutex }
 
 // NewRWMutex returns the read/write lock on path, and sends nothing. The rules of [NewMutex] apply.
 //
-// Both sides re-enter, as a Mutex does. A writer may also read: its owner gets the read lock at
-// once, and may release the two holds in any order. The context of the write hold ends with the
+// Both sides re-enter for an owner, as a Mutex does. A writer may also read: a call with its owner,
+// or with the write hold's context, gets the read lock at once. The two holds may be released in any
+// order. The context of the write hold ends with the
 // write lock, so continue with the context of the read hold. If another client deletes the read
 // lock's node, reads under the write hold return [ErrLost] until the write hold is released. Near
 // the end of the sequence counter they return [ErrSequenceExhausted].
@@ -252,13 +253,6 @@ func makeDowngraded(a *acquisition, p *pair) error {
 			return errRequeue
 		}
 	}
-}
-
-// has reports whether a share is held, or lost and not released.
-func (t *lockTable) has(d *lockData) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.byKey[d.key] == d
 }
 
 // heldLocked returns the owner's other share if it is held; otherwise its acquisition, or its loss.
