@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -13,23 +12,6 @@ import (
 // How an acquisition runs. It has a goroutine of its own, and its call waits for the outcome. No
 // request, pause or wait of the acquisition gets the caller's context: a.ctx ends when the call has
 // left (lockTable.leave).
-
-// callerIn looks up the caller in its context. Most contexts carry no hold of the path: one
-// look-up, which allocates nothing, shows that.
-func callerIn(ctx context.Context, t *lockTable, root *lockRoot, other string) caller {
-	by := caller{owner: ownerSet(ctx), wait: waitIn(ctx, root.Path())}
-	if by.inner, _ = ctx.Value(root).(*Hold); by.inner == nil || root.isFresh {
-		return by
-	}
-	h := by.inner
-	if h.d.table != t {
-		h = heldIn(ctx, holdKey{table: t, root: root.Path()})
-	}
-	if h != nil && (h.d.key.share == root.share || h.d.key.share == other) {
-		by.under = h
-	}
-	return by
-}
 
 // run queues in one ZooKeeper session after another until the lock is granted, the acquisition
 // fails, or no call waits any more.

@@ -29,20 +29,6 @@ func newHold(ctx context.Context, try bool, trace handleTrace) *Hold {
 	return h
 }
 
-// holdKey is the key with which a context returns the innermost hold that it carries of a Session's
-// locks on a path. With after, it returns a hold that lasts, and that a call which waits for this
-// lock now could wait for in vain.
-type holdKey struct {
-	table *lockTable // nil with after: any
-	root  string     // absolute
-	after bool       // of root, or of a path that sorts after it; root is then a shownPath, by which a Multi sorts
-}
-
-func heldIn(ctx context.Context, k holdKey) *Hold {
-	h, _ := ctx.Value(k).(*Hold)
-	return h
-}
-
 // Value returns the hold for a holdKey that fits, and for a lock root of the hold's path. It passes
 // all other keys to the context that Acquire was given, which also has the outer holds. The context
 // of work first has the values of AcquireStart's context. If that derives from the caller's, it
@@ -70,13 +56,6 @@ func (c *holdContext) Value(key any) any {
 
 // bare has only the value with which package context finds the innermost context that can end.
 var bare, _ = context.WithCancel(context.Background())
-
-func (k holdKey) fits(h *Hold) bool {
-	if k.after {
-		return h.d.root.ShownPath() >= k.root && h.Err() == nil
-	}
-	return k.table == h.d.table && h.isOf(k.root)
-}
 
 // isOf reports whether this is a hold of the lock root. A context passes over a hold whose last
 // handle was released: an outer one may last, such as that of a writer that has read.
@@ -351,13 +330,6 @@ func howItEnded(i int, ok bool, err error) error {
 		return lostBecause(link.ErrNodeGone)
 	}
 	return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, err)
-}
-
-// actsFor reports whether a call with ctx, which carries the hold, acts for the hold's owner: ctx
-// sets no other.
-func actsFor(ctx context.Context, h *Hold) bool {
-	o := ownerSet(ctx)
-	return o == (Owner{}) || o == h.Owner()
 }
 
 // Hold is one successful acquire. It is safe for concurrent use, and only Release sends requests.

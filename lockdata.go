@@ -29,6 +29,7 @@ type lockRoot struct {
 
 	// Set by a recipe.
 	share   string // the name of an owner's share: each share has owners of its own
+	other   string // the second share that an owner may have; "" for none
 	isFresh bool   // each call takes a new share, and never re-enters one
 }
 

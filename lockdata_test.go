@@ -98,15 +98,16 @@ func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 }
 
 func TestOwner(t *testing.T) {
+	m := newTableTest(t).m
 	a := NewOwner("x")
 	require.NotEqual(t, a, NewOwner("x"), "a name makes no owner")
 	require.Regexp(t, `^x/[0-9a-f]{8}$`, a.String())
 	require.Regexp(t, `^[0-9a-f]{8}$`, NewOwner("").String())
 	require.Equal(t, "none", Owner{}.String())
 
-	require.Zero(t, ownerSet(t.Context()))
-	require.Zero(t, ownerSet(WithOwner(t.Context(), Owner{})), "the zero Owner sets none")
-	require.Equal(t, a, ownerSet(WithOwner(WithOwner(t.Context(), NewOwner("y")), a)))
+	require.Zero(t, m.caller(t.Context(), "", 0).owner)
+	require.Zero(t, m.caller(WithOwner(t.Context(), Owner{}), "", 0).owner, "the zero Owner sets none")
+	require.Equal(t, a, m.caller(WithOwner(WithOwner(t.Context(), NewOwner("y")), a), "", 0).owner)
 }
 
 // R63, R3: each handle is released once, in any order, and the last release deletes the node.
@@ -337,7 +338,7 @@ func TestPair_SecondLost_NextReadIsLost(t *testing.T) {
 	p := &pair{first: w, byFirst: true, second: &lockData{lost: ErrLost}}
 	w.grantBasis = grantBasis{e: aZKSession(), node: "/locks/a/n", state: p}
 	tt.table.byKey[w.key] = w
-	_, err := readSide{}.besideLocked(tt.table, &lockData{key: lockKey{path: "/locks/a", share: queue.ReadName}})
+	_, err := readSide{}.besideLocked(tt.table, &lockData{key: lockKey{path: "/locks/a", share: queue.ReadName}, root: &lockRoot{other: queue.WriteName}})
 	require.ErrorIs(t, err, ErrLost)
 }
 

@@ -291,8 +291,8 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration) (*Hold, e
 func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	for _, member := range m.locks {
 		l := member.in
-		by := l.caller(ctx)
-		isUnder := by.under != nil && actsFor(ctx, by.under) && by.under.Err() == nil
+		by := l.caller(ctx, "acquire", forever)
+		isUnder := by.under != nil && by.actsFor(by.under) && by.under.Err() == nil
 		switch isHeld := l.OwnedBy(ctx); {
 		case isHeld && by.owner == (Owner{}) && !by.reads(&l.root):
 			return l, errReentry

@@ -167,7 +167,7 @@ func (m *Mutex) Held() bool {
 // OwnedBy reports whether ctx carries a hold of this lock, or sets an owner that holds it.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.made().s.loseIfLate()
-	return m.s.locks.heldBy(&m.root, m.caller(ctx))
+	return m.s.locks.heldBy(&m.root, m.caller(ctx, "", 0))
 }
 
 // Participants returns the queue, the holder first. Without a lock root the queue is empty.
@@ -191,8 +191,8 @@ func (m *Mutex) reading(ctx context.Context, op string, read func(e *node.ZKSess
 	return m.s.reading(ctx, op, m.root.Given(), node.AttachedSession, read)
 }
 
-func (m *Mutex) caller(ctx context.Context) caller {
-	return callerIn(ctx, &m.s.locks, &m.root, m.recipe.otherShare())
+func (m *Mutex) caller(ctx context.Context, op string, wait time.Duration) caller {
+	return callerIn(ctx, &m.s.locks, &m.root, op, wait)
 }
 
 // acquire waits for the lock, for no longer than wait; 0 is a try.
@@ -203,44 +203,44 @@ func (m *Mutex) acquire(ctx context.Context, op string, wait time.Duration) (*Ho
 	case ctx == nil:
 		return nil, &Error{Op: op, Path: m.root.Given(), Err: errNilContext}
 	}
-	return m.enterAs(ctx, m.caller(ctx), op, wait)
+	return m.enterAs(m.caller(ctx, op, wait))
 }
 
 // enterAs acquires the lock for a caller that has been looked up, and traces the acquire. The owner
 // may differ from the owner in ctx, and other locks may not see it (R67).
-func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Duration) (*Hold, error) {
-	wait = min(wait, by.wait.left())
+func (m *Mutex) enterAs(by caller) (*Hold, error) {
 	if len(m.s.trace.all) == 0 {
-		h, _, err := m.take(ctx, ctx, by, op, wait, nil)
+		h, _, err := m.take(by, by.ctx, nil)
 		return h, err
 	}
-	values, c := m.s.trace.beginTrace(ctx, AcquireInfo{Kind: m.traced, Path: m.root.Given(), Name: m.opts.label, Multi: by.wait.multi, Try: wait == 0})
-	h, a, err := m.take(ctx, values, by, op, wait, c)
+	values, c := m.s.trace.beginTrace(by.ctx, AcquireInfo{Kind: m.traced, Path: m.root.Given(), Name: m.opts.label, Multi: by.multi, Try: by.wait == 0})
+	h, a, err := m.take(by, values, c)
 	end := AcquireEndInfo{Err: err, Reentered: err == nil && a == nil}
 	if a != nil {
 		end.Position, end.Requeued = int(a.first.Load()), max(0, int(a.made.Load())-1)
 	}
-	c.acquired(ctx, h, end)
+	c.acquired(by.ctx, h, end)
 	return h, err
 }
 
 // take gets the lock by an acquisition, unless it re-enters or may not begin. The hold has the
 // values of the second context.
-func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait time.Duration, trace handleTrace) (*Hold, *acquisition, error) {
+func (m *Mutex) take(by caller, values context.Context, trace handleTrace) (*Hold, *acquisition, error) {
 	switch {
 	case m.wrong != nil:
-		return nil, nil, &Error{Op: op, Path: m.root.Given(), Err: m.wrong}
-	case ctx.Err() != nil:
-		return nil, nil, m.notLetIn(ctx, by, op, nil, ctxError(ctx))
+		return nil, nil, &Error{Op: by.op, Path: m.root.Given(), Err: m.wrong}
+	case by.ctx.Err() != nil:
+		return nil, nil, m.notLetIn(by, nil, ctxError(by.ctx))
 	}
-	h := newHold(values, wait == 0, trace)
+	h, wait := newHold(values, by.wait == 0, trace), by.wait
 	var offline error
 	if h.try {
 		wait, offline = m.s.tryLimit()
 	}
+	by.startTimer(wait)
 	a, err := m.enterTable(h, by, offline)
 	for err == errBusy {
-		if wait, err = m.awaitOther(ctx, a, wait); err == nil {
+		if err = m.awaitOther(by, a); err == nil {
 			a, err = m.enterTable(h, by, offline)
 		}
 	}
@@ -251,10 +251,10 @@ func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait tim
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
 		}
-		err = m.awaitOutcome(ctx, a, h, wait)
+		err = m.awaitOutcome(by, a, h)
 	}
 	if err != nil {
-		return nil, a, m.notLetIn(ctx, by, op, a, err)
+		return nil, a, m.notLetIn(by, a, err)
 	}
 	return h, a, nil
 }
@@ -265,31 +265,29 @@ func (m *Mutex) enterTable(h *Hold, by caller, offline error) (*acquisition, err
 	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.besideLocked)
 }
 
-// awaitOther waits until the owner's other call has its outcome or has left, and returns the
-// remaining wait.
-func (m *Mutex) awaitOther(ctx context.Context, busy *acquisition, wait time.Duration) (left time.Duration, err error) {
-	began := time.Now()
+// awaitOther waits until the owner's other call has its outcome or has left.
+func (m *Mutex) awaitOther(by caller, busy *acquisition) error {
 	select {
 	case <-busy.ctx.Done():
-		return wait - time.Since(began), nil
-	case <-ctx.Done():
-		return 0, ctxError(ctx)
-	case <-limit(wait):
-		return 0, m.notInTime(busy, wait)
+		return nil
+	case <-by.ctx.Done():
+		return ctxError(by.ctx)
+	case <-by.late:
+		return m.notInTime(by, busy)
 	}
 }
 
 // awaitOutcome waits for the outcome of a call, until its context or its wait ends. If the call
 // leaves then, awaitOutcome waits briefly for the clean-up.
-func (m *Mutex) awaitOutcome(ctx context.Context, a *acquisition, h *Hold, wait time.Duration) error {
+func (m *Mutex) awaitOutcome(by caller, a *acquisition, h *Hold) error {
 	var why error
 	select {
 	case err := <-h.outcome:
 		return err
-	case <-ctx.Done():
-		why = ctxError(ctx)
-	case <-limit(wait):
-		why = m.notInTime(a, wait)
+	case <-by.ctx.Done():
+		why = ctxError(by.ctx)
+	case <-by.late:
+		why = m.notInTime(by, a)
 	}
 	if !m.s.locks.leave(a) {
 		return <-h.outcome
@@ -307,25 +305,25 @@ func (m *Mutex) awaitOutcome(ctx context.Context, a *acquisition, h *Hold, wait 
 
 // notLetIn returns the error of a call that got no lock, with the position of its node if there was
 // an acquisition.
-func (m *Mutex) notLetIn(ctx context.Context, by caller, op string, a *acquisition, err error) error {
+func (m *Mutex) notLetIn(by caller, a *acquisition, err error) error {
 	if e, ok := err.(*Error); ok {
 		err = e.Err // keep only the caller's Op and Path
 	}
 	if a == nil {
-		return &Error{Op: op, Path: m.root.Given(), Err: err}
+		return &Error{Op: by.op, Path: m.root.Given(), Err: err}
 	}
 	at := m.s.locks.position(a)
 	if at.why != "" {
 		err = fmt.Errorf("%w; %s", err, at.why)
 	}
-	if ctx.Err() != nil || errors.Is(err, ErrNotConnected) {
+	if by.ctx.Err() != nil || errors.Is(err, ErrNotConnected) {
 		err = m.s.link.Unreached(a.last.AddTo(err))
 	}
-	return &Error{Op: op, Path: m.root.Given(), Node: at.node, Err: m.waitsForItself(ctx, by, err), Position: at.rank, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
+	return &Error{Op: by.op, Path: m.root.Given(), Node: at.node, Err: by.waitsForItself(&m.s.locks, &m.root, err), Position: at.rank, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
 }
 
 // notInTime returns the error of a call whose wait has ended.
-func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
+func (m *Mutex) notInTime(by caller, a *acquisition) error {
 	switch z, _, err := m.s.link.AttachedNow(); {
 	case err != nil:
 		return err
@@ -334,30 +332,7 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 			return ErrNotAcquired
 		}
 	}
-	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, wait)
-}
-
-// waitsForItself extends the error of a call that was not granted, if the call's own context
-// carries a hold of this path that it could not re-enter: of another Session or owner, or of
-// permits.
-func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error {
-	h := by.inner
-	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
-		return err
-	}
-	if m.root.isFresh {
-		return fmt.Errorf("%w; this call's own context carries a hold of this path, %s, and a call does not re-enter it", err, h.Node())
-	}
-	whose := "through another Session"
-	switch {
-	case h.d.table == &m.s.locks && h.d.key.share == m.recipe.otherShare() && actsFor(ctx, h):
-		return err // a read under it queues behind no client
-	case h.d.table == &m.s.locks && h.d.key.share != m.root.share:
-		whose = "for another kind of lock" // a Mutex under a read/write lock, or the reverse
-	case h.d.table == &m.s.locks:
-		whose = "for another owner"
-	}
-	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Node())
+	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, by.wait)
 }
 
 // First returns the first participant in the queue, which holds the lock or is about to. If the

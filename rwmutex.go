@@ -49,6 +49,7 @@ func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: badArgument{err}}
 	}
 	write, _ := mutexOf(s, path, queue.WriteName, o, writeSide{})
+	read.root.other, write.root.other = write.root.share, read.root.share
 	read.kind, read.traced = "ReadLock", KindRead
 	write.kind, write.traced = "WriteLock", KindWrite
 	return &RWMutex{read, write}, nil
@@ -154,13 +155,9 @@ type (
 	readSide  struct{ plain }
 )
 
-func (writeSide) otherShare() string { return queue.ReadName }
-
-func (readSide) otherShare() string { return queue.WriteName }
-
 // besideLocked rejects an upgrade: the owner has the read lock.
-func (s writeSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
-	r, busy, err := t.heldLocked(d.key, s.otherShare())
+func (writeSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
+	r, busy, err := t.heldLocked(d.key, d.root.other)
 	if r != nil {
 		err = ErrUpgrade
 	}
@@ -168,8 +165,8 @@ func (s writeSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error)
 }
 
 // besideLocked makes the new share the second of a pair, if the owner has the write lock.
-func (s readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
-	w, busy, err := t.heldLocked(d.key, s.otherShare())
+func (readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
+	w, busy, err := t.heldLocked(d.key, d.root.other)
 	if w == nil {
 		return busy, err
 	}
