@@ -24,9 +24,9 @@ import (
 // recipe embeds plain, and has the methods that differ. One recipe serves all calls of a lock, so it
 // does not change: the data that it needs for one node is in a recipeState (attempt.state).
 type recipe interface {
-	// besideLocked is a besideFunc. A recipe that gives the new share a state creates its node in
+	// admitLocked is an admitFunc. A recipe that gives the new share a state creates its node in
 	// beforeQueue, or takes the state back there.
-	besideLocked(t *lockTable, d *lockData) (busy *acquisition, err error)
+	admitLocked(t *lockTable, d *lockData) (busy *acquisition, err error)
 	// beforeQueue is called first. It returns nil if it granted the lock, and errRequeue if a has
 	// to queue.
 	beforeQueue(a *acquisition) error
@@ -56,7 +56,7 @@ type mutexNotes struct {
 	blocked bool // the last try found a node that blocked it
 }
 
-func (plain) besideLocked(*lockTable, *lockData) (*acquisition, error) { return nil, nil }
+func (plain) admitLocked(*lockTable, *lockData) (*acquisition, error) { return nil, nil }
 
 // beforeQueue returns ErrNotAcquired for a try that is still blocked, if the last try was blocked.
 func (p plain) beforeQueue(a *acquisition) error {

@@ -90,10 +90,10 @@ func (t *lockTable) keyLocked(root *lockRoot, by caller) (key lockKey, ok bool) 
 }
 
 // enter re-enters a lock that the caller holds, and then a is nil. Otherwise it begins an
-// acquisition, which Mutex.take starts; if offline is not nil, enter returns offline instead. With
-// errBusy, a is the owner's acquisition that has to end first; with ErrNotAcquired, a is an
-// acquisition that a try does not wait for. beside belongs to the recipe.
-func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, beside besideFunc) (a *acquisition, err error) {
+// acquisition, which Mutex.take starts; if offline is not nil, enter returns offline instead. If
+// another acquisition of the owner has to end first, enter returns it with errBusy, or with
+// ErrNotAcquired to a try that does not wait for it. admit is the recipe's.
+func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, admit admitFunc) (a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
@@ -111,7 +111,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 		return d.acquiring, h.busyLocked(d.acquiring)
 	case d == nil:
 		d = &lockData{table: t, key: key, root: root}
-		busy, err := beside(t, d)
+		busy, err := admit(t, d)
 		if busy != nil {
 			return busy, h.busyLocked(busy)
 		}
@@ -139,10 +139,10 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 	return nil, nil
 }
 
-// besideFunc is called under the table's lock for an owner's new share, and may give the share a
+// admitFunc is called under the table's lock for an owner's new share, and may give the share a
 // state. It returns the acquisition that has to end first, or the reason why the owner cannot have
 // both shares.
-type besideFunc func(t *lockTable, d *lockData) (busy *acquisition, err error)
+type admitFunc func(t *lockTable, d *lockData) (busy *acquisition, err error)
 
 func (d *lockData) addLocked(h *Hold) {
 	h.d = d

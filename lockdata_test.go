@@ -45,7 +45,7 @@ func newTableTest(t *testing.T) *tableTest {
 // enter is a call of the owner.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, err error) {
 	h = newHold(t.Context(), try, nil)
-	a, err = t.table.enter(h, &t.m.root, caller{owner: o}, nil, plain{}.besideLocked)
+	a, err = t.table.enter(h, &t.m.root, caller{owner: o}, nil, plain{}.admitLocked)
 	return h, a, err
 }
 
@@ -338,7 +338,7 @@ func TestPair_SecondLost_NextReadIsLost(t *testing.T) {
 	p := &pair{first: w, byFirst: true, second: &lockData{lost: ErrLost}}
 	w.grantBasis = grantBasis{e: aZKSession(), node: "/locks/a/n", state: p}
 	tt.table.byKey[w.key] = w
-	_, err := readSide{}.besideLocked(tt.table, &lockData{key: lockKey{path: "/locks/a", share: queue.ReadName}, root: &lockRoot{other: queue.WriteName}})
+	_, err := readSide{}.admitLocked(tt.table, &lockData{key: lockKey{path: "/locks/a", share: queue.ReadName}, root: &lockRoot{other: queue.WriteName}})
 	require.ErrorIs(t, err, ErrLost)
 }
 
@@ -350,7 +350,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	h := newHold(ctx, false, nil)
-	a, err := tt.table.enter(h, &tt.m.root, caller{owner: o}, nil, plain{}.besideLocked)
+	a, err := tt.table.enter(h, &tt.m.root, caller{owner: o}, nil, plain{}.admitLocked)
 	require.NoError(t, err)
 	tt.grant(a, h)
 	cancel()

@@ -262,7 +262,7 @@ func (m *Mutex) take(by caller, values context.Context, trace handleTrace) (*Hol
 // enterTable is lockTable.enter after a check of the lease: a lost hold is not re-entered.
 func (m *Mutex) enterTable(h *Hold, by caller, offline error) (*acquisition, error) {
 	m.s.loseIfLate()
-	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.besideLocked)
+	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.admitLocked)
 }
 
 // awaitOther waits until the owner's other call has its outcome or has left.

@@ -155,8 +155,8 @@ type (
 	readSide  struct{ plain }
 )
 
-// besideLocked rejects an upgrade: the owner has the read lock.
-func (writeSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
+// admitLocked rejects an upgrade: the owner has the read lock.
+func (writeSide) admitLocked(t *lockTable, d *lockData) (*acquisition, error) {
 	r, busy, err := t.heldLocked(d.key, d.root.other)
 	if r != nil {
 		err = ErrUpgrade
@@ -164,8 +164,8 @@ func (writeSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
 	return busy, err
 }
 
-// besideLocked makes the new share the second of a pair, if the owner has the write lock.
-func (readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
+// admitLocked makes the new share the second of a pair, if the owner has the write lock.
+func (readSide) admitLocked(t *lockTable, d *lockData) (*acquisition, error) {
 	w, busy, err := t.heldLocked(d.key, d.root.other)
 	if w == nil {
 		return busy, err
