@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -13,27 +12,6 @@ import (
 // How an acquisition runs. It has a goroutine of its own, and its call waits for the outcome. No
 // request, pause or wait of the acquisition gets the caller's context: a.ctx ends when the call has
 // left (lockTable.leave).
-
-// callerIn looks up the caller in its context. Most contexts carry no hold of the path: one
-// look-up, which allocates nothing, shows that.
-func callerIn(ctx context.Context, t *lockTable, root *lockRoot, other string) caller {
-	by := caller{owner: ownerSet(ctx), wait: waitIn(ctx, root.Path())}
-	if by.inner, _ = ctx.Value(root).(*Hold); by.inner == nil || root.isFresh {
-		return by
-	}
-	for i, share := range [2]string{root.share, other} {
-		if share == "" {
-			break
-		}
-		k := holdKey{table: t, root: root.Path(), share: share}
-		if k.fits(by.inner) {
-			by.under[i] = by.inner.d
-		} else if h := heldIn(ctx, k); h != nil {
-			by.under[i] = h.d
-		}
-	}
-	return by
-}
 
 // run queues in one ZooKeeper session after another until the lock is granted, the acquisition
 // fails, or no call waits any more.
@@ -124,28 +102,4 @@ func (a *acquisition) queue(e *node.ZKSession, by recipe) error {
 		at.undoRoots()
 	}
 	return err
-}
-
-// reentered logs, once a hold, that two handles which re-entered with the same handle's context are
-// held at the same time. A goroutine that re-enters in nested calls has the innermost handle's
-// context, so these are probably two goroutines, which do not exclude each other. If an owner is
-// set, or the handles belong to readers, that is intended.
-func reentered(ctx context.Context, t *lockTable, root *lockRoot, by caller, h *Hold) {
-	if by.owner != (Owner{}) || by.under[0] != h.d || root.Rule().IsShared() {
-		return
-	}
-	outer := heldIn(ctx, holdKey{table: t, root: root.Path(), share: root.share})
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	d := h.d
-	if d.shared {
-		return
-	}
-	h.outer = outer
-	for other := range d.handles {
-		if d.shared = other != h && other.outer == outer; d.shared {
-			d.e.Log.Warn("zklock: two calls re-entered one hold at the same time; they do not exclude each other", d.attrs()...)
-			return
-		}
-	}
 }

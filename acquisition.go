@@ -57,7 +57,7 @@ const firstWaitLog = time.Minute
 const grace = 400 * time.Millisecond
 
 // acquisition is the part of a call that gets the lock. An owner has one acquisition at a time for
-// a lock, the other share included (recipe.otherShare). The owner's other calls wait until the call
+// a lock, the other share included (lockRoot.other). The owner's other calls wait until the call
 // of that acquisition has its outcome or has left, and then try again.
 type acquisition struct {
 	link    *link.Link
@@ -88,49 +88,12 @@ type nodeOptions struct {
 	revoke  func(*Hold)
 }
 
-// caller identifies the caller of an acquire by its context. Each call looks up its caller once.
-type caller struct {
-	owner Owner        // set with WithOwner; zero if none is set
-	under [2]*lockData // the holds of this lock and its other share, through this Session; nil for none
-	inner *Hold        // the innermost hold of the lock's path, through any Session; nil for none
-	wait  multiWait    // the wait of the Multi that makes the call
-}
-
 // endLocked gives the call its outcome, unless it has left.
 func (a *acquisition) endLocked(err error) {
 	if a.call != nil {
 		a.call.outcome <- err // does not block: buffered
 		a.call = nil
 	}
-}
-
-// waitKey is the context key of the wait that a Multi passes to the locks that it calls
-// (multiWait). Acquire takes only a context, and an end of that context would have another meaning.
-// No context of a hold carries this key.
-type waitKey struct{}
-
-// multiWait is a Multi's wait for one of its locks.
-type multiWait struct {
-	path  string    // of the lock, absolute: a wrapper's method may acquire other locks with this context
-	until time.Time // the end of the wait; zero for no limit
-	multi string    // the Multi's name in traces
-}
-
-// waitIn returns the Multi's wait that the context carries for the lock; the zero value if the
-// context carries none.
-func waitIn(ctx context.Context, path string) multiWait {
-	if w, _ := ctx.Value(waitKey{}).(multiWait); w.path == path {
-		return w
-	}
-	return multiWait{}
-}
-
-// left returns how long the call may wait.
-func (w multiWait) left() time.Duration {
-	if w.until.IsZero() {
-		return forever
-	}
-	return max(time.Until(w.until), 1) // 0 would mean a try
 }
 
 // positionOf returns the position of a node that is behind another in the queue of a lock root.

@@ -24,11 +24,9 @@ import (
 // recipe embeds plain, and has the methods that differ. One recipe serves all calls of a lock, so it
 // does not change: the data that it needs for one node is in a recipeState (attempt.state).
 type recipe interface {
-	// otherShare returns the name of the second share that an owner may have; "" for none.
-	otherShare() string
-	// besideLocked is a besideFunc. A recipe that gives the new share a state creates its node in
+	// admitLocked is an admitFunc. A recipe that gives the new share a state creates its node in
 	// beforeQueue, or takes the state back there.
-	besideLocked(t *lockTable, d *lockData) (busy *acquisition, err error)
+	admitLocked(t *lockTable, d *lockData) (busy *acquisition, err error)
 	// beforeQueue is called first. It returns nil if it granted the lock, and errRequeue if a has
 	// to queue.
 	beforeQueue(a *acquisition) error
@@ -58,9 +56,7 @@ type mutexNotes struct {
 	blocked bool // the last try found a node that blocked it
 }
 
-func (plain) otherShare() string { return "" }
-
-func (plain) besideLocked(*lockTable, *lockData) (*acquisition, error) { return nil, nil }
+func (plain) admitLocked(*lockTable, *lockData) (*acquisition, error) { return nil, nil }
 
 // beforeQueue returns ErrNotAcquired for a try that is still blocked, if the last try was blocked.
 func (p plain) beforeQueue(a *acquisition) error {

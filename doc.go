@@ -24,8 +24,7 @@
 //   - to let a resource reject a stale holder: [Hold.Token]; if the resource is
 //     ZooKeeper, [Hold.Check]; if it can query ZooKeeper, [Hold.Sequencer]
 //   - to stop slow work before the lease ends: [Hold.DeadlineContext]
-//   - to re-enter the lock in a nested call: pass the context of Do or [Hold.Context], or one from
-//     [WithOwner]; to reject such calls: [WithoutReentry]
+//   - to re-enter the lock in a nested call: pass a context from [WithOwner], with [Hold.Owner]
 //   - to elect a leader, and to observe which process leads: [NewElection], [Election.Run],
 //     [Election.Observe]
 //   - to let several clients hold at a time: [NewSemaphore], or [NewRWMutex] for readers
@@ -81,9 +80,7 @@
 //     snapshot or backup.
 //   - A lock past the end of its sequence counter: after 2^31 nodes in a queue that was never
 //     empty, Acquire returns [ErrSequenceExhausted] until the queue has drained.
-//   - Exclusion among goroutines that share an owner ([WithOwner]), or the context of a hold of the
-//     lock ([Hold.Context] and contexts derived from it). They re-enter the lock, unless it has the
-//     option [WithoutReentry].
+//   - Exclusion among goroutines that share an owner ([WithOwner]): they re-enter the lock.
 //   - Protection from programs that delete a holder's node, or end or change its ZooKeeper session.
 //   - A timely notification where no clock runs during a suspend: on systems other than Linux,
 //     macOS and Windows, and in a virtual machine that its hypervisor pauses.

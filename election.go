@@ -217,9 +217,9 @@ func (e *Election) beginCampaign(ctx context.Context, canLead bool) (context.Con
 // has ended. ctx ends with the campaign; caller is Campaign's own context, which Resign does not
 // end.
 func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx context.Context, hold *Hold) error) (isOver bool, err error) {
-	by := e.m.caller(ctx)
+	by := e.m.caller(ctx, "campaign", forever)
 	by.owner = NewOwner("") // a candidate does not re-enter another candidate's leadership
-	hold, err := e.m.enterAs(ctx, by, "campaign", forever)
+	hold, err := e.m.enterAs(by)
 	if err != nil {
 		return ctx.Err() != nil || IsFinal(err), err
 	}

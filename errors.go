@@ -188,8 +188,8 @@ var (
 	errNoElection  = badArgument{errors.New("nil or zero Election: use the one that NewElection returns with a nil error")}
 	errNoHold      = badArgument{errors.New("nil or zero Hold: use the one that Acquire returns with a nil error")}
 
-	errReentry = badArgument{errors.New("WithoutReentry: the caller holds this lock already, so the call would wait for itself: " +
-		"release that hold first, or give a context that carries neither the hold nor its owner")}
+	errReentry = badArgument{errors.New("the call's context carries a hold of this lock, so the call would wait for itself: " +
+		"give zklock.WithOwner(ctx, hold.Owner()) to re-enter the lock, or a context without the hold")}
 
 	errNoMulti     = badArgument{errors.New("nil or zero Multi: use the one that NewMulti returns with a nil error")}
 	errNoMultiHold = badArgument{errors.New("nil or zero MultiHold: use the one that Acquire returns with a nil error")}

@@ -549,8 +549,8 @@ func ExampleHold_Node() {
 	// /app/locks/orders true
 }
 
-// The context carries the owner: code that is called under a hold takes the lock again without
-// waiting for itself.
+// The context carries the hold. With the hold's owner, code that is called under it takes the lock
+// again without waiting for itself.
 func ExampleHold_Context() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -560,7 +560,7 @@ func ExampleHold_Context() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	inner, err := m.Acquire(outer.Context()) // no request is sent
+	inner, err := m.Acquire(zklock.WithOwner(outer.Context(), outer.Owner())) // no request is sent
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -591,25 +591,6 @@ func ExampleWithOwner() {
 	_ = a.Release(ctx)
 	_ = b.Release(ctx)
 	// Output: <nil> true
-}
-
-// A worker must not take the lock of the job that started it: WithoutReentry makes that an error.
-// Otherwise the worker would run alongside the job.
-func ExampleWithoutReentry() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, err := zklock.NewMutex(s, "/locks/report", zklock.WithoutReentry())
-	if err != nil {
-		log.Fatal(err)
-	}
-	err = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
-		return m.Do(ctx, func(context.Context, *zklock.Hold) error {
-			fmt.Println("never called")
-			return nil
-		})
-	})
-	fmt.Println(err != nil, zklock.IsFinal(err))
-	// Output: true true
 }
 
 func ExampleNewOwner() {

@@ -29,21 +29,6 @@ func newHold(ctx context.Context, try bool, trace handleTrace) *Hold {
 	return h
 }
 
-// holdKey is the key with which a context returns the innermost hold that it carries. root is the
-// lock's path, share the kind of lock, table the Session; a zero field matches any. With after, it
-// matches a hold that lasts, and that a call which waits for this lock now could wait for in vain.
-type holdKey struct {
-	table *lockTable
-	root  string // absolute
-	share string
-	after bool // of root, or of a path that sorts after it; root is then a shownPath, by which a Multi sorts
-}
-
-func heldIn(ctx context.Context, k holdKey) *Hold {
-	h, _ := ctx.Value(k).(*Hold)
-	return h
-}
-
 // Value returns the hold for a holdKey that fits, and for a lock root of the hold's path. It passes
 // all other keys to the context that Acquire was given, which also has the outer holds. The context
 // of work first has the values of AcquireStart's context. If that derives from the caller's, it
@@ -55,7 +40,7 @@ func (c *holdContext) Value(key any) any {
 			return c.h
 		}
 	case *lockRoot:
-		if k.Path() == c.h.d.key.path {
+		if c.h.isOf(k.Path()) {
 			return c.h
 		}
 	case waitKey:
@@ -72,13 +57,9 @@ func (c *holdContext) Value(key any) any {
 // bare has only the value with which package context finds the innermost context that can end.
 var bare, _ = context.WithCancel(context.Background())
 
-func (k holdKey) fits(h *Hold) bool {
-	held := h.d.key.path
-	if k.after {
-		return h.d.root.ShownPath() >= k.root && h.Err() == nil
-	}
-	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held) && (k.share == "" || k.share == h.d.key.share)
-}
+// isOf reports whether this is a hold of the lock root. A context passes over a hold whose last
+// handle was released: an outer one may last, such as that of a writer that has read.
+func (h *Hold) isOf(root string) bool { return h.d.key.path == root && h.d.table.has(h.d) }
 
 func (c *holdContext) Err() error {
 	if c.outer != nil {
@@ -110,7 +91,7 @@ func (h *Hold) String() string {
 //
 // The context has the values of Acquire's context, but not its cancellation or deadline: if the
 // work must end with Acquire's context, use Do. It carries the hold, so Acquire of the same lock
-// re-enters with it, and goroutines that share it do not exclude each other in this lock.
+// rejects it, unless it sets an owner ([WithOwner]).
 func (h *Hold) Context() context.Context {
 	h.granted()
 	return h.ctx
@@ -351,17 +332,9 @@ func howItEnded(i int, ok bool, err error) error {
 	return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, err)
 }
 
-// actsFor reports whether a call with ctx, which carries the hold, acts for the hold's owner: ctx
-// sets no other.
-func actsFor(ctx context.Context, h *Hold) bool {
-	o := ownerSet(ctx)
-	return o == (Owner{}) || o == h.Owner()
-}
-
 // Hold is one successful acquire. It is safe for concurrent use, and only Release sends requests.
 type Hold struct {
 	try          bool       // a call of TryAcquire
-	outer        *Hold      // the handle under which reentered saw this one; guarded by the lockTable
 	outcome      chan error // holds one: nil with the grant. The call gets it when it is removed from the acquisition, unless it leaves
 	ctx          *holdContext
 	d            *lockData       // from the grant on

@@ -26,10 +26,10 @@ type lockKey struct {
 // lockRoot is the root of a lock's queue, and the share that an owner of the lock has.
 type lockRoot struct {
 	*node.Root
-	noReentry bool // an owner that holds the lock gets an error from its next call
 
 	// Set by a recipe.
 	share   string // the name of an owner's share: each share has owners of its own
+	other   string // the second share that an owner may have; "" for none
 	isFresh bool   // each call takes a new share, and never re-enters one
 }
 
@@ -53,7 +53,6 @@ type lockData struct {
 	acquiring    *acquisition       // nil once the lock is granted
 	grantBasis                      // set when the grant is prepared; a recipe may also set the state at other times
 	handles      map[*Hold]struct{} // I2: their number is the hold count; re-entry adds a handle and sends nothing
-	shared       bool               // reentered has logged that two calls share the hold
 	trace        handleTrace        // the trace of the handle to which the lock was granted; nil for none
 	lost         error
 	lostAt       clock.Instant // when the loss was detected, or the end of the lease if that was earlier
@@ -75,31 +74,26 @@ type grantBasis struct {
 	record    *node.GrantRecord // taken back when the node is deleted; nil until the grant is recorded, and without a lock-delay
 }
 
-// keyLocked returns the key under which the caller may already have the lock.
+// keyLocked returns the key under which the caller may already have the lock: with the owner that
+// its context sets, or else with the owner of the hold that the context carries. In the second case
+// only a writer that reads is admitted (enter).
 //
 // A hold of another lock gives no permission: goroutines that work under that hold exclude each
-// other in this lock (R67). A hold of this lock gives none either if its last handle was released:
-// otherwise, contexts that still carry that hold would share the next one. A share and the other
-// share that its owner may have are one lock here.
+// other in this lock (R67). A hold of this lock has no effect if its last handle was released. A
+// share and the other share that its owner may have are one lock here.
 func (t *lockTable) keyLocked(root *lockRoot, by caller) (key lockKey, ok bool) {
 	key = lockKey{path: root.Path(), share: root.share, owner: by.owner}
-	if by.owner != (Owner{}) {
-		return key, true
+	if h := by.under; by.owner == (Owner{}) && h != nil && t.byKey[h.d.key] == h.d {
+		key.owner = h.d.key.owner
 	}
-	for _, d := range by.under {
-		if d != nil && t.byKey[d.key] == d {
-			key.owner = d.key.owner
-			return key, true
-		}
-	}
-	return lockKey{}, false
+	return key, key.owner != (Owner{})
 }
 
 // enter re-enters a lock that the caller holds, and then a is nil. Otherwise it begins an
-// acquisition, which Mutex.take starts; if offline is not nil, enter returns offline instead. With
-// errBusy, a is the owner's acquisition that has to end first; with ErrNotAcquired, a is an
-// acquisition that a try does not wait for. beside belongs to the recipe.
-func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, beside besideFunc) (a *acquisition, err error) {
+// acquisition, which Mutex.take starts; if offline is not nil, enter returns offline instead. If
+// another acquisition of the owner has to end first, enter returns it with errBusy, or with
+// ErrNotAcquired to a try that does not wait for it. admit is the recipe's.
+func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, admit admitFunc) (a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
@@ -117,7 +111,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 		return d.acquiring, h.busyLocked(d.acquiring)
 	case d == nil:
 		d = &lockData{table: t, key: key, root: root}
-		busy, err := beside(t, d)
+		busy, err := admit(t, d)
 		if busy != nil {
 			return busy, h.busyLocked(busy)
 		}
@@ -138,17 +132,17 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, bes
 		return nil, d.lost
 	case d.e.HasEnded(): // its holds are being marked as lost, one by one
 		return nil, lostBecause(d.e.Cause())
-	case root.noReentry:
+	case by.owner == (Owner{}) && !by.reads(root): // goroutines that share the context would all hold the lock
 		return nil, errReentry
 	}
 	d.addLocked(h)
 	return nil, nil
 }
 
-// besideFunc is called under the table's lock for an owner's new share, and may give the share a
+// admitFunc is called under the table's lock for an owner's new share, and may give the share a
 // state. It returns the acquisition that has to end first, or the reason why the owner cannot have
 // both shares.
-type besideFunc func(t *lockTable, d *lockData) (busy *acquisition, err error)
+type admitFunc func(t *lockTable, d *lockData) (busy *acquisition, err error)
 
 func (d *lockData) addLocked(h *Hold) {
 	h.d = d
@@ -278,6 +272,13 @@ func (t *lockTable) forgetLocked(d *lockData) {
 	if t.byKey[d.key] == d {
 		delete(t.byKey, d.key)
 	}
+}
+
+// has reports whether a share is held, or lost and not released.
+func (t *lockTable) has(d *lockData) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byKey[d.key] == d
 }
 
 // held reports whether any owner holds the lock.

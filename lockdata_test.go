@@ -45,7 +45,7 @@ func newTableTest(t *testing.T) *tableTest {
 // enter is a call of the owner.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, err error) {
 	h = newHold(t.Context(), try, nil)
-	a, err = t.table.enter(h, &t.m.root, caller{owner: o}, nil, plain{}.besideLocked)
+	a, err = t.table.enter(h, &t.m.root, caller{owner: o}, nil, plain{}.admitLocked)
 	return h, a, err
 }
 
@@ -98,15 +98,16 @@ func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 }
 
 func TestOwner(t *testing.T) {
+	m := newTableTest(t).m
 	a := NewOwner("x")
 	require.NotEqual(t, a, NewOwner("x"), "a name makes no owner")
 	require.Regexp(t, `^x/[0-9a-f]{8}$`, a.String())
 	require.Regexp(t, `^[0-9a-f]{8}$`, NewOwner("").String())
 	require.Equal(t, "none", Owner{}.String())
 
-	require.Zero(t, ownerSet(t.Context()))
-	require.Zero(t, ownerSet(WithOwner(t.Context(), Owner{})), "the zero Owner sets none")
-	require.Equal(t, a, ownerSet(WithOwner(WithOwner(t.Context(), NewOwner("y")), a)))
+	require.Zero(t, m.caller(t.Context(), "", 0).owner)
+	require.Zero(t, m.caller(WithOwner(t.Context(), Owner{}), "", 0).owner, "the zero Owner sets none")
+	require.Equal(t, a, m.caller(WithOwner(WithOwner(t.Context(), NewOwner("y")), a), "", 0).owner)
 }
 
 // R63, R3: each handle is released once, in any order, and the last release deletes the node.
@@ -337,7 +338,7 @@ func TestPair_SecondLost_NextReadIsLost(t *testing.T) {
 	p := &pair{first: w, byFirst: true, second: &lockData{lost: ErrLost}}
 	w.grantBasis = grantBasis{e: aZKSession(), node: "/locks/a/n", state: p}
 	tt.table.byKey[w.key] = w
-	_, err := readSide{}.besideLocked(tt.table, &lockData{key: lockKey{path: "/locks/a", share: queue.ReadName}})
+	_, err := readSide{}.admitLocked(tt.table, &lockData{key: lockKey{path: "/locks/a", share: queue.ReadName}, root: &lockRoot{other: queue.WriteName}})
 	require.ErrorIs(t, err, ErrLost)
 }
 
@@ -349,12 +350,12 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	h := newHold(ctx, false, nil)
-	a, err := tt.table.enter(h, &tt.m.root, caller{owner: o}, nil, plain{}.besideLocked)
+	a, err := tt.table.enter(h, &tt.m.root, caller{owner: o}, nil, plain{}.admitLocked)
 	require.NoError(t, err)
 	tt.grant(a, h)
 	cancel()
 	require.Equal(t, "v", h.ctx.Value(key{}))
 	require.NoError(t, h.ctx.Context.Err())
-	require.Same(t, h, heldIn(h.ctx, holdKey{}))
+	require.Same(t, h, heldIn(h.ctx, holdKey{table: tt.table, root: tt.m.root.Path()}))
 	require.Equal(t, o, h.Owner())
 }

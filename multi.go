@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/zklock/zklock/internal/queue"
 )
 
 // Multi is several locks that are acquired together: all or none. It is safe for concurrent use. It
@@ -104,16 +102,17 @@ func (m *Multi) paths() string {
 }
 
 // Acquire acquires all the locks in their order, and waits for or re-enters each as the lock's own
-// Acquire does. ctx bounds the waits together. If Acquire loses a lock while it waits for another,
-// it fails at once.
+// Acquire does. To re-enter them together, set one owner for both calls ([WithOwner]). ctx bounds
+// the waits together. If Acquire loses a lock while it waits for another, it fails at once.
 //
 // It does not deadlock with a caller that acquires them one by one in the same order, such as
 // Curator's multi-lock. Each lock takes the requests and the round trip of its own Acquire.
 //
 // Acquire returns an error, and sends nothing, if ctx carries a hold that could make the caller
-// wait for itself: a hold of a lock that sorts after a lock that Acquire would wait for, a hold of
-// the same path through another Session, or permits of a semaphore among the locks. Acquire cannot
-// check the holds of an owner that ctx only names ([WithOwner]).
+// wait for itself: a hold of one of the locks, if ctx sets no owner; a hold of a lock that sorts
+// after a lock that Acquire would wait for; a hold of the same path through another Session; or
+// permits of a semaphore among the locks. Acquire cannot check the holds of an owner that ctx only
+// names.
 //
 // On failure the call holds nothing, and its nodes are deleted or are being deleted. The error
 // names the lock that was not granted or was lost, and is joined with the errors of the releases.
@@ -292,21 +291,15 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration) (*Hold, e
 func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	for _, member := range m.locks {
 		l := member.in
-		if l.OwnedBy(ctx) {
-			if l.root.noReentry {
-				return l, errReentry
-			}
+		by := l.caller(ctx, "acquire", forever)
+		isUnder := by.under != nil && by.actsFor(by.under) && by.under.Err() == nil
+		switch isHeld := l.OwnedBy(ctx); {
+		case isHeld && by.owner == (Owner{}) && !by.reads(&l.root):
+			return l, errReentry
+		case isHeld, isUnder && by.reads(&l.root):
 			continue
-		}
-		if other := l.recipe.otherShare(); other != "" {
-			h := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.Path(), share: other})
-			switch {
-			case h == nil || h.Err() != nil || !actsFor(ctx, h):
-			case l.root.share == queue.WriteName:
-				return l, ErrUpgrade
-			default: // a writer may read
-				continue
-			}
+		case isUnder:
+			return l, ErrUpgrade
 		}
 		h := heldIn(ctx, holdKey{root: l.root.ShownPath(), after: true})
 		switch {

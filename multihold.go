@@ -162,7 +162,7 @@ func (c *holdsContext) Value(key any) any {
 			}
 		}
 	case *lockRoot:
-		if h := c.holdOf(k.Path()); h != nil {
+		if h := c.holdOf(k.Path()); h != nil && h.isOf(k.Path()) {
 			return h
 		}
 	case ownerKey:
@@ -184,7 +184,7 @@ func (c *holdsContext) Value(key any) any {
 
 // candidates returns the holds that may fit, the last first.
 func (c *holdsContext) candidates(k holdKey) (all []*Hold) {
-	if k.root != "" && !k.after {
+	if !k.after {
 		if h := c.holdOf(k.root); h != nil {
 			return []*Hold{h}
 		}

@@ -57,7 +57,7 @@ func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, er
 	if name == queue.LatchName {
 		markers = []string{name}
 	}
-	m.root = lockRoot{Root: s.rootOn(s.chroot+path, path, queue.Rule{Name: name, Markers: markers}, &o, nil), share: name, noReentry: o.noReentry}
+	m.root = lockRoot{Root: s.rootOn(s.chroot+path, path, queue.Rule{Name: name, Markers: markers}, &o, nil), share: name}
 	return m, err
 }
 
@@ -84,11 +84,11 @@ func (m *Mutex) made() *Mutex {
 
 // Acquire waits for the lock until ctx ends. ctx does not bound the hold.
 //
-// If ctx carries a hold of this lock and Session, or an owner ([WithOwner]) that holds it, Acquire
-// re-enters the lock at once. So goroutines that share such a context all hold the lock at the same
-// time; [WithoutReentry] makes such calls fail. An owner's calls run one at a time: each waits
-// until the previous one is granted or fails. A call does not re-enter through another Session: it
-// waits, also for its own hold.
+// If ctx sets an owner ([WithOwner]) that holds this lock, Acquire re-enters the lock at once. If ctx
+// carries a hold of this lock and Session, but no owner, Acquire fails at once with a final error,
+// because it would wait for itself: give it WithOwner(ctx, hold.Owner()) to re-enter, or a context
+// without the hold. An owner's calls run one at a time: each waits until the previous one is granted
+// or fails. A call does not re-enter through another Session: it waits, also for its own hold.
 //
 // On failure the call holds nothing, and its node is deleted or is being deleted. The error is the
 // cause of ctx; [ErrLost] while the owner has unreleased handles of a lost hold; [ErrClosed];
@@ -110,9 +110,8 @@ func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
 // ErrNotConnected after two heartbeats, each a tenth of the session timeout and at least 250 ms.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.acquire(ctx, "try", 0) }
 
-// Do acquires the lock, runs f under it, and releases it. Goroutines that call Do with the context
-// of an outer Do of this lock re-enter that hold, so all of them run f at the same time: give them
-// another context, or create the lock with [WithoutReentry].
+// Do acquires the lock, runs f under it, and releases it. A call with the context of an outer Do of
+// this lock fails, as that of [Mutex.Acquire] does, unless the context sets an owner.
 //
 // If Do does not get the lock, or if ctx ends or the lock is lost just as it is granted, Do returns
 // the error and does not call f. ctx bounds the wait and the work; [WaitAtMost] bounds the wait
@@ -165,10 +164,10 @@ func (m *Mutex) Held() bool {
 	return m.s.locks.held(&m.root)
 }
 
-// OwnedBy reports whether Acquire with ctx would re-enter.
+// OwnedBy reports whether ctx carries a hold of this lock, or sets an owner that holds it.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.made().s.loseIfLate()
-	return m.s.locks.heldBy(&m.root, m.caller(ctx))
+	return m.s.locks.heldBy(&m.root, m.caller(ctx, "", 0))
 }
 
 // Participants returns the queue, the holder first. Without a lock root the queue is empty.
@@ -192,8 +191,8 @@ func (m *Mutex) reading(ctx context.Context, op string, read func(e *node.ZKSess
 	return m.s.reading(ctx, op, m.root.Given(), node.AttachedSession, read)
 }
 
-func (m *Mutex) caller(ctx context.Context) caller {
-	return callerIn(ctx, &m.s.locks, &m.root, m.recipe.otherShare())
+func (m *Mutex) caller(ctx context.Context, op string, wait time.Duration) caller {
+	return callerIn(ctx, &m.s.locks, &m.root, op, wait)
 }
 
 // acquire waits for the lock, for no longer than wait; 0 is a try.
@@ -204,60 +203,58 @@ func (m *Mutex) acquire(ctx context.Context, op string, wait time.Duration) (*Ho
 	case ctx == nil:
 		return nil, &Error{Op: op, Path: m.root.Given(), Err: errNilContext}
 	}
-	return m.enterAs(ctx, m.caller(ctx), op, wait)
+	return m.enterAs(m.caller(ctx, op, wait))
 }
 
 // enterAs acquires the lock for a caller that has been looked up, and traces the acquire. The owner
 // may differ from the owner in ctx, and other locks may not see it (R67).
-func (m *Mutex) enterAs(ctx context.Context, by caller, op string, wait time.Duration) (*Hold, error) {
-	wait = min(wait, by.wait.left())
+func (m *Mutex) enterAs(by caller) (*Hold, error) {
 	if len(m.s.trace.all) == 0 {
-		h, _, err := m.take(ctx, ctx, by, op, wait, nil)
+		h, _, err := m.take(by, by.ctx, nil)
 		return h, err
 	}
-	values, c := m.s.trace.beginTrace(ctx, AcquireInfo{Kind: m.traced, Path: m.root.Given(), Name: m.opts.label, Multi: by.wait.multi, Try: wait == 0})
-	h, a, err := m.take(ctx, values, by, op, wait, c)
+	values, c := m.s.trace.beginTrace(by.ctx, AcquireInfo{Kind: m.traced, Path: m.root.Given(), Name: m.opts.label, Multi: by.multi, Try: by.wait == 0})
+	h, a, err := m.take(by, values, c)
 	end := AcquireEndInfo{Err: err, Reentered: err == nil && a == nil}
 	if a != nil {
 		end.Position, end.Requeued = int(a.first.Load()), max(0, int(a.made.Load())-1)
 	}
-	c.acquired(ctx, h, end)
+	c.acquired(by.ctx, h, end)
 	return h, err
 }
 
 // take gets the lock by an acquisition, unless it re-enters or may not begin. The hold has the
 // values of the second context.
-func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait time.Duration, trace handleTrace) (*Hold, *acquisition, error) {
+func (m *Mutex) take(by caller, values context.Context, trace handleTrace) (*Hold, *acquisition, error) {
 	switch {
 	case m.wrong != nil:
-		return nil, nil, &Error{Op: op, Path: m.root.Given(), Err: m.wrong}
-	case ctx.Err() != nil:
-		return nil, nil, m.notLetIn(ctx, by, op, nil, ctxError(ctx))
+		return nil, nil, &Error{Op: by.op, Path: m.root.Given(), Err: m.wrong}
+	case by.ctx.Err() != nil:
+		return nil, nil, m.notLetIn(by, nil, ctxError(by.ctx))
 	}
-	h := newHold(values, wait == 0, trace)
+	h, wait := newHold(values, by.wait == 0, trace), by.wait
 	var offline error
 	if h.try {
 		wait, offline = m.s.tryLimit()
 	}
+	by.startTimer(wait)
 	a, err := m.enterTable(h, by, offline)
 	for err == errBusy {
-		if wait, err = m.awaitOther(ctx, a, wait); err == nil {
+		if err = m.awaitOther(by, a); err == nil {
 			a, err = m.enterTable(h, by, offline)
 		}
 	}
 	switch {
-	case err == nil && a == nil:
-		reentered(ctx, &m.s.locks, &m.root, by, h)
-	case err == nil:
+	case err == nil && a != nil:
 		a.link, a.opts = m.s.link, &m.opts.nodeOptions
 		if !a.link.Spawn(func() { a.run(m.recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
 		}
-		err = m.awaitOutcome(ctx, a, h, wait)
+		err = m.awaitOutcome(by, a, h)
 	}
 	if err != nil {
-		return nil, a, m.notLetIn(ctx, by, op, a, err)
+		return nil, a, m.notLetIn(by, a, err)
 	}
 	return h, a, nil
 }
@@ -265,34 +262,32 @@ func (m *Mutex) take(ctx, values context.Context, by caller, op string, wait tim
 // enterTable is lockTable.enter after a check of the lease: a lost hold is not re-entered.
 func (m *Mutex) enterTable(h *Hold, by caller, offline error) (*acquisition, error) {
 	m.s.loseIfLate()
-	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.besideLocked)
+	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.admitLocked)
 }
 
-// awaitOther waits until the owner's other call has its outcome or has left, and returns the
-// remaining wait.
-func (m *Mutex) awaitOther(ctx context.Context, busy *acquisition, wait time.Duration) (left time.Duration, err error) {
-	began := time.Now()
+// awaitOther waits until the owner's other call has its outcome or has left.
+func (m *Mutex) awaitOther(by caller, busy *acquisition) error {
 	select {
 	case <-busy.ctx.Done():
-		return wait - time.Since(began), nil
-	case <-ctx.Done():
-		return 0, ctxError(ctx)
-	case <-limit(wait):
-		return 0, m.notInTime(busy, wait)
+		return nil
+	case <-by.ctx.Done():
+		return ctxError(by.ctx)
+	case <-by.late:
+		return m.notInTime(by, busy)
 	}
 }
 
 // awaitOutcome waits for the outcome of a call, until its context or its wait ends. If the call
 // leaves then, awaitOutcome waits briefly for the clean-up.
-func (m *Mutex) awaitOutcome(ctx context.Context, a *acquisition, h *Hold, wait time.Duration) error {
+func (m *Mutex) awaitOutcome(by caller, a *acquisition, h *Hold) error {
 	var why error
 	select {
 	case err := <-h.outcome:
 		return err
-	case <-ctx.Done():
-		why = ctxError(ctx)
-	case <-limit(wait):
-		why = m.notInTime(a, wait)
+	case <-by.ctx.Done():
+		why = ctxError(by.ctx)
+	case <-by.late:
+		why = m.notInTime(by, a)
 	}
 	if !m.s.locks.leave(a) {
 		return <-h.outcome
@@ -310,25 +305,25 @@ func (m *Mutex) awaitOutcome(ctx context.Context, a *acquisition, h *Hold, wait 
 
 // notLetIn returns the error of a call that got no lock, with the position of its node if there was
 // an acquisition.
-func (m *Mutex) notLetIn(ctx context.Context, by caller, op string, a *acquisition, err error) error {
+func (m *Mutex) notLetIn(by caller, a *acquisition, err error) error {
 	if e, ok := err.(*Error); ok {
 		err = e.Err // keep only the caller's Op and Path
 	}
 	if a == nil {
-		return &Error{Op: op, Path: m.root.Given(), Err: err}
+		return &Error{Op: by.op, Path: m.root.Given(), Err: err}
 	}
 	at := m.s.locks.position(a)
 	if at.why != "" {
 		err = fmt.Errorf("%w; %s", err, at.why)
 	}
-	if ctx.Err() != nil || errors.Is(err, ErrNotConnected) {
+	if by.ctx.Err() != nil || errors.Is(err, ErrNotConnected) {
 		err = m.s.link.Unreached(a.last.AddTo(err))
 	}
-	return &Error{Op: op, Path: m.root.Given(), Node: at.node, Err: m.waitsForItself(ctx, by, err), Position: at.rank, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
+	return &Error{Op: by.op, Path: m.root.Given(), Node: at.node, Err: by.waitsForItself(&m.s.locks, &m.root, err), Position: at.rank, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
 }
 
 // notInTime returns the error of a call whose wait has ended.
-func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
+func (m *Mutex) notInTime(by caller, a *acquisition) error {
 	switch z, _, err := m.s.link.AttachedNow(); {
 	case err != nil:
 		return err
@@ -337,30 +332,7 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 			return ErrNotAcquired
 		}
 	}
-	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, wait)
-}
-
-// waitsForItself extends the error of a call that was not granted, if the call's own context
-// carries a hold of this path that it could not re-enter: of another Session or owner, or of
-// permits.
-func (m *Mutex) waitsForItself(ctx context.Context, by caller, err error) error {
-	h := by.inner
-	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
-		return err
-	}
-	if m.root.isFresh {
-		return fmt.Errorf("%w; this call's own context carries a hold of this path, %s, and a call does not re-enter it", err, h.Node())
-	}
-	whose := "through another Session"
-	switch {
-	case h.d.table == &m.s.locks && h.d.key.share == m.recipe.otherShare() && actsFor(ctx, h):
-		return err // a read under it queues behind no client
-	case h.d.table == &m.s.locks && h.d.key.share != m.root.share:
-		whose = "for another kind of lock" // a Mutex under a read/write lock, or the reverse
-	case h.d.table == &m.s.locks:
-		whose = "for another owner"
-	}
-	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Node())
+	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, by.wait)
 }
 
 // First returns the first participant in the queue, which holds the lock or is about to. If the

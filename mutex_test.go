@@ -113,7 +113,7 @@ func TestMutex_Reentry(t *testing.T) {
 
 	outer, err := m.Acquire(t.Context())
 	require.NoError(t, err)
-	inner, err := m.Acquire(outer.Context())
+	inner, err := m.Acquire(zklock.WithOwner(outer.Context(), outer.Owner()))
 	require.NoError(t, err)
 	require.Equal(t, outer.Node(), inner.Node())
 	_, err = m.TryAcquire(t.Context()) // somebody else

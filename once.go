@@ -67,7 +67,7 @@ type OnceRun struct {
 // deletes it. The node has the last 100 runs ([WithKeptRuns]). Older runs can run again, and so can
 // all runs if the node is deleted. If the node has other data, Once returns an error.
 //
-// Goroutines that share a hold may run a key twice. On a read lock Once returns an error: use
+// Goroutines that share an owner may run a key twice. On a read lock Once returns an error: use
 // [RWMutex.WriteLock].
 func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (ran bool, err error) {
 	switch {

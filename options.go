@@ -270,14 +270,14 @@ type LockOption interface {
 	ElectionOption
 }
 
-// MutexOption configures NewMutex: a [LockOption], [WithoutReentry], [WithLockDelay], [WithKeptRuns]
-// or [WithMinHold].
+// MutexOption configures NewMutex: a [LockOption], [WithLockDelay], [WithKeptRuns] or
+// [WithMinHold].
 type MutexOption interface {
 	option
 	forMutex()
 }
 
-// RWMutexOption configures NewRWMutex: a [LockOption], [WithoutReentry] or [WithKeptRuns].
+// RWMutexOption configures NewRWMutex: a [LockOption] or [WithKeptRuns].
 type RWMutexOption interface {
 	option
 	forRWMutex()
@@ -328,8 +328,7 @@ type lockOptions struct {
 	label     string
 	limit     string // the node with a semaphore's limit
 	keptRuns  int    // of Once's marks; 0: the default
-	noReentry bool
-	wrong     error // an option's invalid argument
+	wrong     error  // an option's invalid argument
 }
 
 func newLockOptions[O option](opts []O) lockOptions {
@@ -456,18 +455,6 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 // default is no limit. Within half a second after d, Do returns ErrNotAcquired if the Session is
 // connected and a client is ahead, and otherwise ErrNotConnected.
 func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
-
-// WithoutReentry makes a call fail at once, with a final error, if its context carries a hold of
-// this lock, or an owner that holds it. By default the call re-enters, so goroutines that share a
-// context do not exclude each other. A writer may still read. The option applies to calls of this
-// Mutex or RWMutex value. Permits and candidates never re-enter, so a Semaphore or an Election does
-// not take the option.
-func WithoutReentry() interface {
-	MutexOption
-	RWMutexOption
-} {
-	return lockOption(func(o *lockOptions) { o.noReentry = true })
-}
 
 func wireACL(acl []zk.ACL) []wire.ACL {
 	w := make([]wire.ACL, len(acl))

@@ -22,8 +22,9 @@ type RWMutex struct{ read, write Mutex }
 
 // NewRWMutex returns the read/write lock on path, and sends nothing. The rules of [NewMutex] apply.
 //
-// Both sides re-enter, as a Mutex does. A writer may also read: its owner gets the read lock at
-// once, and may release the two holds in any order. The context of the write hold ends with the
+// Both sides re-enter for an owner, as a Mutex does. A writer may also read: a call with its owner,
+// or with the write hold's context, gets the read lock at once. The two holds may be released in any
+// order. The context of the write hold ends with the
 // write lock, so continue with the context of the read hold. If another client deletes the read
 // lock's node, reads under the write hold return [ErrLost] until the write hold is released. Near
 // the end of the sequence counter they return [ErrSequenceExhausted].
@@ -48,6 +49,7 @@ func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: badArgument{err}}
 	}
 	write, _ := mutexOf(s, path, queue.WriteName, o, writeSide{})
+	read.root.other, write.root.other = write.root.share, read.root.share
 	read.kind, read.traced = "ReadLock", KindRead
 	write.kind, write.traced = "WriteLock", KindWrite
 	return &RWMutex{read, write}, nil
@@ -152,22 +154,18 @@ type (
 	readSide  struct{ plain }
 )
 
-func (writeSide) otherShare() string { return queue.ReadName }
-
-func (readSide) otherShare() string { return queue.WriteName }
-
-// besideLocked rejects an upgrade: the owner has the read lock.
-func (s writeSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
-	r, busy, err := t.heldLocked(d.key, s.otherShare())
+// admitLocked rejects an upgrade: the owner has the read lock.
+func (writeSide) admitLocked(t *lockTable, d *lockData) (*acquisition, error) {
+	r, busy, err := t.heldLocked(d.key, d.root.other)
 	if r != nil {
 		err = ErrUpgrade
 	}
 	return busy, err
 }
 
-// besideLocked makes the new share the second of a pair, if the owner has the write lock.
-func (s readSide) besideLocked(t *lockTable, d *lockData) (*acquisition, error) {
-	w, busy, err := t.heldLocked(d.key, s.otherShare())
+// admitLocked makes the new share the second of a pair, if the owner has the write lock.
+func (readSide) admitLocked(t *lockTable, d *lockData) (*acquisition, error) {
+	w, busy, err := t.heldLocked(d.key, d.root.other)
 	if w == nil {
 		return busy, err
 	}
@@ -251,13 +249,6 @@ func makeDowngraded(a *acquisition, p *pair) error {
 			return errRequeue
 		}
 	}
-}
-
-// has reports whether a share is held, or lost and not released.
-func (t *lockTable) has(d *lockData) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.byKey[d.key] == d
 }
 
 // heldLocked returns the owner's other share if it is held; otherwise its acquisition, or its loss.

@@ -5,7 +5,7 @@ import "fmt"
 func init() {
 	experiment(Experiment{
 		Name: "reenter", Title: "A holder asks again",
-		Says: "A holds, and asks for the lock a second time, for a third of its time. If it gets it, A releases once, and B asks. Does the second question wait for A itself, and is the first of two releases the last? (zklock re-enters with the context of the hold only; A asks without it.)",
+		Says: "A holds, and asks for the lock a second time, for a third of its time. If it gets it, A releases once, and B asks. Does the second question wait for A itself, and is the first of two releases the last? (zklock re-enters for an owner only; A sets none.)",
 		Steps: func(t *trial) {
 			a, b := t.client("A"), t.client("B")
 			a.acquire()

@@ -210,7 +210,7 @@ func (w *worker) rest(o outcome, d time.Duration) {
 // round queues for the shard, has the function work, and releases. It returns when all that is
 // over.
 func (w *worker) round(m *zklock.Mutex) (o outcome) {
-	ctx, stop := context.WithCancelCause(context.Background()) // an owner or a hold in Run's context would re-enter the lock
+	ctx, stop := context.WithCancelCause(context.Background()) // an owner in Run's context may hold the lock, and a hold in it would make Do fail
 	defer stop(nil)
 	granted, done := make(chan *zklock.Hold, 1), make(chan struct{})
 	w.enter(queued)

@@ -114,9 +114,9 @@ func TestDo(t *testing.T) {
 	a, p := admin(t, srv), lockPath(t, srv)
 	m := newMutex(t, connect(t, srv), p)
 
-	require.NoError(t, m.Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
+	require.NoError(t, m.Do(within(t, soon), func(ctx context.Context, h *zklock.Hold) error {
 		require.True(t, m.OwnedBy(ctx))
-		return m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil }) // re-enters
+		return m.Do(reentering(h), func(context.Context, *zklock.Hold) error { return nil }) // re-enters
 	}))
 	mine := errors.New("the job failed")
 	require.ErrorIs(t, m.Do(within(t, soon), func(context.Context, *zklock.Hold) error { return mine }), mine)

@@ -80,7 +80,7 @@ func TestVirtual_Do_LossIsReportedOnce(t *testing.T) {
 				}
 				do := work
 				if reentered {
-					do = func(ctx context.Context, _ *zklock.Hold) error { return m.Do(ctx, work) }
+					do = func(_ context.Context, outer *zklock.Hold) error { return m.Do(reentering(outer), work) }
 				}
 				err := m.Do(within(t, time.Hour), do)
 				require.ErrorIs(t, err, zklock.ErrLost, name)
@@ -250,7 +250,7 @@ func TestVirtual_Do_ReleasedUnderIt_SaysSo(t *testing.T) {
 				require.NotErrorIs(t, err, zklock.ErrLost)
 			}
 			require.NoError(t, m.Do(within(t, time.Minute), func(ctx context.Context, h *zklock.Hold) error {
-				again, err := m.Acquire(ctx)
+				again, err := m.Acquire(reentering(h))
 				require.NoError(t, err)
 				return again.Release(ctx) // another handle's release is none of this one
 			}))

@@ -168,10 +168,10 @@ func TestVirtual_Downgrade_ReadsAgain(t *testing.T) {
 		w := acquire(t, m.WriteLock())
 		for range 3 {
 			require.NoError(t, m.ReadLock().Do(w.Context(), func(ctx context.Context, h *zklock.Hold) error {
-				again, err := m.ReadLock().TryAcquire(ctx)
+				again, err := m.ReadLock().TryAcquire(reentering(h))
 				require.NoError(t, err)
 				require.Equal(t, h.Node(), again.Node())
-				writes, err := m.WriteLock().Acquire(ctx)
+				writes, err := m.WriteLock().Acquire(reentering(h))
 				require.NoError(t, err, "it has the write lock still")
 				release(t, writes)
 				release(t, again)
@@ -192,9 +192,11 @@ func TestVirtual_Downgrade_ReadsAgain(t *testing.T) {
 		release(t, w)
 		require.ErrorIs(t, <-ended, zklock.ErrNotHeld, "Do's context was derived from the writer's")
 		require.NoError(t, r.Context().Err())
-		_, err = m.WriteLock().Acquire(r.Context())
-		require.ErrorIs(t, err, zklock.ErrUpgrade)
-		again, err := m.ReadLock().Acquire(r.Context())
+		for _, ctx := range []context.Context{r.Context(), reentering(r)} {
+			_, err = m.WriteLock().Acquire(ctx)
+			require.ErrorIs(t, err, zklock.ErrUpgrade)
+		}
+		again, err := m.ReadLock().Acquire(reentering(r))
 		require.NoError(t, err)
 		release(t, r)
 		release(t, again)

@@ -297,14 +297,14 @@ func TestVirtual_Multi_OneOrder(t *testing.T) {
 			m := newMulti(t, given...)
 			require.Equal(t, "Multi(/a, /z, /d)", m.String())
 			made, deleted := len(lockNodes(v.srv, zktest.Created)), len(lockNodes(v.srv, zktest.Deleted))
-			h, err := m.Acquire(within(t, time.Hour))
+			h, err := m.Acquire(zklock.WithOwner(within(t, time.Hour), zklock.NewOwner("")))
 			require.NoError(t, err)
 			require.Equal(t, []string{"/a", "/b/z", "/d"}, lockNodes(v.srv, zktest.Created)[made:])
 			require.Equal(t, []string{"/a", "/z", "/d"}, holdPaths(h.Holds()))
 			for _, l := range given {
 				require.True(t, l.(*zklock.Mutex).OwnedBy(h.Context()))
 			}
-			again, err := m.Acquire(h.Context()) // re-enters
+			again, err := m.Acquire(h.Context()) // re-enters: the owner is the same in all locks
 			require.NoError(t, err)
 			require.Len(t, lockNodes(v.srv, zktest.Created), made+3, "I2")
 			require.NoError(t, again.Release(within(t, soon)))
@@ -482,15 +482,15 @@ func TestVirtual_Multi_ContextOutOfOrder_IsRefused(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, h.Release(ctx))
 		}
-		free(hb.Context(), newMulti(t, b, c))
+		free(reentering(hb), newMulti(t, b, c))
 		free(hb.Context(), newMulti(t, d, c))
 		require.NoError(t, newMulti(t, a, c).TryDo(hb.Context(), func(context.Context, *zklock.MultiHold) error { return nil }))
 
 		hd := acquireIn(hb.Context(), d)
-		_, err := newMulti(t, b, c).Acquire(hd.Context())
+		_, err := newMulti(t, b, c).Acquire(zklock.WithOwner(hd.Context(), hb.Owner()))
 		require.ErrorContains(t, err, "acquire /c: the context carries a hold of /d, and /c must")
 		release(t, hd)
-		free(context.WithoutCancel(hd.Context()), newMulti(t, b, c))
+		free(zklock.WithOwner(context.WithoutCancel(hd.Context()), hb.Owner()), newMulti(t, b, c))
 		release(t, hb)
 		free(context.WithoutCancel(hb.Context()), newMulti(t, a, b))
 	})

@@ -198,10 +198,10 @@ func TestVirtual_Once_LateMark_ChangesNothing(t *testing.T) {
 							v.srv.ExpireSession(s.SessionID())
 						}
 					}()
-					if _, err := m.Once(ctx, "a", idle); err != nil {
+					if _, err := m.Once(reentering(h), "a", idle); err != nil {
 						return err
 					}
-					_, err := m.Once(ctx, "b", idle)
+					_, err := m.Once(reentering(h), "b", idle)
 					return err
 				})
 				other := newMutex(t, v.connect(), "/job")
@@ -567,7 +567,7 @@ func TestVirtual_Once_UnderAHold(t *testing.T) {
 		m := newMutex(t, s, "/job")
 		require.NoError(t, m.Do(within(t, time.Minute), func(ctx context.Context, h *zklock.Hold) error {
 			for _, key := range []string{"a", "b", "a"} {
-				_, err := m.Once(ctx, key, c.work(key))
+				_, err := m.Once(reentering(h), key, c.work(key))
 				require.NoError(t, err)
 			}
 			other := newMutex(t, v.connect(), "/job")
@@ -582,7 +582,7 @@ func TestVirtual_Once_UnderAHold(t *testing.T) {
 		}))
 		require.Equal(t, 1, c.of("a"))
 		ran, err := m.Once(within(t, time.Minute), "outer", func(ctx context.Context, h *zklock.Hold) error {
-			ran, err := m.Once(ctx, "outer", c.work("outer"))
+			ran, err := m.Once(reentering(h), "outer", c.work("outer"))
 			require.True(t, ran)
 			return err
 		})

@@ -27,7 +27,7 @@ func TestVirtual_ReadWrite_Reentry(t *testing.T) {
 		r := acquire(t, m.ReadLock())
 		theirs := acquire(t, other.ReadLock())
 		v.srv.ResetRequests()
-		again, err := m.ReadLock().TryAcquire(r.Context())
+		again, err := m.ReadLock().TryAcquire(reentering(r))
 		require.NoError(t, err)
 		require.Equal(t, r.Node(), again.Node(), "I2")
 		release(t, again)
@@ -53,7 +53,7 @@ func TestVirtual_ReadWrite_Reentry(t *testing.T) {
 
 		w := acquire(t, m.WriteLock())
 		v.srv.ResetRequests()
-		again, err = m.WriteLock().Acquire(w.Context())
+		again, err = m.WriteLock().Acquire(reentering(w))
 		require.NoError(t, err)
 		require.Zero(t, v.srv.Requests().Total())
 		release(t, w)

@@ -45,8 +45,8 @@ func TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock(t *testing.T) {
 	})
 }
 
-// R67, I2: the context carries each hold of the nested locks, so that either can be re-entered from
-// inside, and nothing is sent. An owner that was set is the same in every lock.
+// R67, I2: the context carries each hold of the nested locks, and either can be re-entered from
+// inside by its owner: nothing is sent. An owner that was set is the same in every lock.
 func TestVirtual_NestedLocks_AreReentered(t *testing.T) {
 	for _, set := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -66,11 +66,13 @@ func TestVirtual_NestedLocks_AreReentered(t *testing.T) {
 			inner, cancel := context.WithCancel(context.WithValue(hb.Context(), key{}, 1))
 			defer cancel()
 			v.srv.ResetRequests()
-			for _, m := range []*zklock.Mutex{a, b, a, newMutex(t, s, "/a")} {
+			for _, of := range []*zklock.Hold{ha, hb, ha, ha} {
+				m := newMutex(t, s, of.Path())
 				require.True(t, m.OwnedBy(inner))
+				inner = zklock.WithOwner(inner, of.Owner())
 				h, err := m.TryAcquire(inner)
 				require.NoError(t, err)
-				inner = h.Context()
+				inner = zklock.WithOwner(h.Context(), zklock.Owner{})
 				defer func() { release(t, h) }()
 			}
 			require.Zero(t, v.srv.Requests().Total())
@@ -89,7 +91,7 @@ func TestVirtual_ReleasedHold_IsNobodysPermission(t *testing.T) {
 		m := newMutex(t, v.connect(), "/job")
 		h := acquire(t, m)
 		left := context.WithoutCancel(h.Context())
-		again, err := m.Acquire(left)
+		again, err := m.Acquire(reentering(h))
 		require.NoError(t, err)
 		release(t, h)
 		require.True(t, m.OwnedBy(left), "another handle of it is left")
@@ -123,7 +125,7 @@ func TestVirtual_OwnedBy_IsOfThatLock(t *testing.T) {
 		require.False(t, a.OwnedBy(context.Background()))
 		require.False(t, a.OwnedBy(zklock.WithOwner(context.Background(), zklock.NewOwner("another"))))
 		var kept context.Context
-		require.NoError(t, a.Do(within(t, time.Hour), func(ctx context.Context, _ *zklock.Hold) error {
+		require.NoError(t, a.Do(within(t, time.Hour), func(ctx context.Context, outer *zklock.Hold) error {
 			require.True(t, a.OwnedBy(ctx))
 			require.False(t, b.OwnedBy(ctx))
 			require.False(t, elsewhere.OwnedBy(ctx))
@@ -133,9 +135,9 @@ func TestVirtual_OwnedBy_IsOfThatLock(t *testing.T) {
 				require.True(t, newMutex(t, s, "/a").OwnedBy(ctx))
 				require.True(t, b.OwnedBy(ctx))
 
-				again, err := a.Acquire(ctx)
+				again, err := a.Acquire(zklock.WithOwner(ctx, outer.Owner()))
 				require.NoError(t, err)
-				require.True(t, b.OwnedBy(again.Context()))
+				require.True(t, b.OwnedBy(zklock.WithOwner(again.Context(), zklock.Owner{})))
 				release(t, again)
 				return nil
 			}))
@@ -157,7 +159,7 @@ func TestAcquire_SameOwner_ReEnters(t *testing.T) {
 
 	h1 := acquire(t, m)
 	w.reset()
-	h2, err := m.Acquire(h1.Context())
+	h2, err := m.Acquire(reentering(h1))
 	require.NoError(t, err)
 	derived, cancel := context.WithTimeout(h2.Context(), soon)
 	defer cancel()

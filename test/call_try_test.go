@@ -43,7 +43,7 @@ func TestVirtual_TryAcquire_NotConnected_AnswersAtOnce(t *testing.T) {
 			require.ErrorIs(t, err, zklock.ErrNotConnected, name)
 			require.NotErrorIs(t, err, zklock.ErrNotAcquired, name)
 		}
-		again, err := held.TryAcquire(h.Context())
+		again, err := held.TryAcquire(reentering(h))
 		require.NoError(t, err, "re-entry asks nobody")
 		require.Equal(t, h.Node(), again.Node())
 		require.Zero(t, time.Since(began))

@@ -52,7 +52,7 @@ func TestRequestBudget(t *testing.T) {
 		require.Equal(t, map[int32]int{opCreate: 1, opGetChildren2: 1}, by)
 
 		w.reset()
-		again, err := m.Acquire(h.Context())
+		again, err := m.Acquire(reentering(h))
 		require.NoError(t, err)
 		release(t, again)
 		sent, by = w.sent()
@@ -242,7 +242,7 @@ func TestRequestBudget(t *testing.T) {
 		row("uncontended acquire with a lock-delay", sent, by, 4)
 		require.Equal(t, map[int32]int{opCreate: 1, opGetChildren2: 1, opGetData: 1, opMulti: 1}, by)
 		w.reset()
-		again, err := m.Acquire(h.Context())
+		again, err := m.Acquire(reentering(h))
 		require.NoError(t, err)
 		release(t, again)
 		sent, by = w.sent()

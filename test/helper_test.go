@@ -255,6 +255,11 @@ func release(t testing.TB, h *zklock.Hold) {
 	require.NoError(t, h.Release(within(t, soon)))
 }
 
+// reentering returns a context with which a call re-enters the hold.
+func reentering(h *zklock.Hold) context.Context {
+	return zklock.WithOwner(h.Context(), h.Owner())
+}
+
 // cycles acquires and releases a lock n times.
 func cycles(t testing.TB, m zklock.Lock, n int) {
 	t.Helper()

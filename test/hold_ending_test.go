@@ -131,7 +131,7 @@ func TestVirtual_Ending_CarriesTheHold(t *testing.T) {
 		ctx := ending(t, h, time.Second)
 		require.Equal(t, "the caller's", ctx.Value(key{}))
 		require.True(t, m.OwnedBy(ctx))
-		again, err := m.Acquire(ctx)
+		again, err := m.Acquire(zklock.WithOwner(ctx, h.Owner()))
 		require.NoError(t, err)
 		release(t, again)
 	})

@@ -251,7 +251,7 @@ func TestVirtual_ManyHandles_ContextAndErrAgree(t *testing.T) {
 		h := acquire(t, m)
 		handles := []*zklock.Hold{h}
 		for range 2000 {
-			again, err := m.Acquire(h.Context())
+			again, err := m.Acquire(reentering(h))
 			require.NoError(t, err)
 			handles = append(handles, again)
 		}

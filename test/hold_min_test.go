@@ -166,7 +166,7 @@ func TestVirtual_MinHold_Reentered_StaysAfterTheLast(t *testing.T) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold))
 		h := acquire(t, m)
 		granted := time.Now()
-		again, err := m.Acquire(h.Context())
+		again, err := m.Acquire(reentering(h))
 		require.NoError(t, err)
 		w := v.queueUp(newMutex(t, v.connect(), "/job"))
 		release(t, h)

@@ -40,7 +40,7 @@ func TestRevocation(t *testing.T) {
 		// The release of the first handle does not end the listening: the hold continues, also
 		// through a Mutex without the option.
 		h = acquire(t, m)
-		again, err := plain.Acquire(h.Context())
+		again, err := plain.Acquire(reentering(h))
 		require.NoError(t, err)
 		release(t, h)
 		require.NoError(t, other.Revoke(within(t, soon), again.Node()))

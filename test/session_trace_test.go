@@ -106,7 +106,7 @@ func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
 		m := newMutex(t, s, "/job", zklock.WithName("nightly"))
 
 		h := acquire(t, m)
-		again, err := m.Acquire(h.Context())
+		again, err := m.Acquire(reentering(h))
 		require.NoError(t, err)
 		require.Equal(t, []string{
 			"start mutex /job as nightly", "acquired mutex /job as nightly after 0s, place 0, requeued 0",
@@ -171,7 +171,7 @@ func TestVirtual_Trace_SeveralHandles_OneLossAndOneLast(t *testing.T) {
 				time.Sleep(time.Second)
 				again := make(chan *zklock.Hold)
 				go func() {
-					h, err := m.Acquire(granted.Context())
+					h, err := m.Acquire(reentering(granted))
 					require.NoError(t, err)
 					again <- h
 				}()
@@ -223,7 +223,7 @@ func TestVirtual_Trace_LastEndOfTheFirstReleased_HeldToTheLastRelease(t *testing
 		m := newMutex(t, s, "/job")
 		granted := acquire(t, m)
 		time.AfterFunc(time.Second, func() { release(t, granted) })
-		again := acquireIn(t, granted.Context(), m)
+		again := acquireIn(t, reentering(granted), m)
 		require.Len(t, last, 1)
 		require.Equal(t, again, last[0].Hold)
 		require.Equal(t, granted, last[0].First)
@@ -573,7 +573,7 @@ func TestVirtual_Stats(t *testing.T) {
 		s := v.connect()
 		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateConnected, Server: v.srv.Addr()}, s.Stats())
 		h := acquire(t, newMutex(t, s, "/job"))
-		again, err := newMutex(t, s, "/job").Acquire(h.Context())
+		again, err := newMutex(t, s, "/job").Acquire(reentering(h))
 		require.NoError(t, err)
 		permits := acquire(t, newSemaphore(t, s, "/sem", 3).Permits(3))
 		w := v.queueUp(newMutex(t, s, "/job"))

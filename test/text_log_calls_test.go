@@ -65,7 +65,6 @@ var callsInLog = []logScene{
 		}
 		return slices.Repeat(said, 3)
 	}},
-	{"each hold that two goroutines re-enter at the same time", "zklock: two calls re-entered one hold at the same time; they do not exclude each other", sharedHolds},
 	{"each path where other clients use too many permits, once in each Session", morePermits, func(x *logged) (want []string) {
 		var other warnings
 		s, s2, holder := x.session(), x.connect(lines(&other, slog.LevelWarn)), x.connect()
@@ -175,54 +174,4 @@ func (x *logged) holderDisappears(path string, tryFirst bool) []string {
 	require.NoError(x.t, x.srv.Delete(h.Node()))
 	x.queueUp(m)
 	return []string{"holder=" + base(held.Node()), "holder=" + base(h.Node())}
-}
-
-// sharedHolds re-enters holds from many goroutines at once, and other holds in ways that the log
-// does not report: in nested calls, in calls one after the other, by an owner, by readers.
-func sharedHolds(x *logged) (nodes []string) {
-	t, s := x.t, x.session()
-	together := func(ctx context.Context, l zklock.Lock) {
-		pause := func(context.Context, *zklock.Hold) error { time.Sleep(time.Second); return nil }
-		for range 3 {
-			var all sync.WaitGroup
-			for range 8 {
-				all.Go(func() {
-					_ = l.Do(ctx, func(ctx context.Context, h *zklock.Hold) error { _ = pause(ctx, h); return l.Do(ctx, pause) })
-				})
-			}
-			all.Wait()
-		}
-	}
-	do := func(ctx context.Context, l zklock.Lock, f func(ctx context.Context, h *zklock.Hold)) {
-		require.NoError(t, l.Do(ctx, func(ctx context.Context, h *zklock.Hold) error { f(ctx, h); return nil }))
-	}
-	for i := range 10 {
-		m := newMutex(t, s, fmt.Sprintf("/job/%d", i%5)) // each lock is held twice
-		do(t.Context(), m, func(ctx context.Context, h *zklock.Hold) {
-			nodes = append(nodes, "node="+h.Node())
-			do(ctx, m, func(inner context.Context, _ *zklock.Hold) {
-				together(inner, m)
-				together(ctx, m)
-			})
-		})
-	}
-	inPart := newMutex(t, s, "/in-part") // one re-entry sets the owner, and those inside it do not
-	do(t.Context(), inPart, func(ctx context.Context, h *zklock.Hold) {
-		nodes = append(nodes, "node="+h.Node())
-		together(ctx, inPart)
-		do(zklock.WithOwner(ctx, h.Owner()), inPart, func(ctx context.Context, _ *zklock.Hold) {
-			together(zklock.WithOwner(ctx, zklock.Owner{}), inPart)
-		})
-	})
-
-	m, readers := newMutex(t, s, "/nested"), newRWMutex(t, s, "/rw").ReadLock()
-	do(t.Context(), m, func(ctx context.Context, _ *zklock.Hold) {
-		for range 3 {
-			do(ctx, m, func(ctx context.Context, _ *zklock.Hold) { do(ctx, m, func(context.Context, *zklock.Hold) {}) })
-		}
-	})
-	owner := zklock.WithOwner(t.Context(), zklock.NewOwner("a"))
-	do(owner, m, func(ctx context.Context, _ *zklock.Hold) { together(ctx, m); together(owner, m) })
-	do(t.Context(), readers, func(ctx context.Context, _ *zklock.Hold) { together(ctx, readers) })
-	return nodes
 }

@@ -100,7 +100,7 @@ func (v *virtual) manyHolds(s *zklock.Session) (holds, more []*zklock.Hold) {
 		path := fmt.Sprintf("/job/%d", i)
 		m, rw := newMutex(v.t, s, path), newRWMutex(v.t, s, path+"rw")
 		h, w := acquire(v.t, m), acquire(v.t, rw.WriteLock())
-		again, err := m.Acquire(h.Context())
+		again, err := m.Acquire(reentering(h))
 		require.NoError(v.t, err)
 		r, err := rw.ReadLock().Acquire(w.Context())
 		require.NoError(v.t, err)

@@ -51,7 +51,7 @@ func TestVirtual_Log_QueuedGrantedReleased(t *testing.T) {
 		release(t, h)
 		h = w.granted2(t, time.Second)
 		says := fmt.Sprintf("path=/job node=%s token=%d owner=%s session=%#x", mine, h.Token(), h.Owner(), s.SessionID())
-		again, err := newMutex(t, s, "/job").Acquire(h.Context())
+		again, err := newMutex(t, s, "/job").Acquire(reentering(h))
 		require.NoError(t, err)
 		release(t, again)
 		require.Equal(t, []string{says + " waited=30s"}, log.of("zklock: granted"), "once for all handles")

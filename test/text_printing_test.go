@@ -66,7 +66,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 	hold, err := m.Acquire(ctx)
 	require.NoError(t, err)
 	multi := newMulti(t, m)
-	all, err := multi.Acquire(hold.Context())
+	all, err := multi.Acquire(reentering(hold))
 	require.NoError(t, err)
 	participants, err := m.Participants(ctx)
 	require.NoError(t, err)

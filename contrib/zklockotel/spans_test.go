@@ -96,7 +96,7 @@ func TestSpan_WorkUnderTheHoldsContext_IsAChild(t *testing.T) {
 		_, work := sc.tracers.Tracer("test").Start(outer.Context(), "work")
 		work.End()
 		inner := sc.acquire(outer.Context(), b)
-		again := sc.acquire(inner.Context(), a)
+		again := sc.acquire(zklock.WithOwner(inner.Context(), outer.Owner()), a)
 		sc.release(again)
 		sc.release(inner)
 		sc.release(outer)

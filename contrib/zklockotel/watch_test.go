@@ -174,7 +174,7 @@ func work(ctx context.Context, m *zklock.Mutex, r *rand.Rand) int {
 	if r.IntN(2) == 0 {
 		return 1
 	}
-	again, err := m.Acquire(hold.Context())
+	again, err := m.Acquire(zklock.WithOwner(hold.Context(), hold.Owner()))
 	if err != nil {
 		return 2
 	}

@@ -149,7 +149,7 @@ func TestVirtual_Reentered_CountsOnce(t *testing.T) {
 				m := newMutex(t, v.connect(), "/job")
 				outer := acquire(t, m)
 				time.Sleep(time.Second)
-				inner := acquireIn(t, outer.Context(), m)
+				inner := acquireIn(t, zklock.WithOwner(outer.Context(), outer.Owner()), m)
 				first, last := inner, outer
 				if name == "the inner handle last" {
 					first, last = outer, inner
@@ -173,7 +173,7 @@ func TestVirtual_ReentryUnderAnotherName_EndsTheHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		outer := acquire(t, newMutex(t, s, "/job", zklock.WithName("outer")))
-		inner := acquireIn(t, outer.Context(), newMutex(t, s, "/job", zklock.WithName("inner")))
+		inner := acquireIn(t, zklock.WithOwner(outer.Context(), outer.Owner()), newMutex(t, s, "/job", zklock.WithName("inner")))
 		release(t, outer)
 		time.Sleep(time.Minute)
 		release(t, inner)
@@ -198,7 +198,7 @@ func TestVirtual_ReentryTracedLate_CountsOnce(t *testing.T) {
 				m, inner := newMutex(t, s, "/job"), make(chan *zklock.Hold, 1)
 				outer := acquire(t, m)
 				time.Sleep(time.Second)
-				go func() { inner <- acquireIn(t, outer.Context(), m) }()
+				go func() { inner <- acquireIn(t, zklock.WithOwner(outer.Context(), outer.Owner()), m) }()
 				synctest.Wait()
 				lost, overrun := 0.0, 0.0
 				if isLost {

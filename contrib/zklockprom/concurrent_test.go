@@ -50,7 +50,7 @@ func (c *crowd) call(ctx context.Context, l zklock.Lock) {
 	c.holds.Add(1)
 	time.Sleep(rand.N(time.Second))
 	if rand.N(2) == 0 { // re-enters, unless the hold is lost
-		if again, err := l.TryAcquire(h.Context()); err == nil {
+		if again, err := l.TryAcquire(zklock.WithOwner(h.Context(), h.Owner())); err == nil {
 			defer func() { _ = again.Release(context.Background()) }()
 		} else {
 			c.acquires.Add(1)

@@ -119,7 +119,7 @@ func (c *crew) hold(by *client, m *zklock.Mutex, h *zklock.Hold, quick bool) {
 		work = rand.N(2 * time.Millisecond)
 	}
 	if quick && believes && rand.N(8) == 0 {
-		if again, err := m.Acquire(h.Context()); err == nil {
+		if again, err := m.Acquire(zklock.WithOwner(h.Context(), h.Owner())); err == nil {
 			handles = append(handles, again)
 			if again.Token() != h.Token() {
 				c.errorf("I2: re-entered %s with token %d, and holds with %d", m.Path(), again.Token(), h.Token())

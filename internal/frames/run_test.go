@@ -499,7 +499,7 @@ func (b *frameHold) end() {
 // enter acquires once more as the holder.
 func (b *frameHold) enter() *zklock.Hold {
 	r := b.c.r
-	ctx, cancel := context.WithTimeout(b.Hold.Context(), r.patience())
+	ctx, cancel := context.WithTimeout(zklock.WithOwner(b.Hold.Context(), b.Hold.Owner()), r.patience())
 	defer cancel()
 	var again *zklock.Hold
 	err := b.c.bounded("re-entry", ctx, callGrace, func() (err error) {

@@ -189,6 +189,10 @@ var library = []mutant{
 		"lockTable.release", "last = len(d.handles) == 0", "last = true"}}},
 	{"a lost lock is re-entered", "I1", ".", "TestLockTable_LostHoldIsNotReentered", []Swap{{
 		"lockTable.enter", "case d.lost != nil: return nil, d.lost", "case false:"}}},
+	{"a hold in the context re-enters without an owner", "I1", ".", "TestVirtual_NoOwner_FanOutUnderAnOuterDo_NoneRuns", []Swap{{
+		"lockTable.enter", "case by.owner == (Owner{}) && !by.reads(root):", "case false:"}}},
+	{"a released hold in the context hides an outer one", "I6", ".", "TestVirtual_Downgrade_ReentryPastAReleasedRead", []Swap{{
+		"Hold.isOf", "h.d.key.path == root && h.d.table.has(h.d)", "h.d.key.path == root"}}},
 
 	// What is visible of a loss.
 	{"only who ends the session logs the losses", "R91", ".", "TestLockTable_SeenBeforeItIsTold_IsLoggedOnce", []Swap{

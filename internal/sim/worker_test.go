@@ -258,7 +258,7 @@ func (k *worker) alsoRead(h *zklock.Hold, e entry, g *op) (*zklock.Hold, *op) {
 func (k *worker) reenter(h *zklock.Hold, e entry, g *op) *zklock.Hold {
 	w := k.w
 	o := w.begun(&op{did: reentered, client: k.c.id, owner: g.owner, lock: g.lock, shared: g.shared, bound: time.Second, grant: g})
-	ctx, cancel := context.WithTimeout(h.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(zklock.WithOwner(h.Context(), h.Owner()), time.Second)
 	defer cancel()
 	again, err := e.Acquire(ctx)
 	w.ended(o, func() {

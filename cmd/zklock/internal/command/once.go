@@ -124,7 +124,7 @@ func (t *taking) runCommand(hold *zklock.Hold) (out supervise.Outcome, err error
 	if t.once == "" {
 		return t.runner.Run(t.job(t.program, hold, t.plan)), nil
 	}
-	ctx, cancel := context.WithCancelCause(hold.Context())
+	ctx, cancel := context.WithCancelCause(zklock.WithOwner(hold.Context(), hold.Owner()))
 	defer cancel(nil)
 	defer context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })()
 	ran, err := t.recipe.Lock.(*zklock.Mutex).Once(ctx, t.once, func(context.Context, *zklock.Hold) error {
