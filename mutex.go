@@ -57,13 +57,13 @@ func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, er
 	if name == queue.LatchName {
 		markers = []string{name}
 	}
-	m.root = lockRoot{Root: s.rootOn(s.chroot+path, path, queue.Rule{Name: name, Markers: markers}, &o, nil), share: name}
+	m.root = lockRoot{Root: node.NewRoot(s.chroot+path, s.rootOptions(path, queue.Rule{Name: name, Markers: markers}, &o)), share: name}
 	return m, err
 }
 
-// rootOn returns a lock root of this Session. second is the lock's other root, nil for none.
-func (s *Session) rootOn(path, given string, rule queue.Rule, o *lockOptions, second *node.Root) *node.Root {
-	return node.NewRoot(path, node.RootOptions{Chroot: s.chroot, Given: given, ACL: o.acl, Container: o.container, Rule: rule, Notes: &s.roots, Second: second})
+// rootOptions returns the options of a lock root of this Session.
+func (s *Session) rootOptions(path string, rule queue.Rule, o *lockOptions) node.RootOptions {
+	return node.RootOptions{Chroot: s.chroot, Given: path, ACL: o.acl, Container: o.container, Rule: rule, Notes: &s.roots}
 }
 
 // String returns the kind of lock and the path.

@@ -52,12 +52,18 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 	if err != nil {
 		return fail(badArgument{err})
 	}
-	leases := s.rootOn(s.chroot+path+"/leases", path, queue.Rule{Name: queue.MutexName, Markers: []string{queue.LeaseName}}, &o, nil)
-	root := s.rootOn(s.chroot+path+"/locks", path, queue.Rule{Name: queue.MutexName, Markers: queue.Markers}, &o, leases)
-	p := &permits{leases: leases, n: n}
+	queued := s.rootOptions(path, queue.Rule{Name: queue.MutexName, Markers: queue.Markers}, &o)
+	leases := queued
+	leases.Rule.Markers = []string{queue.LeaseName}
+	queued.Second = node.NewRoot(s.chroot+path+"/leases", leases)
+	p := &permits{leases: queued.Second, n: n}
 	if o.limit != "" {
-		p.limit = s.chroot + o.limit
+		if p.limit = s.chroot + o.limit; !o.container {
+			limit := p.limitNode(n)
+			queued.Also = &limit
+		}
 	}
+	root := node.NewRoot(s.chroot+path+"/locks", queued)
 	p.base, p.each = p.lengths(root, o.data)
 	return &Semaphore{m: Mutex{s: s, root: lockRoot{Root: root, share: queue.LeaseName, isFresh: true}, opts: o, recipe: p, traced: KindSemaphore}, n: n}, nil
 }

@@ -36,7 +36,8 @@ type RootOptions struct {
 	Container bool // the lock root is a container, and so are the parents that are created with it
 	Rule      queue.Rule
 	Notes     *Notes
-	Second    *Root // another root of the lock: it is created with this one, and nodes in it are deleted with a node of this one; nil for none
+	Second    *Root               // another root of the lock: it is created with this one, and nodes in it are deleted with a node of this one; nil for none
+	Also      *wire.CreateRequest // a node that is created with the roots; nil for none
 }
 
 // NewRoot returns the lock root on an absolute path. It sends nothing.
@@ -45,7 +46,7 @@ func NewRoot(path string, o RootOptions) *Root { return &Root{path, o} }
 // At returns a root of the same lock on another path, for nodes with these markers.
 func (r *Root) At(path string, markers ...string) *Root {
 	o := r.o
-	o.Rule.Markers, o.Second = markers, nil
+	o.Rule.Markers, o.Second, o.Also = markers, nil, nil
 	return &Root{path, o}
 }
 
@@ -201,8 +202,11 @@ func (r *Root) make(ctx context.Context, z *link.ZKSession, before *RootCreate, 
 	for _, p := range m.paths {
 		m.responses = append(m.responses, r.sendCreate(z, p, m, last))
 	}
-	if r.o.Second != nil { // if this create fails, the nodes that need it create it
+	if r.o.Second != nil { // if this create or the next one fails, the recipe creates that node when it needs it
 		m.second = r.sendCreate(z, r.o.Second.path, m, last)
+	}
+	if r.o.Also != nil {
+		ask(z, wire.OpCreate, *r.o.Also, nil)
 	}
 	return m, nil
 }
