@@ -15,8 +15,6 @@ var sharding = []mutant{
 		"planner.members", "p.left[id] = true", "_ = id"}}},
 	{"orphans do not wait for the member to come back", "shards: few moves", "shards", "TestVirtual_SessionLost_BackAtOnce", []Swap{{
 		"schedule.decide", "settling := !s.pending.IsZero() && now.Before(due)", "settling := !s.pending.IsZero() && now.Before(due) && isStart"}}},
-	{"the number of shards is not checked behind the own node", "shards: one number", "shards", "TestVirtual_SetShards_WhileAMemberJoins", []Swap{{
-		"run.lead", "if !r.isCurrent() {", "if false {"}}},
 	{"a member takes the shards of its namesake", "shards: one name", "shards", "TestVirtual_SameName", []Swap{{
 		"run.apply", "case m.ID == r.id:", "case true:"}}},
 	{"a member keeps its shards and follows no plan", "shards: completeness", "shards", "TestVirtual_Refused", []Swap{{
