@@ -26,7 +26,7 @@ func TestMetrics_AcquireByOutcome_AndHold(t *testing.T) {
 		other := sc.connect()
 		m := sc.mutex(s, "/job")
 		hold := sc.acquire(t.Context(), m)
-		sc.release(sc.acquire(hold.Context(), m))
+		sc.release(sc.acquire(zklock.WithOwner(hold.Context(), hold.Owner()), m))
 		time.Sleep(90 * time.Second)
 		sc.release(hold)
 
