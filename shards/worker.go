@@ -346,7 +346,7 @@ func (w *worker) addToLocked(s *Stats, now time.Time) {
 		reason := w.reason
 		if w.stage == returning {
 			reason = "returning"
-		} else if w.stage == queued || reason == "" {
+		} else if reason == "" || reason == rejected && w.stage == queued {
 			reason = "queued"
 		}
 		s.Idle = append(s.Idle, Idle{w.shard, w.idleFrom, reason})
