@@ -17,7 +17,8 @@ import (
 // fails, or no call waits any more.
 func (a *acquisition) run(by recipe) {
 	defer a.finished()
-	for a.ctx.Err() == nil {
+	// A call that has left also comes to beforeQueue, which takes the state of its share back.
+	for begins := true; begins || a.ctx.Err() == nil; begins = false {
 		err := a.acquire(by)
 		switch {
 		case err == nil: // granted
@@ -52,7 +53,7 @@ func (a *acquisition) finished() {
 //
 // A recipe may have a shorter way.
 func (a *acquisition) acquire(by recipe) error {
-	if err := by.beforeQueue(a); err != errRequeue {
+	if err := by.beforeQueue(a); err != errRequeue || a.ctx.Err() != nil {
 		return err
 	}
 	e, err := node.AttachedSession(a.ctx, a.link)

@@ -236,3 +236,39 @@ func TestVirtual_Downgrade_WritersDeletionRefused_ReadersReleaseSaysSo(t *testin
 		})
 	}
 }
+
+// endingContext ends just after the call has looked at it.
+type endingContext struct {
+	context.Context
+	looks int
+}
+
+func (*endingContext) Done() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func (c *endingContext) Err() error {
+	if c.looks++; c.looks == 1 {
+		return nil
+	}
+	return context.Canceled
+}
+
+// I4: a writer that has read reads again, and that call leaves before it has begun. The node of the
+// reads is deleted with the writer's.
+func TestVirtual_Downgrade_ReadLeavesBeforeItBegins_LeavesNoNode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newRWMutex(t, v.connect(), "/job")
+		write := acquire(t, m.WriteLock())
+		read, err := m.ReadLock().Acquire(write.Context())
+		require.NoError(t, err)
+		release(t, read)
+		_, err = m.ReadLock().Acquire(&endingContext{Context: write.Context()})
+		require.ErrorIs(t, err, context.Canceled)
+		release(t, write)
+		time.Sleep(time.Minute)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
