@@ -75,6 +75,20 @@ func (in mixedIn) check() *zk.CheckVersionRequest {
 	return &zk.CheckVersionRequest{Path: in.node, Version: -1}
 }
 
+// clear deletes the mark of a round whose connection was lost while its session lives: otherwise the
+// next client that is in would take the mark for another client. It ends with the session.
+func (in mixedIn) clear(mark string, failed error) {
+	for session := in.c.SessionID(); errors.Is(failed, zk.ErrConnectionClosed) && in.c.SessionID() == session; rest() {
+		is, stat, err := in.c.Exists(mark)
+		if err == nil && (!is || stat.EphemeralOwner != session) {
+			return
+		}
+		if err == nil && in.c.Delete(mark, -1) == nil {
+			return
+		}
+	}
+}
+
 // enter creates a mark, unless the lock node is deleted.
 func (in mixedIn) enter(mark string, flags int32) (string, error) {
 	done, err := in.c.Multi(in.check(), &zk.CreateRequest{Path: in.dir + "/busy/" + mark, Flags: flags, Acl: zk.WorldACL(zk.PermAll)})
@@ -99,7 +113,8 @@ func (in mixedIn) leave(mark, kind string, more ...any) error {
 }
 
 // writes does the work of a client that is in alone.
-func (in mixedIn) writes() error {
+func (in mixedIn) writes() (err error) {
+	defer func() { in.clear(in.dir+"/busy/w"+in.name, err) }()
 	mark, err := in.enter("w"+in.name, zk.FlagEphemeral)
 	if err != nil {
 		return err
