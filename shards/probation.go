@@ -19,7 +19,7 @@ const (
 	maxProbation = 5 * time.Minute
 	maxCrashes   = 5
 	early        = 2 * time.Minute  // a crash this soon after a member has got shards doubles the probation
-	forgiven     = 30 * time.Minute // without such a crash, it is halved
+	forgiven     = 30 * time.Minute // after this long without one, it is halved
 
 	queuesBy     = 3 * time.Second // when a member that is not ready must be in the queues of its shards
 	takesOverBy  = time.Second     // the same, if it takes over from a member that leaves
@@ -39,6 +39,8 @@ type check struct {
 	passed bool
 }
 
+func (c check) hasFailed(m candidate) bool { return c.id == m.ID && !c.passed }
+
 // vanished is a member that has disappeared: its last state, its name, and when.
 type vanished struct {
 	state, name string
@@ -48,8 +50,6 @@ type vanished struct {
 // hasCrashed reports whether the member has disappeared for longer than one that has lost its
 // ZooKeeper session.
 func (m vanished) hasCrashed(now time.Time) bool { return now.Sub(m.at) >= settleMax }
-
-func (c check) hasFailed(m candidate) bool { return c.id == m.ID && !c.passed }
 
 // trusted returns the members that can keep or take shards, and after how long to check again.
 func (p *planner) trusted(conn *zk.Conn, now time.Time, old plan, present []candidate) (trusted []candidate, again time.Duration, err error) {
