@@ -152,6 +152,15 @@ func TestSimulation_ChecksRefuseBadHistories(t *testing.T) {
 		{"a try that looked, refused by nobody", "refused, and nobody was ahead", func(s *story) {
 			s.c1.owner, s.c1.err = "c/9", &zklock.Error{Path: "/locks/b", Err: zklock.ErrNotAcquired}
 		}},
+		{"a try during a lock-delay", "", func(s *story) {
+			s.c1.owner, s.c1.err = "c/9", &zklock.Error{Path: "/locks/b", Err: zklock.ErrNotAcquired, DelayUntil: s.c1.end.Add(delay)}
+			s.server(zktest.Applied{Kind: zktest.Created, Path: "/locks/b/n9", Session: 9, Owner: 9, Zxid: 0x101}, 0.4)
+			s.server(zktest.Applied{Kind: zktest.DataSet, Path: "/locks/b", Data: []byte("held=n9")}, 0.5)
+			s.server(zktest.Applied{Kind: zktest.Deleted, Path: "/locks/b/n9", Session: 9, Owner: 9, Zxid: 0x102}, 0.6)
+		}},
+		{"a try during a lock-delay without a holder that disappeared", "refused, and nobody was ahead", func(s *story) {
+			s.c1.owner, s.c1.err = "c/9", &zklock.Error{Path: "/locks/b", Err: zklock.ErrNotAcquired, DelayUntil: s.c1.end.Add(delay)}
+		}},
 		{"a try refused by nobody", "refused, and nobody was ahead", func(s *story) {
 			s.appliedTo(1, zktest.Deleted).Zxid = 0x2
 			s.appliedTo(2, zktest.Deleted).Zxid = 0x2

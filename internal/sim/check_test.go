@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // The checks of the promises, by the name under which they are counted.
@@ -105,15 +106,32 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 			}
 		}
 		var e *zklock.Error
-		if !made && errors.As(o.err, &e) { // it checked first, and created no node
+		hasDetails := errors.As(o.err, &e)
+		if !made && hasDetails { // it checked first, and created no node
 			ahead = slices.ContainsFunc(queue[e.Path], func(m *lockNode) bool {
 				return !m.made.After(o.end) && (m.there() || !m.deleted.Before(o.at))
 			})
+		}
+		if hasDetails && e.DelayUntil.After(o.at) { // the lock-delay lasts
+			ahead = ahead || r.disappeared(byPath, e.Path, o.end)
 		}
 		if !ahead {
 			failf(o, "refused, and nobody was ahead")
 		}
 	}
+}
+
+// disappeared reports whether the node that the lock root's data names was deleted, and its name was
+// not: the holder did not release.
+func (r *record) disappeared(byPath map[string]*lockNode, lock string, until time.Time) bool {
+	held := ""
+	for _, a := range r.applied {
+		if a.Kind == zktest.DataSet && a.Path == lock && !a.Time.After(until) {
+			held = holderIn(a.Data)
+		}
+	}
+	n := byPath[lock+"/"+held]
+	return n != nil && !n.there() && !n.deleted.After(until)
 }
 
 // checkGrants: I1, I3, I5 and I8, for the grants of one lock, in the order in which they were
