@@ -177,9 +177,14 @@ func Example_persistentNode() {
 	announcing, leave := context.WithCancel(ctx)
 	go announce(announcing, s.Conn(), "/members/a", []byte("10.0.0.7:8080"))
 	fmt.Println(<-lists)
-	srv.ExpireSession(s.Conn().SessionID())
+	_, first, err := s.Conn().Get("/members/a")
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv.ExpireSession(first.EphemeralOwner)
 	for names := range lists {
-		if _, stat, err := s.Conn().Get("/members/a"); err == nil && stat.EphemeralOwner == s.Conn().SessionID() {
+		_, stat, err := s.Conn().Get("/members/a")
+		if len(names) == 1 && err == nil && stat.EphemeralOwner != first.EphemeralOwner {
 			fmt.Println(names, "in the next session")
 			break
 		}
