@@ -130,7 +130,10 @@ func announce(ctx context.Context, conn *zk.Conn, path string, data []byte) {
 				continue
 			}
 		}
-		wait(ctx, time.Second)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -139,22 +142,18 @@ func announce(ctx context.Context, conn *zk.Conn, path string, data []byte) {
 func cacheChildren(ctx context.Context, conn *zk.Conn, path string, update func(names []string)) {
 	for ctx.Err() == nil {
 		names, _, changed, err := conn.ChildrenW(path)
-		if err != nil { // also if the node does not exist
-			wait(ctx, time.Second)
-			continue
+		var again <-chan time.Time
+		if err == nil {
+			update(names)
+		} else { // also if the node does not exist
+			again = time.After(time.Second)
 		}
-		update(names)
 		select {
 		case <-changed: // also when the session has ended
+		case <-again:
 		case <-ctx.Done():
 		}
 	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	<-ctx.Done()
 }
 
 // A member of a service is announced by a node, and found through a cache. Both survive the
@@ -167,7 +166,7 @@ func Example_persistentNode() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Conn().Create("/members", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+	if err := srv.Load(map[string]string{"/members": ""}); err != nil {
 		log.Fatal(err)
 	}
 	lists := make(chan []string)
@@ -177,14 +176,10 @@ func Example_persistentNode() {
 	announcing, leave := context.WithCancel(ctx)
 	go announce(announcing, s.Conn(), "/members/a", []byte("10.0.0.7:8080"))
 	fmt.Println(<-lists)
-	_, first, err := s.Conn().Get("/members/a")
-	if err != nil {
-		log.Fatal(err)
-	}
+	first, _ := srv.Stat("/members/a")
 	srv.ExpireSession(first.EphemeralOwner)
 	for names := range lists {
-		_, stat, err := s.Conn().Get("/members/a")
-		if len(names) == 1 && err == nil && stat.EphemeralOwner != first.EphemeralOwner {
+		if now, ok := srv.Stat("/members/a"); len(names) == 1 && ok && now.EphemeralOwner != first.EphemeralOwner {
 			fmt.Println(names, "in the next session")
 			break
 		}
@@ -272,10 +267,43 @@ func Example_handler() {
 	// 503 [10]
 }
 
-type term struct {
+// candidacy is what a row of the next example needs.
+type candidacy struct {
 	s   *zklock.Session
 	e   *zklock.Election
 	end func() // ends the caller's context
+}
+
+// errorOf returns the error of Campaign or Run if the first call of lead does act. A second call
+// returns a final error.
+func errorOf(ctx context.Context, servers string, act func(c candidacy) error,
+	call func(*zklock.Election, context.Context, func(context.Context, *zklock.Hold) error) error) error {
+	s, err := zklock.Connect(ctx, servers)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	e, err := zklock.NewElection(s, "/elections/billing")
+	if err != nil {
+		return err
+	}
+	caller, end := context.WithCancel(ctx)
+	defer end()
+	terms := 0
+	err = call(e, caller, func(ctx context.Context, _ *zklock.Hold) error {
+		if terms++; terms == 2 {
+			return zklock.Final(errors.New("a second term"))
+		}
+		if err := act(candidacy{s, e, end}); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if ours := new(zklock.Error); errors.As(err, &ours) {
+		return ours.Err // without the node's name
+	}
+	return err
 }
 
 // Campaign and Run end after different events. Each line has the errors of both; a second term
@@ -283,47 +311,20 @@ type term struct {
 func Example_endsOfCampaignAndRun() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
-	failed, second := errors.New("the work failed"), zklock.Final(errors.New("a second term"))
+	failed := errors.New("the work failed")
 	for _, row := range []struct {
 		event string
-		leads func(t term) error // nil: until lead's context ends
+		act   func(c candidacy) error // nil: lead waits until its context ends
 	}{
-		{"lead fails", func(term) error { return failed }},
-		{"lead fails finally", func(term) error { return zklock.Final(failed) }},
-		{"Resign", func(t term) error { go t.e.Resign(ctx); return nil }},
-		{"lost", func(t term) error { srv.ExpireSession(t.s.Conn().SessionID()); return nil }},
-		{"the caller's context ends", func(t term) error { t.end(); return nil }},
-		{"the Session is closed", func(t term) error { go t.s.Close(); return nil }},
+		{"lead fails", func(candidacy) error { return failed }},
+		{"lead fails finally", func(candidacy) error { return zklock.Final(failed) }},
+		{"Resign", func(c candidacy) error { go c.e.Resign(ctx); return nil }},
+		{"lost", func(c candidacy) error { srv.ExpireSession(c.s.Conn().SessionID()); return nil }},
+		{"the caller's context ends", func(c candidacy) error { c.end(); return nil }},
+		{"the Session is closed", func(c candidacy) error { go c.s.Close(); return nil }},
 	} {
-		fmt.Print(row.event)
-		for _, run := range []func(*zklock.Election, context.Context, func(context.Context, *zklock.Hold) error) error{
-			(*zklock.Election).Campaign, (*zklock.Election).Run,
-		} {
-			s, err := zklock.Connect(ctx, srv.Addr())
-			if err != nil {
-				log.Fatal(err)
-			}
-			e, _ := zklock.NewElection(s, "/elections/billing")
-			caller, end := context.WithCancel(ctx)
-			terms := 0
-			err = run(e, caller, func(ctx context.Context, _ *zklock.Hold) error {
-				if terms++; terms == 2 {
-					return second
-				}
-				if err := row.leads(term{s, e, end}); err != nil {
-					return err
-				}
-				<-ctx.Done()
-				return ctx.Err()
-			})
-			if ours := new(zklock.Error); errors.As(err, &ours) {
-				err = ours.Err
-			}
-			fmt.Print(" | ", err)
-			end()
-			_ = s.Close()
-		}
-		fmt.Println()
+		campaign := errorOf(ctx, srv.Addr(), row.act, (*zklock.Election).Campaign)
+		fmt.Println(row.event, "|", campaign, "|", errorOf(ctx, srv.Addr(), row.act, (*zklock.Election).Run))
 	}
 	// Output:
 	// lead fails | the work failed | a second term
