@@ -1,6 +1,6 @@
 package zktest_test
 
-// A user's own service, and its test for the loss of its session. docs/testing.md shows both.
+// A user's own service, and its test for the loss of its session.
 
 import (
 	"context"

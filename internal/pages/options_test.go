@@ -1,6 +1,7 @@
 package pages
 
-// This test compiles programs that give an option to each New function: only a function of the option's own recipes takes it.
+// These tests compile programs that give an option to each New function, because only a function of the option's own recipes takes
+// it, and compare the options with docs/service.md.
 
 import (
 	"fmt"
@@ -8,7 +9,9 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,5 +44,15 @@ func TestOptions_OfAnotherRecipe_DoNotCompile(t *testing.T) {
 				require.ErrorContains(t, err, "does not implement", program)
 			}
 		}
+	}
+}
+
+// Each option is in a row of docs/service.md with its type.
+func TestOptions_EachIsInTheTable(t *testing.T) {
+	root, _, _ := strings.Cut(readFile(t, "internal/pages/testdata/api.txt"), "\npackage fence")
+	options := regexp.MustCompile(`(?m)^func (\w+)\(.*\) (\w*Option)$`).FindAllStringSubmatch(root, -1)
+	require.Greater(t, len(options), 20)
+	for _, o := range options {
+		require.Regexp(t, "(?m)^\\|.*`"+o[1]+"`.*\\| `"+o[2]+"` \\|", readFile(t, "docs/service.md"))
 	}
 }
