@@ -176,8 +176,7 @@ func (m *Multi) TryDo(ctx context.Context, f func(ctx context.Context, hold *Mul
 	return m.Do(ctx, f, WaitAtMost(0))
 }
 
-// acquireAll acquires all the locks in their order, and waits no longer than wait for all together;
-// 0 is a try.
+// acquireAll acquires all the locks in their order, within the wait for all; 0 is a try.
 func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (*MultiHold, error) {
 	fail := func(path string, err error) (*MultiHold, error) { return nil, &Error{Op: op, Path: path, Err: err} }
 	switch {
