@@ -103,7 +103,7 @@ func WithHeartbeat(d time.Duration) Option {
 }
 
 // WithSessionTimeout requests a session timeout; the default is 30 s. The servers limit it, by
-// default to 2 to 20 ticks (Session.Timeout). If they grant less, the Session logs a warning.
+// default to 2 to 20 ticks (Stats.SessionTimeout). If they grant less, the Session logs a warning.
 func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions) { o.timeout = d } }
 
 // WithLease sets the lease mode; the default is QuorumLease(0).
@@ -420,7 +420,7 @@ func WithRevocation(f func(*Hold)) LockOption {
 // exceed the difference of the clocks, and be shorter than the interval between runs. Use it with
 // TryDo. For runs with names, such as days, see [Mutex.Once].
 //
-// After Release, Held is false and the owner waits behind the node, but other clients, Hold.Check
+// After Release, Held is false and the owner waits behind the node, but other clients, Hold.Checks
 // and CheckSequencer still find a holder. The node is deleted before d if another client deletes
 // it, if the Session is closed, or if the ZooKeeper session ends, for example with the lease of
 // another hold. So the process must not exit before d.
