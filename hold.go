@@ -43,7 +43,7 @@ func (c *holdContext) Value(key any) any {
 		if c.h.isOf(k.Path()) {
 			return c.h
 		}
-	case waitKey:
+	case multiWait:
 		return nil // it was for the wait, which has ended
 	}
 	if c.outer != nil && c.h.values != nil && bare.Value(key) == nil {

@@ -266,7 +266,7 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration) (*Hold, e
 	}
 	if w != (multiWait{}) {
 		w.path = l.in.root.Path()
-		ctx = context.WithValue(ctx, waitKey{}, w)
+		ctx = context.WithValue(ctx, multiWait{}, w)
 	}
 	h, err := enter(ctx)
 	if h == nil || h.d == nil {

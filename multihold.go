@@ -156,7 +156,7 @@ func (c *holdsContext) Value(key any) any {
 			return h
 		}
 	case ownerKey:
-	case waitKey:
+	case multiWait:
 		return nil // it was for the wait, which has ended
 	default:
 		for _, h := range slices.Backward(c.holds) {

@@ -245,7 +245,7 @@ func (m *Mutex) take(by caller, values context.Context, trace handleTrace) (*Hol
 	}
 	switch {
 	case err == nil && a != nil:
-		a.link, a.opts = m.s.link, &m.opts.nodeOptions
+		a.link, a.opts = m.s.link, &m.opts
 		if !a.link.Spawn(func() { a.run(m.recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()

@@ -320,19 +320,8 @@ func (lockOption) forRWMutex()            {}
 func (lockOption) forSemaphore()          {}
 func (lockOption) forElection()           {}
 
-type lockOptions struct {
-	nodeOptions
-	container bool
-	acl       []wire.ACL
-	name      string // of the nodes
-	label     string
-	limit     string // the node with a semaphore's limit
-	keptRuns  int    // of Once's marks; 0: the default
-	wrong     error  // an option's invalid argument
-}
-
 func newLockOptions[O option](opts []O) lockOptions {
-	o := lockOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName}
+	o := lockOptions{data: defaultData(), acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName}
 	for _, opt := range opts {
 		if any(opt) == nil {
 			o.wrong = errors.New("nil option: leave it out")

@@ -131,15 +131,11 @@ type traced struct {
 	h    *Hold
 
 	// Under tracer.mu.
-	isOpen   bool     // AcquireEnd has been called
-	released *release // nil before
-}
-
-// release is the end of a handle by Release.
-type release struct {
-	at     clock.Instant
-	err    error // of Release
-	isLost bool  // the hold was lost before
+	isOpen     bool // AcquireEnd has been called
+	isReleased bool
+	releasedAt clock.Instant
+	end        error // of Release
+	isLost     bool  // the hold was lost before the release
 }
 
 // beginTrace calls each AcquireStart with the context that the previous one returned. It returns
@@ -219,7 +215,7 @@ func (c *traced) opens() (isDue bool) {
 	if c.hold.first == c && c.hold.loss != nil {
 		c.hold.queueLocked()
 	}
-	return c.released != nil && c.isDueLocked()
+	return c.isReleased && c.isDueLocked()
 }
 
 // isDueLocked reports whether HoldEnd of a released handle may be called now. Otherwise it is
@@ -302,7 +298,7 @@ func (h *tracedHold) tell() {
 // result of Release, and isLost reports that the hold was lost before.
 func (c *traced) ended(at clock.Instant, err error, isLost bool) {
 	c.t.mu.Lock()
-	c.released = &release{at, err, isLost}
+	c.isReleased, c.releasedAt, c.end, c.isLost = true, at, err, isLost
 	isDue := c.isDueLocked()
 	c.t.mu.Unlock()
 	if isDue {
@@ -323,17 +319,17 @@ func (c *traced) tellEnd() {
 // holdInfo removes the handle from its hold, and describes its end. The end of the last handle is
 // the end of the hold.
 func (c *traced) holdInfo() HoldInfo {
-	h, r := c.hold, c.released
+	h := c.hold
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	h.handles--
-	h.until = max(h.until, r.at)
-	at, isLast := r.at, h.handles == 0
+	h.until = max(h.until, c.releasedAt)
+	at, isLast := c.releasedAt, h.handles == 0
 	if isLast {
 		at = h.until
 	}
-	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, First: h.first.h, Last: isLast, Held: since(h.granted, at), Err: r.err}
-	if r.isLost || isLast && h.loss != nil {
+	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, First: h.first.h, Last: isLast, Held: since(h.granted, at), Err: c.end}
+	if c.isLost || isLast && h.loss != nil {
 		info.Reason, info.Overrun = lossReason(h.loss), since(h.lostAt, at)
 	}
 	return info
