@@ -24,7 +24,7 @@ import (
 // for them.
 func (p *permits) beforeQueue(a *acquisition) error {
 	root := a.d.root
-	if !node.NotesOn[semaphoreNotes](root.Root).roomy {
+	if !node.NotesOn[recipeNotes](root.Root).roomy {
 		return errRequeue
 	}
 	e, err := node.AttachedSession(a.ctx, a.link)
@@ -41,7 +41,7 @@ func (p *permits) beforeQueue(a *acquisition) error {
 			return nil
 		}
 	}
-	node.Note(root.Root, func(n *semaphoreNotes) { n.roomy = false })
+	node.Note(root.Root, func(n *recipeNotes) { n.roomy = false })
 	err = at.withdraw(err)
 	if err == link.ErrCtxEnded || errors.Is(err, link.ErrSessionEnded) || errors.Is(err, ErrClosed) || len(at.held) > 0 {
 		return err

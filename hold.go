@@ -43,7 +43,7 @@ func (c *holdContext) Value(key any) any {
 		if c.h.isOf(k.Path()) {
 			return c.h
 		}
-	case waitKey:
+	case multiWait:
 		return nil // it was for the wait, which has ended
 	}
 	if c.outer != nil && c.h.values != nil && bare.Value(key) == nil {
@@ -144,23 +144,14 @@ func (h *Hold) Path() string { return h.granted().root.Given() }
 // Owner returns the owner of the hold.
 func (h *Hold) Owner() Owner { return h.granted().key.owner }
 
-// Checks returns a Check for each node of the hold: one for each permit, and otherwise one.
+// Checks returns a version check of each node of the hold: one for each permit, and otherwise one.
+// Put all of them first in a zk.Conn.Multi on [Session.Conn]: if a node does not exist, ZooKeeper
+// rejects the transaction, with zk.ErrNoNode for its check.
 func (h *Hold) Checks() (ops []*zk.CheckVersionRequest) {
 	for _, node := range h.granted().held {
-		ops = append(ops, checkOf(node))
+		ops = append(ops, &zk.CheckVersionRequest{Path: node, Version: -1}) // any version: revocation and administrators change it
 	}
 	return ops
-}
-
-func checkOf(node string) *zk.CheckVersionRequest {
-	return &zk.CheckVersionRequest{Path: node, Version: -1} // any version: revocation and administrators change it
-}
-
-// Check returns a version check of the lock node. Put it first in a zk.Conn.Multi on
-// [Session.Conn]: if the node does not exist, ZooKeeper rejects the transaction, with zk.ErrNoNode
-// for this operation. For several permits, use Checks.
-func (h *Hold) Check() *zk.CheckVersionRequest {
-	return checkOf(h.granted().node)
 }
 
 // Release ends this handle's context and, if it is the owner's last handle, deletes the node. A

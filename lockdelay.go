@@ -56,7 +56,7 @@ type delayWait struct {
 }
 
 // describe adds the time until which the first node in the queue waits for the lock-delay.
-func (o *nodeOptions) describe(ctx context.Context, e *node.ZKSession, root *lockRoot, ps []Participant) error {
+func (o *lockOptions) describe(ctx context.Context, e *node.ZKSession, root *lockRoot, ps []Participant) error {
 	if o.delay == 0 || len(ps) == 0 {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (o *nodeOptions) describe(ctx context.Context, e *node.ZKSession, root *loc
 // according to the lock root's data: the zero time if the node holds the lock, or if no holder
 // disappeared. If the client has not recorded that time, delayUntil assumes that its wait begins
 // now. It returns the zero time if the node is so old that its wait must have ended.
-func (o *nodeOptions) delayUntil(data []byte, front string, came time.Time) (until time.Time) {
+func (o *lockOptions) delayUntil(data []byte, front string, came time.Time) (until time.Time) {
 	record, _ := queue.ParseRecord(data)
 	held := record.Word(queue.HeldWord)
 	if held == "" || held == nameOf(front) || !time.Now().Before(node.WaitsUntil(record, came)) {

@@ -77,22 +77,14 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 	if len(locks) == 0 {
 		return fail("", errors.New("no locks: give at least one"))
 	}
+	name := "Multi(" + m.paths() + ")"
 	for i := range m.locks {
-		m.locks[i].of = m.name()
+		m.locks[i].of = name
 	}
 	return m, nil
 }
 
-// String returns the paths, in the order in which the locks are acquired.
-func (m *Multi) String() string {
-	if m == nil || m.locks == nil {
-		panic(fmt.Errorf("zklock: %w", errNoMulti))
-	}
-	return m.name()
-}
-
-func (m *Multi) name() string { return "Multi(" + m.paths() + ")" }
-
+// paths returns the paths, in the order in which the locks are acquired.
 func (m *Multi) paths() string {
 	var paths []string
 	for _, l := range m.locks {
@@ -274,7 +266,7 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration) (*Hold, e
 	}
 	if w != (multiWait{}) {
 		w.path = l.in.root.Path()
-		ctx = context.WithValue(ctx, waitKey{}, w)
+		ctx = context.WithValue(ctx, multiWait{}, w)
 	}
 	h, err := enter(ctx)
 	if h == nil || h.d == nil {

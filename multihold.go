@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 )
 
 // MultiHold is one successful acquire of a Multi. It is safe for concurrent use, and only Release
@@ -28,9 +27,6 @@ func (h *MultiHold) granted() *MultiHold {
 	return h
 }
 
-// String returns the String of each hold, in one line.
-func (h *MultiHold) String() string { return fmt.Sprintf("MultiHold%v", h.granted().holds) }
-
 // Holds returns the locks' holds, in the order of their absolute paths. Pass a resource the token
 // of the lock that guards it.
 func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
@@ -39,12 +35,6 @@ func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
 // released or one Session is closed, with that hold's Err as its cause. It carries all the holds,
 // and is otherwise as [Hold.Context].
 func (h *MultiHold) Context() context.Context { return h.granted().ctx }
-
-// DeadlineContext returns a context derived from Context that also ends when the
-// [Hold.DeadlineContext] of one hold would, with the same cause. The CancelFunc ends it, too.
-func (h *MultiHold) DeadlineContext(margin time.Duration) (context.Context, context.CancelFunc) {
-	return deadlineOf(h.granted().ctx, h.holds, margin)
-}
 
 // Err returns nil while all the locks are held, and then the Err of the hold that ended first.
 func (h *MultiHold) Err() error {
@@ -166,7 +156,7 @@ func (c *holdsContext) Value(key any) any {
 			return h
 		}
 	case ownerKey:
-	case waitKey:
+	case multiWait:
 		return nil // it was for the wait, which has ended
 	default:
 		for _, h := range slices.Backward(c.holds) {

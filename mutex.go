@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 )
@@ -246,7 +245,7 @@ func (m *Mutex) take(by caller, values context.Context, trace handleTrace) (*Hol
 	}
 	switch {
 	case err == nil && a != nil:
-		a.link, a.opts = m.s.link, &m.opts.nodeOptions
+		a.link, a.opts = m.s.link, &m.opts
 		if !a.link.Spawn(func() { a.run(m.recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
@@ -333,40 +332,6 @@ func (m *Mutex) notInTime(by caller, a *acquisition) error {
 		}
 	}
 	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, by.wait)
-}
-
-// First returns the first participant in the queue, which holds the lock or is about to. If the
-// queue is empty, the Participant's Node is empty. With [WithLockDelay], DelayUntil is set during
-// the delay. First waits for a connection until ctx ends.
-func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
-	if !m.isMade() {
-		return Participant{}, &Error{Op: "first", Err: errNoMutex}
-	}
-	err = m.reading(ctx, "first", func(e *node.ZKSession) error {
-		first, err = m.frontOf(ctx, e, func() (string, error) { return frontIn(ctx, e, &m.root) })
-		return err
-	})
-	return first, err
-}
-
-// frontOf reads the first node, which find returns. If the node was deleted meanwhile, it calls
-// find again.
-func (m *Mutex) frontOf(ctx context.Context, e *node.ZKSession, find func() (node string, err error)) (Participant, error) {
-	for {
-		node, err := find()
-		if err != nil || node == "" {
-			return Participant{}, err
-		}
-		first := make([]Participant, 1)
-		if first[0], err = readParticipant(ctx, e, node); err == nil {
-			first[0].Holds = m.root.HoldsInFront(node)
-			err = m.opts.describe(ctx, e, &m.root, first)
-			return first[0], err
-		}
-		if !errors.Is(err, zk.ErrNoNode) {
-			return Participant{}, err
-		}
-	}
 }
 
 func (m *Mutex) mutex() *Mutex { return m }

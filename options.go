@@ -103,7 +103,7 @@ func WithHeartbeat(d time.Duration) Option {
 }
 
 // WithSessionTimeout requests a session timeout; the default is 30 s. The servers limit it, by
-// default to 2 to 20 ticks (Session.Timeout). If they grant less, the Session logs a warning.
+// default to 2 to 20 ticks (Stats.SessionTimeout). If they grant less, the Session logs a warning.
 func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions) { o.timeout = d } }
 
 // WithLease sets the lease mode; the default is QuorumLease(0).
@@ -320,19 +320,8 @@ func (lockOption) forRWMutex()            {}
 func (lockOption) forSemaphore()          {}
 func (lockOption) forElection()           {}
 
-type lockOptions struct {
-	nodeOptions
-	container bool
-	acl       []wire.ACL
-	name      string // of the nodes
-	label     string
-	limit     string // the node with a semaphore's limit
-	keptRuns  int    // of Once's marks; 0: the default
-	wrong     error  // an option's invalid argument
-}
-
 func newLockOptions[O option](opts []O) lockOptions {
-	o := lockOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName}
+	o := lockOptions{data: defaultData(), acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName}
 	for _, opt := range opts {
 		if any(opt) == nil {
 			o.wrong = errors.New("nil option: leave it out")
@@ -420,7 +409,7 @@ func WithRevocation(f func(*Hold)) LockOption {
 // exceed the difference of the clocks, and be shorter than the interval between runs. Use it with
 // TryDo. For runs with names, such as days, see [Mutex.Once].
 //
-// After Release, Held is false and the owner waits behind the node, but other clients, Hold.Check
+// After Release, Held is false and the owner waits behind the node, but other clients, Hold.Checks
 // and CheckSequencer still find a holder. The node is deleted before d if another client deletes
 // it, if the Session is closed, or if the ZooKeeper session ends, for example with the lease of
 // another hold. So the process must not exit before d.

@@ -47,13 +47,6 @@ type permits struct {
 	base, each int64 // the length of the request that creates the leases: without a lease, and of each
 }
 
-// semaphoreNotes are a semaphore's notes on the lock root of its queue.
-type semaphoreNotes struct {
-	fits    bool // no other recipe uses the path
-	roomy   bool // the last acquire left capacity for itself and for all waiters
-	crowded bool // the warning was logged that more permits are in use than the limit allows
-}
-
 // permitState is the state of a semaphore's attempt, and then of its hold.
 type permitState struct {
 	noState
@@ -68,7 +61,7 @@ type permitState struct {
 // newState also lists the path, once for each Session: that shows whether another recipe uses it.
 func (p *permits) newState(a *attempt, before recipeState) recipeState {
 	s, root := &permitState{p: p}, a.d.root
-	if !node.NotesOn[semaphoreNotes](root.Root).fits {
+	if !node.NotesOn[recipeNotes](root.Root).fits {
 		s.fits = a.e.Lists.List(root.ShownPath())
 	}
 	if b, ok := before.(*permitState); ok {

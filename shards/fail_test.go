@@ -232,24 +232,24 @@ func TestVirtual_Planner(t *testing.T) {
 			time.AfterFunc(2*sessionTimeout, func() { w.net.Heal(p.host) })
 		}, 2*sessionTimeout + afterCrash},
 		{"stopped while it writes, and goes on when its session has ended", func(w *world, p *proc) {
-			stopped := w.srv.Inject(plan.Session(p.s.SessionID()).Hold())
+			stopped := w.srv.Inject(plan.Session(p.s.Stats().SessionID).Hold())
 			w.other(p).leave()
 			w.within(time.Second, "write", func() bool { return stopped.Fired() > 0 })
 			time.AfterFunc(2*sessionTimeout, stopped.Release)
 		}, 2*sessionTimeout + afterCrash},
 		{"stopped while it writes, for a second", func(w *world, p *proc) {
-			w.srv.Inject(plan.Session(p.s.SessionID()).Delay(time.Second))
+			w.srv.Inject(plan.Session(p.s.Stats().SessionID).Delay(time.Second))
 			w.other(p).leave()
 		}, 3 * time.Second},
 		{"its session ends while it writes", func(w *world, p *proc) {
 			p.loseSession()
-			w.srv.Inject(plan.Session(p.s.SessionID()).Expire().Optional())
+			w.srv.Inject(plan.Session(p.s.Stats().SessionID).Expire().Optional())
 			w.other(p).leave()
 		}, 4 * time.Second},
 		{"its node is deleted while it writes", func(w *world, p *proc) {
-			w.srv.Inject(plan.Session(p.s.SessionID()).Call(func() {
+			w.srv.Inject(plan.Session(p.s.Stats().SessionID).Call(func() {
 				for _, c := range w.srv.Children(groupPath + "/members") {
-					if st, ok := w.srv.Stat(groupPath + "/members/" + c); ok && st.EphemeralOwner == p.s.SessionID() {
+					if st, ok := w.srv.Stat(groupPath + "/members/" + c); ok && st.EphemeralOwner == p.s.Stats().SessionID {
 						_ = w.srv.Delete(groupPath + "/members/" + c)
 					}
 				}
@@ -330,7 +330,7 @@ func TestVirtual_EventLost(t *testing.T) {
 				time.Sleep(w.quiet) // then they are ready, and look again once a minute
 				p := w.join("new")
 				// The others have to wait for it, because it reads the plan late.
-				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(p.s.SessionID()).Delay(time.Second / 2).Optional())
+				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(p.s.Stats().SessionID).Delay(time.Second / 2).Optional())
 				w.srv.Inject(fault.Drop())
 				if what == "of the members" {
 					w.join("another")

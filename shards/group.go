@@ -270,7 +270,8 @@ func (g *Group) Observe(ctx context.Context) iter.Seq2[Assignment, error] {
 }
 
 // Holder returns the client that holds the shard's lock now, whatever the plan says: Data is the
-// member's name, and Token its fencing token. If no client does, Node is empty. It costs two reads.
+// member's name, and Token its fencing token. If no client does, Node is empty. It reads each node in
+// the lock's queue.
 func (g *Group) Holder(ctx context.Context, shard int) (zklock.Participant, error) {
 	g.mu.Lock()
 	n := g.n
@@ -282,7 +283,11 @@ func (g *Group) Holder(ctx context.Context, shard int) (zklock.Participant, erro
 	if err != nil {
 		return zklock.Participant{}, err
 	}
-	return m.First(ctx)
+	ps, err := m.Participants(ctx)
+	if err != nil || len(ps) == 0 {
+		return zklock.Participant{}, err
+	}
+	return ps[0], nil
 }
 
 // SetShards changes the number of shards of the group, and of this Group, to n, and returns the

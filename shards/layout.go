@@ -83,7 +83,7 @@ func (l layout) errorf(op string, err error) error {
 	if ours := (*zklock.Error)(nil); err == nil || errors.As(err, &ours) {
 		return err
 	}
-	if l.s.State() == zklock.StateClosed {
+	if l.s.Stats().State == zklock.StateClosed {
 		err = zklock.ErrClosed // go-zookeeper reports a lost connection
 	}
 	return &zklock.Error{Op: "shards: " + op, Path: l.path, Err: err}

@@ -169,7 +169,7 @@ func TestVirtual_Weight_0_OfAnEarlierOwner(t *testing.T) {
 		w.started(3)
 		p := w.procs[2]
 		p.crash()
-		p.w.srv.ExpireSession(p.s.SessionID())
+		p.w.srv.ExpireSession(p.s.Stats().SessionID)
 		q := w.join(p.name, WithWeight(0))
 		w.within(10*time.Second, "without it", func() bool { loads, free := w.loads(); return free == 0 && loads[q.name] == 0 })
 		require.Equal(t, 0, q.g.Stats().Wanted)

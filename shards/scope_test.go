@@ -43,7 +43,7 @@ func (s *scene) node(name string) string {
 	case "a candidate":
 		for _, c := range s.srv.Children(groupPath + "/members") {
 			node := groupPath + "/members/" + c
-			if st, ok := s.srv.Stat(node); ok && st.EphemeralOwner == s.fourth.s.SessionID() && !strings.Contains(c, s.fourth.g.run.id) {
+			if st, ok := s.srv.Stat(node); ok && st.EphemeralOwner == s.fourth.s.Stats().SessionID && !strings.Contains(c, s.fourth.g.run.id) {
 				return node
 			}
 		}

@@ -209,7 +209,7 @@ func (w *world) event(r *rand.Rand, join func(), note func(string, ...any)) {
 		}
 	default:
 		f := w.fault(r, ms)
-		if id := p.s.SessionID(); r.IntN(2) == 0 && id != 0 { // it has none between two ZooKeeper sessions
+		if id := p.s.Stats().SessionID; r.IntN(2) == 0 && id != 0 { // it has none between two ZooKeeper sessions
 			f = f.Session(id)
 		}
 		note("%v", f)

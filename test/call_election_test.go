@@ -266,7 +266,7 @@ func TestVirtual_Campaign_Interrupted_LeavesNoNode(t *testing.T) {
 				e := newElection(t, s, "/job", "a")
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
-				struck := v.srv.Inject(zktest.Before(zktest.AnyOp).Session(s.SessionID()).Nth(nth).Call(cancel).Optional())
+				struck := v.srv.Inject(zktest.Before(zktest.AnyOp).Session(s.Stats().SessionID).Nth(nth).Call(cancel).Optional())
 				done := make(chan error, 1)
 				go func() {
 					done <- e.Campaign(ctx, func(ctx context.Context, _ *zklock.Hold) error { <-ctx.Done(); return ctx.Err() })

@@ -93,7 +93,7 @@ func TestVirtual_MinHold_OverBefore_NextIsGrantedAtOnce(t *testing.T) {
 		"the Session is closed": func(v *virtual, s *zklock.Session, h *zklock.Hold) { release(v.t, h); require.NoError(v.t, s.Close()) },
 		"the session expires": func(v *virtual, s *zklock.Session, h *zklock.Hold) {
 			release(v.t, h)
-			v.srv.ExpireSession(s.SessionID())
+			v.srv.ExpireSession(s.Stats().SessionID)
 		},
 		"the node is deleted": func(v *virtual, _ *zklock.Session, h *zklock.Hold) {
 			release(v.t, h)
@@ -135,7 +135,7 @@ func TestVirtual_MinHold_LockDelay_ReleasedIsNotGone(t *testing.T) {
 	for how, end := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
 		"it is over":            func(*virtual, *zklock.Session, *zklock.Hold) { time.Sleep(minHold) },
 		"the Session is closed": func(v *virtual, s *zklock.Session, _ *zklock.Hold) { require.NoError(v.t, s.Close()) },
-		"the session expires":   func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
+		"the session expires":   func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.Stats().SessionID) },
 		"the node is deleted":   func(v *virtual, _ *zklock.Session, h *zklock.Hold) { require.NoError(v.t, v.srv.Delete(h.Node())) },
 	} {
 		for _, isLost := range []bool{false, true} {

@@ -22,7 +22,7 @@ func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
 	var asleep suspension
 	inTheDarkHooked(t, asleep.hooks(), 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
 		time.Sleep(time.Minute)
-		held := d.ens.Inject(zktest.After(zktest.Multi).Session(d.s.SessionID()).Hold().Once())
+		held := d.ens.Inject(zktest.After(zktest.Multi).Session(d.s.Stats().SessionID).Hold().Once())
 		require.NoError(t, held.Wait(within(t, soon)))
 		time.Sleep(time.Second)
 		asleep.Add(int64(8 * time.Second))
@@ -30,7 +30,7 @@ func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
 		time.Sleep(270 * time.Millisecond) // the Session has just looked: by its clock it was 9 s
 		held.Release()
 		time.Sleep(5 * time.Second)
-		require.Equal(t, zklock.StateConnected, d.s.State())
+		require.Equal(t, zklock.StateConnected, d.s.Stats().State)
 		release(t, d.h)
 	})
 }
@@ -69,7 +69,7 @@ func TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing(t *testing.T) {
 				s := v.hooked(asleep.hooks(), zklock.WithSessionTimeout(30*time.Second), zklock.WithLease(mode))
 				h := acquire(t, newMutex(t, s, "/job"))
 				time.Sleep(60 * time.Second)
-				beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Hold().Once())
+				beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Hold().Once())
 				require.NoError(t, beat.Wait(within(t, soon)))
 				before := h.Deadline()
 				time.Sleep(time.Second)

@@ -191,7 +191,7 @@ func TestVirtual_NewRoot_IsInUse_Stays(t *testing.T) {
 		h := acquire(t, newRoot(t, s, "/job/a"))
 		w := v.queueUp(newRoot(t, v.connect(), "/job/a"))
 		time.Sleep(time.Second)
-		require.Equal(t, 2, v.cost(func() { release(t, h) }).Of(s.SessionID(), zktest.AnyOp), "both, and then the node alone")
+		require.Equal(t, 2, v.cost(func() { release(t, h) }).Of(s.Stats().SessionID, zktest.AnyOp), "both, and then the node alone")
 		release(t, w.granted2(t, time.Second))
 
 		h = acquire(t, newRoot(t, s, "/job/b"))
@@ -206,7 +206,7 @@ func TestVirtual_NewRoot_IsInUse_Stays(t *testing.T) {
 		h = acquire(t, newRoot(t, s, "/job/d"))
 		w = v.queueUp(newRoot(t, s, "/job/d"))
 		time.Sleep(time.Second)
-		require.Equal(t, 1, v.cost(func() { release(t, h) }).Of(s.SessionID(), zktest.AnyOp), "the handoff")
+		require.Equal(t, 1, v.cost(func() { release(t, h) }).Of(s.Stats().SessionID, zktest.AnyOp), "the handoff")
 		release(t, w.granted2(t, time.Second))
 
 		require.ElementsMatch(t, []string{"a", "b", "c", "d"}, v.srv.Children("/job"))
@@ -221,7 +221,7 @@ func TestVirtual_NewRoot_SessionExpires_ServersRemoveIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		h := acquire(t, newRoot(t, s, "/job/a"))
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		require.Equal(t, []string{"a"}, v.srv.Children("/job"))
 		require.Empty(t, v.srv.Children("/job/a"))
 		time.Sleep(2 * time.Second)
@@ -298,9 +298,9 @@ func TestVirtual_NewRoot_ExecutedLate_IsDeleted(t *testing.T) {
 		require.NoError(t, v.srv.Delete("/job/a")) // by the servers
 		_, err := v.srv.Create("/job/a", nil, zktest.Container)
 		require.NoError(t, err)
-		_, err = v.srv.CreateAs(s.SessionID(), late, nil, zk.FlagEphemeral)
+		_, err = v.srv.CreateAs(s.Stats().SessionID, late, nil, zk.FlagEphemeral)
 		require.NoError(t, err)
-		time.Sleep(s.Timeout()/3 + time.Second)
+		time.Sleep(s.Stats().SessionTimeout/3 + time.Second)
 		require.Empty(t, v.srv.Children("/job"), "I4")
 	}, neverReaped)
 }
@@ -401,7 +401,7 @@ func TestVirtual_NewRoot_CallLeaves_CreatesNothing(t *testing.T) {
 		_, err = newRoot(t, s, "/job/a").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Minute)
-		require.Empty(t, nodesOf(v.srv.History(), s.SessionID()))
+		require.Empty(t, nodesOf(v.srv.History(), s.Stats().SessionID))
 	}, neverReaped)
 }
 
@@ -495,7 +495,7 @@ func TestVirtual_NewRoot_BusyClient_KeepsNoneOut(t *testing.T) {
 			other := v.connect()
 			v.srv.ResetRequests()
 			h := acquire(t, newRoot(t, other, "/job/a"))
-			most = max(most, v.srv.Requests().Of(other.SessionID(), zktest.Create)+v.srv.Requests().Of(other.SessionID(), zktest.Multi))
+			most = max(most, v.srv.Requests().Of(other.Stats().SessionID, zktest.Create)+v.srv.Requests().Of(other.Stats().SessionID, zktest.Multi))
 			release(t, h)
 			for isThere := true; isThere; _, isThere = v.srv.Stat("/job/a") {
 				_ = v.srv.Delete("/job/a") // by the servers, when it is empty

@@ -121,7 +121,7 @@ func (v *virtual) watchedBy(s *zklock.Session) (paths []string) {
 	var below func(path string)
 	below = func(path string) {
 		for _, w := range v.srv.Watches(path) {
-			if w.Session == s.SessionID() {
+			if w.Session == s.Stats().SessionID {
 				paths = append(paths, path)
 			}
 		}

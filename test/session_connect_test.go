@@ -83,7 +83,7 @@ func TestConnect_NoRoom(t *testing.T) {
 func TestConnect_TimeoutIsNegotiated(t *testing.T) {
 	srv := startOwn(t, serverConfig{}).Addr()
 	s := connect(t, srv, zklock.WithSessionTimeout(20*24*time.Hour))
-	require.Equal(t, 60*time.Second, s.Timeout())
+	require.Equal(t, 60*time.Second, s.Stats().SessionTimeout)
 	h := acquire(t, newMutex(t, s, lockPath(t, srv)))
 	require.Less(t, time.Until(h.Deadline()), 60*time.Second)
 	release(t, h)
@@ -155,7 +155,7 @@ func TestClose_EndsEverything(t *testing.T) {
 	require.ErrorIs(t, err, zklock.ErrClosed)
 	_, err = m.Participants(within(t, soon))
 	require.ErrorIs(t, err, zklock.ErrClosed)
-	require.Equal(t, zklock.StateClosed, s.State())
+	require.Equal(t, zklock.StateClosed, s.Stats().State)
 	var last zklock.Change
 	for c := range changes {
 		last = c
@@ -484,7 +484,7 @@ func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
 		s := v.connect(zklock.WithDialer(dial))
 		release(t, acquire(t, newMutex(t, s, "/job")))
 		target = strict.Addr() // a server without the session
-		v.srv.DropConnection(s.SessionID())
+		v.srv.DropConnection(s.Stats().SessionID)
 		time.Sleep(5 * time.Second)
 		_, err := newMutex(t, s, "/job").Acquire(within(t, time.Minute))
 		require.ErrorIs(t, err, zklock.ErrSessionTimeoutTooShort)

@@ -49,7 +49,7 @@ func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
 		var log warnings
 		s := v.connectTLS(front, n, lines(&log, slog.LevelInfo))
 		h := acquire(t, newMutex(t, s, "/job"))
-		id := s.SessionID()
+		id := s.Stats().SessionID
 		for i := range 15 {
 			time.Sleep(40 * time.Minute)
 			if i == 10 {
@@ -60,9 +60,9 @@ func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
 			front.cut()
 			time.Sleep(time.Minute)
 			require.NoError(t, h.Err())
-			require.Equal(t, zklock.StateReconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.Stats().State)
 		}
-		require.Equal(t, id, s.SessionID())
+		require.Equal(t, id, s.Stats().SessionID)
 		require.Len(t, log.of("zklock: read the certificates anew"), 15)
 		release(t, h)
 	})
@@ -88,7 +88,7 @@ func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
 			time.Sleep(time.Until(time.Date(2000, 1, 1, 1+2*i, 10, 0, 0, time.UTC)))
 			front.cut()
 			time.Sleep(time.Hour)
-			require.False(t, s.State().Attached())
+			require.Empty(t, s.Stats().Server)
 			said := log.of(refused)
 			require.Len(t, said, i+1, "once")
 			for _, says := range append(tt.says, "server="+front.addr) {
@@ -101,7 +101,7 @@ func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
 			require.False(t, zklock.IsFinal(err))
 			tt.renew()
 			time.Sleep(time.Minute)
-			require.True(t, s.State().Attached())
+			require.NotEmpty(t, s.Stats().Server)
 			release(t, acquire(t, newMutex(t, s, "/job")))
 		}
 		require.Empty(t, log.of("zklock: no server has accepted the session"))
@@ -168,7 +168,7 @@ func TestVirtual_TLSFiles_Vanish_LastGoodOnesGoOn(t *testing.T) {
 		for range 3 {
 			front.cut()
 			time.Sleep(5 * time.Second)
-			require.Equal(t, zklock.StateReconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.Stats().State)
 		}
 		said := log.of("zklock: the files of the certificates cannot be used; the last good ones go on")
 		require.Len(t, said, 1)
@@ -199,7 +199,7 @@ func TestVirtual_Changes_SayServerAndWhy(t *testing.T) {
 		var log warnings
 		l := &line{dial: v.net.Dial}
 		s := v.connect(zklock.WithDialer(l.Dial), lines(&log, slog.LevelInfo))
-		id := s.SessionID()
+		id := s.Stats().SessionID
 		require.Equal(t, fmt.Sprintf("Session(%s, Connected to %s, %#x)", v.srv.Addr(), v.srv.Addr(), id), s.String())
 		changes := s.Changes(t.Context())
 		v.srv.DropConnection(id)

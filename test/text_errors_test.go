@@ -47,7 +47,7 @@ func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
 		s := v.connect()
 		failed := errors.New("the work failed")
 		err := newMutex(t, s, "/job").Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
-			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			require.True(t, v.srv.ExpireSession(s.Stats().SessionID))
 			<-ctx.Done()
 			return failed
 		})
@@ -93,8 +93,8 @@ func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
 		says(w.err, cause)
 		require.ErrorIs(t, w.err, context.Canceled)
 		sent := v.srv.Requests()
-		require.Equal(t, 1, sent.Of(s.SessionID(), zktest.Delete))
-		require.Zero(t, sent.Of(s.SessionID(), zktest.GetChildren, zktest.GetData, zktest.Sync))
+		require.Equal(t, 1, sent.Of(s.Stats().SessionID, zktest.Delete))
+		require.Zero(t, sent.Of(s.Stats().SessionID, zktest.GetChildren, zktest.GetData, zktest.Sync))
 
 		_, err = m.Acquire(ctx)
 		var e *zklock.Error
@@ -171,10 +171,10 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 			l.silent.Store(true)
 		}},
 		{"no quorum", "the lease ended: SERVER answers, but no quorum has confirmed the session for 29.7s", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
-			v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).DropReply())
+			v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).DropReply())
 		}},
 		{"heartbeats fail", "the lease ended: SERVER answers, but no quorum has confirmed the session for 29.7s: the last heartbeat failed with zookeeper: operation timeout (-7)", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
-			v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(zktest.OperationTimeout))
+			v.srv.Inject(zktest.Before(zktest.Multi).Session(s.Stats().SessionID).Fail(zktest.OperationTimeout))
 		}},
 		{"paused", "the lease ended: this process stood still, and saw the end 40.6s too late; the last answer came from SERVER 1m0.3s ago", func(*virtual, *line, *zklock.Session, *zklock.Hold) {
 			asleep.Add(int64(time.Minute))
@@ -183,10 +183,10 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 			_ = v.srv.Delete(h.Node())
 		}},
 		{"expired", "the servers ended the ZooKeeper session", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
-			v.srv.ExpireSession(s.SessionID())
+			v.srv.ExpireSession(s.Stats().SessionID)
 		}},
 		{"ping refused", "a server rejected the session's ping: SERVER, code -112", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
-			v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Fail(zktest.SessionExpired).Once())
+			v.srv.Inject(zktest.Before(zktest.Ping).Session(s.Stats().SessionID).Fail(zktest.SessionExpired).Once())
 		}},
 		{"READ taken", "the servers reject the check of the lock node: check: no READ permission on NODE: zk: not authenticated", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {
 			_, _ = v.connect().Conn().SetACL(h.Node(), unreadable, -1)

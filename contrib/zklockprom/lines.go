@@ -12,7 +12,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const failed = "error" // zklock.Outcome
+const acquired, failed = "acquired", "error" // AcquireEndInfo.Outcome
 
 var (
 	longestWaitDesc = describe("zklock_longest_wait_seconds", "How long the longest acquire under way has waited.", "lock", "kind")
@@ -74,7 +74,7 @@ func (m *Metrics) lineLocked(a zklock.AcquireInfo) *line {
 	l := m.lines[key]
 	if l == nil {
 		l = &line{lineKey: key, waits: make(map[*wait]struct{}), holds: make(map[*zklock.Hold]time.Time), campaigns: make(map[<-chan struct{}]campaign)}
-		l.acquired, l.held, l.overrun = m.acquires.WithLabelValues(l.lock, l.kind, zklock.Outcome(nil)), m.held.WithLabelValues(l.lock, l.kind), m.overrun.WithLabelValues(l.lock)
+		l.acquired, l.held, l.overrun = m.acquires.WithLabelValues(l.lock, l.kind, acquired), m.held.WithLabelValues(l.lock, l.kind), m.overrun.WithLabelValues(l.lock)
 		m.acquires.WithLabelValues(l.lock, l.kind, failed)
 		for _, reason := range reasons {
 			m.lost.WithLabelValues(l.lock, string(reason))
@@ -106,7 +106,7 @@ func (m *Metrics) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	delete(l.waits, w)
 	switch {
 	case a.Err != nil:
-		m.acquires.WithLabelValues(l.lock, l.kind, zklock.Outcome(a.Err)).Observe(a.Waited.Seconds())
+		m.acquires.WithLabelValues(l.lock, l.kind, a.Outcome).Observe(a.Waited.Seconds())
 	case !a.Reentered:
 		l.acquired.Observe(a.Waited.Seconds())
 		l.holds[a.First] = time.Now()

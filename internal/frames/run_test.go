@@ -460,7 +460,7 @@ func (c *frameClient) take(what string, d time.Duration, f func(context.Context)
 // granted records a belief, and compares it with all others (I1, I5).
 func (r *frameRun) granted(c *frameClient, h *zklock.Hold) *frameHold {
 	b := &frameHold{Hold: h, c: c, done: make(chan struct{})}
-	session := c.s.SessionID()
+	session := c.s.Stats().SessionID
 	if session == 0 {
 		r.excuse(session) // it has ended already, with an unknown cause
 	}

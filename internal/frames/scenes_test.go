@@ -65,7 +65,7 @@ func (r *frameRun) usersOwn() {
 		r.failf("the user reads %q", data)
 	}
 	gone := conn.Delete(node, -1)
-	for end := time.Now().Add(r.patience()); gone != nil && !errors.Is(gone, zk.ErrNoNode) && r.u.s.State() != zklock.StateClosed && time.Now().Before(end); {
+	for end := time.Now().Add(r.patience()); gone != nil && !errors.Is(gone, zk.ErrNoNode) && r.u.s.Stats().State != zklock.StateClosed && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond) // virtual: a connection was lost
 		gone = conn.Delete(node, -1)
 	}
@@ -346,7 +346,7 @@ var mutexScenarios = []frameScenario{
 		r.ready(r.o)
 		r.lockDelays(r.u, r.o)
 		_, w := r.inLine(r.o, r.u, 2)
-		session := r.o.s.SessionID()
+		session := r.o.s.Stats().SessionID
 		r.excuse(session)
 		r.kill(session)
 		since := time.Now()

@@ -23,7 +23,7 @@ var semaphore = []mutant{
 	{"permits: where one lease is missing, the others stay", "I4", "internal/node", "TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain|TestDeleteAll_OneIsMissing_TheOthersGo", []Swap{{
 		"Deletion.tried", "case noNode && n > 1:", "case noNode && n > 1 && x.OK:"}}},
 	{"permits: nobody looks at who uses the path", "I1", ".", "TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession", []Swap{{
-		"permits.newState", "if !node.NotesOn[semaphoreNotes](root.Root).fits {", "if false {"}}},
+		"permits.newState", "if !node.NotesOn[recipeNotes](root.Root).fits {", "if false {"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", ".", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
 		"permitAttempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
 	{"permits: who takes none from the queue counts nobody in it", "I8", ".", "TestVirtual_Semaphore_Straight_OvertakesNobody", []Swap{{

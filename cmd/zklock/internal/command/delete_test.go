@@ -31,7 +31,7 @@ func TestDelete_TakesOneNodeAway_AndSaysWhoseItWas(t *testing.T) {
 	other, _ := occupy(t, s, path+"/other")
 	next := run(t, srv, path, "--", "echo", "next")
 	next.prints("waiting")
-	whose := fmt.Sprintf(`\S+, pid %d, session %#x`, os.Getpid(), s.SessionID())
+	whose := fmt.Sprintf(`\S+, pid %d, session %#x`, os.Getpid(), s.Stats().SessionID)
 
 	d := deleteBy(t, srv, path, shortName(hold.Node()))
 	require.Equal(t, exitUsage, d.wait())

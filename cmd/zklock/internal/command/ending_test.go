@@ -24,7 +24,7 @@ import (
 // endingOf is what a zklock would tell its guardian.
 func endingOf(srv *zkserver.Server, s *zklock.Session) *ending {
 	return &ending{Key: sessionkey.Key{
-		ID: s.SessionID(), Password: jute.SessionPassword(s.SessionID()), Timeout: s.Timeout(), Servers: []string{srv.Addr()},
+		ID: s.Stats().SessionID, Password: jute.SessionPassword(s.Stats().SessionID), Timeout: s.Stats().SessionTimeout, Servers: []string{srv.Addr()},
 	}}
 }
 

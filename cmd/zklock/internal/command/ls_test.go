@@ -60,7 +60,7 @@ func TestList(t *testing.T) {
 	}
 	wide, narrow := table("--wide"), table()
 	first, second, third := wide[0], wide[1], wide[2]
-	require.Equal(t, []string{"holds", hold.Node(), "exclusive", strconv.FormatInt(hold.Token(), 10), fmt.Sprintf("%#x", s.SessionID())}, first[:5])
+	require.Equal(t, []string{"holds", hold.Node(), "exclusive", strconv.FormatInt(hold.Token(), 10), fmt.Sprintf("%#x", s.Stats().SessionID)}, first[:5])
 	require.Equal(t, []string{"waits", "exclusive"}, []string{second[0], second[2]})
 	require.Equal(t, fmt.Sprintf("%s:%d", host, p.cmd.Process.Pid), second[5])
 	require.Equal(t, []string{"a", "word"}, third[5:7])
@@ -177,7 +177,7 @@ func TestList_Recursive(t *testing.T) {
 	}
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	me := fmt.Sprintf("%#x %s:%d", s.SessionID(), host, os.Getpid())
+	me := fmt.Sprintf("%#x %s:%d", s.Stats().SessionID, host, os.Getpid())
 	since := regexp.MustCompile(`\d{4}-\d\d-\d\dT\S+ \(\d+\w*s\)$`)
 	table := func(out string) (rows []string) {
 		for _, row := range strings.Split(strings.TrimSpace(out), "\n") {

@@ -145,7 +145,7 @@ func TestRun_WaitEnds(t *testing.T) {
 	require.Empty(t, p.stdout.String()+p.stderr.String())
 
 	p = run(t, srv, path, "--wait", "60s", "--", "echo", "ran")
-	p.prints(fmt.Sprintf("waiting: number 2 of 2 in the queue; held by %s, pid %d, session %#x, ", host, os.Getpid(), s.SessionID()))
+	p.prints(fmt.Sprintf("waiting: number 2 of 2 in the queue; held by %s, pid %d, session %#x, ", host, os.Getpid(), s.Stats().SessionID))
 	release()
 	require.Equal(t, 0, p.wait())
 	require.Equal(t, "ran\n", p.stdout.String())

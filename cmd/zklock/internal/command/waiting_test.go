@@ -114,7 +114,7 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 		require.NoError(t, err)
 		l, err := o.look(t.Context(), s, r, ourNode{})
 		require.NoError(t, err)
-		require.Equal(t, 2, srv.Requests().Of(s.SessionID(), zktest.GetData, zktest.GetChildren), "a list, and the holder")
+		require.Equal(t, 2, srv.Requests().Of(s.Stats().SessionID, zktest.GetData, zktest.GetChildren), "a list, and the holder")
 		require.True(t, strings.HasPrefix(l.String(), "101 in the queue; held by db1, pid 4711, session 0x"), l)
 
 		o.waits, o.wait, o.quiet = true, time.Second, true
@@ -208,7 +208,7 @@ func TestRun_Waiting_LongQueueOfASemaphore_SaysWhoHolds(t *testing.T) {
 		s, r := open("db3:1")
 		l, err := o.look(t.Context(), s, r, ourNode{})
 		require.NoError(t, err)
-		require.Equal(t, 3, srv.Requests().Of(s.SessionID(), zktest.GetData, zktest.GetChildren), "two lists, and the holder")
+		require.Equal(t, 3, srv.Requests().Of(s.Stats().SessionID, zktest.GetData, zktest.GetChildren), "two lists, and the holder")
 		require.True(t, strings.HasPrefix(l.String(), "101 in the queue; held by db1, pid 4711, session 0x"), l)
 		require.NoError(t, hold.Release(t.Context()))
 	})
