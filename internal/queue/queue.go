@@ -201,27 +201,32 @@ func PositionOf(rule Rule, self string, children []string) Position {
 		p.Blockers++
 		near = nearest(near, m)
 	}
-	switch { // names are copied, so that the list can be freed
+	switch {
 	case mine.PastTheEnd() || past.Name != "":
-		return Position{Kind: Exhausted, Predecessor: strings.Clone(past.Name)}
+		return Position{Kind: Exhausted, Predecessor: strings.Clone(past.Name)} // copied, so that the list can be freed
 	case isTwin:
 		return Position{Kind: Twin}
 	case p.Blockers == 0:
 		return p
 	}
-	p.Kind, p.Predecessor = Behind, strings.Clone(near[0].Name)
-	tied := areTied(near)
+	return rule.behind(near, p.Blockers, lowest)
+}
+
+// behind returns the position of a node with this many blockers. near has the nearest ones, and
+// lowest is the first node of any kind. Names are copied, so that the list can be freed.
+func (r Rule) behind(near []Member, blockers int, lowest Member) Position {
+	p, tied := Position{Kind: Behind, Predecessor: strings.Clone(near[0].Name), Blockers: blockers}, areTied(near)
 	p.Holds = lowest.Seq == near[0].Seq && !tied
-	near = near[:rule.watches(near, p.Blockers)]
+	near = near[:r.watches(near, blockers)]
 	for _, m := range near[1:] {
 		p.Further = append(p.Further, strings.Clone(m.Name))
 		p.LastHolds = m == lowest
 	}
-	p.Replaced = slices.ContainsFunc(near, func(m Member) bool { return !rule.staysAlone(m.Name) })
+	p.Replaced = slices.ContainsFunc(near, func(m Member) bool { return !r.staysAlone(m.Name) })
 	// If two predecessors have one number, one of them may still block us when the other is
 	// released. A reader does not hand off. And a reader that watches all of its blockers needs no
 	// handoff.
-	p.NoHandoff = tied || IsReader(p.Predecessor) || rule.IsShared() && len(near) == p.Blockers && !p.Replaced
+	p.NoHandoff = tied || IsReader(p.Predecessor) || r.IsShared() && len(near) == blockers && !p.Replaced
 	return p
 }
 
