@@ -43,8 +43,8 @@ func before(keys []uint64, seq int64) []uint64 {
 // PositionOf returns the same as the function PositionOf, its specification, which it calls at the
 // counter's end and for other markers.
 func (s *Sorted) PositionOf(rule Rule, self string) Position {
-	mine, ok := Parse(self, rule.Markers)
-	if !ok || mine.PastTheEnd() || len(s.all) == 0 || s.member(s.all[0]).Seq < 0 || !slices.Equal(rule.Markers, s.markers) {
+	mine, _ := Parse(self, rule.Markers) // another name is not found among those with the number 0
+	if mine.PastTheEnd() || len(s.all) == 0 || s.member(s.all[0]).Seq < 0 || !slices.Equal(rule.Markers, s.markers) {
 		return PositionOf(rule, self, s.names)
 	}
 	ahead := before(s.all, mine.Seq)
