@@ -1,9 +1,6 @@
 package queue
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // Sorted is a list of a lock root's children for many waiters. It finds a position in a time that
 // hardly grows with the list, after one parse of the names.
@@ -36,7 +33,7 @@ func Sort(children, markers []string) Sorted {
 
 // before returns the keys of the members with smaller numbers.
 func before(keys []uint64, seq int64) []uint64 {
-	i, _ := slices.BinarySearch(keys, keyOf(seq, math.MaxUint32))
+	i, _ := slices.BinarySearch(keys, keyOf(seq, 1<<32-1))
 	return keys[i:]
 }
 
