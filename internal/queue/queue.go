@@ -172,17 +172,14 @@ func ForeignOf(rule Rule, self string, children, endings []string) string {
 // number than those in the queue, except a writer that also takes the read lock, with its own
 // number (Rule.staysAlone).
 func PositionOf(rule Rule, self string, children []string) Position {
-	ms := Members(children, rule.Markers)
-	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
-	if me < 0 {
-		return Position{Kind: Missing}
-	}
-	mine := ms[me]
-	p, isTwin := Position{Kind: Front}, false
+	mine, _ := Parse(self, rule.Markers)
+	p, isThere, isTwin := Position{Kind: Front}, false, false
 	var past, lowest Member
 	near := make([]Member, 0, fewReaders) // blockers, nearest first
-	for i, m := range ms {
-		if i == me {
+	for _, name := range children {
+		m, ok := Parse(name, rule.Markers)
+		if !ok || name == self {
+			isThere = isThere || ok
 			continue
 		}
 		isTwin = isTwin || m.Seq == mine.Seq
@@ -202,6 +199,8 @@ func PositionOf(rule Rule, self string, children []string) Position {
 		near = nearest(near, m)
 	}
 	switch {
+	case !isThere:
+		return Position{Kind: Missing}
 	case mine.PastTheEnd() || past.Name != "":
 		return Position{Kind: Exhausted, Predecessor: strings.Clone(past.Name)} // copied, so that the list can be freed
 	case isTwin:
