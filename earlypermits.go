@@ -81,6 +81,9 @@ func (p *permits) whenBehind(at *attempt, pos position) error {
 		if err != nil {
 			return err
 		}
+		if waits && known && !queue.HaveCapacity(0, pos.rank-1, p.k, n) { // each client ahead has leases, or needs them
+			return nil
+		}
 		r, err := a.findingOf(now.list.Wait(a.ctx, a.e.ZKSession))
 		if err != nil {
 			return err

@@ -37,6 +37,7 @@ func (a *acquisition) makeNode(e *node.ZKSession, by recipe) (_ *attempt, err er
 			if a.opts.delay > 0 { // a later read may need a sync
 				at.delay.early, at.delay.with = e.StartRead(root.Path()), at.list
 			}
+			_ = at.list.Wait(a.ctx, e.ZKSession) // the create's reply precedes it: wake once for both
 		}
 		step, err := at.use.Finish(c) // the session's end is the latest end of this wait
 		if a.newLost = at.use.Lost; err != nil && step == queue.CreateDenied {

@@ -17,6 +17,8 @@ var library = []mutant{
 		"PositionOf", "isTwin = isTwin || m.Seq == mine.Seq", "_ = isTwin"}}},
 	{"everybody watches the first in the queue", "I8, F40", "internal/queue", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"nearest", "ms[i-1].Seq < m.Seq", "ms[i-1].Seq > m.Seq"}}},
+	{"a writer that shares its list with others does not wait for readers", "I1", "internal/queue", "TestSorted_RandomLists_PositionOf", []Swap{{
+		"Sorted.PositionOf", "if rule.IsShared() {", "if true {"}}},
 
 	// The rule by which an event grants (isFirstNow).
 	{"rule: others may be ahead still", "I1", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
@@ -28,7 +30,7 @@ var library = []mutant{
 	{"those ahead that are not watched do not count", "I1, I8", "internal/queue", "TestWalk|TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits", []Swap{{
 		"Machine.Left", "n := w.Blockers", "n := w.watched"}}},
 	{"another node may take the place of the farther ones", "I1, R73", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_Few_WriterAmongThem_LeavesAReader", []Swap{{
-		"PositionOf", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
+		"Rule.behind", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
 	{"whatever is told of a node of our own session is its deletion", "I1, F27", ".", "TestVirtual_Few_ReleaseRefused_WriterWaits", []Swap{{
 		"attempt.await", "return a.rule(i, t == queue.BlockerDeleted)", "return a.rule(i, t != queue.NoHandoff)"}}},
 	{"rule: the watch on our own node may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
