@@ -385,6 +385,7 @@ func (s *Session) Stats() Stats {
 	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1), Guarded: s.feed.guarded(),
 		MaxLockNodes: s.opts.maxLockNodes}
 	st.Waiting, st.Held, st.Lost = s.locks.count()
+	st.Unconfirmed = int(s.locks.unconfirmed.Load())
 	st.SessionsEnded, st.SessionFileErrors = s.file.count()
 	if z := s.link.ZKSession(); z != nil {
 		st.Deleting = z.Inside.(*node.ZKSession).Reaper.Deleting()

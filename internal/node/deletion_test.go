@@ -59,6 +59,13 @@ func multiBody(results ...wire.MultiResult) []byte {
 	return wire.Frame(wire.MultiResponse{Results: results})[4:]
 }
 
+// handOff begins the release of a mutex's node.
+func handOff(r *Reaper, node string) *Deletion {
+	x := r.handOff(node, queue.Rule{}, false, false, nil)
+	r.Begin(x)
+	return x
+}
+
 // I1, I4, I5: a server answers a transaction with more or fewer results than it has operations, or
 // without the missing node. Nothing is concluded from it, and nothing breaks.
 func TestMulti_AnswerSaysNothing(t *testing.T) {
@@ -76,7 +83,7 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			own.add("/locks/a/p")
 			own.add("/locks/a/own")
 			next := own.WaitBehind("/locks/a/p", "/locks/a/own")
-			x := newReaper(z, newLists(z), own).handOff("/locks/a/p", queue.Rule{}, false, false, nil)
+			x := handOff(newReaper(z, newLists(z), own), "/locks/a/p")
 			<-x.Done
 			c.work.Wait()
 			require.True(t, x.OK, "it goes with the second try")
@@ -106,7 +113,7 @@ func TestHandOff_FreesThePlaceFirst(t *testing.T) {
 			_, err := own.Reserve(1, 0)
 			room <- err
 		}()
-		newReaper(z, newLists(z), own).handOff("/locks/a/p", queue.Rule{}, false, false, nil)
+		handOff(newReaper(z, newLists(z), own), "/locks/a/p")
 		require.NoError(t, <-room)
 	}
 }
@@ -138,7 +145,7 @@ func TestHearOf(t *testing.T) {
 			own.add("/locks/a/p")
 			own.add("/locks/a/own")
 			hears := own.WaitForEnd("/locks/a/p", "/locks/a/own")
-			<-newReaper(z, newLists(z), own).handOff("/locks/a/p", queue.Rule{}, false, false, nil).Done
+			<-handOff(newReaper(z, newLists(z), own), "/locks/a/p").Done
 			s.work.Wait()
 			require.Equal(t, c.want, <-hears.Notified)
 			require.Nil(t, own.WaitForEnd("/locks/a/p", "/locks/a/own"), "it is not there any more")
@@ -167,7 +174,9 @@ func TestDeleteAll_OneIsMissing_TheOthersGo(t *testing.T) {
 			s := &server{first: c.answers}
 			z := sessionOver(s)
 			own := newOwn(10)
-			x := newReaper(z, newLists(z), own).DeleteAll([]string{"/l/a", "/l/b"})
+			r := newReaper(z, newLists(z), own)
+			x := r.ToDelete("/l/a", "/l/b")
+			r.Begin(x)
 			<-x.Done
 			s.work.Wait()
 			require.Equal(t, c.ok, x.OK)
