@@ -216,7 +216,10 @@ func (r *Reaper) send(xs []*Deletion) {
 	}
 	op, body := requestOf(ops)
 	first := mux.NewRequest(op, body, func(a mux.Reply) { // mostly the only one
-		failed, err := resultOf(a, r.z.ErrOf(a), len(ops))
+		failed, err := resultOf(a, reply.ErrOf(a), len(ops))
+		if err != nil && r.z.HasEnded() { // a success counts, although Close has begun
+			err = r.z.EndErr()
+		}
 		for i, x := range xs {
 			if a.Fate == mux.NeverSent || len(xs) > 1 && reply.IsRefusal(err) {
 				x.goOn(false)
