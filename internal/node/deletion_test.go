@@ -3,7 +3,9 @@ package node
 // These tests attack deletion.go: the conclusions from a response that proves nothing.
 
 import (
+	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -182,6 +184,43 @@ func TestDeleteAll_OneIsMissing_TheOthersGo(t *testing.T) {
 			require.Equal(t, c.ok, x.OK)
 			require.Empty(t, s.first, "of %d", answers)
 			require.Empty(t, own.mu.nodes)
+		})
+	}
+}
+
+// I7: a transaction has a thousand operations at most, and is no longer than the servers accept.
+// Each deletion succeeds with its own.
+func TestBegin_TooMany_AreHalved(t *testing.T) {
+	// Each operation has 31 bytes with this path, and the rest of the request 17.
+	for name, c := range map[string]struct{ nodes, longest, requests int }{
+		"one":           {1, wire.MaxFrame, 1},
+		"a thousand":    {mostOps, wire.MaxFrame, 1},
+		"one more":      {mostOps + 1, wire.MaxFrame, 2},
+		"a short frame": {100, 1_000, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests := 0
+			s := &server{sends: func(r *mux.Request) bool {
+				requests++
+				require.NoError(t, link.TooLong(r, c.longest))
+				r.Done(mux.Reply{Fate: mux.WasAnswered, Conn: conn, Body: multiBody(slices.Repeat([]wire.MultiResult{{Op: wire.OpDelete}}, (r.Length()-17)/31)...)})
+				return true
+			}}
+			z := sessionOver(s)
+			z.Longest = c.longest
+			r := newReaper(z, newLists(z), newOwn(10))
+			var xs []*Deletion
+			for i := range c.nodes {
+				xs = append(xs, r.ToDelete(fmt.Sprintf("/locks/%05d/n", i)))
+			}
+			r.Begin(xs...)
+			r.Begin(xs...) // has no effect
+			for _, x := range xs {
+				<-x.Done
+				require.True(t, x.OK)
+			}
+			require.Equal(t, c.requests, requests)
+			require.Zero(t, r.Deleting())
 		})
 	}
 }
