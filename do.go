@@ -25,7 +25,7 @@ func (h *Hold) workContext(caller context.Context) (work *holdContext, done func
 	}
 }
 
-// runWork runs f under the hold, until ctx ends, and then releases it, for as long as p permits.
+// runWork runs f under the hold, until ctx ends, and then releases it (releasing.finish).
 // It returns Do's error, and whether the hold was lost before the release. If ctx has ended as the
 // lock was granted, or the lock was lost already, it does not call f.
 func (h *Hold) runWork(ctx context.Context, p *graceTime, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
@@ -35,7 +35,7 @@ func (h *Hold) runWork(ctx context.Context, p *graceTime, f func(ctx context.Con
 		returned()
 		done()
 		before := h.Err() // f may have released it
-		end := cmp.Or(h.beginRelease().wait(p), before)
+		end := cmp.Or(beginReleases(h)[0].finish(p), before)
 		lost, err = errors.Is(end, ErrLost), h.outcomeOf(work, err, end)
 	}()
 	if work.Err() != nil {

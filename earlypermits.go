@@ -122,8 +122,8 @@ func (a permitAttempt) grantFurther() error {
 	if err := a.grant(); err != nil {
 		return err
 	}
-	x, _ := a.d.root.DeleteNode(a.e, false, nil, a.node)
-	a.leaves <- x
+	xs, _ := a.d.root.DeleteNode(a.e, false, nil, a.node)
+	a.leaves <- xs[0]
 	return errGranted
 }
 
@@ -179,8 +179,9 @@ func (a permitAttempt) withdraw(why error) error {
 	if a.node != "" {
 		left = a.ctx.Done()
 	}
-	x := a.e.Reaper.DeleteAll(a.held)
+	x := a.e.Reaper.ToDelete(a.held...)
 	a.p.leases.RestartAfter(a.e, a.held[0], x)
+	a.e.Reaper.Begin(x)
 	select {
 	case <-x.Done:
 	case <-x.Refused:

@@ -80,7 +80,9 @@ func (p *permits) whenFirst(at *attempt) error {
 	}
 	a.leaves = make(chan *node.Deletion, 1)
 	if err = a.grant(); err == nil {
-		a.leaves <- a.d.root.HandOff(a.e, a.node, false, false, nil)
+		x := a.d.root.HandOff(a.e, a.node, false, false, nil)
+		a.e.Reaper.Begin(x)
+		a.leaves <- x
 		a.hintWaiters(room)
 	}
 	return err

@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
@@ -40,6 +41,8 @@ type lockTable struct {
 	mu      invariants.Mutex
 	byKey   map[lockKey]*lockData
 	leaving []*acquisition // acquisitions whose calls have left, and that have not ended
+
+	unconfirmed atomic.Int64 // releases that no server confirmed
 }
 
 // lockData is one owner's share in one lock:

@@ -119,8 +119,8 @@ func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) {
 	return m.acquireAll(ctx, "try", 0)
 }
 
-// Do acquires all the locks, runs f under them, and releases them in reverse order, also if f
-// panics. If it does not get all locks, it returns Acquire's error and does not call f. ctx bounds
+// Do acquires all the locks, runs f under them, and releases them as [MultiHold.Release] does, also
+// if f panics. If it does not get all locks, it returns Acquire's error and does not call f. ctx bounds
 // the waits and the work; [WaitAtMost] bounds all waits together.
 //
 // The context of f is derived from ctx, carries all the holds, and also ends as soon as one lock is
@@ -151,7 +151,11 @@ func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiH
 		for i, hold := range h.holds {
 			ends[i] = hold.Err() // f, or a call that shares the hold, may have released it
 		}
-		for i, end := range h.release(ctx) {
+		p := &graceTime{ctx: ctx}
+		if o.async {
+			p = nil
+		}
+		for i, end := range h.release(p) {
 			ends[i] = cmp.Or(end, ends[i])
 		}
 		err = outcomeOf(h.holds, work, err, ends)

@@ -148,6 +148,9 @@ func (m *Mutex) do(p *graceTime, f func(ctx context.Context, hold *Hold) error, 
 	if err != nil {
 		return err
 	}
+	if o.async {
+		p = nil
+	}
 	_, err = h.runWork(ctx, p, f)
 	return err
 }

@@ -424,7 +424,10 @@ func WithMinHold(d time.Duration) MutexOption {
 // DoOption configures one call of Do.
 type DoOption func(*doOptions)
 
-type doOptions struct{ wait time.Duration }
+type doOptions struct {
+	wait  time.Duration
+	async bool
+}
 
 func newDoOptions(opts []DoOption) (doOptions, error) {
 	o := doOptions{wait: forever}
@@ -444,6 +447,10 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 // default is no limit. Within half a second after d, Do returns ErrNotAcquired if the Session is
 // connected and a client is ahead, and otherwise ErrNotConnected.
 func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
+
+// AsyncRelease makes Do release the lock as [Hold.ReleaseAsync] does: Do returns as soon as f has,
+// and never returns ErrNotConfirmed. [Mutex.Once] rejects it, because it has to confirm its mark.
+func AsyncRelease() DoOption { return func(o *doOptions) { o.async = true } }
 
 func wireACL(acl []zk.ACL) []wire.ACL {
 	w := make([]wire.ACL, len(acl))

@@ -95,12 +95,16 @@ func (a *attempt) giveUp(why error) error {
 	if errors.Is(why, ErrClosed) || e.HasEnded() {
 		return why // the nodes are deleted with their session
 	}
-	x, restarted := a.d.root.DeleteNode(e, a.madeRoot, a.record, a.node, a.held...)
+	xs, restarted := a.d.root.DeleteNode(e, a.madeRoot, a.record, a.node, a.held...)
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()
-	awaitGone(e, x, late)
-	if restarted != nil && errors.Is(why, ErrSequenceExhausted) && link.IsClosed(x.Done) {
+	isGone := true
+	for _, x := range xs {
+		awaitGone(e, x, late)
+		isGone = isGone && link.IsClosed(x.Done)
+	}
+	if restarted != nil && errors.Is(why, ErrSequenceExhausted) && isGone {
 		select {
 		case err := <-restarted:
 			if err != nil {

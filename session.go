@@ -370,6 +370,7 @@ func (s *Session) Stats() Stats {
 	st := Stats{State: State(state), Server: server, Reconnects: max(0, int(s.attached.Load())-1), Guarded: s.feed.guarded(),
 		MaxLockNodes: s.opts.maxLockNodes}
 	st.Waiting, st.Held, st.Lost = s.locks.count()
+	st.Unconfirmed = int(s.locks.unconfirmed.Load())
 	st.SessionsEnded, st.SessionFileErrors = s.file.count()
 	if z != nil {
 		st.SessionID, st.SessionTimeout = z.ID, z.Timeout()

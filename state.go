@@ -72,6 +72,8 @@ type Stats struct {
 	Lost     int // lost holds with an unreleased handle: work may still run
 	Deleting int // unconfirmed deletions of lock nodes
 
+	Unconfirmed int // releases so far that ended with ErrNotConfirmed, except by Close
+
 	MaxLockNodes int // that the Session may have (WithMaxLockNodes)
 
 	SessionsEnded     int // sessions of crashed processes (WithSessionFile)

@@ -32,7 +32,7 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 		"hand-over of a permit":         {requests: 3, events: 1},
 		"permit: release":               {requests: 1},
 		"three locks together":          {requests: 6},
-		"three locks together: release": {requests: 3},
+		"three locks together: release": {requests: 1},
 		"election hand-over":            {requests: 1, events: 1},
 	}
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

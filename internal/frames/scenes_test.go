@@ -393,6 +393,60 @@ var mutexScenarios = []frameScenario{
 		r.dwell()
 		r.finish()
 	}},
+	{name: "release without waiting, and the next acquire", run: func(r *frameRun) {
+		r.ready()
+		h := r.u.acquire(r.patience())
+		r.begin()
+		h.releaseAsync()
+		next := r.u.acquire(r.patience())
+		r.dwell()
+		next.releaseAsync()
+		r.finish()
+	}},
+	{name: "release without waiting in a new lock root, and the next acquire", run: func(r *frameRun) {
+		r.containers(r.u)
+		h := r.u.acquire(r.patience())
+		r.begin()
+		h.releaseAsync()
+		next := r.u.acquire(r.patience())
+		r.dwell()
+		next.releaseAsync()
+		r.dwell()
+		r.finish()
+	}},
+	{name: "release without waiting, another queues, and so does the client", run: func(r *frameRun) {
+		r.ready(r.o)
+		h, w := r.inLine(r.u, r.o, 2)
+		h.releaseAsync()
+		again := r.u.start()
+		next := w.wait()
+		r.dwell()
+		next.release()
+		r.finish(again.wait())
+	}},
+	{name: "release without waiting within the session, and the next acquire", run: func(r *frameRun) {
+		r.ready()
+		h, w := r.inLine(r.u, r.u.another(), 2)
+		h.releaseAsync()
+		w.wait().releaseAsync()
+		next := r.u.acquire(r.patience())
+		r.dwell()
+		next.releaseAsync()
+		r.finish()
+	}},
+	{name: "release without waiting with a lock-delay, and the next acquire", run: func(r *frameRun) {
+		r.ready()
+		r.lockDelays(r.u)
+		h := r.u.acquire(r.patience())
+		r.begin()
+		since := time.Now()
+		h.releaseAsync()
+		next := r.u.acquire(r.patience())
+		r.undelayed(since)
+		r.dwell()
+		next.releaseAsync()
+		r.finish()
+	}},
 	{name: "queued acquire and release, the user's own requests between", run: func(r *frameRun) {
 		r.ready(r.o)
 		ahead := r.o.acquire(r.patience())

@@ -54,11 +54,11 @@ var library = []mutant{
 
 	// The handoff within a session (TurnAfter).
 	{"turn: the next node is not checked", "I1, I3", "internal/node", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
-		"Deletion.request", "{Op: wire.OpCheck, Path: w.Node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
+		"Deletion.operations", "{Op: wire.OpCheck, Path: w.Node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
 	{"turn: a second try does not check", "I1, F9", "internal/node", "TestVirtual_Turn_RetryChecksToo", []Swap{{
-		"Deletion.run", "var ended bool", "if w != nil { _, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}); if a = (mux.Reply{}); err == nil { w.Notify(queue.HandoffIsOurs) }; w = nil }; var ended bool"}}},
+		"Deletion.run", "var ended bool", "if w != nil { _, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}); if err == nil { w.Notify(queue.HandoffIsOurs) }; failed, w = -1, nil }; var ended bool"}}},
 	{"turn: a waiter that gives up passes it", "I1", "internal/node", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"Reaper.DeleteAll", "return r.start(&Deletion{node: nodes[0], rest: nodes[1:]}, nil)", "return r.start(&Deletion{node: nodes[0], rest: nodes[1:], handsOff: true}, nil)"}}},
+		"Root.DeleteNode", "root: withRoot, record: record}", "root: withRoot, record: record, handsOff: true}"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"Machine.HandedOff", "case HandoffIsOurs:", "case HandoffIsOurs, HandoffUnknown, BlockerDeleted:"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{
@@ -85,8 +85,22 @@ var library = []mutant{
 		"pair.leavePair", "Reaper.DeleteAfter(p.after, p.node)", "Reaper.DeleteAfter(nil, p.node)"}}},
 
 	// Deletions.
-	{"what one lock root refuses keeps nodes in the other", "I4, F27", "internal/node", "TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes", []Swap{{
-		"Deletion.tried", "reply.IsRefusal(err) && !noNode && x.split()", "reply.IsRefusal(err) && !noNode && false"}}},
+	{"a rejected transaction has deleted each node", "I4, I5, F27", "internal/node", "TestVirtual_Multi_Release_OneIsRejected|TestVirtual_Multi_Release_NewRootIsUsed", []Swap{{
+		"Reaper.send", "len(xs) > 1 && reply.IsRefusal(err)", "false"}}},
+	{"what one lock root refuses keeps nodes in the other", "I4, F27", "internal/node", "TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes|TestVirtual_Multi_Release_OneIsRejected", []Swap{{
+		"Reaper.send", "x.goOn(false)\n\t\t\t} else if ended, wait := x.tried(waiters[i]", "r.send(xs)\n\t\t\t\tbreak\n\t\t\t} else if ended, wait := x.tried(waiters[i]"}}},
+	{"a transaction that got no answer was not executed", "F10", "internal/node", "TestVirtual_Multi_Release_AnswerLost", []Swap{{
+		"Reaper.send", "a.Fate == mux.NeverSent ||", "a.Fate != mux.WasAnswered ||"}}},
+	{"a Multi's locks are released one by one", "I8", ".", "TestVirtual_Multi_Release_IsOneTransaction|TestVirtual_RequestBudget_Recipes", []Swap{{
+		"beginReleases", "xs = append(xs, r.xs[:]...)", "e.Reaper.Begin(r.xs[:]...)"}}},
+	{"a release that is not awaited: the next acquire does not expect its new root to be missing", "I8", "internal/node", "TestVirtual_ReleaseAsync_CycleTakesOneRoundTrip", []Swap{{
+		"Root.BeginUse", "before.deletion.withRoot.Load()", "link.IsClosed(before.deletion.Done) && before.deletion.withRoot.Load()"}}},
+	{"a release that is not awaited is unconfirmed at Close", "I4", ".", "TestVirtual_ReleaseAsync_Close", []Swap{{
+		"releasing.confirm", "if r.async {", "if false {"}}},
+	{"a release that is not awaited and not confirmed is silent", "I4", ".", "TestVirtual_ReleaseAsync_NotConfirmed", []Swap{{
+		"releasing.wait", "if !errors.Is(why, ErrClosed) {", "if false {"}}},
+	{"a release that is not awaited hides a loss before it", "I5", ".", "TestVirtual_ReleaseAsync_Lost", []Swap{{
+		"releasing.finish", "if p != nil || !r.last {", "if p == nil && r.lost != nil {\n\t\treturn nil\n\t}\n\tif p != nil || !r.last {"}}},
 
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{

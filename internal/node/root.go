@@ -349,25 +349,23 @@ func (r *Root) WarnOfTheEnd(e *ZKSession, node string) {
 // node was near the end of its root's counter, DeleteNode then restarts the counter: restarted gets the result (startAgain);
 // otherwise it is nil. A record is taken back with the node. withRoot also deletes the lock root, if
 // no other node is in it.
-func (r *Root) DeleteNode(e *ZKSession, withRoot bool, record *GrantRecord, node string, further ...string) (x *Deletion, restarted <-chan error) {
-	switch {
-	case record != nil:
-		x = e.Reaper.deleteRecorded(node, record)
-	case withRoot:
-		x = e.Reaper.deleteWithRoot(node)
-	default:
-		x = e.Reaper.DeleteAll(append([]string{node}, further...))
-	}
+func (r *Root) DeleteNode(e *ZKSession, withRoot bool, record *GrantRecord, node string, further ...string) (xs []*Deletion, restarted <-chan error) {
+	x := e.Reaper.add(&Deletion{node: node, root: withRoot, record: record})
 	r.noteDeletion(withRoot, x)
-	if restarted = r.RestartAfter(e, node, x); r.o.Second != nil && len(further) > 0 && restarted == nil {
-		restarted = r.o.Second.RestartAfter(e, further[0], x)
+	xs, restarted = []*Deletion{x}, r.RestartAfter(e, node, x)
+	if len(further) > 0 {
+		x = e.Reaper.ToDelete(further...)
+		if xs = append(xs, x); restarted == nil {
+			restarted = r.o.Second.RestartAfter(e, further[0], x)
+		}
 	}
-	return x, restarted
+	e.Reaper.Begin(xs...)
+	return xs, restarted
 }
 
-// HandOff is DeleteNode for the node of a hold. It also hands the lock to the next waiter, if that
-// waiter's node belongs to this ZooKeeper session. paired reports that another node of the owner
-// depends on it. No lock root is deleted in a handoff.
+// HandOff is DeleteNode for the node of a hold, and the caller begins it. It also hands the lock to
+// the next waiter, if that waiter's node belongs to this ZooKeeper session. paired reports that
+// another node of the owner depends on it. No lock root is deleted in a handoff.
 func (r *Root) HandOff(e *ZKSession, node string, paired, withRoot bool, record *GrantRecord) *Deletion {
 	x := e.Reaper.handOff(node, r.o.Rule, paired, withRoot, record)
 	r.noteDeletion(withRoot, x)

@@ -285,6 +285,10 @@ func (k *worker) release(h *zklock.Hold, g *op, bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	o := k.releases(h, g, bound)
+	if k.e.leave == nil && k.rnd.IntN(3) == 0 {
+		k.releasedAsync(o, h.ReleaseAsync())
+		return
+	}
 	k.released(o, release(ctx))
 }
 
@@ -325,6 +329,15 @@ func (k *worker) released(o *op, err error) {
 	default:
 		w.failf("release: %v", err)
 	}
+}
+
+// releasedAsync records the result of ReleaseAsync, whose deletion may take effect at any time.
+func (k *worker) releasedAsync(o *op, err error) {
+	if err == nil && !o.lost {
+		k.w.count("releases without waiting")
+		err = zklock.ErrNotConfirmed
+	}
+	k.released(o, err)
 }
 
 // told records that a holder was notified of its loss.
