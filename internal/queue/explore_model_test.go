@@ -208,6 +208,7 @@ type explorer struct {
 	giveUps  uint8
 	queued   bool   // they are in the queue at the start
 	upTo     Stage  // and the last of them has come to this
+	released bool   // since then the first has released, which the other servers have not applied
 	rules    []Rule // of each client; nil: all are mutexes
 	reads    bool   // a writer may take the read lock, too
 	lagging  uint8
@@ -278,6 +279,14 @@ func (x *explorer) queueUp(w *world) {
 			}
 			*w = next
 		}
+	}
+	if x.released {
+		for w.s[0].n > 0 {
+			w.apply(0)
+		}
+		w.commit(x.lagging, change{kind: deleted, nodes: only(w.c[0].node)})
+		w.apply(0)
+		w.c[0] = blank(0)
 	}
 }
 

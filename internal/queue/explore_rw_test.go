@@ -231,18 +231,21 @@ func TestExplore_ReadersAndWriters(t *testing.T) {
 		x    explorer
 	}{
 		{"a writer and two readers", false, explorer{sessions: three, rules: []Rule{writer, reader, reader}, acquire: 1, lagging: 2}},
-		{"a reader, a writer and a mutex, one gives up", false, explorer{sessions: three, rules: []Rule{reader, writer, mutex}, acquire: 1, lagging: 1, giveUps: 1}},
-		{"two writers that read", false, explorer{sessions: two, rules: []Rule{writer, writer}, reads: true, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
-		{"a writer that reads, and a mutex", false, explorer{sessions: two, rules: []Rule{writer, mutex}, reads: true, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
-		{"a writer that reads and a writer of one session", false, explorer{sessions: oneForTwo, rules: []Rule{writer, writer}, reads: true, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
+		{"a reader, a writer and a mutex, one gives up", true, explorer{sessions: three, rules: []Rule{reader, writer, mutex}, acquire: 1, lagging: 1, giveUps: 1}},
+		{"two writers that read", false, explorer{sessions: two, rules: []Rule{writer, writer}, reads: true, acquire: 1, lagging: 1, faults: 1, kinds: disconnects | adminDeletes}},
+		{"a writer that reads, and a mutex", false, explorer{sessions: two, rules: []Rule{writer, mutex}, reads: true, acquire: 1, lagging: 1, faults: 1, kinds: disconnects | adminDeletes}},
+		{"a writer that reads and a writer of one session", false, explorer{sessions: oneForTwo, rules: []Rule{writer, writer}, reads: true, acquire: 1, lagging: 1, faults: 1, kinds: usual}},
 		{"two readers and a writer of one session", false, explorer{sessions: []uint8{0, 0, 0}, rules: []Rule{reader, reader, writer}, acquire: 1, lagging: 1}},
-		{"two writers and a reader, one gives up", false, explorer{sessions: three, rules: []Rule{writer, writer, reader}, acquire: 1, lagging: 1, giveUps: 1}},
-		{"two writers that read, and a reader", false, explorer{sessions: three, rules: []Rule{writer, writer, reader}, reads: true, acquire: 1, lagging: 1}},
+		{"two writers and a reader, one gives up", true, explorer{sessions: three, rules: []Rule{writer, writer, reader}, acquire: 1, lagging: 1, giveUps: 1}},
+		{"two writers that read, and a reader", true, explorer{sessions: three, rules: []Rule{writer, writer, reader}, reads: true, acquire: 1, lagging: 1}},
 		{"readers and a writer of two sessions, one gives up", false, explorer{sessions: []uint8{0, 1, 0}, rules: []Rule{reader, reader, writer}, acquire: 1, lagging: 1, giveUps: 1}},
-		{"a writer that reads, a mutex and a reader of two sessions, one gives up", false, explorer{sessions: []uint8{0, 1, 0}, rules: []Rule{writer, mutex, reader}, reads: true, acquire: 1, lagging: 1, giveUps: 1}},
-		{"a writer that reads, a reader and a writer", false, explorer{sessions: three, rules: []Rule{writer, reader, writer}, reads: true, acquire: 1, lagging: 1}},
-		{"a reader and a writer of one session behind a writer, one gives up", false, explorer{sessions: []uint8{0, 1, 1}, rules: []Rule{writer, reader, writer}, acquire: 1, lagging: 1, giveUps: 1}},
+		{"a writer that reads, a mutex and a reader of two sessions, one gives up", true, explorer{sessions: []uint8{0, 1, 0}, rules: []Rule{writer, mutex, reader}, reads: true, acquire: 1, lagging: 1, giveUps: 1}},
+		{"a writer that reads, a reader and a writer", true, explorer{sessions: three, rules: []Rule{writer, reader, writer}, reads: true, acquire: 1, lagging: 1}},
+		{"a reader and a writer of one session behind a writer, one gives up", true, explorer{sessions: []uint8{0, 1, 1}, rules: []Rule{writer, reader, writer}, acquire: 1, lagging: 1, giveUps: 1}},
 
+		{"two writers that read, one fault", true, explorer{sessions: two, rules: []Rule{writer, writer}, reads: true, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
+		{"a writer that reads, and a mutex, one fault", true, explorer{sessions: two, rules: []Rule{writer, mutex}, reads: true, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
+		{"a writer that reads and a writer of one session, one fault", true, explorer{sessions: oneForTwo, rules: []Rule{writer, writer}, reads: true, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
 		{"two writers that read, two faults", true, explorer{sessions: two, rules: []Rule{writer, writer}, reads: true, acquire: 1, lagging: 2, faults: 2, kinds: disconnects | adminDeletes | expiries}},
 		{"a writer that reads, a reader and a mutex, one fault", true, explorer{sessions: three, rules: []Rule{writer, reader, mutex}, reads: true, acquire: 1, lagging: 1, faults: 1, kinds: usual}},
 		{"two writers and a reader, one fault", true, explorer{sessions: three, rules: []Rule{writer, writer, reader}, acquire: 1, lagging: 1, faults: 1, kinds: usual}},
@@ -330,7 +333,7 @@ func TestExplore_WithoutARuleOfReaders(t *testing.T) {
 				return PositionOf(r, self, children)
 			}}, []string{together, overtook}},
 		{"readers do not watch the one ahead of the writer",
-			explorer{sessions: []uint8{0, 1, 2, 3}, rules: []Rule{writer, writer, reader, reader}, acquire: 1, lagging: 1, place: func(r Rule, self string, children []string) Position {
+			explorer{sessions: []uint8{0, 1, 2, 3}, rules: []Rule{writer, writer, reader, reader}, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, place: func(r Rule, self string, children []string) Position {
 				p := PositionOf(r, self, children)
 				p.Replaced = p.Replaced || r.IsShared() && p.Blockers > 1
 				return p

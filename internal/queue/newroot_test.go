@@ -15,14 +15,15 @@ func TestExploreNewRoot(t *testing.T) {
 		big  bool
 		x    newExplorer
 	}{
-		{"one client", false, newExplorer{acquire: []uint8{2}, others: "-", faults: 2, acts: "l"}},
+		{"one client, a connection is lost", false, newExplorer{acquire: []uint8{2}, others: "-", faults: 1, acts: "l"}},
 		{"no fault", false, newExplorer{acquire: []uint8{2, 1}, others: "--"}},
-		{"two in turn", false, newExplorer{acquire: []uint8{2, 2}, others: "--"}},
 		{"one act of another", false, newExplorer{acquire: []uint8{1, 1}, others: "--", faults: 1, acts: "rRaqd"}},
-		{"a connection is lost", false, newExplorer{acquire: []uint8{1, 1}, others: "--", faults: 1, acts: "l", leaves: true}},
 		{"a session is given up", false, newExplorer{acquire: []uint8{1, 1}, others: "--", faults: 1, acts: "z"}},
 		{"with a client that creates the root by itself", false, newExplorer{acquire: []uint8{2, 1}, others: "-o"}},
 
+		{"one client, two connections are lost", true, newExplorer{acquire: []uint8{2}, others: "-", faults: 2, acts: "l"}},
+		{"two in turn", true, newExplorer{acquire: []uint8{2, 2}, others: "--"}},
+		{"a connection is lost", true, newExplorer{acquire: []uint8{1, 1}, others: "--", faults: 1, acts: "l", leaves: true}},
 		{"two connections are lost", true, newExplorer{acquire: []uint8{1, 1}, others: "--", faults: 2, acts: "l", leaves: true}},
 		{"two in turn, again and again", true, newExplorer{acquire: []uint8{3, 2}, others: "--"}},
 		{"one act of another, again and again", true, newExplorer{acquire: []uint8{2, 1}, others: "--", faults: 1, acts: "rRaqdz"}},

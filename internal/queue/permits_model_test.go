@@ -115,12 +115,22 @@ type permitExplorer struct {
 	mistakes permitMistakes
 }
 
+// leaseName has the name of a lease, by its id and its position.
+var leaseName = func() (names [256][mostLeases]string) {
+	for id := range names {
+		for i := range names[id] {
+			names[id][i] = fmt.Sprintf("%s-lease-%010d", protectedAs(uint8(id)), i)
+		}
+	}
+	return names
+}()
+
 func (w *permitWorld) leaseNames(c, try uint8) (mine, all []string) {
 	for i, l := range w.leases {
 		if l == 0 {
 			break
 		}
-		name := fmt.Sprintf("%s-lease-%010d", protectedAs(l), i)
+		name := leaseName[l][i]
 		all = append(all, name)
 		if l == (c+1)*16+try {
 			mine = append(mine, name)

@@ -19,10 +19,12 @@ func TestExploreDelay(t *testing.T) {
 		big  bool
 		x    delayExplorer
 	}{
-		{"two, two faults", false, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 2, writes: 1}},
-		{"two, one gives up, one fault", false, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 1, giveUps: 1, writes: 1}},
-		{"two of one session, one fault", false, delayExplorer{sessions: []uint8{0, 0, 1}, acquire: 1, faults: 1}},
+		{"two, one fault", false, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 1, writes: 1}},
+		{"two of one session", false, delayExplorer{sessions: []uint8{0, 0}, acquire: 2, faults: 1, writes: 1}},
+		{"two of one session, one fault", true, delayExplorer{sessions: []uint8{0, 0, 1}, acquire: 1, faults: 1}},
 		{"the root is made anew", false, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 1, giveUps: 1, anew: 1}},
+		{"two, one gives up, one fault", true, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 1, giveUps: 1, writes: 1}},
+		{"two, two faults", true, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 2, writes: 1}},
 		{"three, two faults", true, delayExplorer{sessions: []uint8{0, 1, 2}, acquire: 1, faults: 2}},
 		{"two, two turns, two faults", true, delayExplorer{sessions: []uint8{0, 1}, acquire: 2, faults: 2, writes: 1}},
 		{"two of one session, two faults, one gives up", true, delayExplorer{sessions: []uint8{0, 0, 1}, acquire: 1, faults: 2, giveUps: 1}},
