@@ -1,0 +1,87 @@
+package queue
+
+// What the explorers' worlds have in common: ZooKeeper's servers. Each explorer adds its clients.
+
+import "fmt"
+
+const (
+	mostBehind   = 2 // transactions that a server may be behind
+	mostSessions = 4
+)
+
+// servers are a leader, which executes transactions in one order, and a server for each session,
+// which applies them in that order, some time later. S is the state that they change. An event
+// carries no zxid, so the server of the next connection may be behind it, but never behind a
+// response.
+type servers[S any] struct {
+	hist [mostBehind + 1]S // the leader's state, and those before it
+	link [mostSessions]link
+}
+
+// link is the connection of one session.
+type link struct {
+	conn, earlier uint8 // 0 if it is not connected; how many there were, if that matters
+	lag, seen     uint8 // how many transactions its server is behind, and how many the last response was
+}
+
+func (v *servers[S]) leader() *S { return &v.hist[0] }
+
+func (v *servers[S]) view(i uint8) *S { return &v.hist[v.link[i].lag] }
+
+func (v *servers[S]) isOn(i uint8) bool { return v.link[i].conn > 0 }
+
+// start has the sessions connected, to servers that have applied all.
+func (v *servers[S]) start(sessions int, s S) {
+	for i := range v.hist {
+		v.hist[i] = s
+	}
+	for i := range sessions {
+		v.link[i].conn = 1
+	}
+}
+
+func (v *servers[S]) canCommit() bool {
+	for _, l := range v.link {
+		if l.conn > 0 && l.lag == mostBehind {
+			return false
+		}
+	}
+	return true
+}
+
+// commit executes a transaction at the leader.
+func (v *servers[S]) commit(f func(s *S)) {
+	copy(v.hist[1:], v.hist[:mostBehind])
+	f(v.leader())
+	for i := range v.link {
+		l := &v.link[i]
+		l.lag, l.seen = min(l.lag+1, mostBehind), min(l.seen+1, mostBehind)
+	}
+}
+
+// answered is the response to a transaction or a sync.
+func (v *servers[S]) answered(i uint8) { v.link[i].lag, v.link[i].seen = 0, 0 }
+
+// read is the response to a read.
+func (v *servers[S]) read(i uint8) S {
+	v.link[i].seen = v.link[i].lag
+	return *v.view(i)
+}
+
+func (v *servers[S]) lose(i uint8) { v.link[i].conn = 0 }
+
+// next gives what a session's connection may become by itself: its server applies a transaction, or
+// it is connected again.
+func (v *servers[S]) next(i uint8, take func(what string, l link)) {
+	l := v.link[i]
+	if l.conn > 0 && l.lag > 0 {
+		l.lag--
+		take("has its server apply a transaction", l)
+	}
+	if l.conn == 0 {
+		l.conn = l.earlier + 1
+		for l.lag = range l.seen + 1 {
+			take(fmt.Sprintf("is connected again, to a server that is %d behind", l.lag), l)
+		}
+	}
+}
