@@ -14,14 +14,15 @@ const (
 // carries no zxid, so the server of the next connection may be behind it, but never behind a
 // response.
 type servers[S any] struct {
-	hist [mostBehind + 1]S // the leader's state, and those before it
-	link [mostSessions]link
+	hist     [mostBehind + 1]S // the leader's state, and those before it
+	link     [mostSessions]link
+	numbered bool // connections differ by their number
 }
 
 // link is the connection of one session.
 type link struct {
-	conn, earlier uint8 // 0 if it is not connected; how many there were, if that matters
-	lag, seen     uint8 // how many transactions its server is behind, and how many the last response was
+	conn, lost uint8 // its number, 0 if it is not connected; how many were lost, if they are numbered
+	lag, seen  uint8 // how many transactions its server is behind, and how many the last response was
 }
 
 func (v *servers[S]) leader() *S { return &v.hist[0] }
@@ -68,7 +69,11 @@ func (v *servers[S]) read(i uint8) S {
 	return *v.view(i)
 }
 
-func (v *servers[S]) lose(i uint8) { v.link[i].conn = 0 }
+func (v *servers[S]) lose(i uint8) {
+	if v.link[i].conn = 0; v.numbered {
+		v.link[i].lost++
+	}
+}
 
 // next gives what a session's connection may become by itself: its server applies a transaction, or
 // it is connected again.
@@ -79,7 +84,7 @@ func (v *servers[S]) next(i uint8, take func(what string, l link)) {
 		take("has its server apply a transaction", l)
 	}
 	if l.conn == 0 {
-		l.conn = l.earlier + 1
+		l.conn = l.lost + 1
 		for l.lag = range l.seen + 1 {
 			take(fmt.Sprintf("is connected again, to a server that is %d behind", l.lag), l)
 		}
