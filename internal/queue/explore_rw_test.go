@@ -74,13 +74,13 @@ func (w *world) besideAnother(c, node uint8) bool {
 	shared := w.isReader(node)
 	for o := range w.nClients {
 		h := &w.c[o]
-		if o == c || !w.alive.has(node) {
+		if o == c || !w.alive().has(node) {
 			continue
 		}
-		if h.phase == holding && w.alive.has(h.node) && !(shared && w.isReader(h.node)) {
+		if h.phase == holding && w.alive().has(h.node) && !(shared && w.isReader(h.node)) {
 			return true
 		}
-		if h.reading && w.alive.has(h.down) && !shared {
+		if h.reading && w.alive().has(h.down) && !shared {
 			return true
 		}
 	}
@@ -89,7 +89,7 @@ func (w *world) besideAnother(c, node uint8) bool {
 
 // earlier reports whether a node exists that blocks this one.
 func (w *world) earlier(node uint8) (yes bool) {
-	w.alive.each(func(i uint8) {
+	w.alive().each(func(i uint8) {
 		yes = yes || w.number(i) < w.number(node) && !(w.isReader(node) && w.isReader(i))
 	})
 	return yes
@@ -124,7 +124,7 @@ func (x *explorer) makeReader(w *world, c, writer uint8) {
 	w.n++
 	w.owner[i], w.who[i], w.c[c].down = w.id(w.of[c]), c, i
 	w.is[i], w.as[i] = kindOf(reader), writer+1
-	w.commit(x.lagging, change{kind: made, nodes: only(i)})
+	w.commit(change{kind: made, nodes: only(i)})
 }
 
 // readSteps are what a writer does with the read lock.
@@ -133,9 +133,9 @@ func (x *explorer) readSteps(w *world, c uint8, can bool, step func(bool, string
 	if !x.reads || x.ruleOfClient(c).Name != WriteName {
 		return
 	}
-	ready := s.answers() && !s.ended && can && w.n < maxNodes
-	there := k.down != noNode && w.alive.has(k.down)
-	stands := k.node != noNode && w.alive.has(k.node)
+	ready := w.answers(c) && !s.ended && can && w.n < maxNodes
+	there := k.down != noNode && w.alive().has(k.down)
+	stands := k.node != noNode && w.alive().has(k.node)
 	if k.late && !s.ended && can && w.n < maxNodes && stands && (k.phase == holding || k.phase == deleting) && !there {
 		step(false, "has a late transaction done, which makes its reader's node", func(n *world, k *client, _ *session) {
 			k.late = false
@@ -165,7 +165,7 @@ func (x *explorer) readSteps(w *world, c uint8, can bool, step func(bool, string
 			}
 		})
 	case k.reading:
-		if s.answers() && !s.view.has(k.down) && !w.alive.has(k.down) {
+		if w.answers(c) && !w.sees(c).has(k.down) && !w.alive().has(k.down) {
 			step(true, "is told that its reader's node is gone", func(n *world, _ *client, _ *session) { n.tellReaderGone(c) })
 		}
 		step(true, "releases the read lock", func(n *world, k *client, _ *session) {
@@ -173,17 +173,17 @@ func (x *explorer) readSteps(w *world, c uint8, can bool, step func(bool, string
 			if k.phase == readsOn {
 				k.phase = leaving
 			}
-			if x.wrong&readerFirst != 0 && n.alive.has(k.down) {
-				n.commit(x.lagging, change{kind: deleted, nodes: only(k.down)})
+			if x.wrong&readerFirst != 0 && n.alive().has(k.down) {
+				n.commit(change{kind: deleted, nodes: only(k.down)})
 				k.tried = false
 			}
 		})
-	case k.phase == leaving && s.answers() && !s.ended && !k.committed && there && can:
+	case k.phase == leaving && w.answers(c) && !s.ended && !k.committed && there && can:
 		step(true, "has its reader's node deleted", func(n *world, k *client, _ *session) {
 			k.committed = true
-			n.commit(x.lagging, change{kind: deleted, nodes: only(k.down)})
+			n.commit(change{kind: deleted, nodes: only(k.down)})
 		})
-	case k.phase == leaving && s.answers() && !s.ended && !there && (k.down == noNode || !s.view.has(k.down)):
+	case k.phase == leaving && w.answers(c) && !s.ended && !there && (k.down == noNode || !w.sees(c).has(k.down)):
 		step(true, "has that delete's answer", func(n *world, k *client, _ *session) {
 			if k.committed {
 				n.tellBehind(c, BlockerDeleted)

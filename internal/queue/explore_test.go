@@ -49,12 +49,12 @@ func (x *explorer) explore() explore.Found {
 // are left out, and the remaining ones renumbered, unless their numbers matter to the run; and
 // clients with a session each are in the order of their states.
 func (x *explorer) encode(b []byte, w *world) []byte {
-	used := w.alive
+	used := w.alive()
 	for i := range w.nSess {
 		s := &w.s[i]
-		used |= s.view | s.client | s.server | s.armed | s.missed | s.toldGone | s.toldWritten
-		for k := range s.n {
-			used |= s.lag[k].nodes
+		used |= w.view(i).alive | s.client | s.server | s.armed | s.missed | s.toldGone | s.toldWritten
+		for _, ch := range w.hist[:w.link[i].lag] {
+			used |= ch.nodes
 		}
 	}
 	for c := range w.nClients {
@@ -119,14 +119,14 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 		}
 	}
 	sess := func(i uint8) {
-		s := &w.s[i]
-		b = append(b, s.gen, s.conn, s.conns, s.n)
-		flags(s.ended, s.cut, s.open, s.restored)
-		for k := range s.n {
-			b = append(b, s.lag[k].kind)
-			put(s.lag[k].nodes)
+		s, l := &w.s[i], w.link[i]
+		b = append(b, s.gen, l.conn, l.lost, l.lag)
+		flags(s.ended, l.cut, s.open, s.restored)
+		for _, ch := range w.hist[:l.lag] {
+			b = append(b, ch.kind)
+			put(ch.nodes)
 		}
-		put(s.view, s.last, s.quiet, s.armed, s.server, s.client, s.missed, s.toldGone, s.toldWritten)
+		put(w.view(i).alive, s.last, s.quiet, s.armed, s.server, s.client, s.missed, s.toldGone, s.toldWritten)
 		s.armed.each(func(i uint8) { b = append(b, s.over[i]) })
 		var mine nodes
 		used.each(func(n uint8) {
@@ -139,7 +139,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 
 	b = append(b, n, w.faults, w.giveUps)
 	flags(w.deaf)
-	put(w.alive, w.foreign)
+	put(w.alive(), w.foreign)
 	b = append(b, w.writer, w.reader)
 	if x.rules != nil {
 		b = append(b, w.top, w.topWriter)

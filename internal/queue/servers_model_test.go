@@ -5,7 +5,7 @@ package queue
 import "fmt"
 
 const (
-	mostBehind   = 2 // transactions that a server may be behind
+	mostBehind   = 2 // transactions that a server may be behind, if not fewer
 	mostSessions = 4
 )
 
@@ -16,12 +16,14 @@ const (
 type servers[S any] struct {
 	hist     [mostBehind + 1]S // the leader's state, and those before it
 	link     [mostSessions]link
-	numbered bool // connections differ by their number
+	most     uint8 // transactions that a server may be behind
+	numbered bool  // connections differ by their number
 }
 
 // link is the connection of one session.
 type link struct {
 	conn, lost uint8 // its number, 0 if it is not connected; how many were lost, if they are numbered
+	cut        bool  // its server ends it, because the session has ended
 	lag, seen  uint8 // how many transactions its server is behind, and how many the last response was
 }
 
@@ -33,6 +35,9 @@ func (v *servers[S]) isOn(i uint8) bool { return v.link[i].conn > 0 }
 
 // start has the sessions connected, to servers that have applied all.
 func (v *servers[S]) start(sessions int, s S) {
+	if v.most == 0 {
+		v.most = mostBehind
+	}
 	for i := range v.hist {
 		v.hist[i] = s
 	}
@@ -43,7 +48,7 @@ func (v *servers[S]) start(sessions int, s S) {
 
 func (v *servers[S]) canCommit() bool {
 	for _, l := range v.link {
-		if l.conn > 0 && l.lag == mostBehind {
+		if l.conn > 0 && !l.cut && l.lag >= v.most {
 			return false
 		}
 	}
@@ -56,7 +61,7 @@ func (v *servers[S]) commit(f func(s *S)) {
 	f(v.leader())
 	for i := range v.link {
 		l := &v.link[i]
-		l.lag, l.seen = min(l.lag+1, mostBehind), min(l.seen+1, mostBehind)
+		l.lag, l.seen = min(l.lag+1, v.most), min(l.seen+1, v.most)
 	}
 }
 
