@@ -172,8 +172,7 @@ func (m *Multi) TryDo(ctx context.Context, f func(ctx context.Context, hold *Mul
 	return m.Do(ctx, f, WaitAtMost(0))
 }
 
-// acquireAll acquires all the locks in their order, and waits no longer than wait for all together;
-// 0 is a try.
+// acquireAll acquires all the locks in their order, within the wait for all; 0 is a try.
 func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (*MultiHold, error) {
 	fail := func(path string, err error) (*MultiHold, error) { return nil, &Error{Op: op, Path: path, Err: err} }
 	switch {
@@ -198,13 +197,14 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 			err = a.firstEnd(err)
 		}
 		if wait > 0 && wait < forever {
-			left = wait - time.Since(began)
+			if left = wait - time.Since(began); left <= 0 && err == nil && len(a.holds) < len(m.locks) {
+				_, err = fail(m.locks[len(a.holds)].in.Path(), fmt.Errorf("%w, or no time was left: the locks before it took all of the %v", ErrNotAcquired, wait))
+			}
 		}
 		if err != nil { // do not wait for the deletions longer than the wait's own clean-up may take
 			a.grace.beginGrace(time.Now().Add(grace + min(left, 0)))
 			return nil, a.giveBack(ctx, err)
 		}
-		left = max(left, min(wait, 1)) // 0 would be a try
 	}
 	return newMultiHold(ctx, a.holds), nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // span is a period, in seconds from the fault, in which a state lasted.
@@ -112,11 +113,15 @@ type lane struct {
 	Spans []span
 }
 
+// widest is the mean width of the characters of a name in DejaVu Sans, of the usual fonts the widest.
+const widest = 6.5
+
 // timeline draws lanes as SVG, in the reader's light or dark theme.
 func timeline(title string, lanes []lane) string {
-	const margin, left, width, top, height, bar = 50.0, 330.0, 1000.0, 74.0, 34.0, 9.0 // margin: for the longest of the names
-	from, to := -1.0, 2.0
+	const left, width, top, height, bar = 330.0, 1000.0, 74.0, 34.0, 9.0
+	margin, from, to := 0.0, -1.0, 2.0
 	for _, l := range lanes {
+		margin = max(margin, math.Ceil(widest*float64(utf8.RuneCountInString(l.Title))-(left-20)))
 		for _, s := range l.Spans {
 			to = max(to, s.To)
 		}

@@ -75,30 +75,50 @@ func TestVirtual_RollingRestart(t *testing.T) {
 	t.Run("5s between, new names", func(t *testing.T) { require.LessOrEqual(t, restart(t, 5*time.Second, true), n*115/100) })
 }
 
-// A deploy that starts each new member first, and ends an old one soon after, moves each shard once:
-// from an old member to a new one.
-func TestVirtual_Deploy_NewMemberFirst(t *testing.T) {
-	const n, m = 500, 6
-	inWorld(t, n, func(t *testing.T, w *world) {
-		w.started(m)
-		time.Sleep(w.quiet + time.Second) // then all are ready
-		all := 0
-		for i, p := range append([]*proc(nil), w.procs...) {
-			w.join(fmt.Sprintf("new-%d", i))
-			time.Sleep(time.Second)
-			p.leave()
-			w.within(time.Second, "after "+p.name, w.isComplete)
-			moves, gaps := w.reset()
-			require.LessOrEqual(t, moves, n/m+2, "no more are without an owner at a time")
-			require.LessOrEqual(t, longest(gaps), 20*time.Millisecond)
-			all += moves
+// The ways to deploy that docs/shards.md compares: each new member is started a second before an old
+// one ends, or the members are restarted one by one, with pauses shorter or longer than Quiet.
+func TestVirtual_Deploy(t *testing.T) {
+	for _, size := range []struct{ n, m int }{{60, 3}, {500, 6}} {
+		n, m := size.n, size.m
+		for _, way := range []struct {
+			name        string
+			isSurge     bool
+			pause       time.Duration
+			moves, idle int // at most, but for a few
+		}{
+			{"surge", true, 5 * time.Second, n, n / m},
+			{"one by one, 5 s between", false, 5 * time.Second, n + 2*n/m, n / (m - 1)},
+			{"one by one, 30 s between", false, 30 * time.Second, 2 * n, n / m},
+		} {
+			t.Run(fmt.Sprintf("%d shards, %d members, %s", n, m, way.name), func(t *testing.T) {
+				inWorld(t, n, func(t *testing.T, w *world) {
+					w.started(m)
+					time.Sleep(w.quiet + time.Second) // then all are ready
+					w.mostIdle = 0
+					for i, p := range append([]*proc(nil), w.procs...) {
+						name := p.name
+						if way.isSurge {
+							name = fmt.Sprintf("new-%d", i)
+							w.join(name)
+							time.Sleep(time.Second)
+						}
+						p.leave()
+						if !way.isSurge {
+							w.join(name)
+						}
+						time.Sleep(way.pause)
+						require.True(t, w.isComplete(), "after %s", name)
+					}
+					w.within(w.quiet+time.Second, "deployed", w.isEven)
+					moves, gaps := w.reset()
+					t.Logf("%d moves; %d of %d shards always had an owner; without one for %v, %v at most", moves, n-w.mostIdle, n, median(gaps), longest(gaps))
+					require.InDelta(t, way.moves, moves, float64(m))
+					require.InDelta(t, way.idle, w.mostIdle, 1)
+					require.LessOrEqual(t, longest(gaps), 2*roundTrip)
+				})
+			})
 		}
-		time.Sleep(w.quiet + time.Second)
-		require.True(t, w.isEven())
-		moves, _ := w.reset()
-		t.Logf("%d moves", all+moves)
-		require.LessOrEqual(t, all+moves, n+m)
-	})
+	}
 }
 
 // A member that comes and goes moves its shards away once, and gets shards again only when it

@@ -64,6 +64,7 @@ func (w *world) began(shard int, j *job) {
 	}
 	if w.last[shard] != "" && w.countLocked(shard) == 0 {
 		w.gaps = append(w.gaps, time.Since(w.endedAt[shard]))
+		w.idle--
 	}
 	w.last[shard] = j.p.name
 	w.running[shard] = append(w.running[shard], j)
@@ -107,6 +108,8 @@ func (w *world) freed(shard int, j *job) {
 func (w *world) freedLocked(shard int, j *job) {
 	if !j.p.isDead && !j.isFreed {
 		j.isFreed, w.endedAt[shard] = true, time.Now()
+		w.idle++
+		w.mostIdle = max(w.mostIdle, w.idle)
 	}
 }
 

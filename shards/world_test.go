@@ -63,6 +63,8 @@ type world struct {
 	endedAt  []time.Time // since when nobody works on it
 	gaps     []time.Duration
 	moves    int
+	idle     int // shards without an owner, unless members crash
+	mostIdle int
 	starts   int
 	failures []string
 }

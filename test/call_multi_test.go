@@ -428,6 +428,30 @@ func TestVirtual_Multi_OneBudget(t *testing.T) {
 	})
 }
 
+// slow is a lock whose wrapper returns the hold late.
+type slow struct{ *zklock.Mutex }
+
+func (l slow) Acquire(ctx context.Context) (*zklock.Hold, error) {
+	defer time.Sleep(1200 * time.Millisecond)
+	return l.Mutex.Acquire(ctx)
+}
+
+// R86: if the first lock takes all the time, the call queues for no other, and reports that it did not get the
+// next one in time. The connection is not at fault.
+func TestVirtual_Multi_FirstLockTakesTheBudget_NotAcquired(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMulti(t, slow{newMutex(t, s, "/a")}, newMutex(t, s, "/b"))
+		err := m.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { panic("not held") }, zklock.WaitAtMost(time.Second))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.NotErrorIs(t, err, zklock.ErrNotConnected)
+		require.ErrorContains(t, err, "/b: lock not acquired")
+		require.ErrorContains(t, err, "took all of the 1s")
+		require.Equal(t, []string{"/a"}, lockNodes(v.srv, zktest.Created))
+		require.Empty(t, v.srv.Children("/a"), "I4")
+	})
+}
+
 // A panic under the locks releases them, the last one first, and continues.
 func TestVirtual_Multi_Do_Panic(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -35,8 +35,8 @@ import (
 //	                      not be deleted
 //	                      none                           delete both: a late copy names the node
 //
-// The hold whose own transaction created the root deletes it, always. All other roots are left to
-// the servers: after a crash, and after contention.
+// The hold whose own transaction created the root deletes it, unless the hold was a writer's that
+// has read under it. All other roots are left to the servers: after a crash, and after contention.
 //
 // A semaphore has a second root, so it creates both before the node (Root.make).
 

@@ -135,7 +135,7 @@ func (d *deleting) find(ctx context.Context) (p zklock.Participant, version int3
 	case len(found) == 0:
 		return p, 0, exitf(exitNoNode, "%s: there is no lock node %s", d.path, d.node)
 	case len(found) > 1:
-		return p, 0, exitf(exitUsage, "%s: %d lock nodes are called %s: nothing was done. Give one as zklock ls --wide prints it", d.path, len(found), d.node)
+		return p, 0, exitf(exitUsage, "%s: %d lock nodes are called %s: nothing was done. Give one as zklock ls --json prints it", d.path, len(found), d.node)
 	}
 	p = found[0]
 	stat, err := ask(ctx, d.s, func(c *zk.Conn) (*zk.Stat, error) {

@@ -23,10 +23,10 @@ all, a line on stderr reports that. WHO is the data that zklock and its library
 write into the node, host:pid and the text of run --name, or the name of a
 candidate; other clients write other data. QUEUED is the time from the creation
 of the node, by the servers' clock, until now, by this host's. A table fits in
-80 columns, unless a path is long. With --wide it has whole nodes, and more
-columns. The token is the fencing token that a participant has or will have (of
-a permit, a larger number). A node that is not ephemeral, and so survives the
-end of every session, is named on stderr.
+80 columns, unless a path is long. With --wide it has more columns, and fits in
+120. With --json it has whole nodes and data. The token is the fencing token
+that a participant has or will have (of a permit, a larger number). A node that
+is not ephemeral, and so survives the end of every session, is named on stderr.
 
 The mode is how a node holds:
 
@@ -100,7 +100,7 @@ func newListCommand() *cobra.Command {
 	f.BoolVarP(&l.recursive, "recursive", "r", false, "list the locks on PATH and below")
 	f.BoolVarP(&l.all, "all", "a", false, "with --recursive, also list unused locks")
 	f.BoolVar(&l.held, "held", false, "list only holders; with --recursive, only the locks that have one")
-	f.BoolVar(&l.wide, "wide", false, "print whole nodes, and more columns")
+	f.BoolVar(&l.wide, "wide", false, "print more columns: the mode, the token, the time")
 	f.BoolVar(&l.watch, "watch", false, "print the queues again when they change, until a signal ends it")
 	return cmd
 }

@@ -45,7 +45,7 @@ func listed(t *testing.T, srv *zkserver.Server, path string, flags ...string) (r
 		if f[0] == "holds" || f[0] == "waits" { // the queue of one lock: the state comes first
 			f = slices.Concat(f[1:3], f[:1], f[3:])
 		}
-		rows = append(rows, strings.Join(f[1:len(f)-5], " "))
+		rows = append(rows, strings.Join(f[1:len(f)-4], " "))
 	}
 	return rows
 }

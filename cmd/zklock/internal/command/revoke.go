@@ -79,7 +79,7 @@ func newRevokeCommand() *cobra.Command {
 	r.addFlags(cmd)
 	f := cmd.Flags()
 	f.DurationVarP(&r.wait, "wait", "w", revokeWait, "how long to wait for the holder to give way; 0: only ask")
-	f.StringVar(&r.holder, "holder", "", "ask only the holder with this `NODE`, as ls or ls --wide prints it")
+	f.StringVar(&r.holder, "holder", "", "ask only the holder with this `NODE`, as ls or ls --json prints it")
 	f.BoolVar(&r.all, "all-holders", false, "ask all holders")
 	for _, name := range []string{"wait", "holder"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
@@ -168,7 +168,7 @@ func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
 	return q.holders, nil
 }
 
-// isNamed reports whether the participant's node is the one with this name: as ls or ls --wide
+// isNamed reports whether the participant's node is the one with this name: as ls or ls --json
 // prints it, or without the path.
 func isNamed(p zklock.Participant, name string) bool {
 	return slices.Contains([]string{p.Node, nameOf(p.Node), shortName(p.Node)}, name)

@@ -122,13 +122,16 @@ func writeJSON[T any](w io.Writer, list []T) error {
 	return enc.Encode(list)
 }
 
-// lineWidth is the width of a table, unless a path is long.
-const lineWidth = 80
+// The widths of a table, unless a path is long.
+const (
+	lineWidth = 80
+	wideWidth = 120
+)
 
 type printer struct {
 	out    io.Writer
 	asJSON bool
-	wide   bool // whole nodes, and all columns
+	wide   bool // all columns
 	all    bool // unused locks, too
 }
 
@@ -142,7 +145,7 @@ func (p printer) queue(entries []entry) error {
 	}
 	for _, e := range entries {
 		if p.wide {
-			rows = append(rows, []string{e.state(), e.Node, e.Mode, strconv.FormatInt(e.Token, 10), cmp.Or(e.Session, "-"), e.who(), e.queued()})
+			rows = append(rows, []string{e.state(), shortName(e.Node), e.Mode, strconv.FormatInt(e.Token, 10), cmp.Or(e.Session, "-"), e.who(), e.queued()})
 		} else {
 			rows = append(rows, []string{e.state(), shortName(e.Node), cmp.Or(e.Session, "-"), e.who(), e.age()})
 		}
@@ -184,10 +187,13 @@ func (p printer) locks(locks []lockEntry) (unused int, err error) {
 }
 
 // table writes rows below a header, aligned as a terminal shows them. The last column but one names
-// a client, and is cut to the width that the other columns leave; in a wide table, to a line.
+// a client, and is cut to the width that the other columns leave.
 func (p printer) table(rows [][]string) error {
 	who := len(rows[0]) - 2
 	room, widths := lineWidth, make([]int, len(rows[0]))
+	if p.wide {
+		room = wideWidth
+	}
 	for i := range rows[0] {
 		widest := 0
 		for _, row := range rows {
@@ -198,10 +204,7 @@ func (p printer) table(rows [][]string) error {
 			room -= widest
 		}
 	}
-	if room = max(room-2*(len(rows[0])-1), shortestWho); p.wide {
-		room = lineWidth
-	}
-	widths[who] = 0
+	room, widths[who] = max(room-2*(len(rows[0])-1), shortestWho), 0
 	for _, row := range rows {
 		row[who] = cutTo(room, row[who])
 		widths[who] = max(widths[who], columnsOf(row[who]))
@@ -291,13 +294,7 @@ func shortName(node string) string {
 }
 
 // queued returns since when the node exists. No node shows when its owner got the lock.
-func (e entry) queued() string {
-	delayed := ""
-	if e.DelayUntil != nil {
-		delayed = ", and waits for the lock-delay until " + e.DelayUntil.Local().Format(time.RFC3339)
-	}
-	return fmt.Sprintf("%s (%v)%s", e.Created.Local().Format(time.RFC3339), e.since(), delayed)
-}
+func (e entry) queued() string { return e.Created.Local().Format(time.RFC3339) }
 
 func (e entry) since() time.Duration {
 	return time.Duration(e.AgeSeconds * float64(time.Second)).Round(time.Second)
