@@ -83,6 +83,9 @@ func TestVirtual_CrashLoop(t *testing.T) {
 		{time.Minute, 8 * time.Second, 12},
 	} {
 		for name, isStable := range map[string]bool{"stable name": true, "new names": false} {
+			if testing.Short() && !isStable {
+				continue
+			}
 			t.Run(fmt.Sprintf("lives %v, %v later again, %s", c.lives, c.pause, name), func(t *testing.T) {
 				inLoop(t, 3, func(t *testing.T, w *world) {
 					p := w.other(w.planner())

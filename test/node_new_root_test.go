@@ -60,7 +60,7 @@ func TestVirtual_NewRoot_TwoRequests_NothingIsLeft(t *testing.T) {
 var newNames = flag.Int("names", 1000, "how many names TestNewRoot_ManyNames takes")
 
 // I4, I8: the same on any server, in real time: two requests for each name, counted on the
-// connection, nothing is left, and the heap does not grow: make servers takes 100,000 names.
+// connection, nothing is left, and the heap does not grow: make nightly PART=servers takes 100,000 names.
 func TestNewRoot_ManyNames(t *testing.T) {
 	srv := startOwn(t, serverConfig{containerCheck: time.Hour}).Addr()
 	if isBefore(t, srv, "3.5") {

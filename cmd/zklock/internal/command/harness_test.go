@@ -13,7 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,10 +66,14 @@ func TestMain(m *testing.M) {
 func binary(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
-		build := exec.Command("go", "build", "-race", "-o", built.path, "../..")
-		if cgo, _ := exec.Command("go", "env", "CGO_ENABLED").Output(); runtime.GOOS == "linux" && string(cgo) == "0\n" {
-			build = exec.Command("go", "build", "-o", built.path, "../..") // no C compiler, so no race detector
+		args := []string{"build", "-o", built.path}
+		info, _ := debug.ReadBuildInfo()
+		for _, s := range info.Settings { // with the race detector, and the checks of the invariants, if this test has them
+			if s.Key == "-race" || s.Key == "-tags" {
+				args = append(args, s.Key+"="+s.Value)
+			}
 		}
+		build := exec.Command("go", append(args, "../..")...)
 		if out, err := build.CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("building the command: %w\n%s", err, out)
 		}
@@ -81,10 +85,10 @@ func binary(t testing.TB) string {
 // server returns a server that tests share; a test that stops or pauses one asks zkserver for its own.
 func server(t testing.TB) *zkserver.Server {
 	t.Helper()
-	binary(t) // whoever measures a time does so from here on
-	if os.Getenv(zkserver.EnvServers) != "" {
+	if os.Getenv(zkserver.EnvServers) != "" || os.Getenv(zkserver.EnvReal) == "0" {
 		return zkserver.Single(t)
 	}
+	binary(t) // a test that measures a time does not wait for it
 	shared.Do(func() { shared.srv, shared.err = zkserver.Start(zkserver.Config{}) })
 	if errors.Is(shared.err, zkserver.ErrNotInstalled) && !zkserver.Required() {
 		t.Skip(shared.err)

@@ -34,7 +34,7 @@ type scene struct {
 	leader  string // what leads the terminal's session; an interactive bash if empty
 	script  string // the file s
 	play    string
-	nightly bool   // a scene of the same kind runs on each change, and this one in make command
+	nightly bool   // a scene of the same kind runs on each change, and this one in make nightly PART=command
 	differ  string // why the two must differ; the play then has what ours shows, and the plain run is left out
 }
 

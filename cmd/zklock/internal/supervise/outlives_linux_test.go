@@ -124,7 +124,7 @@ func TestOutlives_Nothing(t *testing.T) {
 	for _, fault := range faults {
 		for _, brood := range broods {
 			if brood.name == "storm" && os.Getenv("ZKLOCK_ROUNDS") == "" {
-				continue // it takes the processors from all tests beside it: make command
+				continue // it takes the processors from all tests beside it: make nightly PART=command
 			}
 			t.Run(fault.name+"/"+brood.name, func(t *testing.T) {
 				if fault.slow && brood.name != "storm" {
