@@ -258,7 +258,7 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 
 // A caller that checks its hold while the session ends may mark the loss before the session reports
 // it. The loss is still logged, once (R91).
-func TestLockTable_SeenBeforeItIsTold_IsLoggedOnce(t *testing.T) {
+func TestLockTable_SeenBeforeTheNotification_IsLoggedOnce(t *testing.T) {
 	tt := newTableTest(t)
 	h := tt.grant(tt.begin(NewOwner(""), false))
 	var lines bytes.Buffer

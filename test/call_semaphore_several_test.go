@@ -432,7 +432,7 @@ func TestVirtual_Semaphore_Straight_SessionEndsMeanwhile(t *testing.T) {
 
 // I2, I6: the servers deny DELETE of leases that were created in vain. The call reports
 // that, and creates no more.
-func TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo(t *testing.T) {
+func TestVirtual_Semaphore_Straight_WithdrawalRefused_ReportsIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, quick := v.straight(1, 1)
 		h := take(t, v.permits(1, 1))

@@ -99,7 +99,7 @@ func (l *traced) trace() *zklock.Trace {
 	}
 }
 
-func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
+func TestVirtual_Trace_ReportsWhatHappened(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
 		s := v.connect(zklock.WithTrace(log.trace()))
@@ -252,7 +252,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-func TestVirtual_Trace_SaysWhatKind(t *testing.T) {
+func TestVirtual_Trace_ReportsWhatKind(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
 		s := v.connect(zklock.WithTrace(log.trace()))

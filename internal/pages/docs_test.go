@@ -293,7 +293,7 @@ func TestDocs_NamedTestsExist(t *testing.T) {
 }
 
 // Each test file states at its top what it attacks.
-func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
+func TestDocs_EveryTestFileStatesItsTarget(t *testing.T) {
 	names, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
 	for _, dir := range slices.Concat([]string{"test", "internal/pages", "fence", "fence/zkfence", "shards"}, contrib(t), packages[1:]) {

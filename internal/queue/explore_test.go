@@ -355,7 +355,7 @@ func TestExplore_WithoutThePassing(t *testing.T) {
 }
 
 // I2, F3: a create whose answer was lost is taken for one that made nothing.
-func TestExplore_WithoutTheLook(t *testing.T) {
+func TestExplore_WithoutTheList(t *testing.T) {
 	x := explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: disconnects}
 	x.fate = func(f mux.Fate, o reply.Outcome, over bool) reply.CreateFate {
 		if f == mux.NoAnswer {

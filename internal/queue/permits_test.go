@@ -25,7 +25,7 @@ func TestOtherThanSemaphore(t *testing.T) {
 }
 
 // The specification of PositionOfLeases.
-func TestPlaceOfLeases(t *testing.T) {
+func TestPositionOfLeases(t *testing.T) {
 	lease := func(seq int64) string { return fmt.Sprintf("_c_00000000-0000-4000-8000-000000000000-lease-%010d", seq) }
 	many := func(seqs ...int64) (names []string) {
 		for _, s := range seqs {

@@ -59,7 +59,7 @@ func mailCell(t *testing.T, mail string, code int) string {
 	return fmt.Sprintf("%s; %d", strings.Join(lines, ", "), code)
 }
 
-func TestRun_InCron_MailsWhatTheTableSays(t *testing.T) {
+func TestRun_InCron_MailsWhatTheTableLists(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../../../docs/command.md")
 	require.NoError(t, err)

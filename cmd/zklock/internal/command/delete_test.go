@@ -23,7 +23,7 @@ func deleteBy(t *testing.T, srv *zkserver.Server, args ...string) *proc {
 	return start(t, nil, append([]string{"delete", "--servers", srv.ConnectString()}, args...)...)
 }
 
-func TestDelete_TakesOneNodeAway_AndSaysWhoseItWas(t *testing.T) {
+func TestDelete_TakesOneNodeAway_AndReportsWhoseItWas(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)

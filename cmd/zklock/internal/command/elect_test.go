@@ -167,7 +167,7 @@ func TestElect_ZklockKilledInItsSecondTerm_NextNeedNotWait(t *testing.T) {
 }
 
 // Told to end in a term that is lost meanwhile, the run does not stand again.
-func TestElect_ToldToEndAndLost_DoesNotStandAgain(t *testing.T) {
+func TestElect_AskedToEndAndLost_DoesNotCampaignAgain(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)

@@ -232,7 +232,7 @@ func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 }
 
 // A loss by the deadline says which server was connected last, and how long none has been.
-func TestFollowConnection_SaysSinceWhenThereIsNone(t *testing.T) {
+func TestFollowConnection_ReportsSinceWhenThereIsNone(t *testing.T) {
 	srv := zktest.Start(t)
 	s := sessionAt(t, srv.Addr())
 	attached, cut := followConnection(s), followConnection(s)
@@ -265,7 +265,7 @@ func TestLoss_ServerRestartsInTime_CommandRunsOn(t *testing.T) {
 	require.NotContains(t, p.stderr.String(), "lost")
 }
 
-func TestLoss_ReleaseWithoutServer_SaysSo(t *testing.T) {
+func TestLoss_ReleaseWithoutServer_ReportsIt(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path, stop := lockPath(t), filepath.Join(t.TempDir(), "stop")

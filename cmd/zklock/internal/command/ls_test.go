@@ -81,7 +81,7 @@ func TestList(t *testing.T) {
 }
 
 // A path that is not there is an empty list, like a lock that nobody uses, and a line on stderr that tells the two apart.
-func TestList_NotThere_SaysSo(t *testing.T) {
+func TestList_NotThere_ReportsIt(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	exits := func(code int, servers string, args ...string) string {

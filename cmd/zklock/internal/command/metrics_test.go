@@ -315,7 +315,7 @@ func TestMetricsFile_NextHolderBegins_SuccessStays(t *testing.T) {
 }
 
 // A candidate that stands again leaves the file to the one that leads.
-func TestMetricsFile_Candidate_StandsAgain_LetsGo(t *testing.T) {
+func TestMetricsFile_Candidate_CampaignsAgain_LetsGo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "job.prom")
 	a, err := newMetricsFile(file, "/lead", false, os.Stderr)
 	require.NoError(t, err)

@@ -212,7 +212,7 @@ func TestPrune_OlderThan_IsByTheServersClock(t *testing.T) {
 
 // If the servers reject the transaction that reports their time, prune counts back from what it has
 // seen, and says so.
-func TestPrune_OlderThan_TimeIsNotTold_KeepsMore(t *testing.T) {
+func TestPrune_OlderThan_TimeIsUnknown_KeepsMore(t *testing.T) {
 	srv := zktest.Start(t)
 	s := sessionAt(t, srv.Addr())
 	m, err := zklock.NewMutex(s, "/o/1")

@@ -102,7 +102,7 @@ func TestRedrawing_FitsIntoOneRow(t *testing.T) {
 }
 
 // On a terminal of 80 columns a wait says who holds, and since when, however long the path is.
-func TestProgress_InPlace_LongPath_SaysWhoHolds(t *testing.T) {
+func TestProgress_InPlace_LongPath_ReportsTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holder := zklock.Participant{Node: "/l/lock-0000000001", Data: []byte("db1:10112"), SessionID: 1, Token: 4211, Created: time.Now().Add(-192 * time.Second), Holds: true}
 		l := queueLook{holder: holder, place: 3, waiting: 3}

@@ -134,7 +134,7 @@ func TestRunReport_HostileLabels_AreReadAsTheyWere(t *testing.T) {
 }
 
 // The success of an earlier run is what the file says of the same job, and nothing else that may be in it.
-func TestSuccessIn_OnlyWhatAReportSays(t *testing.T) {
+func TestSuccessIn_OnlyWhatAReportContains(t *testing.T) {
 	r := runReport{path: "/locks/nightly", file: "backup.prom", succeeded: time.UnixMilli(1_795_700_073_123)}
 	require.True(t, r.succeeded.Equal(successIn(r.String(), r.labels())))
 	for _, other := range []string{

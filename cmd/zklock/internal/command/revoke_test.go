@@ -129,7 +129,7 @@ func TestRevoke_SeveralHold_AsksWhoIsNamed(t *testing.T) {
 }
 
 // A leader that gives way stands again, behind those who wait, and can be asked again.
-func TestRevoke_Leader_StandsAgain(t *testing.T) {
+func TestRevoke_Leader_CampaignsAgain(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	candidate := func() *proc {

@@ -168,7 +168,7 @@ func shell(t *testing.T, srv *zkserver.Server) (*screen, *exec.Cmd) {
 	return s, cmd
 }
 
-func TestTerminal_CommandStopped_SaysHowLongTheLockLives(t *testing.T) {
+func TestTerminal_CommandStopped_ReportsHowLongTheLockLives(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	s, _ := shell(t, srv)
 	s.typ("$ZK " + path + " -- sh -c 'echo ready; read x'\n")

@@ -423,7 +423,7 @@ func TestTree_NumberIsAnothersNow_IsNotTouched(t *testing.T) {
 
 // A process moves up to the guardian during its first look, when the list of the guardian's
 // children has been read. It is visited like all others, once.
-func TestTree_LookTwice_ParentEndsMeanwhile_ItsChildIsVisited(t *testing.T) {
+func TestTree_ScannedTwice_ParentEndsMeanwhile_ItsChildIsVisited(t *testing.T) {
 	runtime.LockOSThread() // the kernel lists the children of a thread in the order of their start
 	defer runtime.UnlockOSThread()
 	require.True(t, becomeSubreaper())

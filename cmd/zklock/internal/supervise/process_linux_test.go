@@ -183,7 +183,7 @@ func TestLoss_GroupCannotBeSeen_IsReleasedWhenItHasEnded(t *testing.T) {
 }
 
 // A signal to zklock does not reach it, which zklock says. The lock waits for its end.
-func TestLoss_GroupCannotBeSeen_OrSignalled_SaysSo(t *testing.T) {
+func TestLoss_GroupCannotBeSeen_OrSignalled_ReportsIt(t *testing.T) {
 	l := newLocker(t)
 	change, root := hidden(t)
 	stop := filepath.Join(filepath.Dir(root), "stop")
