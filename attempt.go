@@ -21,8 +21,8 @@ import (
 
 // recipe is the part that one kind of lock adds to the engine. The engine creates a node, waits
 // until it is first in the queue and grants the lock. The engine calls the recipe and names none. A
-// recipe embeds plain, and has the methods that differ. One recipe serves all calls of a lock, so it
-// does not change: the data that it needs for one node is in a recipeState (attempt.state).
+// recipe embeds plain, and has the methods that differ. One recipe serves all calls of a lock, so
+// it does not change: the data that it needs for one node is in a recipeState (attempt.state).
 type recipe interface {
 	// admitLocked is an admitFunc. A recipe that gives the new share a state creates its node in
 	// beforeQueue, or takes the state back there.

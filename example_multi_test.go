@@ -49,7 +49,8 @@ func ExampleNewMulti() {
 	// <nil>
 }
 
-// A write that ZooKeeper does only while both locks are held, and work that stops before the first of the leases can end.
+// A write that ZooKeeper does only while both locks are held, and work that stops before the first
+// of the leases can end.
 func ExampleMultiHold_DeadlineContext() {
 	ctx, s, stop := exampleSession()
 	defer stop()

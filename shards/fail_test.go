@@ -78,8 +78,8 @@ func TestVirtual_RollingRestart(t *testing.T) {
 	t.Run("20s between", func(t *testing.T) { require.LessOrEqual(t, restart(t, 20*time.Second, false), 2*n) })
 }
 
-// A deploy that starts each new member first, and ends an old one soon after, moves each shard once:
-// from an old member to a new one.
+// A deploy that starts each new member first, and ends an old one soon after, moves each shard
+// once: from an old member to a new one.
 func TestVirtual_Deploy_NewMemberFirst(t *testing.T) {
 	const n, m = 500, 6
 	inWorld(t, n, func(t *testing.T, w *world) {

@@ -48,7 +48,8 @@ func (l *loop) step() {
 	l.p, l.next = l.w.join(name), time.Now().Add(l.lives)
 }
 
-// freeFor returns how long shards were without an owner in the time, added up, and how many at most.
+// freeFor returns how long shards were without an owner in the time, added up, and how many at
+// most.
 func (w *world) freeFor(d time.Duration, l *loop) (free time.Duration, most int) {
 	const step = 100 * time.Millisecond
 	for range d / step {

@@ -44,8 +44,8 @@ func (c callersContext) asked() {
 	}
 }
 
-// R75, R76: no request, pause or wait below Mutex.acquire receives a caller's context, whatever fails
-// on the way to the grant.
+// R75, R76: no request, pause or wait below Mutex.acquire receives a caller's context, whatever
+// fails on the way to the grant.
 func TestVirtual_Call_ItsContextGoesNoFurther(t *testing.T) {
 	for _, queued := range []bool{false, true} {
 		for _, fault := range []zktest.Fault{

@@ -148,8 +148,8 @@ func TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken(t *testing.T) {
 	}
 }
 
-// I6: three permits are freed at once, and the second of three waiters is cut off. The third does not
-// wait for the end of that one's session, because the first makes it list.
+// I6: three permits are freed at once, and the second of three waiters is cut off. The third does
+// not wait for the end of that one's session, because the first makes it list.
 func TestVirtual_Semaphore_SecondWaiterIsCutOff_ThirdIsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const host = "10.0.0.2"

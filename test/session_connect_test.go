@@ -352,8 +352,8 @@ func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
 	})
 }
 
-// A server accepts the session and ends the connection, again and again. While the client pauses, no attempt has a result: the line that no
-// server has accepted the session says so.
+// A server accepts the session and ends the connection, again and again. While the client pauses,
+// no attempt has a result: the line that no server has accepted the session says so.
 func TestVirtual_Connect_ServerEndsEachConnection_LineReportsThatNoneWasTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()

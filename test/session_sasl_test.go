@@ -74,8 +74,8 @@ func TestVirtual_SASL_ACL(t *testing.T) {
 	})
 }
 
-// With zk.AuthACL, each identity of the creator suffices. An ACL of one identity denies clients that
-// have only the others.
+// With zk.AuthACL, each identity of the creator suffices. An ACL of one identity denies clients
+// that have only the others.
 func TestVirtual_ACL_OfOneOfTwoIdentities(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		locker := zklock.WithDigest("locker", "secret")

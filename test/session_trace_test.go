@@ -541,8 +541,8 @@ func (c lookUps) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// A look-up reaches the caller's context once, however deep the calls are nested. It once reached it
-// twice as often with each further call, and each acquire looks up some keys.
+// A look-up reaches the caller's context once, however deep the calls are nested. It once reached
+// it twice as often with each further call, and each acquire looks up some keys.
 func TestVirtual_TraceContext_NestedWork_LooksUpOnce(t *testing.T) {
 	for name, of := range map[string]func(context.Context) context.Context{
 		"derived":   func(ctx context.Context) context.Context { return ctx },

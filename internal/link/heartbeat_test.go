@@ -71,8 +71,8 @@ func TestHeartbeat_HeldSinceTheCheck_IsChecked(t *testing.T) {
 }
 
 // R111: heartbeats have failed over a connection, and all holds were released before the Session
-// left it. The next hold does not end the connection, and a loss of it does not name those errors. A
-// hold besides the first forgets nothing.
+// left it. The next hold does not end the connection, and a loss of it does not name those errors.
+// A hold besides the first forgets nothing.
 func TestHeartbeatsFail_BeforeTheHold_ReportsNothing(t *testing.T) {
 	const conn = 3
 	z := sessionOver(&laterOn{answer: mux.Reply{Conn: conn}})

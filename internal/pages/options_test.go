@@ -1,6 +1,7 @@
 package pages
 
-// This test compiles programs that give an option to each New function: only a function of the option's own recipes takes it.
+// This test compiles programs that give an option to each New function: only a function of the
+// option's own recipes takes it.
 
 import (
 	"fmt"

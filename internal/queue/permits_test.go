@@ -62,8 +62,8 @@ func TestPositionOfLeases(t *testing.T) {
 	}
 }
 
-// The specification of Without and HaveCapacity: a client in the queue that has its leases counts by
-// these, and our own node and those behind it do not count.
+// The specification of Without and HaveCapacity: a client in the queue that has its leases counts
+// by these, and our own node and those behind it do not count.
 func TestWithout(t *testing.T) {
 	node := func(client, seq int) string {
 		return fmt.Sprintf("_c_00000000-0000-4000-8000-%012d-lock-%010d", client, seq)

@@ -52,7 +52,8 @@ func TestDelete_TakesOneNodeAway_AndReportsWhoseItWas(t *testing.T) {
 	require.Equal(t, "zklock: "+path+": there is no lock node "+hold.Node()+"\n", d.stderr.String())
 }
 
-// A candidate that waits queues again; a lease of a semaphore is a lock node, too, further down; and so is what no session owns.
+// A candidate that waits queues again; a lease of a semaphore is a lock node, too, further down;
+// and so is what no session owns.
 func TestDelete_OfEachKind(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)

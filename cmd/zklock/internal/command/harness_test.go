@@ -2,7 +2,8 @@
 
 package command
 
-// What the tests of the command share: the binary, built once, as real processes against a real server.
+// What the tests of the command share: the binary, built once, as real processes against a real
+// server.
 
 import (
 	"bytes"
@@ -35,8 +36,8 @@ const (
 	patience       = proctest.Patience
 	sessionTimeout = 5 * time.Second
 
-	// wellBefore tells "at once" from "when the session, or its lease, ends", on a machine that may be busy. A client that
-	// lost its session pauses for a second alone before it asks for the next.
+	// wellBefore tells "at once" from "when the session, or its lease, ends", on a machine that may be
+	// busy. A client that lost its session pauses for a second alone before it asks for the next.
 	wellBefore = sessionTimeout - time.Second
 )
 
@@ -82,7 +83,8 @@ func binary(t testing.TB) string {
 	return built.path
 }
 
-// server returns a server that tests share; a test that stops or pauses one asks zkserver for its own.
+// server returns a server that tests share; a test that stops or pauses one asks zkserver for its
+// own.
 func server(t testing.TB) *zkserver.Server {
 	t.Helper()
 	if os.Getenv(zkserver.EnvServers) != "" || os.Getenv(zkserver.EnvReal) == "0" {
@@ -177,8 +179,8 @@ func requireInTime(t *testing.T, ls []line, token int64, silence time.Time) {
 	proctest.RequireInTime(t, ls, token, silence, sessionTimeout)
 }
 
-// runArgs is a `zklock run` with the tests' timeouts. This lease has much room in them, for hosts that are busy. Unless it is
-// quiet, it says when it has the lock: tests wait for that.
+// runArgs is a `zklock run` with the tests' timeouts. This lease has much room in them, for hosts
+// that are busy. Unless it is quiet, it says when it has the lock: tests wait for that.
 func runArgs(servers, path string, rest ...string) []string {
 	args := []string{"run", "--servers", servers, "--session-timeout", sessionTimeout.String(), "--lease", "single", "--kill-after", "500ms"}
 	if !slices.Contains(rest, "-q") && !slices.Contains(rest, "--quiet") {

@@ -67,10 +67,12 @@ func TestLoss_ZklockKilled_FamilyDies_NextTakesOver(t *testing.T) {
 	}
 }
 
-// longSession makes a session outlast the patience of the tests: what happens within it is not its expiry's work.
+// longSession makes a session outlast the patience of the tests: what happens within it is not its
+// expiry's work.
 const longSession = "--session-timeout=40s"
 
-// Nobody waits for the session of a zklock that was killed, also with everything that a server may want to see first. The guardian knows it, and nobody can read it there.
+// Nobody waits for the session of a zklock that was killed, also with everything that a server may
+// want to see first. The guardian knows it, and nobody can read it there.
 func TestLoss_ZklockKilled_CredentialsAndTLS_NextNeedNotWait(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))
@@ -278,8 +280,8 @@ func TestLoss_ReleaseWithoutServer_ReportsIt(t *testing.T) {
 	require.Contains(t, p.stderr.String(), path+": not released")
 }
 
-// F41: the follower that zklock is connected to goes silent, and COMMAND runs on: zklock moves to another server before its lease
-// ends, and so before the ZooKeeper client would notice.
+// F41: the follower that zklock is connected to goes silent, and COMMAND runs on: zklock moves to
+// another server before its lease ends, and so before the ZooKeeper client would notice.
 func TestRun_FollowerGoesDark_CommandLives(t *testing.T) {
 	t.Parallel()
 	ens := zkserver.Ensemble(t, 3)

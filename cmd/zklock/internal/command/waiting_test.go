@@ -46,8 +46,9 @@ func TestWaiting_OurPosition(t *testing.T) {
 	require.Zero(t, ourNode{session: 1, token: 7}.tokenIn(2), "in another session we stand elsewhere")
 }
 
-// R93: of a semaphore those who hold are apart, and the place is that among those who wait. One call may wait with several leases, whose
-// tokens are larger than those of nodes that came before it made them, and are behind. Who waits is never said to hold.
+// R93: of a semaphore those who hold are apart, and the place is that among those who wait. One
+// call may wait with several leases, whose tokens are larger than those of nodes that came before
+// it made them, and are behind. Who waits is never said to hold.
 func TestWaiting_Semaphore_OurPosition(t *testing.T) {
 	const id = "/sem/leases/_c_00000000-0000-0000-0000-00000000000"
 	held := []zklock.Participant{{Node: id + "1-lease-0000000001", SessionID: 1, Token: 30}, {Node: id + "2-lease-0000000002", SessionID: 2, Token: 35}}
@@ -234,7 +235,8 @@ func TestDescribe(t *testing.T) {
 	})
 }
 
-// A run that waits says how things stand once and then every minute, and one whose wait has ended says it once more.
+// A run that waits says how things stand once and then every minute, and one whose wait has ended
+// says it once more.
 func TestRun_Waiting_ReportsTheHolderAndOurPosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork()
