@@ -17,9 +17,10 @@ all: check test
 ##	what                                                             where
 ##	the other packages and the command under the detector, with a
 ##	    share of the tests in virtual time, which take 4 times as long  make race SHORT=1, in .ci/run
-##	without -short: all worlds and crash loops of shards             make wide, below, in .ci/run
-##	50 random worlds of mutexes, 5 of each other recipe, instead of 1   the same
-##	tests that start a real ZooKeeper                                make real, in .ci/run
+##	the tests of the command and of zktest on a real ZooKeeper       the same, and make real
+##	all worlds, crash loops and scopes of shards; the larger worlds     .ci/run, without -short
+##	    of its explorer
+##	50 random worlds of mutexes, 5 of each other recipe, instead of 1   .ci/run
 ##	every test under the detector, without -short                    make race, in make nightly
 ##	vet                                                              make check, in .ci/run
 ##
@@ -64,7 +65,7 @@ real:
 	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -vet=off -p 3 -count=1 -timeout 10m \
 		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./internal/frames ./test ./internal/conformance ./internal/zkserver ./internal/crash
 	scripts/integration -run TestMutex_Container
-	RACE= scripts/nightly contrib
+	scripts/nightly quick
 
 ## everything else: the parts are in scripts/nightly. make nightly PART=crash KILLS=2000 runs one of them, with a number of its own
 nightly:

@@ -25,7 +25,7 @@ import (
 // pages returns the documents of the repository.
 func pages(t *testing.T) []string {
 	t.Helper()
-	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "internal/README.md", "packaging/README.md", "examples/README.md", "lab/README.md"}
+	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "internal/README.md", "packaging/README.md", "examples/README.md", "lab/README.md", "lab/consul/README.md"}
 	for _, dir := range contrib(t) {
 		names = append(names, dir+"/README.md")
 	}
