@@ -35,8 +35,8 @@ test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
 	$(GO) build $(INVARIANTS) ./...
 	$(GO) test -C cmd/zklock $(SHORT_TEST) $(INVARIANTS) -parallel 8 ./... & command=$$!; \
-		nice $(GO) test $(SHORT_TEST) $(INVARIANTS) -skip '^TestReal_' $(LONGEST) ./... && \
-		nice $(GO) test $(SHORT_TEST) $(RACE) -parallel 8 -skip '^Test(Virtual|Real)_' $(RACED); \
+		nice $(GO) test $(SHORT_TEST) $(INVARIANTS) -skip '^TestReal_' $(LONGEST) ./... \
+		$(if $(RACE),&& nice $(GO) test $(SHORT_TEST) $(RACE) -parallel 8 -skip '^Test(Virtual|Real)_' $(RACED)); \
 		library=$$?; wait $$command && exit $$library
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck, and the sizes in BUDGET
