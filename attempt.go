@@ -19,10 +19,18 @@ import (
 // One attempt: the recipe that it calls, the results of its requests, the grant, and its blockers.
 // watcher.go runs its state machine.
 
+// A new recipe embeds plain, and has the methods of recipe that differ; its New… calls mutexOf.
+// recipe_test.go adds two. Data of one attempt, and then of its hold, is in the type that newState
+// returns, which embeds noState. If the hold rests on further nodes, its giveBack deletes them. Data
+// of a lock root is a type for node.Note and node.NotesOn. Send requests through a.e, and pass their
+// errors to findingOf. A wait ends with a.ctx, with the session, and with the deletion of our node.
+// If the response to a create is lost, find out what became of it. Decisions on the names in the
+// queue are in internal/queue, whose explorers check them. internal/frames gets a scene.
+
 // recipe is the part that one kind of lock adds to the engine. The engine creates a node, waits
 // until it is first in the queue and grants the lock. The engine calls the recipe and names none. A
-// recipe embeds plain, and has the methods that differ. One recipe serves all calls of a lock, so it
-// does not change: the data that it needs for one node is in a recipeState (attempt.state).
+// recipe embeds plain, and has the methods that differ. One recipe serves all calls of a lock, so
+// it does not change: the data that it needs for one node is in a recipeState (attempt.state).
 type recipe interface {
 	// admitLocked is called under the table's lock for an owner's new share. It returns the
 	// acquisition that has to end first, or the reason why the owner cannot have both shares. It may

@@ -73,9 +73,9 @@ func (w *eventTest) then() (queue.Stage, error) {
 	return w.a.machine.Next, err
 }
 
-// I1, I3: the waiter's facts reach the rule (TestInFrontNow). The predecessor's deletion grants
+// I1, I3: the waiter's facts reach the rule (TestIsFirstNow). The predecessor's deletion grants
 // only if all facts permit it; each case removes one.
-func TestInFrontNow_EachClause(t *testing.T) {
+func TestIsFirstNow_EachClause(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		take func(w *eventTest)

@@ -87,11 +87,11 @@
 //
 // # The lease
 //
-// The servers expire a ZooKeeper session, and delete its lock nodes, when the client has been silent
-// for the session timeout T. So a [Session] computes a lease, the time until which the session is
-// guaranteed to exist, from the times when it sent the requests that were answered. A hold is lost
-// when its lease ends ([Hold.Deadline]), even if no server can be reached. Both lease modes assume
-// that
+// The servers expire a ZooKeeper session, and delete its lock nodes, when the client has been
+// silent for the session timeout T. So a [Session] computes a lease, the time until which the
+// session is guaranteed to exist, from the times when it sent the requests that were answered. A
+// hold is lost when its lease ends ([Hold.Deadline]), even if no server can be reached. Both lease
+// modes assume that
 //
 //   - the servers keep what they have acknowledged;
 //   - all servers have the same limits for session timeouts;
@@ -105,8 +105,8 @@
 // G is 4 s by default, two ticks of ZooKeeper's default tickTime. A longer tickTime needs a longer
 // G.
 //
-// [SingleServerLease] counts every reply. It assumes that there is one server: with more, a follower
-// that is cut off from the leader continues to reply.
+// [SingleServerLease] counts every reply. It assumes that there is one server: with more, a
+// follower that is cut off from the leader continues to reply.
 //
 // docs/lease.md helps to choose the mode and the session timeout.
 //

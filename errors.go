@@ -138,9 +138,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // IsFinal reports whether the same call will fail until an administrator changes the program, its
 // configuration or the servers' permissions. It is true for bad arguments, ErrUpgrade, ErrClosed,
 // ErrSessionTimeoutTooShort, ErrNoChroot, ErrSessionFileInUse, an ErrAuthFailed that closed the
-// Session, rejections such as zk.ErrNoAuth, and errors marked by Final. Retry after all others, with
-// growing pauses. IsFinal is false for nil, the end of the caller's context, and other errors of the
-// caller's work.
+// Session, rejections such as zk.ErrNoAuth, and errors marked by Final. Retry after all others,
+// with growing pauses. IsFinal is false for nil, the end of the caller's context, and other errors
+// of the caller's work.
 func IsFinal(err error) bool {
 	if isMarked(err) {
 		return true

@@ -46,7 +46,8 @@ type delayNotes struct {
 // IsLasting makes the Session keep the notes, because the delay counts from the time in them.
 func (*delayNotes) IsLasting() {}
 
-// delayWait is the part of an attempt that waits for a lock-delay. The zero value has read no record.
+// delayWait is the part of an attempt that waits for a lock-delay. The zero value has read no
+// record.
 type delayWait struct {
 	early   <-chan node.DataRead // the record, if it was requested with the node
 	with    *node.Listing        // the list that was requested with early
@@ -222,8 +223,8 @@ func (a *attempt) writeRecord() error {
 	return err
 }
 
-// writeRecordData writes the record if our node exists and the data has not changed since it was read. It
-// returns the new version.
+// writeRecordData writes the record if our node exists and the data has not changed since it was
+// read. It returns the new version.
 func (a *attempt) writeRecordData(r queue.Record) (version int32, failed int, err error) {
 	got, err := a.e.Ask(a.ctx, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: a.node, Version: -1},

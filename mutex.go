@@ -83,11 +83,12 @@ func (m *Mutex) made() *Mutex {
 
 // Acquire waits for the lock until ctx ends. ctx does not bound the hold.
 //
-// If ctx sets an owner ([WithOwner]) that holds this lock, Acquire re-enters the lock at once. If ctx
-// carries a hold of this lock and Session, but no owner, Acquire fails at once with a final error,
-// because it would wait for itself: give it WithOwner(ctx, hold.Owner()) to re-enter, or a context
-// without the hold. An owner's calls run one at a time: each waits until the previous one is granted
-// or fails. A call does not re-enter through another Session: it waits, also for its own hold.
+// If ctx sets an owner ([WithOwner]) that holds this lock, Acquire re-enters the lock at once. If
+// ctx carries a hold of this lock and Session, but no owner, Acquire fails at once with a final
+// error, because it would wait for itself: give it WithOwner(ctx, hold.Owner()) to re-enter, or a
+// context without the hold. An owner's calls run one at a time: each waits until the previous one
+// is granted or fails. A call does not re-enter through another Session: it waits, also for its own
+// hold.
 //
 // On failure the call holds nothing, and its node is deleted or is being deleted. The error is the
 // cause of ctx; [ErrLost] while the owner has unreleased handles of a lost hold; [ErrClosed];

@@ -26,6 +26,13 @@ import (
 	"github.com/zklock/zklock/sasl"
 )
 
+// A new option is a field of sessionOptions or mutexOptions with its default in new…Options, a rule
+// in check whose error names the remedy, and a With… function, whose comment states default, unit
+// and cost. The type that it returns decides which functions accept it: LockOption for each recipe,
+// otherwise one such as SemaphoreOption, with a line in internal/pages/options_test.go. Test default
+// and rejection in options_test.go, and the effect in test/. Add an example with an output and a
+// line in CHANGELOG.md, and run scripts/api -update.
+
 // Option configures Connect.
 type Option func(*sessionOptions)
 
@@ -197,10 +204,10 @@ func WithTLS(c *tls.Config) Option {
 
 // WithTLSFiles connects over TLS with PEM files, which each dial reads again if they have changed.
 // ca has the trusted authorities, "" for the system's; cert and key are the client's certificate,
-// "" for none. The certificate may be an identity in ACLs ([WithACL]). WithTLS may add settings, such
-// as ServerName. Connect returns an error if a file
-// cannot be read. Later such an error is logged, and the last valid files remain in use. Reads must
-// not block, because dials wait for them.
+// "" for none. The certificate may be an identity in ACLs ([WithACL]). WithTLS may add settings,
+// such as ServerName. Connect returns an error if a file cannot be read. Later such an error is
+// logged, and the last valid files remain in use. Reads must not block, because dials wait for
+// them.
 func WithTLSFiles(ca, cert, key string) Option {
 	names := certs.Names{CA: ca, Cert: cert, Key: key}
 	return func(o *sessionOptions) {
@@ -241,8 +248,9 @@ func WithTrace(t *Trace) Option {
 // guard's Unix socket; the default is $ZKLOCK_GUARD, and "" is none. The guard must run on the same
 // Linux host, under the same user.
 //
-// The Session waits at most 100 ms for the guard, and tries to connect every second (Stats.Guarded).
-// Children of this process that continue its work lose the lock with it: run them under zklock run.
+// The Session waits at most 100 ms for the guard, and tries to connect every second
+// (Stats.Guarded). Children of this process that continue its work lose the lock with it: run them
+// under zklock run.
 func WithGuard(socket string) Option { return func(o *sessionOptions) { o.guard = socket } }
 
 // WithMaxLockNodes limits a Session's lock nodes, waiting and held. Beyond the limit, Acquire

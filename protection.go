@@ -10,8 +10,8 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// How an attempt creates its node, although the reply may be lost (node.Create), and how it gives the
-// node up.
+// How an attempt creates its node, although the reply may be lost (node.Create), and how it gives
+// the node up.
 
 // makeNode creates the node, and the lock root if it is missing.
 //

@@ -94,8 +94,8 @@ func (m minHold) lasts() bool {
 	return endedEarly == nil
 }
 
-// cancelMinHold cancels the minimum hold time of holds under which nothing ran, so that their nodes are
-// deleted immediately on release.
+// cancelMinHold cancels the minimum hold time of holds under which nothing ran, so that their nodes
+// are deleted immediately on release.
 func cancelMinHold(holds ...*Hold) {
 	for _, h := range holds {
 		h.d.table.mu.Lock()

@@ -23,11 +23,11 @@ type RWMutex struct{ read, write *Mutex }
 // NewRWMutex returns the read/write lock on path, and sends nothing. The rules of [NewMutex] apply.
 //
 // Both sides re-enter for an owner, as a Mutex does. A writer may also read: a call with its owner,
-// or with the write hold's context, gets the read lock at once. The two holds may be released in any
-// order. The context of the write hold ends with the
-// write lock, so continue with the context of the read hold. If another client deletes the read
-// lock's node, reads under the write hold return [ErrLost] until the write hold is released. Near
-// the end of the sequence counter they return [ErrSequenceExhausted].
+// or with the write hold's context, gets the read lock at once. The two holds may be released in
+// any order. The context of the write hold ends with the write lock, so continue with the context
+// of the read hold. If another client deletes the read lock's node, reads under the write hold
+// return [ErrLost] until the write hold is released. Near the end of the sequence counter they
+// return [ErrSequenceExhausted].
 //
 // A reader may not write: the write lock returns [ErrUpgrade] at once to an owner that has only the
 // read lock. An owner's calls for both sides run one at a time. After a loss, both sides return

@@ -112,8 +112,8 @@ func (sem *Semaphore) TryAcquire(ctx context.Context, n int) (*Hold, error) {
 }
 
 // Do takes n permits as Acquire does, runs f under the hold, and releases all of them. [Mutex.Do]
-// describes the context of f, the options and the errors. With WaitAtMost(0) Do takes the permits as
-// TryAcquire does.
+// describes the context of f, the options and the errors. With WaitAtMost(0) Do takes the permits
+// as TryAcquire does.
 func (sem *Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
 	if !sem.isMade() {
 		return &Error{Op: "do", Err: errNoSemaphore}

@@ -278,8 +278,8 @@ func (l layout) setShards(n int) (was int, err error) {
 	return set.Shards, nil
 }
 
-// parsePlan decodes the data of PATH/plan, for n shards, or any number if n is 0. No data means that
-// there is no plan yet.
+// parsePlan decodes the data of PATH/plan, for n shards, or any number if n is 0. No data means
+// that there is no plan yet.
 func parsePlan(data []byte, n int) (p plan, err error) {
 	if len(data) == 0 {
 		return plan{}, nil

@@ -281,7 +281,8 @@ func TestVirtual_SessionClosed(t *testing.T) {
 	})
 }
 
-// The plan may be written by one member alone. It becomes the planner, and no shard moves meanwhile.
+// The plan may be written by one member alone. It becomes the planner, and no shard moves
+// meanwhile.
 func TestVirtual_PlannerMayNotWrite(t *testing.T) {
 	inWorld(t, 24, func(t *testing.T, w *world) {
 		w.started(3)

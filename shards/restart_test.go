@@ -211,8 +211,8 @@ func TestVirtual_Leave_ResponseLost(t *testing.T) {
 	}
 }
 
-// R130: a revocation of the planner has another member plan, and the planner's data are in the queue
-// again.
+// R130: a revocation of the planner has another member plan, and the planner's data are in the
+// queue again.
 func TestVirtual_RevokedPlanner(t *testing.T) {
 	inWorld(t, 30, func(t *testing.T, w *world) {
 		w.started(3)

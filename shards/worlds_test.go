@@ -45,6 +45,9 @@ func TestF59_RandomWorlds(t *testing.T) {
 		run(*worldSeed)
 		return
 	}
+	if testing.Short() {
+		*worlds = min(*worlds, 8)
+	}
 	for range *worlds {
 		run(rand.Uint64()>>1 | 1)
 	}

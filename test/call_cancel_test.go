@@ -44,8 +44,8 @@ func (c callersContext) asked() {
 	}
 }
 
-// R75, R76: no request, pause or wait below Mutex.acquire receives a caller's context, whatever fails
-// on the way to the grant.
+// R75, R76: no request, pause or wait below Mutex.acquire receives a caller's context, whatever
+// fails on the way to the grant.
 func TestVirtual_Call_ItsContextGoesNoFurther(t *testing.T) {
 	for _, queued := range []bool{false, true} {
 		for _, fault := range []zktest.Fault{
@@ -186,7 +186,7 @@ func (c lateContext) Done() <-chan struct{} { return c.done }
 
 // I2, I4, I6: the user's context closes Done before Err has the reason, while a response is
 // awaited. Nothing else is taken for a response: there is one node, and it is deleted.
-func TestVirtual_Call_ContextThatSaysSoLate(t *testing.T) {
+func TestVirtual_Call_ContextThatReportsItsEndLate(t *testing.T) {
 	for _, at := range []zktest.Op{zktest.GetChildren, zktest.GetData} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()

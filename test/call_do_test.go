@@ -206,7 +206,7 @@ func TestVirtual_Do_WaitAtMost(t *testing.T) {
 // Another goroutine, such as a timer, releases the hold while the function works. The function's
 // context ends, and Do reports once that the work did not have the lock to its end, whatever the
 // function returns.
-func TestVirtual_Do_ReleasedUnderIt_SaysSo(t *testing.T) {
+func TestVirtual_Do_ReleasedUnderIt_ReportsIt(t *testing.T) {
 	own := errors.New("the work failed")
 	for name, c := range map[string]struct {
 		returns func(ctx context.Context) error

@@ -82,7 +82,7 @@ func TestVirtual_Election_OtherKindLeadsMeanwhile_IsRefused(t *testing.T) {
 
 // A candidate of the leader's kind is behind a candidate of another kind that is being rejected. It
 // campaigns again, because the mistake is the other candidate's.
-func TestVirtual_Election_OtherKindBetween_StandsAgain(t *testing.T) {
+func TestVirtual_Election_OtherKindBetween_CampaignsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
 		s, last := v.connect(), v.connect()

@@ -219,7 +219,7 @@ func TestVirtual_Multi_ResponseAfterTheWait_NoRace(t *testing.T) {
 }
 
 // One lock root rejects creates. The error names its lock, and no node is left in the other roots.
-func TestVirtual_Multi_OneRootRefusesCreation_SaysWhich(t *testing.T) {
+func TestVirtual_Multi_OneRootRefusesCreation_ErrorNamesIt(t *testing.T) {
 	for k := range fourPaths {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			_, m := v.fourReady()

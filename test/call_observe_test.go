@@ -389,7 +389,7 @@ func TestVirtual_Observe_GrowsNothing(t *testing.T) {
 
 // An outage of all servers: the observer is notified once, in bounded time, that the leader is
 // unknown; the next pair is the leader.
-func TestVirtual_Observe_Outage_SaysThatItDoesNotKnow(t *testing.T) {
+func TestVirtual_Observe_Outage_ReportsUnknown(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
 		s := v.connect()
@@ -411,7 +411,7 @@ func TestVirtual_Observe_Outage_SaysThatItDoesNotKnow(t *testing.T) {
 
 // The same applies if the outage begins while the observer looks for the next leader: the leader
 // that it has reported may also be long gone.
-func TestVirtual_Observe_Outage_InTheLook_SaysThatItDoesNotKnow(t *testing.T) {
+func TestVirtual_Observe_Outage_InTheRead_ReportsUnknown(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)

@@ -539,9 +539,9 @@ func TestVirtual_Once_KeptRuns(t *testing.T) {
 }
 
 // However long the keys and the data are, the highest number of kept runs fits into one node of a
-// server with the default jute.maxbuffer. Before the run, Once proves that the mark will fit: a mark
-// with a time of nine decimals is as long as the proof. It is written although the data of the lock
-// node has changed.
+// server with the default jute.maxbuffer. Before the run, Once proves that the mark will fit: a
+// mark with a time of nine decimals is as long as the proof. It is written although the data of the
+// lock node has changed.
 func TestVirtual_Once_KeptRuns_TheMostFit(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithKeptRuns(1000), zklock.WithData([]byte(strings.Repeat("\"\\\u2028", 100))))

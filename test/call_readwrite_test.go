@@ -279,7 +279,7 @@ func TestVirtual_ReadWrite_ErrorNamesTheHolder(t *testing.T) {
 }
 
 // The context carries a write hold, and sets another owner: the error of the wait reports that.
-func TestVirtual_ReadWrite_ReadUnderAnotherOwnersWrite_SaysSo(t *testing.T) {
+func TestVirtual_ReadWrite_ReadUnderAnotherOwnersWrite_ReportsIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		rw := newRWMutex(t, v.connect(), "/job/b")
 		w := take(t, rw.WriteLock())

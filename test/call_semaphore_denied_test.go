@@ -50,8 +50,8 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo(t *testing.T
 	})
 }
 
-// F27, I4, F60: a caller that has leases leaves, and the servers deny the deletion of the leases. Its
-// node in the queue, which one transaction was to delete with them, is still deleted.
+// F27, I4, F60: a caller that has leases leaves, and the servers deny the deletion of the leases.
+// Its node in the queue, which one transaction was to delete with them, is still deleted.
 func TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		held := take(t, v.permits(1, 1))

@@ -347,7 +347,7 @@ func TestVirtual_Semaphore_TurnLost_NothingIsMade(t *testing.T) {
 
 // F22: the connection ends while a call waits for a permit, and the events of the outage are lost.
 // The call checks again by itself.
-func TestVirtual_Semaphore_Reconnects_LooksAgain(t *testing.T) {
+func TestVirtual_Semaphore_Reconnects_ListsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.permits(1, 1))
 		s := v.connect()

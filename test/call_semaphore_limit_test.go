@@ -259,7 +259,7 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 }
 
 // I6: a caller has waited in the queue of a semaphore with the largest possible limit, and is
-// granted. Twice that limit overflows an int of 32 bits (make i386).
+// granted. Twice that limit overflows an int of 32 bits (make nightly PART=i386).
 func TestVirtual_Semaphore_LargestLimit_QueuedCallerIsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, newSemaphore(t, v.connect(), semPath, math.MaxInt32).Permits(1)))

@@ -64,7 +64,7 @@ func TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession(t *testing
 }
 
 // The check of the path costs a list, once for each Session and path.
-func TestVirtual_Semaphore_PathIsLookedAtOnceInASession(t *testing.T) {
+func TestVirtual_Semaphore_PathIsCheckedOnceInASession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 3)))
 		w := &wire{dial: v.net.Dial}

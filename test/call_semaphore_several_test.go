@@ -148,8 +148,8 @@ func TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken(t *testing.T) {
 	}
 }
 
-// I6: three permits are freed at once, and the second of three waiters is cut off. The third does not
-// wait for the end of that one's session, because the first makes it list.
+// I6: three permits are freed at once, and the second of three waiters is cut off. The third does
+// not wait for the end of that one's session, because the first makes it list.
 func TestVirtual_Semaphore_SecondWaiterIsCutOff_ThirdIsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const host = "10.0.0.2"
@@ -432,7 +432,7 @@ func TestVirtual_Semaphore_Straight_SessionEndsMeanwhile(t *testing.T) {
 
 // I2, I6: the servers deny DELETE of leases that were created in vain. The call reports
 // that, and creates no more.
-func TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo(t *testing.T) {
+func TestVirtual_Semaphore_Straight_WithdrawalRefused_ReportsIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, quick := v.straight(1, 1)
 		h := take(t, v.permits(1, 1))

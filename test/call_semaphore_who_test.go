@@ -18,7 +18,7 @@ import (
 
 // R93: the position counts only waiters, and the first in the queue is 1. Holders are the clients
 // with leases. The error names the first of them, and never a waiter.
-func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) {
+func TestVirtual_Semaphore_NotLetIn_ErrorNamesTheHolderAndThePosition(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		data := func(s string) zklock.SemaphoreOption { return zklock.WithData([]byte(s)) }
 		var holds []*zklock.Hold

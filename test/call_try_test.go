@@ -176,7 +176,7 @@ func TestVirtual_Try_AfterOneThatFailed_WritesNothing(t *testing.T) {
 
 // A try that checks first and gets no response in time has ended: it creates no node later, when
 // the server continues.
-func TestVirtual_Try_LooksFirst_NoAnswer_WritesNothing(t *testing.T) {
+func TestVirtual_Try_ProbesFirst_NoAnswer_WritesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h, s := acquire(t, newMutex(t, v.connect(), "/job")), v.connect()
 		m := newMutex(t, s, "/job")

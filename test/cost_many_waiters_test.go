@@ -137,7 +137,7 @@ func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 // R50, F30: the connection is lost at any time between two checks of the watches. No check follows
 // right after the reconnect, when all have listed and the watches were just restored: no watch is
 // set again, and no client lists once more.
-func TestVirtual_ConnectionLost_NoLookRightAfter(t *testing.T) {
+func TestVirtual_ConnectionLost_NoCheckRightAfter(t *testing.T) {
 	const timeout = 10 * time.Second
 	for after := time.Duration(0); after < timeout; after += 250 * time.Millisecond {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -164,7 +164,7 @@ func TestVirtual_ConnectionLost_NoLookRightAfter(t *testing.T) {
 // R69, I2, I4: the connection is lost while the responses to two hundred creates are awaited. The
 // calls share the syncs and lists by which they find their nodes: a few, and a few more when
 // missing nodes are looked for again.
-func TestVirtual_CreatesLost_AreLookedForTogether(t *testing.T) {
+func TestVirtual_CreatesLost_AreSearchedForTogether(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
 		h := acquire(t, newMutex(t, v.connect(), "/job"))

@@ -135,7 +135,7 @@ func TestVirtual_TwoServersGoDark_NoHoldIsLost(t *testing.T) {
 // F41, F16: within ten minutes of the first, the server to which the Session moved stops
 // responding, too. It gets twice the time. The lease allows for that with T = 15 s and more; with T
 // = 10 s, some holds are lost (docs/lease.md).
-func TestVirtual_AnotherServerGoesDarkSoonAfter_HoldStandsOrIsToldInTime(t *testing.T) {
+func TestVirtual_AnotherServerGoesDarkSoonAfter_HoldRemainsOrIsNotifiedInTime(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second} {
 		lost, moments := 0, 0
 		for moment := 0; moment < 10; moment += oneIn(3) {
@@ -165,7 +165,7 @@ func TestVirtual_AnotherServerGoesDarkSoonAfter_HoldStandsOrIsToldInTime(t *test
 // F41, I5: the leader stops responding. Until another one is elected nothing is written, and
 // nothing proves that the session lives. A hold whose lease is longer remains valid; the holder of
 // any other is notified before the next grant.
-func TestVirtual_LeaderGoesDark_HoldStandsOrIsToldInTime(t *testing.T) {
+func TestVirtual_LeaderGoesDark_HoldRemainsOrIsNotifiedInTime(t *testing.T) {
 	for _, role := range []string{"leader", "follower"} {
 		for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second} {
 			t.Run(fmt.Sprintf("attached to a %s, T = %v", role, timeout), func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestVirtual_WaitersServerGoesDark_IsLeft(t *testing.T) {
 // F41, R109: the only server pauses for longer than two heartbeats. The Session leaves it, because
 // its address may be of several servers, and is attached again soon after the server continues. No
 // hold is lost that the lease would have kept.
-func TestVirtual_OneServer_StandsStill_HoldStands(t *testing.T) {
+func TestVirtual_OneServer_Stalls_HoldRemains(t *testing.T) {
 	for _, still := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 25 * time.Second} {
 		for phase := range 12 {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -96,7 +96,7 @@ func TestVirtual_Ending_WithTheHold(t *testing.T) {
 }
 
 // F18: after a suspend, the first check shows the end, although no timer has run.
-func TestVirtual_Ending_Suspend_FirstLook(t *testing.T) {
+func TestVirtual_Ending_Suspend_FirstCheck(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var slept suspension
 		h := acquire(t, newMutex(t, v.hooked(slept.hooks(), zklock.WithSessionTimeout(30*time.Second)), "/job"))

@@ -171,7 +171,7 @@ func TestVirtual_TwoServersFreeze_NoHoldIsLost(t *testing.T) {
 // R110, F17: one name has the addresses of five servers, as a headless Service has. The first
 // server is frozen and accepts connections, and the server of a holder restarts. The Session tries
 // each address once, so it is attached again after one heartbeat.
-func TestVirtual_NameOfFiveServers_FirstIsFrozen_HoldStands(t *testing.T) {
+func TestVirtual_NameOfFiveServers_FirstIsFrozen_HoldRemains(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 30 * time.Second} {
 		inTheFrost(t, 5, func(t *testing.T, f *frozen) {
 			s := f.ofOneName(timeout, f.ens.Addrs())

@@ -22,7 +22,7 @@ import (
 
 // F8, I5: the session expires while the client is connected. A caller that waits for the context's
 // end, or for Lost, is notified at once, without another check.
-func TestVirtual_SessionExpires_IsToldAtOnce(t *testing.T) {
+func TestVirtual_SessionExpires_IsNotifiedAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		h := acquire(t, newMutex(t, s, "/job"))
@@ -180,7 +180,7 @@ func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 
 // F15, I5: the client is cut off. It is notified before its session can expire, and the next grant
 // follows.
-func TestVirtual_ClientCutOff_IsToldBeforeTheNextGrant(t *testing.T) {
+func TestVirtual_ClientCutOff_IsNotifiedBeforeTheNextGrant(t *testing.T) {
 	for seed := range uint64(20) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
@@ -362,7 +362,7 @@ func TestVirtual_AfterALoss_TheOwnerQueuesAgain(t *testing.T) {
 
 // R111: a leader also checks the owner of the session for pings. The hold remains valid, as the
 // session does: the connection ends, and the next one takes the session back.
-func TestVirtual_PingSaysThatTheSessionMoved_HoldStands(t *testing.T) {
+func TestVirtual_PingReportsThatTheSessionMoved_HoldRemains(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		h := acquire(t, newMutex(t, s, "/job"))

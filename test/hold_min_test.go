@@ -317,7 +317,7 @@ func TestMinHold_OfNoTime_IsRefused(t *testing.T) {
 }
 
 // A Release without a response in time reports that the node remains.
-func TestVirtual_MinHold_ReleaseTooLate_SaysThatTheNodeStays(t *testing.T) {
+func TestVirtual_MinHold_ReleaseTooLate_ReportsThatTheNodeStays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold)))
 		v.srv.Inject(zktest.Before(zktest.Multi).Delay(time.Second).Once())

@@ -29,9 +29,9 @@ func TestVirtual_Multi_Release_IsOneTransaction(t *testing.T) {
 			require.NoError(t, err)
 			next := []*waiting{v.queueUp(a), v.queueUp(b), v.queueUp(d.WriteLock())}
 			cost := v.cost(func() { require.NoError(t, h.Release(context.Background())) })
-			require.Equal(t, 1, cost.Of(s.SessionID(), zktest.Multi), "%v", cost)
-			require.Zero(t, cost.Of(s.SessionID(), zktest.Delete), "%v", cost)
-			require.Equal(t, 1, cost.Of(other.SessionID(), zktest.Delete), "another Session: %v", cost)
+			require.Equal(t, 1, cost.Of(s.Stats().SessionID, zktest.Multi), "%v", cost)
+			require.Zero(t, cost.Of(s.Stats().SessionID, zktest.Delete), "%v", cost)
+			require.Equal(t, 1, cost.Of(other.Stats().SessionID, zktest.Delete), "another Session: %v", cost)
 			for _, w := range next {
 				release(t, w.granted2(t, time.Second))
 			}

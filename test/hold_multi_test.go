@@ -79,7 +79,7 @@ func TestVirtual_Multi_SuspendBetweenItsLocks_CreatesNothingMore(t *testing.T) {
 
 // I5: the first check of a hold after a pause reports each of its leases: Err, Context, and the
 // context of Do.
-func TestVirtual_Multi_Suspend_IsLostAtTheFirstLook(t *testing.T) {
+func TestVirtual_Multi_Suspend_IsLostAtTheFirstCheck(t *testing.T) {
 	for name, look := range map[string]func(ctx context.Context, h *zklock.MultiHold) error{
 		"Err":           func(_ context.Context, h *zklock.MultiHold) error { return h.Err() },
 		"Context":       func(_ context.Context, h *zklock.MultiHold) error { return causeOf(h.Context()) },
@@ -238,7 +238,7 @@ func TestVirtual_Multi_UnderAWriter(t *testing.T) {
 
 // I5: one lock is released before the other ones. The channel reports the loss of another one, and
 // so does its release.
-func TestVirtual_Multi_OneReleasedByItself_TheLossOfAnotherIsTold(t *testing.T) {
+func TestVirtual_Multi_OneReleasedByItself_TheLossOfAnotherIsReported(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h, err := newMulti(t, mutexes(t, v.connect(), "/a", "/b", "/c")...).Acquire(within(t, time.Hour))
 		require.NoError(t, err)

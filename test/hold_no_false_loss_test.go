@@ -18,7 +18,7 @@ import (
 
 // F15: the connection is cut and healed before the lease ends: the hold remains valid, and no loss
 // is reported.
-func TestHold_ConnectionLostAndHealed_Stands(t *testing.T) {
+func TestHold_ConnectionLostAndHealed_Remains(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	p := lockPath(t, srv)

@@ -37,7 +37,7 @@ func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
 
 // F21: the machine was suspended past the end of the lease. The holder sees the loss at its first
 // check, whatever timers have run and whatever response is in the socket.
-func TestVirtual_Suspend_IsLostAtTheFirstLook(t *testing.T) {
+func TestVirtual_Suspend_IsLostAtTheFirstCheck(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var asleep suspension
 		s := v.hooked(asleep.hooks())
@@ -115,7 +115,7 @@ func TestVirtual_Suspend_WaitingHolder_IsNotifiedSoon(t *testing.T) {
 
 // I7: only a holder has to be notified after a sleep. A Session without a hold checks the clock
 // less often, also after a hold.
-func TestVirtual_IdleSession_SeldomLooksAtTheClock(t *testing.T) {
+func TestVirtual_IdleSession_SeldomReadsTheClock(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var looks atomic.Int64
 		hooks := hook.Session{SuspendedTime: func() time.Duration { looks.Add(1); return 0 }}
@@ -136,7 +136,7 @@ func TestVirtual_IdleSession_SeldomLooksAtTheClock(t *testing.T) {
 
 // F18, F21, I5: the first check after a pause is the Release. It reports the loss, although its
 // delete succeeds.
-func TestVirtual_Suspend_ReleaseSaysLost(t *testing.T) {
+func TestVirtual_Suspend_ReleaseReportsLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var asleep suspension
 		s := v.hooked(asleep.hooks())

@@ -276,8 +276,8 @@ func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// I4: a Multi takes a lock in a new container, and the next lock root gives no CREATE. The container
-// is deleted.
+// I4: a Multi takes a lock in a new container, and the next lock root gives no CREATE. The
+// container is deleted.
 func TestVirtual_Container_MultiRejected_NothingIsLeft(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		_, err := v.srv.Create("/job/b", nil, 0)

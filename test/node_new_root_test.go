@@ -60,7 +60,8 @@ func TestVirtual_NewRoot_TwoRequests_NothingIsLeft(t *testing.T) {
 var newNames = flag.Int("names", 1000, "how many names TestNewRoot_ManyNames takes")
 
 // I4, I8: the same on any server, in real time: two requests for each name, counted on the
-// connection, nothing is left, and the heap does not grow: make servers takes 100,000 names.
+// connection, nothing is left, and the heap does not grow: make nightly PART=servers takes 100,000
+// names.
 func TestNewRoot_ManyNames(t *testing.T) {
 	srv := startOwn(t, serverConfig{containerCheck: time.Hour}).Addr()
 	if isBefore(t, srv, "3.5") {
@@ -230,8 +231,8 @@ func TestVirtual_NewRoot_SessionExpires_ServersRemoveIt(t *testing.T) {
 	}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))
 }
 
-// I5: the node is deleted, and perhaps the root, and another client holds in a new root. The release
-// reports the loss, and deletes nothing of the other client.
+// I5: the node is deleted, and perhaps the root, and another client holds in a new root. The
+// release reports the loss, and deletes nothing of the other client.
 func TestVirtual_NewRoot_NodeDeleted_ReleaseIsLost(t *testing.T) {
 	for _, isNew := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -253,7 +254,8 @@ func TestVirtual_NewRoot_NodeDeleted_ReleaseIsLost(t *testing.T) {
 }
 
 // I2, F3, F61: the reply to the transaction is lost, and it was executed: the node is found and
-// granted without a list of its own, and its release deletes the root. If it was not executed, the call creates the root by itself.
+// granted without a list of its own, and its release deletes the root. If it was not executed, the
+// call creates the root by itself.
 func TestVirtual_NewRoot_ReplyLost(t *testing.T) {
 	for _, executed := range []bool{true, false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -388,8 +390,8 @@ func TestVirtual_NewRoot_CallLeaves_NothingIsLeft(t *testing.T) {
 	}, neverReaped)
 }
 
-// I2: a call leaves while the transaction is under way, which finds that the root exists: it creates
-// no node any more, behind which the owner's next call would wait.
+// I2: a call leaves while the transaction is under way, which finds that the root exists: it
+// creates no node any more, behind which the owner's next call would wait.
 func TestVirtual_NewRoot_CallLeaves_CreatesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(10 * time.Millisecond)

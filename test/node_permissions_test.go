@@ -19,7 +19,7 @@ import (
 
 // I6, F27: without DELETE on the root, Release reports that and does not wait for its context; the
 // reaper keeps trying.
-func TestRelease_NoDelete_SaysSo(t *testing.T) {
+func TestRelease_NoDelete_ReportsIt(t *testing.T) {
 	srv := target(t)
 	p := lockPath(t, srv)
 	a := admin(t, srv)
@@ -37,7 +37,7 @@ func TestRelease_NoDelete_SaysSo(t *testing.T) {
 // I6, F27: a semaphore keeps its nodes below two roots. Without DELETE on either, Release of a
 // permit reports that, as a mutex's does, and names the root. No other client gets a permit until
 // the node is deleted, after DELETE is given again.
-func TestVirtual_Semaphore_NoDelete_ReleaseSaysSo(t *testing.T) {
+func TestVirtual_Semaphore_NoDelete_ReleaseReportsIt(t *testing.T) {
 	for _, closed := range []string{semQueue, semLeases} {
 		for _, held := range []time.Duration{0, time.Minute} {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -239,7 +239,7 @@ func TestACL(t *testing.T) {
 
 // F28, R34: a real server that requires credentials responds with an error and closes the session.
 // The caller gets the error at once.
-func TestReal_CredentialsRequired_ErrorSaysSo(t *testing.T) {
+func TestReal_CredentialsRequired_ErrorReportsIt(t *testing.T) {
 	srv := requiringCredentials(t)
 	start := time.Now()
 	_, err := newMutex(t, connect(t, srv), "/job").Acquire(within(t, 2*soon))

@@ -62,7 +62,7 @@ var unclear = []zktest.Code{
 
 // F28, R2, R34: a server rejects the create. Acquire returns the error at once, does not try again,
 // and leaves no node; the same applies if the lock root is rejected.
-func TestVirtual_CreateRefused_ErrorSaysWhich(t *testing.T) {
+func TestVirtual_CreateRefused_ErrorNamesTheRoot(t *testing.T) {
 	for _, r := range refusals {
 		for _, used := range []bool{false, true} { // whether the list is sent together with the create
 			inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -230,7 +230,7 @@ func TestVirtual_ChrootDeletedLater_IsNotMadeAgain(t *testing.T) {
 // The servers are wiped during a campaign: sessions and nodes are deleted. The campaign ends. Its
 // error names the lost chroot and the remedy: another Connect with WithCreateChroot. This Session
 // does not recreate it, although it was given the option.
-func TestVirtual_ServersWiped_SaysThatTheyHaveLostTheChroot(t *testing.T) {
+func TestVirtual_ServersWiped_ReportsThatTheyHaveLostTheChroot(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		servers, opts := v.srv.Addr()+"/team/app", []zklock.Option{zklock.WithDialer(v.net.Dial), zklock.WithCreateChroot()}
 		s := connect(t, servers, opts...)

@@ -1,7 +1,7 @@
 package zklock_test
 
-// WithHeartbeat: a fleet that sends more or fewer requests than docs/lease.md states, a lease with a
-// smaller margin, and a heartbeat without one.
+// WithHeartbeat: a fleet that sends more or fewer requests than docs/lease.md states, a lease with
+// a smaller margin, and a heartbeat without one.
 
 import (
 	"fmt"

@@ -44,7 +44,7 @@ func (c *forgetfulConn) Write(p []byte) (int, error) {
 
 // F37: the hold and the waiter's position are lost with the session. The reason is in the error,
 // and once in each line about it.
-func TestVirtual_AnotherSessionIsGranted_ReasonSaysSo(t *testing.T) {
+func TestVirtual_AnotherSessionIsGranted_ReasonReportsIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
 		traces, lossIs := lossReason()

@@ -272,7 +272,7 @@ func TestVirtual_SASL_Refused_PausesGrow(t *testing.T) {
 // A Session without SASL where it is required: whatever is sent first, a call, an idle read or a
 // ping, the first error is ErrAuthFailed, and it is final, because no server has ever served this
 // Session.
-func TestVirtual_SASL_NotGiven_FirstErrorSaysSo(t *testing.T) {
+func TestVirtual_SASL_NotGiven_FirstErrorReportsIt(t *testing.T) {
 	for name, first := range map[string]func(m *zklock.Mutex, ctx context.Context) (*zklock.Hold, error){
 		"acquire": (*zklock.Mutex).Acquire, "try": (*zklock.Mutex).TryAcquire,
 		"idle": func(m *zklock.Mutex, ctx context.Context) (*zklock.Hold, error) {

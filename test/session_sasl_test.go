@@ -74,8 +74,8 @@ func TestVirtual_SASL_ACL(t *testing.T) {
 	})
 }
 
-// With zk.AuthACL, each identity of the creator suffices. An ACL of one identity denies clients that
-// have only the others.
+// With zk.AuthACL, each identity of the creator suffices. An ACL of one identity denies clients
+// that have only the others.
 func TestVirtual_ACL_OfOneOfTwoIdentities(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		locker := zklock.WithDigest("locker", "secret")
@@ -215,7 +215,7 @@ func newKDC() *kdc {
 }
 
 // A KDC that does not respond for a while costs no hold.
-func TestVirtual_SASL_KDCIsSilent_HoldStands(t *testing.T) {
+func TestVirtual_SASL_KDCIsSilent_HoldRemains(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		k := newKDC()
 		s := v.connect(zklock.WithSASL(k), zklock.WithSessionTimeout(30*time.Second))

@@ -42,7 +42,7 @@ func (v *virtual) connectTLS(front *tlsFront, n certs.Names, opts ...zklock.Opti
 
 // F56: certificates of an hour, renewed each 40 minutes, in the end by another authority, on both
 // sides. The connection is cut now and then. The hold remains valid for ten hours.
-func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
+func TestVirtual_TLSFiles_Renewed_HoldRemains(t *testing.T) {
 	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		front.shows(a, "zk.test", time.Hour, a)
 		writeTo(t, n, a, a, time.Hour)
@@ -221,7 +221,7 @@ func TestVirtual_Changes_SayServerAndWhy(t *testing.T) {
 
 // C2: the Session is lost while it tries a server that accepts connections and never responds. It
 // was never attached to that one.
-func TestVirtual_Changes_LostWhileItTriesAnother_SaysWhereItWas(t *testing.T) {
+func TestVirtual_Changes_LostWhileItTriesAnother_ReportsWhereItWas(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
 		l, err := v.net.Listen("dark.test:2181")

@@ -185,7 +185,7 @@ func TestVirtual_HoldLostReleases(t *testing.T) {
 }
 
 // A loss while AcquireEnd runs is reported after it.
-func TestVirtual_LostDuringAcquireEnd_IsToldAfterIt(t *testing.T) {
+func TestVirtual_LostDuringAcquireEnd_IsReportedAfterIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
 		trace := log.trace()

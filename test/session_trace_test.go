@@ -99,7 +99,7 @@ func (l *traced) trace() *zklock.Trace {
 	}
 }
 
-func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
+func TestVirtual_Trace_ReportsWhatHappened(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
 		s := v.connect(zklock.WithTrace(log.trace()))
@@ -231,7 +231,7 @@ func TestVirtual_Trace_LastEndOfTheFirstReleased_HeldToTheLastRelease(t *testing
 	})
 }
 
-func TestVirtual_Trace_SaysWhatKind(t *testing.T) {
+func TestVirtual_Trace_ReportsWhatKind(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
 		s := v.connect(zklock.WithTrace(log.trace()))
@@ -519,8 +519,8 @@ func (c lookUps) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// A look-up reaches the caller's context once, however deep the calls are nested. It once reached it
-// twice as often with each further call, and each acquire looks up some keys.
+// A look-up reaches the caller's context once, however deep the calls are nested. It once reached
+// it twice as often with each further call, and each acquire looks up some keys.
 func TestVirtual_TraceContext_NestedWork_LooksUpOnce(t *testing.T) {
 	for name, of := range map[string]func(context.Context) context.Context{
 		"derived":   func(ctx context.Context) context.Context { return ctx },

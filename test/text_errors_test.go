@@ -42,7 +42,7 @@ func TestErrors_ChainAndPath(t *testing.T) {
 
 // R10: the work fails, and the release finds the lock lost. The caller gets both errors, the work's
 // first.
-func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
+func TestVirtual_Do_WorkAndReleaseFail_BothAreReported(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		failed := errors.New("the work failed")
@@ -58,7 +58,7 @@ func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
 }
 
 // A wait that ends and a try that fails report their position, and send no request for it.
-func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
+func TestVirtual_NotLetIn_ErrorNamesThePosition(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
 		second := v.queueUp(newMutex(t, v.connect(), "/job"))
@@ -133,7 +133,7 @@ func TestVirtual_ContextEndsWithAnotherCallsError_OneLayer(t *testing.T) {
 
 // A hold belongs to its Session. A call through another Session contends, possibly with itself, and
 // its error reports that.
-func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
+func TestVirtual_ReentryThroughAnotherSession_ReportsIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		mine := newMutex(t, v.connect(), "/job")
 		other := newMutex(t, v.connect(), "/job")
@@ -161,7 +161,7 @@ func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
 
 // The error of a loss explains what happened: which servers did not respond and for how long, that
 // there was no quorum, that this process was paused, or that another client took the lock.
-func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
+func TestVirtual_Loss_ReportsWhatHappened(t *testing.T) {
 	var asleep suspension
 	for _, tt := range []struct {
 		name, says string

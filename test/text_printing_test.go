@@ -341,7 +341,7 @@ func TestPrinting_WhileInUse(t *testing.T) {
 }
 
 // The output of the three.
-func TestPrinting_Says(t *testing.T) {
+func TestPrinting_Text(t *testing.T) {
 	srv := zktest.Start(t).Addr()
 	s := connect(t, srv+"/app", zklock.WithCreateChroot())
 	m := newMutex(t, s, "/locks/orders")

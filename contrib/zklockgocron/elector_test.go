@@ -122,7 +122,7 @@ func TestElector_NoServer_NobodyRuns(t *testing.T) {
 
 // A leader that loses its session campaigns again: it runs the jobs when all other candidates have
 // ended.
-func TestElector_Lost_StandsAgain(t *testing.T) {
+func TestElector_Lost_CampaignsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		hosts := sc.elect(2)
 		sc.srv.ExpireSession(hosts[0].s.Stats().SessionID)

@@ -249,8 +249,8 @@ func TestMetrics_ClosedUnderAHold_LossShowsUntilTheRelease(t *testing.T) {
 	}
 }
 
-// The gauge of an election exists while the program campaigns or leads, and after an error ended the
-// campaign. It is 0 before and after the terms, and a pause shows in it at once.
+// The gauge of an election exists while the program campaigns or leads, and after an error ended
+// the campaign. It is 0 before and after the terms, and a pause shows in it at once.
 func TestMetrics_IsLeader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, tel := sc.watched()

@@ -162,7 +162,7 @@ func TestSpan_WorkOfDo_IsAChild(t *testing.T) {
 }
 
 // The lock node is deleted, and the holder acts on the notification five seconds later.
-func TestSpan_Lost_SaysWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
+func TestSpan_Lost_ReportsWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, tel := sc.watched()
 		hold := sc.acquire(t.Context(), sc.mutex(s, "/job"))

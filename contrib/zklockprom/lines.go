@@ -151,8 +151,9 @@ func (l *line) longestLocked(now time.Time) (waits, holds time.Duration) {
 	return waits, holds
 }
 
-// collectLines asks the holds themselves. isOpen reports whether a watched Session is open. Their Session drops them when it is closed, and HoldLost
-// may have to wait for another trace, but work that continues must show.
+// collectLines asks the holds themselves. isOpen reports whether a watched Session is open. Their
+// Session drops them when it is closed, and HoldLost may have to wait for another trace, but work
+// that continues must show.
 func (m *Metrics) collectLines(ch chan<- prometheus.Metric, isOpen bool) {
 	var unreleased []*zklock.Hold              // the first handle of each hold
 	leaders := make(map[string][]*zklock.Hold) // the holds among them that may lead

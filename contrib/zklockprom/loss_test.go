@@ -159,7 +159,7 @@ const leads = `zklock_is_leader{lock="/leader"}`
 
 // A process leads from its election and while its hold is valid, and no longer, even if lead
 // continues. A waiting candidate shows 0.
-func TestVirtual_Leader_AsItsHoldSays(t *testing.T) {
+func TestVirtual_Leader_AsItsHoldReports(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		l := oneway.New(v.net.Dial)
 		e := newElection(t, v.connect(zklock.WithDialer(l.Dial)))

@@ -84,8 +84,8 @@
 //	zklock_shards_plans_total             counter  lock: plans that this process has written
 //	zklock_shards_moves_total             counter  lock: moves of shards in those plans
 //
-// A process has no data about shards that the plan gives to others. How many shards have no owner is
-// the largest zklock_shards, less the sum of zklock_shards_working over all processes.
+// A process has no data about shards that the plan gives to others. How many shards have no owner
+// is the largest zklock_shards, less the sum of zklock_shards_working over all processes.
 //
 // # Cardinality
 //

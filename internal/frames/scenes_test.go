@@ -33,7 +33,8 @@ func (r *frameRun) ready(clients ...*frameClient) {
 	r.u.acquire(r.patience()).release()
 }
 
-// containers connects the clients, which have not used the lock. Its root is a container, and missing.
+// containers connects the clients, which have not used the lock. Its root is a container, and
+// missing.
 func (r *frameRun) containers(clients ...*frameClient) {
 	r.root = path.Join(r.root, "new")
 	r.lockOf = func(s *zklock.Session, path string) (zklock.Lock, error) {

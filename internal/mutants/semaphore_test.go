@@ -2,13 +2,13 @@ package mutants
 
 // The semaphore: its rule, and the code that creates, watches and deletes leases.
 var semaphore = []mutant{
-	{"permits: by the number of leases", "I6", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides", []Swap{{
+	{"permits: by the number of leases", "I6", "internal/queue", "TestPositionOfLeases|TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides", []Swap{{
 		"PositionOfLeases", "if m.Seq < last {", "if true {"}}},
-	{"permits: one more than there are", "I1", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_AsManyHoldAsThereArePermits|TestExplorePermits", []Swap{{
+	{"permits: one more than there are", "I1", "internal/queue", "TestPositionOfLeases|TestVirtual_Semaphore_AsManyHoldAsThereArePermits|TestExplorePermits", []Swap{{
 		"PositionOfLeases", "case p.Blockers+len(mine) > limit:", "case p.Blockers+len(mine) > limit+1:"}}},
-	{"permits: a part of the leases will do", "I3", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain", []Swap{{
+	{"permits: a part of the leases will do", "I3", "internal/queue", "TestPositionOfLeases|TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain", []Swap{{
 		"PositionOfLeases", "if found < len(mine) {", "if found == 0 {"}}},
-	{"permits: past the end of the counter", "I1, F34", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_SequenceEnd", []Swap{{
+	{"permits: past the end of the counter", "I1, F34", "internal/queue", "TestPositionOfLeases|TestVirtual_Semaphore_SequenceEnd", []Swap{{
 		"PositionOfLeases", "if m.PastTheEnd() && (ours[m.Name] || m.Seq < 0) {", "if m.Seq < 0 {"}}},
 	{"permits: nobody watches the limit", "F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_SharedLimit_BelowWhatIsWanted_Waits|TestVirtual_SimulationOfSemaphores", []Swap{{
 		"permitAttempt.awaitCapacity", `if p.limit != "" {`, `if p.limit == "" {`}}},
@@ -36,6 +36,6 @@ var semaphore = []mutant{
 		"OrphansIn", "if _, ok := orphans[Orphan{root, id}]; ok {", "if func() bool { for o := range orphans { if o.ID == id { if o.Root != root { delete(orphans, o) }; return true } }; return false }() {"}}},
 	{"permits: a session that ends meanwhile passes for a grant", "I6", ".", "TestVirtual_Semaphore_Straight_SessionEndsMeanwhile", []Swap{{
 		"permits.beforeQueue", "	err = at.withdraw(err)\n", "	if err = at.withdraw(err); e.HasEnded() {\n		return nil\n	}\n"}}},
-	{"permits: a refused withdrawal goes to the queue", "I2, I6", ".", "TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo", []Swap{{
+	{"permits: a refused withdrawal goes to the queue", "I2, I6", ".", "TestVirtual_Semaphore_Straight_WithdrawalRefused_ReportsIt", []Swap{{
 		"permits.beforeQueue", " || len(at.held) > 0 {", " {"}}},
 }

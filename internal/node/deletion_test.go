@@ -70,7 +70,7 @@ func handOff(r *Reaper, node string) *Deletion {
 
 // I1, I4, I5: a server answers a transaction with more or fewer results than it has operations, or
 // without the missing node. Nothing is concluded from it, and nothing breaks.
-func TestMulti_AnswerSaysNothing(t *testing.T) {
+func TestMulti_MalformedAnswer(t *testing.T) {
 	for name, a := range map[string]mux.Reply{
 		"no results":          {Body: multiBody()},
 		"one":                 {Body: multiBody(wire.MultiResult{Op: wire.OpCheck})},

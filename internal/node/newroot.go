@@ -16,8 +16,8 @@ import (
 
 // Locks WithContainer whose lock root is missing: one transaction creates the root and the node,
 // and one deletes both. The success of the first one proves that the node is first in the queue,
-// because the root did not exist before. So without contention a cycle takes two requests and leaves
-// nothing.
+// because the root did not exist before. So without contention a cycle takes two requests and
+// leaves nothing.
 //
 //	request               reply                          next (queue.Rejection)
 //	───────────────────── ────────────────────────────── ─────────────────────────────────────────
@@ -66,8 +66,9 @@ type RootUse struct {
 }
 
 // BeginUse notes that a call takes the lock. It expects the lock root to be missing if our last
-// release deletes it, or if the last new names were missing; the result for a new name shows what to
-// expect of the next one. lost reports that an earlier attempt of the call has Lost the transaction.
+// release deletes it, or if the last new names were missing; the result for a new name shows what
+// to expect of the next one. lost reports that an earlier attempt of the call has Lost the
+// transaction.
 func (r *Root) BeginUse(lost bool) (u RootUse) {
 	u = RootUse{r: r, Lost: lost, canBeNew: !lost && r.canBeNew()}
 	if !u.canBeNew {

@@ -13,8 +13,8 @@ import (
 )
 
 // The explorer's model: ZooKeeper's guarantees, and clients that decide with the library's own
-// functions (Machine, PositionOf, isFirstNow, HandoffAfter, reply.FateOf). A world is a value; a step turns
-// one into another. The model's assumptions:
+// functions (Machine, PositionOf, isFirstNow, HandoffAfter, reply.FateOf). A world is a value; a
+// step turns one into another. The model's assumptions:
 //
 //   - writes have one order, and each session's server applies them in that order, some time later
 //     (queue)

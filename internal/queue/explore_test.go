@@ -13,8 +13,8 @@ import (
 	"github.com/zklock/zklock/internal/reply"
 )
 
-// explore visits all worlds that steps lead to. Two that differ only in facts without effect are the
-// same.
+// explore visits all worlds that steps lead to. Two that differ only in facts without effect are
+// the same.
 func (x *explorer) explore() explore.Found {
 	if x.place == nil {
 		x.place = PositionOf

@@ -21,7 +21,8 @@ import (
 // A node is deleted while its client continues, as if another goroutine acquired the lock next. A
 // request is sent, executed, and answered when the client's server has executed all before it. When
 // the connection is lost, a request that was not executed may arrive later. A read and its response
-// are one step. A client that waits lists when that would help (explore_test.go has how it is woken).
+// are one step. A client that waits lists when that would help (explore_test.go has how it is
+// woken).
 const (
 	nClients = 3
 	nNodes   = 4 // in the queue at the same time

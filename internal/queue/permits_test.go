@@ -26,7 +26,7 @@ func TestOtherThanSemaphore(t *testing.T) {
 }
 
 // The specification of PositionOfLeases.
-func TestPlaceOfLeases(t *testing.T) {
+func TestPositionOfLeases(t *testing.T) {
 	lease := func(seq int64) string { return fmt.Sprintf("_c_00000000-0000-4000-8000-000000000000-lease-%010d", seq) }
 	many := func(seqs ...int64) (names []string) {
 		for _, s := range seqs {
@@ -63,8 +63,8 @@ func TestPlaceOfLeases(t *testing.T) {
 	}
 }
 
-// The specification of Without and HaveCapacity: a client in the queue that has its leases counts by
-// these, and our own node and those behind it do not count.
+// The specification of Without and HaveCapacity: a client in the queue that has its leases counts
+// by these, and our own node and those behind it do not count.
 func TestWithout(t *testing.T) {
 	node := func(client, seq int) string {
 		return fmt.Sprintf("_c_00000000-0000-4000-8000-%012d-lock-%010d", client, seq)

@@ -142,8 +142,8 @@ func (p *process) joinOf(metrics *zklockprom.Metrics, s *zklock.Session, name st
 	}()
 }
 
-// crash joins a member that is not scraped, lets the group settle, does what prepare does to a shard
-// of that member, and ends the member's session and its connection.
+// crash joins a member that is not scraped, lets the group settle, does what prepare does to a
+// shard of that member, and ends the member's session and its connection.
 func (p *process) crash(prepare func(admin *zk.Conn, shard int)) {
 	const host = "10.0.0.9"
 	victim := p.connect(zklock.WithDialer(p.net.DialFrom(host)))

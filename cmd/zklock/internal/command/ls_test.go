@@ -81,8 +81,9 @@ func TestList(t *testing.T) {
 	require.Equal(t, []bool{true, false, false}, []bool{entries[0].Holds, entries[1].Holds, entries[2].Holds})
 }
 
-// A path that is not there is an empty list, like a lock that nobody uses, and a line on stderr that tells the two apart.
-func TestList_NotThere_SaysSo(t *testing.T) {
+// A path that is not there is an empty list, like a lock that nobody uses, and a line on stderr
+// that tells the two apart.
+func TestList_NotThere_ReportsIt(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	exits := func(code int, servers string, args ...string) string {

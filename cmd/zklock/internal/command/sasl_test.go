@@ -2,7 +2,8 @@
 
 package command
 
-// These tests attack --sasl: a real server that answers nothing without, wrong passwords, and the processes that end another's session.
+// These tests attack --sasl: a real server that answers nothing without, wrong passwords, and the
+// processes that end another's session.
 
 import (
 	"fmt"

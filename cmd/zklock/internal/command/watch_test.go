@@ -175,7 +175,8 @@ func TestWatch_LockDelay_TheNextHolds(t *testing.T) {
 	})
 }
 
-// With 1,000 waiters, a read without a change costs four small requests: the figure of docs/command.md.
+// With 1,000 waiters, a read without a change costs four small requests: the figure of
+// docs/command.md.
 func TestWatch_ThousandWaiters_WhatASecondCosts(t *testing.T) {
 	inWatch(t, func(t *testing.T, w *watching) {
 		_, err := w.srv.Create("/job", nil, 0)
