@@ -91,10 +91,6 @@ var library = []mutant{
 		"Reaper.send", "x.goOn(false)\n\t\t\t} else if ended, wait := x.tried(waiters[i]", "r.send(xs)\n\t\t\t\tbreak\n\t\t\t} else if ended, wait := x.tried(waiters[i]"}}},
 	{"a transaction that got no answer was not executed", "F10", "internal/node", "TestVirtual_Multi_Release_AnswerLost", []Swap{{
 		"Reaper.send", "a.Fate == mux.NeverSent ||", "a.Fate != mux.WasAnswered ||"}}},
-	{"a Multi's locks are released one by one", "I8", ".", "TestVirtual_Multi_Release_IsOneTransaction|TestVirtual_RequestBudget_Recipes", []Swap{{
-		"beginReleases", "xs = append(xs, r.xs[:]...)", "e.Reaper.Begin(r.xs[:]...)"}}},
-	{"a release that is not awaited: the next acquire does not expect its new root to be missing", "I8", "internal/node", "TestVirtual_ReleaseAsync_CycleTakesOneRoundTrip", []Swap{{
-		"Root.BeginUse", "before.deletion.withRoot.Load()", "link.IsClosed(before.deletion.Done) && before.deletion.withRoot.Load()"}}},
 	{"a release that is not awaited is unconfirmed at Close", "I4", ".", "TestVirtual_ReleaseAsync_Close", []Swap{{
 		"releasing.confirm", "if r.async {", "if false {"}}},
 	{"a release that is not awaited and not confirmed is silent", "I4", ".", "TestVirtual_ReleaseAsync_NotConfirmed", []Swap{{
