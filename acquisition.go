@@ -61,7 +61,7 @@ const grace = 400 * time.Millisecond
 // of that acquisition has its outcome or has left, and then try again.
 type acquisition struct {
 	link    *link.Link
-	opts    *nodeOptions
+	opts    *lockOptions
 	d       *lockData
 	ctx     context.Context // ends when the call has left, and no later than done
 	cancel  context.CancelFunc
@@ -80,8 +80,17 @@ type acquisition struct {
 	logNow  <-chan time.Time // fires at that time
 }
 
-// nodeOptions are the options of a Mutex that an acquisition uses.
-type nodeOptions struct {
+// lockOptions are the options of a lock (options.go).
+type lockOptions struct {
+	container bool
+	acl       []wire.ACL
+	name      string // of the nodes
+	label     string
+	limit     string // the node with a semaphore's limit
+	keptRuns  int    // of Once's marks; 0: the default
+	wrong     error  // an option's invalid argument
+
+	// An acquisition uses these:
 	data    []byte
 	minHold time.Duration
 	delay   time.Duration // the lock-delay; 0 for none

@@ -19,13 +19,22 @@ import (
 // One attempt: the recipe that it calls, the results of its requests, the grant, and its blockers.
 // watcher.go runs its state machine.
 
+// A new recipe embeds plain, and has the methods of recipe that differ; its New… calls mutexOf.
+// recipe_test.go adds two. Data of one attempt, and then of its hold, is in the type that newState
+// returns, which embeds noState. If the hold rests on further nodes, its giveBack deletes them. Data
+// of a lock root is a type for node.Note and node.NotesOn. Send requests through a.e, and pass their
+// errors to findingOf. A wait ends with a.ctx, with the session, and with the deletion of our node.
+// If the response to a create is lost, find out what became of it. Decisions on the names in the
+// queue are in internal/queue, whose explorers check them. internal/frames gets a scene.
+
 // recipe is the part that one kind of lock adds to the engine. The engine creates a node, waits
 // until it is first in the queue and grants the lock. The engine calls the recipe and names none. A
-// recipe embeds plain, and has the methods that differ. One recipe serves all calls of a lock, so it
-// does not change: the data that it needs for one node is in a recipeState (attempt.state).
+// recipe embeds plain, and has the methods that differ. One recipe serves all calls of a lock, so
+// it does not change: the data that it needs for one node is in a recipeState (attempt.state).
 type recipe interface {
-	// admitLocked is an admitFunc. A recipe that gives the new share a state creates its node in
-	// beforeQueue, or takes the state back there.
+	// admitLocked is called under the table's lock for an owner's new share. It returns the
+	// acquisition that has to end first, or the reason why the owner cannot have both shares. It may
+	// give the share a state: then beforeQueue creates the node, or takes the state back.
 	admitLocked(t *lockTable, d *lockData) (busy *acquisition, err error)
 	// beforeQueue is called first. It returns nil if it granted the lock, and errRequeue if a has
 	// to queue.
@@ -51,16 +60,21 @@ type recipe interface {
 // plain is the recipe of a mutex: the client whose node is first in the queue has the lock.
 type plain struct{}
 
-// mutexNotes are the notes of recipes whose tries end behind another node.
-type mutexNotes struct {
-	blocked bool // the last try found a node that blocked it
+// recipeNotes are the notes of recipes on the lock root of their queue.
+type recipeNotes struct {
+	blocked bool // the last try of a mutex found a node that blocked it
+
+	// Of a semaphore:
+	fits    bool // no other recipe uses the path
+	roomy   bool // the last acquire left capacity for itself and for all waiters
+	crowded bool // the warning was logged that more permits are in use than the limit allows
 }
 
 func (plain) admitLocked(*lockTable, *lockData) (*acquisition, error) { return nil, nil }
 
 // beforeQueue returns ErrNotAcquired for a try that is still blocked, if the last try was blocked.
 func (p plain) beforeQueue(a *acquisition) error {
-	if len(a.earlier) > 0 || !a.d.table.isTry(a) || !node.NotesOn[mutexNotes](a.d.root.Root).blocked {
+	if len(a.earlier) > 0 || !a.d.table.isTry(a) || !node.NotesOn[recipeNotes](a.d.root.Root).blocked {
 		return errRequeue
 	}
 	e, err := node.AttachedSession(a.ctx, a.link)
@@ -82,7 +96,7 @@ func (plain) listed(*attempt) error { return nil }
 
 func (plain) whenBehind(a *attempt, at position) error {
 	if !a.d.table.noteBehind(a.acquisition, at) {
-		node.Note(a.d.root.Root, func(n *mutexNotes) { n.blocked = true })
+		node.Note(a.d.root.Root, func(n *recipeNotes) { n.blocked = true })
 		return ErrNotAcquired
 	}
 	return nil
@@ -305,7 +319,7 @@ func (plain) probe(a *acquisition, e *node.ZKSession) error {
 	}
 	p := queue.PositionOfNext(root.Rule(), now.Names) // without a lock root there are no names
 	if p.Kind != queue.Behind {
-		node.Note(root.Root, func(n *mutexNotes) { n.blocked = false })
+		node.Note(root.Root, func(n *recipeNotes) { n.blocked = false })
 		return errRequeue
 	}
 	a.d.table.noteBehind(a, positionOf(e, root, "", p))

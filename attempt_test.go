@@ -50,7 +50,7 @@ func newEventTest(t *testing.T) *eventTest {
 		c.work.Wait()
 	})
 	a, _ := tt.begin(NewOwner(""), false)
-	a.link, a.opts = tt.m.s.link, &tt.m.opts.nodeOptions
+	a.link, a.opts = tt.m.s.link, &tt.m.opts
 	at := &attempt{
 		acquisition: a, recipe: plain{}, grantBasis: grantBasis{e: e, node: "/locks/a/own", token: 9, state: noState{}},
 		onOwn:    &node.Watch{WatchKey: node.WatchKey{Path: "/locks/a/own"}, Fired: make(chan struct{})},
@@ -73,9 +73,9 @@ func (w *eventTest) then() (queue.Stage, error) {
 	return w.a.machine.Next, err
 }
 
-// I1, I3: the waiter's facts reach the rule (TestInFrontNow). The predecessor's deletion grants
+// I1, I3: the waiter's facts reach the rule (TestIsFirstNow). The predecessor's deletion grants
 // only if all facts permit it; each case removes one.
-func TestInFrontNow_EachClause(t *testing.T) {
+func TestIsFirstNow_EachClause(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		take func(w *eventTest)
@@ -168,14 +168,14 @@ func TestAttempt_SessionEndsJustBeforeTheGrant_QueuesAgain(t *testing.T) {
 		defer s.Close()
 		m, err := NewMutex(s, "/job")
 		require.NoError(t, err)
-		old := s.SessionID()
+		old := s.Stats().SessionID
 		armed.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		h, err := m.Acquire(ctx)
 		require.False(t, armed.Load(), "or this shows nothing")
 		require.NoError(t, err)
-		require.NotEqual(t, old, s.SessionID())
+		require.NotEqual(t, old, s.Stats().SessionID)
 		require.NoError(t, h.Err())
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{nameOf(h.Node())}, srv.Children("/job"))
@@ -251,7 +251,7 @@ func TestAttempt_EachWay_IsCountedOut(t *testing.T) {
 				sem, err := NewSemaphore(s, "/sem", 3)
 				require.NoError(t, err)
 				holds := []*Hold{acquired(ctx, sem.Permits(1)), acquired(ctx, sem.Permits(1))}
-				require.True(t, node.NotesOn[semaphoreNotes](sem.mutexFor(1).root.Root).roomy, "or this shows nothing")
+				require.True(t, node.NotesOn[recipeNotes](sem.mutexFor(1).root.Root).roomy, "or this shows nothing")
 				return holds
 			}},
 		} {

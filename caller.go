@@ -61,7 +61,7 @@ type caller struct {
 func callerIn(ctx context.Context, t *lockTable, root *lockRoot, op string, wait time.Duration) caller {
 	by := caller{ctx: ctx, op: op, wait: wait}
 	by.owner, _ = ctx.Value(ownerKey{}).(Owner)
-	if w, _ := ctx.Value(waitKey{}).(multiWait); w.path == root.Path() {
+	if w, _ := ctx.Value(multiWait{}).(multiWait); w.path == root.Path() {
 		if by.multi = w.multi; !w.until.IsZero() {
 			by.wait = min(wait, max(time.Until(w.until), 1)) // 0 would mean a try
 		}
@@ -122,12 +122,9 @@ func (by caller) waitsForItself(t *lockTable, root *lockRoot, err error) error {
 // forever is the wait of a call that only its context limits.
 const forever = time.Duration(math.MaxInt64)
 
-// waitKey is the context key of the wait that a Multi passes to the locks that it calls
-// (multiWait). Acquire takes only a context, and an end of that context would have another meaning.
-// No context of a hold carries this key.
-type waitKey struct{}
-
-// multiWait is a Multi's wait for one of its locks.
+// multiWait is the wait that a Multi passes to one of the locks that it calls, in the context, under
+// the zero multiWait as the key. Acquire takes only a context, and an end of that context would have
+// another meaning. No context of a hold carries this key.
 type multiWait struct {
 	path  string    // of the lock, absolute: a wrapper's method may acquire other locks with this context
 	until time.Time // the end of the wait; zero for no limit

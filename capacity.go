@@ -132,7 +132,7 @@ func (a permitAttempt) warnOfMore(by *leaseWait) {
 	case by.crowded.IsZero():
 		by.crowded = time.Now()
 	case time.Since(by.crowded) >= namedAfter:
-		before := node.Note(a.d.root.Root, func(now *semaphoreNotes) { now.crowded = true })
+		before := node.Note(a.d.root.Root, func(now *recipeNotes) { now.crowded = true })
 		if !before.crowded {
 			a.e.Log.Warn("zklock: more permits are in use than this semaphore has", "path", leases.ShownPath(),
 				"permits", by.limit, "leases", by.ahead, "node", by.at.predecessor)

@@ -25,7 +25,7 @@ func (h *Hold) workContext(caller context.Context) (work *holdContext, done func
 	}
 }
 
-// runWork runs f under the hold, until ctx ends, and then releases it, for as long as p permits.
+// runWork runs f under the hold, until ctx ends, and then releases it (releasing.finish).
 // It returns Do's error, and whether the hold was lost before the release. If ctx has ended as the
 // lock was granted, or the lock was lost already, it does not call f.
 func (h *Hold) runWork(ctx context.Context, p *graceTime, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
@@ -35,7 +35,7 @@ func (h *Hold) runWork(ctx context.Context, p *graceTime, f func(ctx context.Con
 		returned()
 		done()
 		before := h.Err() // f may have released it
-		end := cmp.Or(h.beginRelease().wait(p), before)
+		end := cmp.Or(beginReleases(h)[0].finish(p), before)
 		lost, err = errors.Is(end, ErrLost), h.outcomeOf(work, err, end)
 	}()
 	if work.Err() != nil {
@@ -131,13 +131,8 @@ var ErrLeaseEnding = errors.New("the lease is about to end")
 // larger margin the context may end although no server has failed.
 func (h *Hold) DeadlineContext(margin time.Duration) (context.Context, context.CancelFunc) {
 	h.granted()
-	return deadlineOf(h.ctx, []*Hold{h}, margin)
-}
-
-// deadlineOf returns a context derived from under that ends with the holds.
-func deadlineOf(under context.Context, holds []*Hold, margin time.Duration) (context.Context, context.CancelFunc) {
-	c := &deadlineContext{under: under, holds: holds, margin: margin}
-	c.Context, c.cancel = context.WithCancelCause(under)
+	c := &deadlineContext{h: h, margin: margin}
+	c.Context, c.cancel = context.WithCancelCause(h.ctx)
 	c.timer = time.AfterFunc(math.MaxInt64, c.poll)
 	context.AfterFunc(c.Context, func() { c.timer.Stop() })
 	c.poll()
@@ -145,9 +140,8 @@ func deadlineOf(under context.Context, holds []*Hold, margin time.Duration) (con
 }
 
 type deadlineContext struct {
-	context.Context // ends with under
-	under           context.Context
-	holds           []*Hold
+	context.Context // ends with the hold's
+	h               *Hold
 	margin          time.Duration
 	cancel          context.CancelCauseFunc
 	timer           *time.Timer
@@ -162,17 +156,13 @@ func (c *deadlineContext) Err() error {
 // endIfLate ends the context if its time has come, and returns the time until the next check. That
 // is short, because timers stop while the machine is suspended.
 func (c *deadlineContext) endIfLate() (next time.Duration) {
-	_ = c.under.Err() // if a hold is past its lease, both end now, with its cause
-	next = math.MaxInt64
-	for _, h := range c.holds {
-		e := h.d.e
-		left := e.LeaseEnd().Sub(e.Clock.Now()) - c.margin
-		if left <= 0 {
-			c.cancel(h.d.errorf("hold", fmt.Errorf("%w: less than %v are left", ErrLeaseEnding, c.margin)))
-		}
-		next = min(next, left, lease.ClockCheck)
+	_ = c.h.ctx.Err() // if the hold is past its lease, both end now, with its cause
+	e := c.h.d.e
+	left := e.LeaseEnd().Sub(e.Clock.Now()) - c.margin
+	if left <= 0 {
+		c.cancel(c.h.d.errorf("hold", fmt.Errorf("%w: less than %v are left", ErrLeaseEnding, c.margin)))
 	}
-	return next
+	return min(left, lease.ClockCheck)
 }
 
 // poll is for the timer.

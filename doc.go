@@ -22,7 +22,7 @@
 //   - to acquire and release in separate steps: [Mutex.Acquire], then [Hold.Release]
 //   - to check the hold before a critical step: [Hold.Err]
 //   - to let a resource reject a stale holder: [Hold.Token]; if the resource is
-//     ZooKeeper, [Hold.Check]; if it can query ZooKeeper, [Hold.Sequencer]
+//     ZooKeeper, [Hold.Checks]; if it can query ZooKeeper, [Hold.Sequencer]
 //   - to stop slow work before the lease ends: [Hold.DeadlineContext]
 //   - to re-enter the lock in a nested call: pass a context from [WithOwner], with [Hold.Owner]
 //   - to elect a leader, and to observe which process leads: [NewElection], [Election.Run],
@@ -75,7 +75,7 @@
 //   - That no pause occurs between a check and a write. After a process has checked [Hold.Err], the
 //     scheduler, the garbage collector or a hypervisor can stop it for longer than the lease lasts.
 //     No client can prevent that, but a resource can, if it rejects a token that is smaller than
-//     the largest it has seen: use [Hold.Token] or [Hold.Check].
+//     the largest it has seen: use [Hold.Token] or [Hold.Checks].
 //   - Exclusion after servers have lost data: an ensemble that is started empty, or from an old
 //     snapshot or backup.
 //   - A lock past the end of its sequence counter: after 2^31 nodes in a queue that was never
@@ -87,11 +87,11 @@
 //
 // # The lease
 //
-// The servers expire a ZooKeeper session, and delete its lock nodes, when the client has been silent
-// for the session timeout T. So a [Session] computes a lease, the time until which the session is
-// guaranteed to exist, from the times when it sent the requests that were answered. A hold is lost
-// when its lease ends ([Hold.Deadline]), even if no server can be reached. Both lease modes assume
-// that
+// The servers expire a ZooKeeper session, and delete its lock nodes, when the client has been
+// silent for the session timeout T. So a [Session] computes a lease, the time until which the
+// session is guaranteed to exist, from the times when it sent the requests that were answered. A
+// hold is lost when its lease ends ([Hold.Deadline]), even if no server can be reached. Both lease
+// modes assume that
 //
 //   - the servers keep what they have acknowledged;
 //   - all servers have the same limits for session timeouts;
@@ -105,8 +105,8 @@
 // G is 4 s by default, two ticks of ZooKeeper's default tickTime. A longer tickTime needs a longer
 // G.
 //
-// [SingleServerLease] counts every reply. It assumes that there is one server: with more, a follower
-// that is cut off from the leader continues to reply.
+// [SingleServerLease] counts every reply. It assumes that there is one server: with more, a
+// follower that is cut off from the leader continues to reply.
 //
 // docs/lease.md helps to choose the mode and the session timeout.
 //

@@ -24,7 +24,7 @@ import (
 // for them.
 func (p *permits) beforeQueue(a *acquisition) error {
 	root := a.d.root
-	if !node.NotesOn[semaphoreNotes](root.Root).roomy {
+	if !node.NotesOn[recipeNotes](root.Root).roomy {
 		return errRequeue
 	}
 	e, err := node.AttachedSession(a.ctx, a.link)
@@ -41,7 +41,7 @@ func (p *permits) beforeQueue(a *acquisition) error {
 			return nil
 		}
 	}
-	node.Note(root.Root, func(n *semaphoreNotes) { n.roomy = false })
+	node.Note(root.Root, func(n *recipeNotes) { n.roomy = false })
 	err = at.withdraw(err)
 	if err == link.ErrCtxEnded || errors.Is(err, link.ErrSessionEnded) || errors.Is(err, ErrClosed) || len(at.held) > 0 {
 		return err
@@ -81,6 +81,9 @@ func (p *permits) whenBehind(at *attempt, pos position) error {
 		if err != nil {
 			return err
 		}
+		if waits && known && !queue.HaveCapacity(0, pos.rank-1, p.k, n) { // each client ahead has leases, or needs them
+			return nil
+		}
 		r, err := a.findingOf(now.list.Wait(a.ctx, a.e.ZKSession))
 		if err != nil {
 			return err
@@ -119,8 +122,8 @@ func (a permitAttempt) grantFurther() error {
 	if err := a.grant(); err != nil {
 		return err
 	}
-	x, _ := a.d.root.DeleteNode(a.e, false, nil, a.node)
-	a.leaves <- x
+	xs, _ := a.d.root.DeleteNode(a.e, false, nil, a.node)
+	a.leaves <- xs[0]
 	return errGranted
 }
 
@@ -176,8 +179,9 @@ func (a permitAttempt) withdraw(why error) error {
 	if a.node != "" {
 		left = a.ctx.Done()
 	}
-	x := a.e.Reaper.DeleteAll(a.held)
+	x := a.e.Reaper.ToDelete(a.held...)
 	a.p.leases.RestartAfter(a.e, a.held[0], x)
+	a.e.Reaper.Begin(x)
 	select {
 	case <-x.Done:
 	case <-x.Refused:

@@ -316,14 +316,29 @@ func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	if !e.isMade() {
 		return Participant{}, &Error{Op: "leader", Err: errNoElection}
 	}
-	err = e.m.reading(ctx, "leader", func(z *node.ZKSession) error {
-		leader, err = e.m.frontOf(ctx, z, func() (string, error) {
-			node, _, err := e.firstCandidate(ctx, z, true)
-			return node, err
-		})
+	err = e.m.reading(ctx, "leader", func(z *node.ZKSession) (err error) {
+		for again := true; again; again = errors.Is(err, zk.ErrNoNode) { // the first node was deleted meanwhile
+			leader, err = e.readLeader(ctx, z)
+		}
 		return err
 	})
 	return leader, err
+}
+
+// readLeader returns the first candidate, or zk.ErrNoNode if its node is deleted meanwhile.
+func (e *Election) readLeader(ctx context.Context, z *node.ZKSession) (Participant, error) {
+	node, _, err := e.firstCandidate(ctx, z, true)
+	if err != nil || node == "" {
+		return Participant{}, err
+	}
+	p, err := readParticipant(ctx, z, node)
+	if err != nil {
+		return Participant{}, err
+	}
+	first := []Participant{p}
+	first[0].Holds = e.m.root.HoldsInFront(node)
+	err = e.m.opts.describe(ctx, z, &e.m.root, first)
+	return first[0], err
 }
 
 // firstCandidate returns the first node, absolute, and reports whether the root exists. It returns

@@ -138,9 +138,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // IsFinal reports whether the same call will fail until an administrator changes the program, its
 // configuration or the servers' permissions. It is true for bad arguments, ErrUpgrade, ErrClosed,
 // ErrSessionTimeoutTooShort, ErrNoChroot, ErrSessionFileInUse, an ErrAuthFailed that closed the
-// Session, rejections such as zk.ErrNoAuth, and errors marked by Final. Retry after all others, with
-// growing pauses. IsFinal is false for nil, the end of the caller's context, and other errors of the
-// caller's work.
+// Session, rejections such as zk.ErrNoAuth, and errors marked by Final. Retry after all others,
+// with growing pauses. IsFinal is false for nil, the end of the caller's context, and other errors
+// of the caller's work.
 func IsFinal(err error) bool {
 	if isMarked(err) {
 		return true
@@ -251,7 +251,7 @@ func ctxError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Loss is the reason of a loss, in one word for metrics (LossReason).
+// Loss is the reason of a loss, in one word for metrics (HoldInfo.Reason).
 type Loss string
 
 const (
@@ -288,9 +288,9 @@ var lossReasons = []word[Loss]{
 	{link.ErrNodeGone, LossNode}, {link.ErrUnreadable, LossUnreadable}, {link.ErrExpired, LossSession}, {ErrLost, LossOther},
 }
 
-// LossReason returns the reason of a loss, such as a hold's Err, for metrics: the first constant
-// of Loss that fits. It returns "" if err does not wrap ErrLost.
-func LossReason(err error) Loss {
+// lossReason returns the reason of a loss: the first constant of Loss that fits. It returns "" if
+// err does not wrap ErrLost.
+func lossReason(err error) Loss {
 	loss := lossIn(err)
 	if loss == nil {
 		return ""
@@ -327,17 +327,8 @@ var outcomes = []word[string]{
 	{ErrNotConnected, "not_connected"}, {ErrClosed, "closed"},
 }
 
-// Outcome returns in one word how an acquire ended, for metrics:
-//
-//   - acquired: err is nil
-//   - not_acquired: ErrNotAcquired
-//   - canceled: the context was canceled, Resign ended a candidature, or a Multi lost another
-//     lock
-//   - deadline: the context's deadline passed
-//   - not_connected: ErrNotConnected
-//   - closed: ErrClosed
-//   - error: any other error
-func Outcome(err error) string {
+// outcomeWord returns AcquireEndInfo.Outcome.
+func outcomeWord(err error) string {
 	if err == nil {
 		return "acquired"
 	}

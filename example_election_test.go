@@ -70,7 +70,7 @@ func ExampleElection_Hold() {
 		switch {
 		case e.Hold() != nil: // compares the clock with the lease
 			return "leads"
-		case s.State().Attached():
+		case s.Stats().Server != "":
 			return "follows"
 		}
 		return "neither"

@@ -49,8 +49,8 @@ func ExampleNewMulti() {
 	// <nil>
 }
 
-// A write that ZooKeeper does only while both locks are held, and work that stops before the first of the leases can end.
-func ExampleMultiHold_DeadlineContext() {
+// A write that ZooKeeper does only while both locks are held.
+func ExampleMultiHold() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	if _, err := s.Conn().Create("/report", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -66,22 +66,17 @@ func ExampleMultiHold_DeadlineContext() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	work, cancel := hold.DeadlineContext(time.Second)
-	defer cancel()
-	fmt.Println(work.Err())
-
 	ops := []any{&zk.SetDataRequest{Path: "/report", Data: []byte("done"), Version: -1}}
 	for _, h := range hold.Holds() {
-		ops = append(ops, h.Check())
+		ops = append(ops, h.Checks()[0])
 	}
 	_, err = s.Conn().Multi(ops...)
 	fmt.Println(err)
 	_ = hold.Holds()[1].Release(ctx) // one of them is enough
 	_, err = s.Conn().Multi(ops...)
-	fmt.Println(err, errors.Is(context.Cause(work), zklock.ErrNotHeld))
+	fmt.Println(err, errors.Is(context.Cause(hold.Context()), zklock.ErrNotHeld))
 	_ = hold.Release(ctx)
 	// Output:
-	// <nil>
 	// <nil>
 	// zk: node does not exist true
 }

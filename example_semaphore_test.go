@@ -72,7 +72,7 @@ func ExampleSemaphore_Permits() {
 	}
 	small, large := sem.Permits(1), sem.Permits(2)
 	err = large.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
-		fmt.Println(sem, "has", len(hold.Checks()), "permits in use")
+		fmt.Println("there are", len(hold.Checks()), "permits in use")
 		fmt.Println("one is left:", small.TryDo(ctx, func(context.Context, *zklock.Hold) error { return nil }))
 		err := large.TryDo(ctx, func(context.Context, *zklock.Hold) error { return nil })
 		fmt.Println("two are not:", errors.Is(err, zklock.ErrNotAcquired))
@@ -82,7 +82,7 @@ func ExampleSemaphore_Permits() {
 		log.Fatal(err)
 	}
 	// Output:
-	// Semaphore(/semaphores/imports) has 2 permits in use
+	// there are 2 permits in use
 	// one is left: <nil>
 	// two are not: true
 }
@@ -102,9 +102,9 @@ func ExampleSemaphore_Participants() {
 		log.Fatal(err)
 	}
 	for _, p := range holders { // one for each permit
-		fmt.Println(string(p.Data), p.SessionID == s.SessionID())
+		fmt.Println(string(p.Data), p.SessionID == s.Stats().SessionID)
 	}
-	fmt.Println(sem.Path(), holders[0].Node == hold.Node())
+	fmt.Println(sem.Permits(1).Path(), holders[0].Node == hold.Node())
 	// Output:
 	// host-a:4711 true
 	// host-a:4711 true

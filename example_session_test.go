@@ -29,7 +29,7 @@ func ExampleWithSessionTimeout() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	fmt.Println(s.Timeout())
+	fmt.Println(s.Stats().SessionTimeout)
 	// Output: 1m0s
 }
 
@@ -49,7 +49,7 @@ func ExampleWithSessionFile() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	fmt.Println(s.State())
+	fmt.Println(s.Stats().State)
 
 	_, err = zklock.Connect(ctx, servers, file)
 	fmt.Println(errors.Is(err, zklock.ErrSessionFileInUse))
@@ -72,7 +72,7 @@ func ExampleWithCreateChroot() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	fmt.Println(s.State())
+	fmt.Println(s.Stats().State)
 	// Output:
 	// true
 	// Connected
@@ -110,7 +110,7 @@ func ExampleWithGuard() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	fmt.Println(s.State(), s.Stats().Guarded)
+	fmt.Println(s.Stats().State, s.Stats().Guarded)
 	// Output: Connected false
 }
 
@@ -127,7 +127,7 @@ func ExampleWithDialer() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	fmt.Println(s.State())
+	fmt.Println(s.Stats().State)
 	// Output:
 	// dialing zk1.example.org:2281
 	// Connected
@@ -206,7 +206,7 @@ func ExampleSession_Close() {
 	fmt.Println(s.Close())
 	fmt.Println(errors.Is(hold.Err(), zklock.ErrLost), errors.Is(hold.Err(), zklock.ErrClosed))
 	_, err = m.Acquire(ctx)
-	fmt.Println(errors.Is(err, zklock.ErrClosed), s.State())
+	fmt.Println(errors.Is(err, zklock.ErrClosed), s.Stats().State)
 	fmt.Println(s.Close()) // a second time does nothing
 	// Output:
 	// <nil>
@@ -236,7 +236,7 @@ func ExampleSession_Conn() {
 
 // Each heartbeat extends the deadline of a hold. The session id is the one in the servers' logs and
 // in the owner of a lock node. It changes when the session is lost.
-func ExampleSession_SessionID() {
+func ExampleStats() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
 	s, err := zklock.Connect(ctx, srv.Addr())
@@ -244,7 +244,7 @@ func ExampleSession_SessionID() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	first, changes := s.SessionID(), s.Changes(ctx)
+	first, changes := s.Stats().SessionID, s.Changes(ctx)
 
 	srv.ExpireSession(first)
 	for c := range changes {
@@ -252,31 +252,20 @@ func ExampleSession_SessionID() {
 			break
 		}
 	}
-	fmt.Println(first != 0, s.SessionID() != first)
+	fmt.Println(first != 0, s.Stats().SessionID != first)
 	// Output: true true
 }
 
-func ExampleSession_State() {
+func ExampleState() {
 	_, s, stop := exampleSession()
 	defer stop()
-	fmt.Println(s.State()) // from memory: good for a health check
+	now := s.Stats() // from memory: good for a health check
+	fmt.Println(now.State, now.Server != "")
 	_ = s.Close()
-	fmt.Println(s.State())
+	now = s.Stats()
+	fmt.Println(now.State, now.Server != "")
 	// Output:
-	// Connected
-	// Closed
-}
-
-func ExampleState_Attached() {
-	for state := zklock.StateConnecting; state <= zklock.StateClosed; state++ {
-		fmt.Println(state, state.Attached())
-	}
-	// Output:
-	// Connecting false
 	// Connected true
-	// Suspended false
-	// Reconnected true
-	// Lost false
 	// Closed false
 }
 
@@ -298,7 +287,7 @@ func ExampleChange() {
 		log.Fatal(err)
 	}
 	c = <-changes
-	fmt.Println(c.State, c.SessionID == s.SessionID())
+	fmt.Println(c.State, c.SessionID == s.Stats().SessionID)
 	// Output:
 	// Suspended true
 	// Reconnected true

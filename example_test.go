@@ -105,7 +105,7 @@ func ExampleConnect() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	fmt.Println(s.State(), s.Timeout())
+	fmt.Println(s.Stats().State, s.Stats().SessionTimeout)
 	// Output: Connected 20s
 }
 
@@ -361,7 +361,7 @@ func TestVirtual_IsFinal_LeaderLoop(t *testing.T) {
 			case 1:
 				require.NoError(t, srv.Delete(hold.Node()))
 			case 2:
-				require.True(t, srv.ExpireSession(s.SessionID()))
+				require.True(t, srv.ExpireSession(s.Stats().SessionID))
 			case 3:
 				srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(-125).Once()) // quota exceeded
 				return nil
@@ -427,8 +427,6 @@ func ExampleMulti_Do() {
 	if err != nil {
 		log.Fatal(err)
 	}
-
-	fmt.Println(both)
 	err = both.Do(ctx, func(ctx context.Context, hold *zklock.MultiHold) error { // ctx ends when the first of them is lost
 		for _, h := range hold.Holds() {
 			fmt.Println(h.Path(), h.Token() > 0)
@@ -437,7 +435,6 @@ func ExampleMulti_Do() {
 	})
 	fmt.Println(err, from.Held(), to.Held())
 	// Output:
-	// Multi(/locks/accounts/3, /locks/accounts/7)
 	// /locks/accounts/3 true
 	// /locks/accounts/7 true
 	// <nil> false false
@@ -649,11 +646,11 @@ func ExampleHold_Token() {
 
 // saveInZooKeeper writes only if the lock node exists when ZooKeeper executes the write.
 func saveInZooKeeper(s *zklock.Session, hold *zklock.Hold, body []byte) error {
-	_, err := s.Conn().Multi(hold.Check(), &zk.SetDataRequest{Path: "/reports/nightly", Data: body, Version: -1})
+	_, err := s.Conn().Multi(hold.Checks()[0], &zk.SetDataRequest{Path: "/reports/nightly", Data: body, Version: -1})
 	return err // zk.ErrNoNode if the lock was lost, or if /reports/nightly is not there
 }
 
-func ExampleHold_Check() {
+func ExampleHold_Checks_transaction() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	for _, p := range []string{"/reports", "/reports/nightly"} {
@@ -798,7 +795,7 @@ func ExampleHold_Err() {
 		}
 		fmt.Println(step)
 		if step == "compute" {
-			srv.ExpireSession(s.SessionID()) // the servers end the session, and the lock node goes with it
+			srv.ExpireSession(s.Stats().SessionID) // the servers end the session, and the lock node goes with it
 			<-hold.Lost()
 		}
 	}
@@ -857,7 +854,7 @@ func ExampleSession_Changes_endOnSuspend() {
 		work, end := context.WithCancel(ctx)
 		defer end()
 		changes := s.Changes(work)
-		if !s.State().Attached() { // suspended before we could hear of it
+		if s.Stats().Server == "" { // suspended before we could hear of it
 			end()
 		}
 		go func() {
@@ -868,7 +865,7 @@ func ExampleSession_Changes_endOnSuspend() {
 			}
 		}()
 
-		srv.DropConnection(s.SessionID()) // a network failure, in the middle of the work
+		srv.DropConnection(s.Stats().SessionID) // a network failure, in the middle of the work
 		<-work.Done()
 		fmt.Println("the work ends; still held:", ctx.Err() == nil)
 		return nil
@@ -894,26 +891,9 @@ func ExampleMutex_Participants() {
 		log.Fatal(err)
 	}
 	for _, p := range queue { // the holder first
-		fmt.Println(string(p.Data), p.Token == hold.Token(), p.SessionID == s.SessionID())
+		fmt.Println(string(p.Data), p.Token == hold.Token(), p.SessionID == s.Stats().SessionID)
 	}
 	// Output: host-a:4711 true true
-}
-
-// First returns the holder of the lock, however long the queue is.
-func ExampleMutex_First() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, _ := zklock.NewMutex(s, "/locks/orders", zklock.WithData([]byte("host-a:4711")))
-	first, err := m.First(ctx)
-	fmt.Println("there is a holder:", first.Node != "", err)
-	_ = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
-		first, err = m.First(ctx)
-		fmt.Println(string(first.Data), first.Token == hold.Token(), err)
-		return nil
-	})
-	// Output:
-	// there is a holder: false <nil>
-	// host-a:4711 true <nil>
 }
 
 // The front of the queue is the holder. An old one may hang.
@@ -1041,7 +1021,7 @@ func ExampleWithLease() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	fmt.Println(s.Timeout())
+	fmt.Println(s.Stats().SessionTimeout)
 	// Output: 10s
 }
 

@@ -4,6 +4,7 @@ package zklock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
@@ -50,11 +51,16 @@ func ExampleTrace() {
 	// mutex order released
 }
 
-// The lock was lost because another client deleted its node.
-func ExampleLossReason() {
+// Metrics count acquires by their outcome, and losses by their reason. Here another client deletes
+// the lock's node.
+func ExampleAcquireEndInfo() {
 	ctx, srv, stop := exampleZooKeeper()
 	defer stop()
-	s, err := zklock.Connect(ctx, srv.Addr())
+	lost := make(chan zklock.Loss)
+	s, err := zklock.Connect(ctx, srv.Addr(), zklock.WithTrace(&zklock.Trace{
+		AcquireEnd: func(_ context.Context, a zklock.AcquireEndInfo) { fmt.Println(a.Outcome) },
+		HoldLost:   func(_ context.Context, h zklock.HoldInfo) { lost <- h.Reason },
+	}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -67,35 +73,15 @@ func ExampleLossReason() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	_, err = m.TryAcquire(ctx) // without the hold's context: it is another caller's
 	if err := srv.Delete(hold.Node()); err != nil {
 		log.Fatal(err)
 	}
-	<-hold.Lost()
-	fmt.Println(zklock.LossReason(hold.Err()))
-	fmt.Println(zklock.LossReason(hold.Release(ctx)))
-	// Output:
-	// node_deleted
-	// node_deleted
-}
-
-// A counter of acquires has a label for their outcome.
-func ExampleOutcome() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, err := zklock.NewMutex(s, "/locks/nightly")
-	if err != nil {
-		log.Fatal(err)
-	}
-	hold, err := m.Acquire(ctx)
-	fmt.Println(zklock.Outcome(err))
-	_, err = m.TryAcquire(ctx) // without the hold's context: it is another caller's
-	fmt.Println(zklock.Outcome(err))
-	err = hold.Release(ctx)
-	fmt.Println(err)
+	fmt.Println(<-lost, errors.Is(err, zklock.ErrNotAcquired))
 	// Output:
 	// acquired
 	// not_acquired
-	// <nil>
+	// node_deleted true
 }
 
 func ExampleSession_Stats() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +44,7 @@ func (c *holdContext) Value(key any) any {
 		if c.h.isOf(k.Path()) {
 			return c.h
 		}
-	case waitKey:
+	case multiWait:
 		return nil // it was for the wait, which has ended
 	}
 	if c.outer != nil && c.h.values != nil && bare.Value(key) == nil {
@@ -144,23 +145,14 @@ func (h *Hold) Path() string { return h.granted().root.Given() }
 // Owner returns the owner of the hold.
 func (h *Hold) Owner() Owner { return h.granted().key.owner }
 
-// Checks returns a Check for each node of the hold: one for each permit, and otherwise one.
+// Checks returns a version check of each node of the hold: one for each permit, and otherwise one.
+// Put all of them first in a zk.Conn.Multi on [Session.Conn]: if a node does not exist, ZooKeeper
+// rejects the transaction, with zk.ErrNoNode for its check.
 func (h *Hold) Checks() (ops []*zk.CheckVersionRequest) {
 	for _, node := range h.granted().held {
-		ops = append(ops, checkOf(node))
+		ops = append(ops, &zk.CheckVersionRequest{Path: node, Version: -1}) // any version: revocation and administrators change it
 	}
 	return ops
-}
-
-func checkOf(node string) *zk.CheckVersionRequest {
-	return &zk.CheckVersionRequest{Path: node, Version: -1} // any version: revocation and administrators change it
-}
-
-// Check returns a version check of the lock node. Put it first in a zk.Conn.Multi on
-// [Session.Conn]: if the node does not exist, ZooKeeper rejects the transaction, with zk.ErrNoNode
-// for this operation. For several permits, use Checks.
-func (h *Hold) Check() *zk.CheckVersionRequest {
-	return checkOf(h.granted().node)
 }
 
 // Release ends this handle's context and, if it is the owner's last handle, deletes the node. A
@@ -184,23 +176,60 @@ func (h *Hold) Release(ctx context.Context) error {
 	if ctx == nil {
 		return h.d.errorf("release", errNilContext)
 	}
-	return h.beginRelease().wait(&graceTime{ctx: ctx})
+	return beginReleases(h)[0].finish(&graceTime{ctx: ctx})
+}
+
+// ReleaseAsync is Release without the wait: it sends the delete, and returns nil, or [ErrLost] if
+// the lock was lost before. The next acquire of this Session is sent after the delete, so an
+// uncontended cycle takes one round trip. It may be called where Release may.
+//
+// A goroutine of the Session waits instead, as long as Release would. Without a confirmation it
+// logs a warning, counts it in Stats.Unconfirmed, and passes [ErrNotConfirmed] to Trace.HoldEnd. A
+// loss that only the servers have seen is logged and traced. Close waits for the confirmation, and
+// until then the node counts for [WithMaxLockNodes].
+func (h *Hold) ReleaseAsync() error {
+	if h == nil || h.d == nil {
+		return &Error{Op: "release", Err: errNoHold}
+	}
+	return beginReleases(h)[0].finish(nil)
 }
 
 // releasing is a Release whose request has been sent.
 type releasing struct {
-	h    *Hold
-	xs   [2]*node.Deletion // the deletions to wait for; the second may be nil
-	end  clock.Instant     // the latest time to wait until
-	lost error
+	h     *Hold
+	async bool              // no call waits
+	xs    [2]*node.Deletion // the deletions to wait for; the second may be nil
+	end   clock.Instant     // the latest time to wait until
+	lost  error
 
 	first bool          // it was not released before
 	last  bool          // it was the owner's last handle, and not lost: the hold ends here
 	began clock.Instant // when the release began
 }
 
-// beginRelease is Release up to the request that deletes the node.
-func (h *Hold) beginRelease() releasing {
+// beginReleases is Release up to the request that deletes the nodes. Holds of one ZooKeeper session
+// share the request.
+func beginReleases(holds ...*Hold) []releasing {
+	all, in := make([]releasing, len(holds)), make([]*node.ZKSession, 0, 1)
+	for i, h := range slices.Backward(holds) {
+		if all[i] = h.endHold(); !slices.Contains(in, h.d.e) {
+			in = append(in, h.d.e)
+		}
+	}
+	for _, e := range in {
+		xs := make([]*node.Deletion, 0, 2)
+		for _, r := range slices.Backward(all) {
+			if r.h.d.e == e {
+				xs = append(xs, r.xs[:]...)
+			}
+		}
+		e.Reaper.Begin(xs...)
+	}
+	return all
+}
+
+// endHold ends the handle and, if it is the last, the hold. The caller begins the deletions.
+func (h *Hold) endHold() releasing {
 	d := h.d
 	d.loseIfLate()
 	r := releasing{h: h, began: d.e.Clock.Now()}
@@ -216,7 +245,21 @@ func (h *Hold) beginRelease() releasing {
 	return r
 }
 
-// wait is the rest of Release.
+// finish is the rest of Release. If p is nil, only a goroutine of the Session waits.
+func (r releasing) finish(p *graceTime) error {
+	if p != nil || !r.last {
+		return r.wait(p)
+	}
+	p = &graceTime{ctx: context.Background()}
+	async := r
+	async.async = true
+	if !r.h.d.e.Carrier.Spawn(func() { _ = async.wait(p) }) {
+		_ = r.wait(p) // returns at once, because the Session is closed
+	}
+	return nil
+}
+
+// wait waits for the deletions, and reports the end of the handle.
 func (r releasing) wait(p *graceTime) (err error) {
 	h, d := r.h, r.h.d
 	switch {
@@ -235,10 +278,20 @@ func (r releasing) wait(p *graceTime) (err error) {
 		default:
 			err = d.errorf("release", why)
 			d.e.Log.Debug("zklock: released", func() []any { return append(d.attrs(), "err", why) })
+			if !errors.Is(why, ErrClosed) {
+				d.table.unconfirmed.Add(1)
+				if r.async {
+					d.e.Log.Warn("zklock: no server has confirmed a release", append(d.attrs(), "reason", why)...)
+				}
+			}
 		}
 	}
-	if h.trace != nil && r.first {
-		h.trace.ended(r.began, err, r.lost != nil)
+	switch ended := func() { h.trace.ended(r.began, err, r.lost != nil) }; {
+	case h.trace == nil || !r.first:
+	case r.async: // it may call Close, which waits for this goroutine
+		go ended()
+	default:
+		ended()
 	}
 	return err
 }
@@ -280,7 +333,10 @@ func (r releasing) confirm(p *graceTime) error {
 		return fmt.Errorf("%w: %w; %s", ErrNotConfirmed, why, what)
 	}
 	e := r.h.d.e
-	ctxEnded := p.ctx.Done()
+	ctxEnded, sessionEnded := p.ctx.Done(), e.Ended()
+	if r.async { // Close lets the deletions end
+		sessionEnded = nil
+	}
 	var lastTry <-chan struct{} // when the context has ended
 	for i := 0; i < len(r.xs) && r.xs[i] != nil; {
 		x := r.xs[i]
@@ -298,7 +354,7 @@ func (r releasing) confirm(p *graceTime) error {
 		select {
 		case <-x.Done:
 		case <-time.After(min(left, lease.ClockCheck)):
-		case <-e.Ended():
+		case <-sessionEnded:
 			if link.IsClosed(x.Done) {
 				continue
 			}

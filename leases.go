@@ -28,7 +28,7 @@ func (p *permits) created(a *attempt) (err error) {
 	}
 	if err = fitsSemaphore(a.ctx, a.e, a.d.root.Root, s.fits); err == nil {
 		s.fits = nil
-		node.Note(a.d.root.Root, func(n *semaphoreNotes) { n.fits = true })
+		node.Note(a.d.root.Root, func(n *recipeNotes) { n.fits = true })
 	}
 	return err
 }
@@ -75,12 +75,14 @@ func (p *permits) whenFirst(at *attempt) error {
 	if !a.queued {       // then the list of the queue is recent
 		others := len(queue.Members(a.list.Names, a.d.root.Rule().Markers)) - 1
 		isRoomy := queue.HaveCapacity(a.leases-p.k, others, p.k, n)
-		node.Note(a.d.root.Root, func(now *semaphoreNotes) { now.roomy = isRoomy })
+		node.Note(a.d.root.Root, func(now *recipeNotes) { now.roomy = isRoomy })
 		room = min(room, others)
 	}
 	a.leaves = make(chan *node.Deletion, 1)
 	if err = a.grant(); err == nil {
-		a.leaves <- a.d.root.HandOff(a.e, a.node, false, false, nil)
+		x := a.d.root.HandOff(a.e, a.node, false, false, nil)
+		a.e.Reaper.Begin(x)
+		a.leaves <- x
 		a.hintWaiters(room)
 	}
 	return err

@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
@@ -40,6 +41,8 @@ type lockTable struct {
 	mu      invariants.Mutex
 	byKey   map[lockKey]*lockData
 	leaving []*acquisition // acquisitions whose calls have left, and that have not ended
+
+	unconfirmed atomic.Int64 // releases that no server confirmed
 }
 
 // lockData is one owner's share in one lock:
@@ -92,8 +95,8 @@ func (t *lockTable) keyLocked(root *lockRoot, by caller) (key lockKey, ok bool) 
 // enter re-enters a lock that the caller holds, and then a is nil. Otherwise it begins an
 // acquisition, which Mutex.take starts; if offline is not nil, enter returns offline instead. If
 // another acquisition of the owner has to end first, enter returns it with errBusy, or with
-// ErrNotAcquired to a try that does not wait for it. admit is the recipe's.
-func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, admit admitFunc) (a *acquisition, err error) {
+// ErrNotAcquired to a try that does not wait for it. admit is the recipe's admitLocked.
+func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, admit func(*lockTable, *lockData) (busy *acquisition, err error)) (a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
@@ -138,11 +141,6 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by caller, offline error, adm
 	d.addLocked(h)
 	return nil, nil
 }
-
-// admitFunc is called under the table's lock for an owner's new share, and may give the share a
-// state. It returns the acquisition that has to end first, or the reason why the owner cannot have
-// both shares.
-type admitFunc func(t *lockTable, d *lockData) (busy *acquisition, err error)
 
 func (d *lockData) addLocked(h *Hold) {
 	h.d = d

@@ -171,7 +171,8 @@ func TestLockTable_OneCallAtATime(t *testing.T) {
 	}
 }
 
-// F33: a call that leaves at the moment of the grant has either left or is granted. Never both, never neither.
+// F33: a call that leaves at the moment of the grant has either left or is granted. Never both,
+// never neither.
 func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 	for range 2000 {
 		tt := newTableTest(t)
@@ -194,7 +195,8 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 	}
 }
 
-// F33, the other order on its own: a call whose context ends after the grant is granted, and the hold is held.
+// F33, the other order on its own: a call whose context ends after the grant is granted, and the
+// hold is held.
 func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
@@ -258,7 +260,7 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 
 // A caller that checks its hold while the session ends may mark the loss before the session reports
 // it. The loss is still logged, once (R91).
-func TestLockTable_SeenBeforeItIsTold_IsLoggedOnce(t *testing.T) {
+func TestLockTable_SeenBeforeTheNotification_IsLoggedOnce(t *testing.T) {
 	tt := newTableTest(t)
 	h := tt.grant(tt.begin(NewOwner(""), false))
 	var lines bytes.Buffer
@@ -330,8 +332,9 @@ func TestLeavePair_TheNextSecondStays(t *testing.T) {
 	require.Same(t, next, p.second)
 }
 
-// I1: under a write hold, a read lock is lost, and its handles are released before its loss has been
-// dealt with. The writer's next read finds the loss: another client could delete the new node, too.
+// I1: under a write hold, a read lock is lost, and its handles are released before its loss has
+// been dealt with. The writer's next read finds the loss: another client could delete the new node,
+// too.
 func TestPair_SecondLost_NextReadIsLost(t *testing.T) {
 	tt := newTableTest(t)
 	w := &lockData{table: tt.table, key: lockKey{path: "/locks/a", share: queue.WriteName}, root: &tt.m.root}

@@ -46,7 +46,8 @@ type delayNotes struct {
 // IsLasting makes the Session keep the notes, because the delay counts from the time in them.
 func (*delayNotes) IsLasting() {}
 
-// delayWait is the part of an attempt that waits for a lock-delay. The zero value has read no record.
+// delayWait is the part of an attempt that waits for a lock-delay. The zero value has read no
+// record.
 type delayWait struct {
 	early   <-chan node.DataRead // the record, if it was requested with the node
 	with    *node.Listing        // the list that was requested with early
@@ -56,7 +57,7 @@ type delayWait struct {
 }
 
 // describe adds the time until which the first node in the queue waits for the lock-delay.
-func (o *nodeOptions) describe(ctx context.Context, e *node.ZKSession, root *lockRoot, ps []Participant) error {
+func (o *lockOptions) describe(ctx context.Context, e *node.ZKSession, root *lockRoot, ps []Participant) error {
 	if o.delay == 0 || len(ps) == 0 {
 		return nil
 	}
@@ -72,7 +73,7 @@ func (o *nodeOptions) describe(ctx context.Context, e *node.ZKSession, root *loc
 // according to the lock root's data: the zero time if the node holds the lock, or if no holder
 // disappeared. If the client has not recorded that time, delayUntil assumes that its wait begins
 // now. It returns the zero time if the node is so old that its wait must have ended.
-func (o *nodeOptions) delayUntil(data []byte, front string, came time.Time) (until time.Time) {
+func (o *lockOptions) delayUntil(data []byte, front string, came time.Time) (until time.Time) {
 	record, _ := queue.ParseRecord(data)
 	held := record.Word(queue.HeldWord)
 	if held == "" || held == nameOf(front) || !time.Now().Before(node.WaitsUntil(record, came)) {
@@ -222,8 +223,8 @@ func (a *attempt) writeRecord() error {
 	return err
 }
 
-// writeRecordData writes the record if our node exists and the data has not changed since it was read. It
-// returns the new version.
+// writeRecordData writes the record if our node exists and the data has not changed since it was
+// read. It returns the new version.
 func (a *attempt) writeRecordData(r queue.Record) (version int32, failed int, err error) {
 	got, err := a.e.Ask(a.ctx, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: a.node, Version: -1},

@@ -77,22 +77,14 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 	if len(locks) == 0 {
 		return fail("", errors.New("no locks: give at least one"))
 	}
+	name := "Multi(" + m.paths() + ")"
 	for i := range m.locks {
-		m.locks[i].of = m.name()
+		m.locks[i].of = name
 	}
 	return m, nil
 }
 
-// String returns the paths, in the order in which the locks are acquired.
-func (m *Multi) String() string {
-	if m == nil || m.locks == nil {
-		panic(fmt.Errorf("zklock: %w", errNoMulti))
-	}
-	return m.name()
-}
-
-func (m *Multi) name() string { return "Multi(" + m.paths() + ")" }
-
+// paths returns the paths, in the order in which the locks are acquired.
 func (m *Multi) paths() string {
 	var paths []string
 	for _, l := range m.locks {
@@ -127,8 +119,8 @@ func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) {
 	return m.acquireAll(ctx, "try", 0)
 }
 
-// Do acquires all the locks, runs f under them, and releases them in reverse order, also if f
-// panics. If it does not get all locks, it returns Acquire's error and does not call f. ctx bounds
+// Do acquires all the locks, runs f under them, and releases them as [MultiHold.Release] does, also
+// if f panics. If it does not get all locks, it returns Acquire's error and does not call f. ctx bounds
 // the waits and the work; [WaitAtMost] bounds all waits together.
 //
 // The context of f is derived from ctx, carries all the holds, and also ends as soon as one lock is
@@ -159,7 +151,11 @@ func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiH
 		for i, hold := range h.holds {
 			ends[i] = hold.Err() // f, or a call that shares the hold, may have released it
 		}
-		for i, end := range h.release(ctx) {
+		p := &graceTime{ctx: ctx}
+		if o.async {
+			p = nil
+		}
+		for i, end := range h.release(p) {
 			ends[i] = cmp.Or(end, ends[i])
 		}
 		err = outcomeOf(h.holds, work, err, ends)
@@ -274,7 +270,7 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration) (*Hold, e
 	}
 	if w != (multiWait{}) {
 		w.path = l.in.root.Path()
-		ctx = context.WithValue(ctx, waitKey{}, w)
+		ctx = context.WithValue(ctx, multiWait{}, w)
 	}
 	h, err := enter(ctx)
 	if h == nil || h.d == nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 )
 
 // MultiHold is one successful acquire of a Multi. It is safe for concurrent use, and only Release
@@ -28,9 +27,6 @@ func (h *MultiHold) granted() *MultiHold {
 	return h
 }
 
-// String returns the String of each hold, in one line.
-func (h *MultiHold) String() string { return fmt.Sprintf("MultiHold%v", h.granted().holds) }
-
 // Holds returns the locks' holds, in the order of their absolute paths. Pass a resource the token
 // of the lock that guards it.
 func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
@@ -39,12 +35,6 @@ func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
 // released or one Session is closed, with that hold's Err as its cause. It carries all the holds,
 // and is otherwise as [Hold.Context].
 func (h *MultiHold) Context() context.Context { return h.granted().ctx }
-
-// DeadlineContext returns a context derived from Context that also ends when the
-// [Hold.DeadlineContext] of one hold would, with the same cause. The CancelFunc ends it, too.
-func (h *MultiHold) DeadlineContext(margin time.Duration) (context.Context, context.CancelFunc) {
-	return deadlineOf(h.granted().ctx, h.holds, margin)
-}
 
 // Err returns nil while all the locks are held, and then the Err of the hold that ended first.
 func (h *MultiHold) Err() error {
@@ -57,7 +47,8 @@ func (h *MultiHold) Err() error {
 	return context.Cause(h.ctx)
 }
 
-// Release releases all the locks, the last one first, whatever errors occur, and joins the errors.
+// Release releases all the locks, those of one Session in one transaction if the servers permit
+// all, whatever errors occur, and joins the errors.
 // A second call returns nil. The time limit of [Hold.Release] applies to all together.
 func (h *MultiHold) Release(ctx context.Context) error {
 	switch {
@@ -66,14 +57,14 @@ func (h *MultiHold) Release(ctx context.Context) error {
 	case ctx == nil:
 		return &Error{Op: "release", Path: h.holds[0].Path(), Err: errNilContext}
 	}
-	return errors.Join(h.release(ctx)...)
+	return errors.Join(h.release(&graceTime{ctx: ctx})...)
 }
 
 // release returns the error of each hold's Release.
-func (h *MultiHold) release(ctx context.Context) []error {
+func (h *MultiHold) release(p *graceTime) []error {
 	_ = h.ctx.Err() // a loss that no call has seen yet came first
 	h.ctx.end(h.holds[len(h.holds)-1].d.errorf("hold", errReleased))
-	return releaseAll(&graceTime{ctx: ctx}, h.holds)
+	return releaseAll(p, h.holds)
 }
 
 // holdsContext is a context that carries the holds of a Multi. It ends with the caller's context,
@@ -166,7 +157,7 @@ func (c *holdsContext) Value(key any) any {
 			return h
 		}
 	case ownerKey:
-	case waitKey:
+	case multiWait:
 		return nil // it was for the wait, which has ended
 	default:
 		for _, h := range slices.Backward(c.holds) {
@@ -206,14 +197,11 @@ func (c *holdsContext) holdOf(root string) *Hold {
 }
 
 // releaseAll releases the holds, the last first, and then waits for all replies together. It
-// returns the error that each hold's Release would return.
+// returns the error that each hold's Release would return, or ReleaseAsync if p is nil.
 func releaseAll(p *graceTime, holds []*Hold) []error {
-	all, ends := make([]releasing, len(holds)), make([]error, len(holds))
-	for i, hold := range slices.Backward(holds) {
-		all[i] = hold.beginRelease()
-	}
-	for i, r := range slices.Backward(all) {
-		ends[i] = r.wait(p)
+	ends := make([]error, len(holds))
+	for i, r := range slices.Backward(beginReleases(holds...)) {
+		ends[i] = r.finish(p)
 	}
 	return ends
 }

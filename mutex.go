@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/zklock/zklock/internal/node"
 	"github.com/zklock/zklock/internal/queue"
 )
@@ -84,11 +83,12 @@ func (m *Mutex) made() *Mutex {
 
 // Acquire waits for the lock until ctx ends. ctx does not bound the hold.
 //
-// If ctx sets an owner ([WithOwner]) that holds this lock, Acquire re-enters the lock at once. If ctx
-// carries a hold of this lock and Session, but no owner, Acquire fails at once with a final error,
-// because it would wait for itself: give it WithOwner(ctx, hold.Owner()) to re-enter, or a context
-// without the hold. An owner's calls run one at a time: each waits until the previous one is granted
-// or fails. A call does not re-enter through another Session: it waits, also for its own hold.
+// If ctx sets an owner ([WithOwner]) that holds this lock, Acquire re-enters the lock at once. If
+// ctx carries a hold of this lock and Session, but no owner, Acquire fails at once with a final
+// error, because it would wait for itself: give it WithOwner(ctx, hold.Owner()) to re-enter, or a
+// context without the hold. An owner's calls run one at a time: each waits until the previous one
+// is granted or fails. A call does not re-enter through another Session: it waits, also for its own
+// hold.
 //
 // On failure the call holds nothing, and its node is deleted or is being deleted. The error is the
 // cause of ctx; [ErrLost] while the owner has unreleased handles of a lost hold; [ErrClosed];
@@ -148,6 +148,9 @@ func (m *Mutex) do(p *graceTime, f func(ctx context.Context, hold *Hold) error, 
 	h, err := m.acquire(ctx, op, o.wait)
 	if err != nil {
 		return err
+	}
+	if o.async {
+		p = nil
 	}
 	_, err = h.runWork(ctx, p, f)
 	return err
@@ -246,7 +249,7 @@ func (m *Mutex) take(by caller, values context.Context, trace handleTrace) (*Hol
 	}
 	switch {
 	case err == nil && a != nil:
-		a.link, a.opts = m.s.link, &m.opts.nodeOptions
+		a.link, a.opts = m.s.link, &m.opts
 		if !a.link.Spawn(func() { a.run(m.recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
@@ -333,40 +336,6 @@ func (m *Mutex) notInTime(by caller, a *acquisition) error {
 		}
 	}
 	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, by.wait)
-}
-
-// First returns the first participant in the queue, which holds the lock or is about to. If the
-// queue is empty, the Participant's Node is empty. With [WithLockDelay], DelayUntil is set during
-// the delay. First waits for a connection until ctx ends.
-func (m *Mutex) First(ctx context.Context) (first Participant, err error) {
-	if !m.isMade() {
-		return Participant{}, &Error{Op: "first", Err: errNoMutex}
-	}
-	err = m.reading(ctx, "first", func(e *node.ZKSession) error {
-		first, err = m.frontOf(ctx, e, func() (string, error) { return frontIn(ctx, e, &m.root) })
-		return err
-	})
-	return first, err
-}
-
-// frontOf reads the first node, which find returns. If the node was deleted meanwhile, it calls
-// find again.
-func (m *Mutex) frontOf(ctx context.Context, e *node.ZKSession, find func() (node string, err error)) (Participant, error) {
-	for {
-		node, err := find()
-		if err != nil || node == "" {
-			return Participant{}, err
-		}
-		first := make([]Participant, 1)
-		if first[0], err = readParticipant(ctx, e, node); err == nil {
-			first[0].Holds = m.root.HoldsInFront(node)
-			err = m.opts.describe(ctx, e, &m.root, first)
-			return first[0], err
-		}
-		if !errors.Is(err, zk.ErrNoNode) {
-			return Participant{}, err
-		}
-	}
 }
 
 func (m *Mutex) mutex() *Mutex { return m }

@@ -43,7 +43,7 @@ func TestMutex_Acquire_IsOneNode(t *testing.T) {
 	require.NoError(t, err)
 	node, there := srv.Stat(hold.Node())
 	require.True(t, there)
-	require.Equal(t, s.SessionID(), node.EphemeralOwner)
+	require.Equal(t, s.Stats().SessionID, node.EphemeralOwner)
 	require.Equal(t, hold.Token(), node.Czxid)
 	require.NoError(t, hold.Err(), "it is held")
 
@@ -157,7 +157,7 @@ func TestMutex_Loss(t *testing.T) {
 	hold, err := m.Acquire(t.Context())
 	require.NoError(t, err)
 
-	require.True(t, srv.ExpireSession(s.SessionID()))
+	require.True(t, srv.ExpireSession(s.Stats().SessionID))
 	<-hold.Lost()
 	require.ErrorIs(t, hold.Err(), zklock.ErrLost)
 	<-hold.Context().Done()
@@ -188,7 +188,7 @@ func TestMutex_Token_FencesOffTheLate(t *testing.T) {
 
 	late, err := m.Acquire(t.Context())
 	require.NoError(t, err)
-	require.True(t, srv.ExpireSession(s.SessionID()))
+	require.True(t, srv.ExpireSession(s.Stats().SessionID))
 	next, err := theirs.Acquire(t.Context())
 	require.NoError(t, err)
 	require.True(t, write(next))

@@ -70,6 +70,7 @@ type OnceRun struct {
 // Goroutines that share an owner may run a key twice. On a read lock Once returns an error: use
 // [RWMutex.WriteLock].
 func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (ran bool, err error) {
+	o, _ := newDoOptions(opts) // do returns the error
 	switch {
 	case !m.isMade():
 		return false, &Error{Op: "once", Err: errNoMutex}
@@ -81,6 +82,8 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 		err = badArgument{errors.New("readers hold the lock together, and Once needs a lock that one caller holds alone: call it on WriteLock(), or on a Mutex")}
 	case !queue.IsKey(key):
 		err = badArgument{fmt.Errorf("key %q: give 1 to %d bytes of printable text, such as a day", key[:min(len(key), node.MaxShown)], queue.MaxKey)}
+	case o.async:
+		err = badArgument{errors.New("AsyncRelease: Once returns the errors of its release, so it waits for that: leave the option out")}
 	default:
 		if isDone, err := m.isDone(ctx, key); isDone || err != nil {
 			return false, err

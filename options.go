@@ -26,6 +26,13 @@ import (
 	"github.com/zklock/zklock/sasl"
 )
 
+// A new option is a field of sessionOptions or mutexOptions with its default in new…Options, a rule
+// in check whose error names the remedy, and a With… function, whose comment states default, unit
+// and cost. The type that it returns decides which functions accept it: LockOption for each recipe,
+// otherwise one such as SemaphoreOption, with a line in internal/pages/options_test.go. Test default
+// and rejection in options_test.go, and the effect in test/. Add an example with an output and a
+// line in CHANGELOG.md, and run scripts/api -update.
+
 // Option configures Connect.
 type Option func(*sessionOptions)
 
@@ -103,7 +110,7 @@ func WithHeartbeat(d time.Duration) Option {
 }
 
 // WithSessionTimeout requests a session timeout; the default is 30 s. The servers limit it, by
-// default to 2 to 20 ticks (Session.Timeout). If they grant less, the Session logs a warning.
+// default to 2 to 20 ticks (Stats.SessionTimeout). If they grant less, the Session logs a warning.
 func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions) { o.timeout = d } }
 
 // WithLease sets the lease mode; the default is QuorumLease(0).
@@ -197,10 +204,10 @@ func WithTLS(c *tls.Config) Option {
 
 // WithTLSFiles connects over TLS with PEM files, which each dial reads again if they have changed.
 // ca has the trusted authorities, "" for the system's; cert and key are the client's certificate,
-// "" for none. The certificate may be an identity in ACLs ([WithACL]). WithTLS may add settings, such
-// as ServerName. Connect returns an error if a file
-// cannot be read. Later such an error is logged, and the last valid files remain in use. Reads must
-// not block, because dials wait for them.
+// "" for none. The certificate may be an identity in ACLs ([WithACL]). WithTLS may add settings,
+// such as ServerName. Connect returns an error if a file cannot be read. Later such an error is
+// logged, and the last valid files remain in use. Reads must not block, because dials wait for
+// them.
 func WithTLSFiles(ca, cert, key string) Option {
 	names := certs.Names{CA: ca, Cert: cert, Key: key}
 	return func(o *sessionOptions) {
@@ -241,8 +248,9 @@ func WithTrace(t *Trace) Option {
 // guard's Unix socket; the default is $ZKLOCK_GUARD, and "" is none. The guard must run on the same
 // Linux host, under the same user.
 //
-// The Session waits at most 100 ms for the guard, and tries to connect every second (Stats.Guarded).
-// Children of this process that continue its work lose the lock with it: run them under zklock run.
+// The Session waits at most 100 ms for the guard, and tries to connect every second
+// (Stats.Guarded). Children of this process that continue its work lose the lock with it: run them
+// under zklock run.
 func WithGuard(socket string) Option { return func(o *sessionOptions) { o.guard = socket } }
 
 // WithMaxLockNodes limits a Session's lock nodes, waiting and held. Beyond the limit, Acquire
@@ -320,19 +328,8 @@ func (lockOption) forRWMutex()            {}
 func (lockOption) forSemaphore()          {}
 func (lockOption) forElection()           {}
 
-type lockOptions struct {
-	nodeOptions
-	container bool
-	acl       []wire.ACL
-	name      string // of the nodes
-	label     string
-	limit     string // the node with a semaphore's limit
-	keptRuns  int    // of Once's marks; 0: the default
-	wrong     error  // an option's invalid argument
-}
-
 func newLockOptions[O option](opts []O) lockOptions {
-	o := lockOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName}
+	o := lockOptions{data: defaultData(), acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName}
 	for _, opt := range opts {
 		if any(opt) == nil {
 			o.wrong = errors.New("nil option: leave it out")
@@ -420,7 +417,7 @@ func WithRevocation(f func(*Hold)) LockOption {
 // exceed the difference of the clocks, and be shorter than the interval between runs. Use it with
 // TryDo. For runs with names, such as days, see [Mutex.Once].
 //
-// After Release, Held is false and the owner waits behind the node, but other clients, Hold.Check
+// After Release, Held is false and the owner waits behind the node, but other clients, Hold.Checks
 // and CheckSequencer still find a holder. The node is deleted before d if another client deletes
 // it, if the Session is closed, or if the ZooKeeper session ends, for example with the lease of
 // another hold. So the process must not exit before d.
@@ -435,7 +432,10 @@ func WithMinHold(d time.Duration) MutexOption {
 // DoOption configures one call of Do.
 type DoOption func(*doOptions)
 
-type doOptions struct{ wait time.Duration }
+type doOptions struct {
+	wait  time.Duration
+	async bool
+}
 
 func newDoOptions(opts []DoOption) (doOptions, error) {
 	o := doOptions{wait: forever}
@@ -455,6 +455,10 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 // default is no limit. Within half a second after d, Do returns ErrNotAcquired if the Session is
 // connected and a client is ahead, and otherwise ErrNotConnected.
 func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
+
+// AsyncRelease makes Do release the lock as [Hold.ReleaseAsync] does: Do returns as soon as f has,
+// and never returns ErrNotConfirmed. [Mutex.Once] rejects it, because it has to confirm its mark.
+func AsyncRelease() DoOption { return func(o *doOptions) { o.async = true } }
 
 func wireACL(acl []zk.ACL) []wire.ACL {
 	w := make([]wire.ACL, len(acl))

@@ -98,18 +98,6 @@ func participantsIn(ctx context.Context, e *node.ZKSession, root *node.Root) ([]
 	return ps, nil
 }
 
-// frontIn returns the absolute path of the first node, or "" if the queue is empty.
-func frontIn(ctx context.Context, e *node.ZKSession, root *lockRoot) (node string, err error) {
-	l := e.Lists.List(root.Path())
-	if err := l.Wait(ctx, e.ZKSession); err != nil {
-		return "", reply.Ignoring(err, zk.ErrNoNode)
-	}
-	if name := queue.FrontOf(l.Names, root.Rule().Markers); name != "" {
-		node = root.Path() + "/" + name
-	}
-	return node, nil
-}
-
 func readParticipant(ctx context.Context, e *node.ZKSession, node string) (Participant, error) {
 	var got wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {

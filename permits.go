@@ -47,13 +47,6 @@ type permits struct {
 	base, each int64 // the length of the request that creates the leases: without a lease, and of each
 }
 
-// semaphoreNotes are a semaphore's notes on the lock root of its queue.
-type semaphoreNotes struct {
-	fits    bool // no other recipe uses the path
-	roomy   bool // the last acquire left capacity for itself and for all waiters
-	crowded bool // the warning was logged that more permits are in use than the limit allows
-}
-
 // permitState is the state of a semaphore's attempt, and then of its hold.
 type permitState struct {
 	noState
@@ -68,7 +61,7 @@ type permitState struct {
 // newState also lists the path, once for each Session: that shows whether another recipe uses it.
 func (p *permits) newState(a *attempt, before recipeState) recipeState {
 	s, root := &permitState{p: p}, a.d.root
-	if !node.NotesOn[semaphoreNotes](root.Root).fits {
+	if !node.NotesOn[recipeNotes](root.Root).fits {
 		s.fits = a.e.Lists.List(root.ShownPath())
 	}
 	if b, ok := before.(*permitState); ok {
@@ -80,7 +73,7 @@ func (p *permits) newState(a *attempt, before recipeState) recipeState {
 // giveBack begins the deletion of the leases. The release also waits for the deletion of the node
 // in the queue, which began after the grant: until then no other client is first in the queue.
 func (s *permitState) giveBack(d *lockData) (xs [2]*node.Deletion) {
-	xs[0] = d.e.Reaper.DeleteAll(d.held)
+	xs[0] = d.e.Reaper.ToDelete(d.held...)
 	s.p.leases.RestartAfter(d.e, d.held[0], xs[0])
 	if s.leaves != nil {
 		xs[1] = <-s.leaves

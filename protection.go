@@ -10,8 +10,8 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// How an attempt creates its node, although the reply may be lost (node.Create), and how it gives the
-// node up.
+// How an attempt creates its node, although the reply may be lost (node.Create), and how it gives
+// the node up.
 
 // makeNode creates the node, and the lock root if it is missing.
 //
@@ -37,6 +37,7 @@ func (a *acquisition) makeNode(e *node.ZKSession, by recipe) (_ *attempt, err er
 			if a.opts.delay > 0 { // a later read may need a sync
 				at.delay.early, at.delay.with = e.StartRead(root.Path()), at.list
 			}
+			_ = at.list.Wait(a.ctx, e.ZKSession) // the create's reply precedes it: wake once for both
 		}
 		step, err := at.use.Finish(c) // the session's end is the latest end of this wait
 		if a.newLost = at.use.Lost; err != nil && step == queue.CreateDenied {
@@ -94,12 +95,16 @@ func (a *attempt) giveUp(why error) error {
 	if errors.Is(why, ErrClosed) || e.HasEnded() {
 		return why // the nodes are deleted with their session
 	}
-	x, restarted := a.d.root.DeleteNode(e, a.madeRoot, a.record, a.node, a.held...)
+	xs, restarted := a.d.root.DeleteNode(e, a.madeRoot, a.record, a.node, a.held...)
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()
-	awaitGone(e, x, late)
-	if restarted != nil && errors.Is(why, ErrSequenceExhausted) && link.IsClosed(x.Done) {
+	isGone := true
+	for _, x := range xs {
+		awaitGone(e, x, late)
+		isGone = isGone && link.IsClosed(x.Done)
+	}
+	if restarted != nil && errors.Is(why, ErrSequenceExhausted) && isGone {
 		select {
 		case err := <-restarted:
 			if err != nil {

@@ -1,7 +1,7 @@
 package zklock
 
 // These tests attack the seam between the engine and the recipes: they add a recipe without state
-// and a recipe with state, as CONTRIBUTING.md describes, and change no file of the engine.
+// and a recipe with state, as attempt.go describes, and change no file of the engine.
 
 import (
 	"errors"

@@ -16,8 +16,9 @@ import (
 // The end of a hold: the nodes that its release deletes and when, and its loss. hold.go waits for
 // the deletions.
 
-// letGo begins the deletions of a released hold. If a minimum hold time remains, letGo keeps the
-// node until its end, and the release waits for a check that the node exists.
+// letGo returns the deletions of a released hold, which the caller begins. If a minimum hold time
+// remains, letGo keeps the node until its end, and the release waits for a check that the node
+// exists.
 func (d *lockData) letGo() [2]*node.Deletion {
 	if d.minHoldUntil == 0 {
 		return d.giveBackNow()
@@ -64,7 +65,8 @@ func (m minHold) awaitEnd(check *node.Deletion) {
 	}
 	if isGone || m.lasts() {
 		e.LetGo(m, node)
-		m.d.giveBackNow()
+		xs := m.d.giveBackNow()
+		e.Reaper.Begin(xs[:]...)
 	}
 }
 
@@ -92,8 +94,8 @@ func (m minHold) lasts() bool {
 	return endedEarly == nil
 }
 
-// cancelMinHold cancels the minimum hold time of holds under which nothing ran, so that their nodes are
-// deleted immediately on release.
+// cancelMinHold cancels the minimum hold time of holds under which nothing ran, so that their nodes
+// are deleted immediately on release.
 func cancelMinHold(holds ...*Hold) {
 	for _, h := range holds {
 		h.d.table.mu.Lock()
@@ -102,7 +104,7 @@ func cancelMinHold(holds ...*Hold) {
 	}
 }
 
-// giveBackNow begins the deletions of a released hold.
+// giveBackNow is letGo without a minimum hold time.
 func (d *lockData) giveBackNow() [2]*node.Deletion {
 	d.e.LetGo(d, d.held...) // first, so that no heartbeat misses a node
 	return d.state.giveBack(d)
@@ -112,7 +114,8 @@ func (d *lockData) giveBackNow() [2]*node.Deletion {
 // hold. The engine stores the data and does not read it. It calls the methods when the nodes have
 // to be deleted, and when the hold is lost. A recipe without data has noState.
 type recipeState interface {
-	// giveBack begins the deletions that the hold's release waits for; the second may be nil.
+	// giveBack returns the deletions that the hold's release waits for, which the caller begins; the
+	// second may be nil.
 	giveBack(d *lockData) [2]*node.Deletion
 	// afterLoss is called when the hold was lost while its ZooKeeper session continues, after its
 	// handles were notified.
@@ -139,7 +142,7 @@ func (d *lockData) Lose(node string, cause error, end clock.Instant) (hadHandles
 	if len(d.held) > 1 {
 		others := slices.DeleteFunc(slices.Clone(d.held), func(n string) bool { return n == node })
 		d.e.LetGo(d, others...)
-		d.e.Reaper.DeleteAll(others)
+		d.e.Reaper.Begin(d.e.Reaper.ToDelete(others...))
 	}
 	d.table.mu.Lock()
 	state := d.state

@@ -18,16 +18,16 @@ import (
 // together, and a writer holds it alone. It is safe for concurrent use. Each side is a [Mutex].
 // Both sides wait in one queue, so neither starves, and Participants of either side returns that
 // queue.
-type RWMutex struct{ read, write Mutex }
+type RWMutex struct{ read, write *Mutex }
 
 // NewRWMutex returns the read/write lock on path, and sends nothing. The rules of [NewMutex] apply.
 //
 // Both sides re-enter for an owner, as a Mutex does. A writer may also read: a call with its owner,
-// or with the write hold's context, gets the read lock at once. The two holds may be released in any
-// order. The context of the write hold ends with the
-// write lock, so continue with the context of the read hold. If another client deletes the read
-// lock's node, reads under the write hold return [ErrLost] until the write hold is released. Near
-// the end of the sequence counter they return [ErrSequenceExhausted].
+// or with the write hold's context, gets the read lock at once. The two holds may be released in
+// any order. The context of the write hold ends with the write lock, so continue with the context
+// of the read hold. If another client deletes the read lock's node, reads under the write hold
+// return [ErrLost] until the write hold is released. Near the end of the sequence counter they
+// return [ErrSequenceExhausted].
 //
 // A reader may not write: the write lock returns [ErrUpgrade] at once to an owner that has only the
 // read lock. An owner's calls for both sides run one at a time. After a loss, both sides return
@@ -52,17 +52,14 @@ func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error
 	read.root.other, write.root.other = write.root.share, read.root.share
 	read.kind, read.traced = "ReadLock", KindRead
 	write.kind, write.traced = "WriteLock", KindWrite
-	return &RWMutex{read, write}, nil
+	return &RWMutex{&read, &write}, nil
 }
 
 // ReadLock returns the side that readers hold together.
-func (m *RWMutex) ReadLock() *Mutex { return &m.sides().read }
+func (m *RWMutex) ReadLock() *Mutex { return m.sides().read }
 
 // WriteLock returns the side that one writer holds alone.
-func (m *RWMutex) WriteLock() *Mutex { return &m.sides().write }
-
-// String returns the path, with the type's name.
-func (m *RWMutex) String() string { return "RWMutex(" + m.sides().read.Path() + ")" }
+func (m *RWMutex) WriteLock() *Mutex { return m.sides().write }
 
 // sides is for methods that return no error.
 func (m *RWMutex) sides() *RWMutex {

@@ -18,8 +18,7 @@ import (
 // Semaphore is a number of permits on a path, which all clients of the ensemble share. It is safe
 // for concurrent use. Curator's InterProcessSemaphoreV2 shares the permits.
 type Semaphore struct {
-	m Mutex // on the queue
-	n int
+	m *Mutex // on the queue
 }
 
 // NewSemaphore returns the semaphore on path with n permits, and sends nothing. All clients must
@@ -65,14 +64,8 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 	}
 	root := node.NewRoot(s.chroot+path+"/locks", queued)
 	p.base, p.each = p.lengths(root, o.data)
-	return &Semaphore{m: Mutex{s: s, root: lockRoot{Root: root, share: queue.LeaseName, isFresh: true}, opts: o, recipe: p, traced: KindSemaphore}, n: n}, nil
+	return &Semaphore{&Mutex{s: s, root: lockRoot{Root: root, share: queue.LeaseName, isFresh: true}, opts: o, recipe: p, traced: KindSemaphore}}, nil
 }
-
-// String returns the path, with the type's name.
-func (sem *Semaphore) String() string { return "Semaphore(" + sem.Path() + ")" }
-
-// Path returns the path as given to NewSemaphore.
-func (sem *Semaphore) Path() string { return sem.made().m.root.Given() }
 
 func (sem *Semaphore) isMade() bool { return sem != nil && sem.m.isMade() }
 
@@ -119,8 +112,8 @@ func (sem *Semaphore) TryAcquire(ctx context.Context, n int) (*Hold, error) {
 }
 
 // Do takes n permits as Acquire does, runs f under the hold, and releases all of them. [Mutex.Do]
-// describes the context of f, the options and the errors. With WaitAtMost(0) Do takes the permits as
-// TryAcquire does.
+// describes the context of f, the options and the errors. With WaitAtMost(0) Do takes the permits
+// as TryAcquire does.
 func (sem *Semaphore) Do(ctx context.Context, n int, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
 	if !sem.isMade() {
 		return &Error{Op: "do", Err: errNoSemaphore}
@@ -133,7 +126,7 @@ func (sem *Semaphore) Permits(n int) Lock { return permitLock{sem.made().mutexFo
 
 // mutexFor returns a Mutex that takes k permits.
 func (sem *Semaphore) mutexFor(k int) *Mutex {
-	m := sem.m
+	m := *sem.m
 	p := *m.recipe.(*permits)
 	p.k, m.recipe = k, &p
 	m.wrong = m.neverGrants(&p)

@@ -59,7 +59,7 @@ func TestSplitLeases(t *testing.T) {
 // A call of Acquire allocates the Mutex for its number of permits, and does not encode a request to
 // find out that the servers would read it.
 func TestMutexFor_Allocations(t *testing.T) {
-	sem := &Semaphore{m: Mutex{s: &Session{opts: newSessionOptions(nil)}, recipe: &permits{n: 4}}, n: 4}
+	sem := &Semaphore{&Mutex{s: &Session{opts: newSessionOptions(nil)}, recipe: &permits{n: 4}}}
 	require.NoError(t, sem.mutexFor(4).wrong)
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { sem.mutexFor(4) }), 2.0)
 }

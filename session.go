@@ -229,11 +229,15 @@ func (s *Session) findChroot(ctx context.Context) error {
 
 // String returns the servers, the state, the connected server and the session id.
 func (s *Session) String() string {
-	state, server := s.connected().link.At()
+	z, state, server := s.connected().link.At()
 	if server != "" {
 		server = " to " + server
 	}
-	return fmt.Sprintf("Session(%s, %v%s, %#x)", s.servers, state, server, s.SessionID())
+	id := int64(0)
+	if z != nil {
+		id = z.ID
+	}
+	return fmt.Sprintf("Session(%s, %v%s, %#x)", s.servers, state, server, id)
 }
 
 // isConnected reports whether Connect has created the Session.
@@ -247,9 +251,6 @@ func (s *Session) connected() *Session {
 	return s
 }
 
-// State returns the current state.
-func (s *Session) State() State { return State(s.connected().link.State()) }
-
 // Changes returns a channel of the state's further changes, and of the changes of Guarded. The
 // channel is closed when ctx ends or the Session is closed. A reader that is more than 64 changes
 // behind misses the oldest ones.
@@ -257,25 +258,8 @@ func (s *Session) Changes(ctx context.Context) <-chan Change {
 	return s.connected().feed.subscribe(ctx)
 }
 
-// Timeout returns the smallest session timeout granted in this ZooKeeper session, or zero without
-// one.
-func (s *Session) Timeout() time.Duration {
-	if z := s.connected().link.ZKSession(); z != nil {
-		return z.Timeout()
-	}
-	return 0
-}
-
 // Chroot returns the chroot of the connection string, or "".
 func (s *Session) Chroot() string { return s.connected().chroot }
-
-// SessionID returns the id of the ZooKeeper session, or zero without one.
-func (s *Session) SessionID() int64 {
-	if z := s.connected().link.ZKSession(); z != nil {
-		return z.ID
-	}
-	return 0
-}
 
 // key is only for the command, whose guardian ends the ZooKeeper session of a killed zklock. It
 // returns the zero Key without a ZooKeeper session, or if this process ends that or lets it expire.
@@ -379,14 +363,17 @@ func (m LeaseMode) Margin(sessionTimeout time.Duration) time.Duration {
 	return m.mode.Room(sessionTimeout)
 }
 
-// Stats returns the current numbers.
+// Stats returns the current state and numbers, without a request: it is good for a health check.
 func (s *Session) Stats() Stats {
 	s.connected().loseIfLate()
-	st := Stats{State: s.State(), Server: s.link.Server(), Reconnects: max(0, int(s.attached.Load())-1), Guarded: s.feed.guarded(),
+	z, state, server := s.link.At()
+	st := Stats{State: State(state), Server: server, Reconnects: max(0, int(s.attached.Load())-1), Guarded: s.feed.guarded(),
 		MaxLockNodes: s.opts.maxLockNodes}
 	st.Waiting, st.Held, st.Lost = s.locks.count()
+	st.Unconfirmed = int(s.locks.unconfirmed.Load())
 	st.SessionsEnded, st.SessionFileErrors = s.file.count()
-	if z := s.link.ZKSession(); z != nil {
+	if z != nil {
+		st.SessionID, st.SessionTimeout = z.ID, z.Timeout()
 		st.Deleting = z.Inside.(*node.ZKSession).Reaper.Deleting()
 		if st.Held > 0 {
 			st.LeaseLeft = max(0, z.LeaseEnd().Sub(s.clock.Now()))

@@ -47,9 +47,6 @@ func (s State) String() string {
 	return link.State(s).String()
 }
 
-// Attached reports whether requests can be sent.
-func (s State) Attached() bool { return link.State(s).Attached() }
-
 // Change is a change of a Session's state.
 type Change struct {
 	State     State
@@ -60,18 +57,22 @@ type Change struct {
 	Guarded   bool      // a guard is connected (WithGuard); if only this has changed, State is as before
 }
 
-// Stats describes a Session in numbers.
+// Stats describes a Session at one time.
 type Stats struct {
-	State      State
-	Server     string        // host:port of the connected server, or ""
-	Reconnects int           // connections after the first
-	Guarded    bool          // a guard is connected (WithGuard)
-	LeaseLeft  time.Duration // how long holds last without further replies; 0 without holds
+	State          State
+	Server         string        // host:port of the connected server; "" if no request can be sent
+	SessionID      int64         // of the current or last ZooKeeper session; 0 before the first
+	SessionTimeout time.Duration // the smallest granted in that ZooKeeper session
+	Reconnects     int           // connections after the first
+	Guarded        bool          // a guard is connected (WithGuard)
+	LeaseLeft      time.Duration // how long holds last without further replies; 0 without holds
 
 	Waiting  int // acquires in progress that do not wait for another call of their owner
 	Held     int // valid holds: a re-entered one, or a call's permits, count once
 	Lost     int // lost holds with an unreleased handle: work may still run
 	Deleting int // unconfirmed deletions of lock nodes
+
+	Unconfirmed int // releases so far that ended with ErrNotConfirmed, except by Close
 
 	MaxLockNodes int // that the Session may have (WithMaxLockNodes)
 

@@ -58,16 +58,19 @@ type AcquireInfo struct {
 	Kind  Kind
 	Path  string // as given to the New function
 	Name  string // of WithName, or ""
-	Multi string // Multi.String of a Multi's lock, or ""
+	Multi string // "Multi(" and the paths of a Multi that makes the call, or ""
 	Try   bool   // the call does not wait: TryAcquire, TryDo, WaitAtMost(0)
 }
 
 // AcquireEndInfo describes the end of an acquire.
 type AcquireEndInfo struct {
 	AcquireInfo
-	Hold      *Hold // nil if Err is not nil
-	First     *Hold // the handle that was granted the lock, the same for all handles of a hold
-	Err       error
+	Hold  *Hold // nil if Err is not nil
+	First *Hold // the handle that was granted the lock, the same for all handles of a hold
+	Err   error
+	// Outcome is Err in one word, for metrics: acquired, not_acquired, deadline, not_connected, closed
+	// or error; canceled also if Resign ended the candidature, or a Multi lost another lock.
+	Outcome   string
 	Waited    time.Duration
 	Position  int  // in the queue when the wait began (Error.Position), or 0; 1 in a lock-delay
 	Requeued  int  // how often the call lost its session or node, and queued again
@@ -84,7 +87,7 @@ type HoldInfo struct {
 	// Err is the error of Release. For HoldLost it is Hold.Err, or the error of the Release that
 	// found the loss.
 	Err    error
-	Reason Loss // LossReason of a loss before the release, or ""
+	Reason Loss // of a loss before the release, or ""
 	// Overrun is how long HoldEnd's handle was kept after the loss (or the end of the lease, if that
 	// was earlier), or 0.
 	Overrun time.Duration
@@ -128,15 +131,11 @@ type traced struct {
 	h    *Hold
 
 	// Under tracer.mu.
-	isOpen   bool     // AcquireEnd has been called
-	released *release // nil before
-}
-
-// release is the end of a handle by Release.
-type release struct {
-	at     clock.Instant
-	err    error // of Release
-	isLost bool  // the hold was lost before
+	isOpen     bool // AcquireEnd has been called
+	isReleased bool
+	releasedAt clock.Instant
+	end        error // of Release
+	isLost     bool  // the hold was lost before the release
 }
 
 // beginTrace calls each AcquireStart with the context that the previous one returned. It returns
@@ -182,7 +181,8 @@ func (c *traced) joins(h *Hold, granted handleTrace) {
 // acquired calls each AcquireEnd. From then on, HoldLost may be called. ctx is the caller's.
 func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 	t := c.t
-	if info.AcquireInfo, info.Waited, info.Hold = c.info, since(c.began, t.clock.Now()), h; h != nil {
+	info.AcquireInfo, info.Waited, info.Outcome = c.info, since(c.began, t.clock.Now()), outcomeWord(info.Err)
+	if info.Hold = h; h != nil {
 		info.First = c.hold.first.h
 	}
 	returned := false
@@ -215,7 +215,7 @@ func (c *traced) opens() (isDue bool) {
 	if c.hold.first == c && c.hold.loss != nil {
 		c.hold.queueLocked()
 	}
-	return c.released != nil && c.isDueLocked()
+	return c.isReleased && c.isDueLocked()
 }
 
 // isDueLocked reports whether HoldEnd of a released handle may be called now. Otherwise it is
@@ -286,7 +286,7 @@ func (h *tracedHold) tell() {
 			r.tellEnd()
 		}
 	}()
-	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, First: c.h, Held: since(h.granted, h.lostAt), Err: h.loss, Reason: LossReason(h.loss)}
+	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, First: c.h, Held: since(h.granted, h.lostAt), Err: h.loss, Reason: lossReason(h.loss)}
 	for i, trace := range t.all {
 		if trace.HoldLost != nil {
 			t.call("HoldLost", func() { trace.HoldLost(c.ctxs[i], info) })
@@ -298,7 +298,7 @@ func (h *tracedHold) tell() {
 // result of Release, and isLost reports that the hold was lost before.
 func (c *traced) ended(at clock.Instant, err error, isLost bool) {
 	c.t.mu.Lock()
-	c.released = &release{at, err, isLost}
+	c.isReleased, c.releasedAt, c.end, c.isLost = true, at, err, isLost
 	isDue := c.isDueLocked()
 	c.t.mu.Unlock()
 	if isDue {
@@ -319,18 +319,18 @@ func (c *traced) tellEnd() {
 // holdInfo removes the handle from its hold, and describes its end. The end of the last handle is
 // the end of the hold.
 func (c *traced) holdInfo() HoldInfo {
-	h, r := c.hold, c.released
+	h := c.hold
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	h.handles--
-	h.until = max(h.until, r.at)
-	at, isLast := r.at, h.handles == 0
+	h.until = max(h.until, c.releasedAt)
+	at, isLast := c.releasedAt, h.handles == 0
 	if isLast {
 		at = h.until
 	}
-	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, First: h.first.h, Last: isLast, Held: since(h.granted, at), Err: r.err}
-	if r.isLost || isLast && h.loss != nil {
-		info.Reason, info.Overrun = LossReason(h.loss), since(h.lostAt, at)
+	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, First: h.first.h, Last: isLast, Held: since(h.granted, at), Err: c.end}
+	if c.isLost || isLast && h.loss != nil {
+		info.Reason, info.Overrun = lossReason(h.loss), since(h.lostAt, at)
 	}
 	return info
 }

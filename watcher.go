@@ -76,7 +76,7 @@ func (a *attempt) listQueue() error {
 		return nil
 	}
 	root, self := a.d.root, nameOf(a.node)
-	p := queue.PositionOf(root.Rule(), self, a.list.Names)
+	p := a.list.PositionOf(root.Rule(), self)
 	if p.Kind != queue.Missing {
 		if err := a.recipe.listed(a); err != nil {
 			return err

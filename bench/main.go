@@ -221,7 +221,8 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	} else {
 		fmt.Println("not covered: etcd:", err)
 	}
-	rivals = append(rivals, rival{"zklock", all, in(func(addr string) (session, error) { return openOurs(addr) })})
+	rivals = append(rivals, rival{"zklock", all, in(func(addr string) (session, error) { return openOurs(addr) })},
+		rival{"zklock, AsyncRelease", func(w workload) bool { return here(w) && w.Drain == 0 && !w.isRecipe() }, in(openAsync)})
 	if which != "" {
 		re, err := regexp.Compile(which)
 		if err != nil {

@@ -80,14 +80,25 @@ type zkLock struct{ *zk.Lock }
 func (l zkLock) acquire() error { return l.Lock.Lock() }
 func (l zkLock) release() error { return l.Lock.Unlock() }
 
-type ours struct{ s *zklock.Session }
+type ours struct {
+	s     *zklock.Session
+	async bool // releases are not awaited
+}
+
+func openAsync(addr string) (session, error) {
+	s, err := openOurs(addr)
+	if err != nil {
+		return nil, err
+	}
+	return ours{s.(ours).s, true}, nil
+}
 
 func openOurs(addr string, opts ...zklock.Option) (session, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	s, err := zklock.Connect(ctx, addr, append(opts, zklock.WithSessionTimeout(timeout), zklock.WithMaxLockNodes(100_000),
 		zklock.WithLogger(slog.New(slog.DiscardHandler)))...)
-	return ours{s}, err
+	return ours{s: s}, err
 }
 
 func (s ours) close()                { _ = s.s.Close() }
@@ -98,7 +109,7 @@ func (s ours) mutex(path string, opts ...zklock.MutexOption) lock {
 	if err != nil {
 		panic(err)
 	}
-	return &mutex{m: m}
+	return &mutex{m: m, async: s.async}
 }
 
 func (s ours) recipe(w workload, path string) (l, reader lock) {
@@ -125,15 +136,22 @@ func (s ours) recipe(w workload, path string) (l, reader lock) {
 
 // mutex is a mutex, a side of a read/write lock, or a permit.
 type mutex struct {
-	m zklock.Lock
-	h *zklock.Hold
+	m     zklock.Lock
+	async bool
+	h     *zklock.Hold
 }
 
 func (l *mutex) acquire() (err error) {
 	l.h, err = l.m.Acquire(context.Background())
 	return err
 }
-func (l *mutex) release() error { return l.h.Release(context.Background()) }
+
+func (l *mutex) release() error {
+	if l.async {
+		return l.h.ReleaseAsync()
+	}
+	return l.h.Release(context.Background())
+}
 
 // election is a candidate: acquire campaigns until it leads, and release ends its leadership.
 type election struct {

@@ -240,7 +240,7 @@ func TestGuard_AnotherIsFaster_NoMarkIsLowered(t *testing.T) {
 
 // In memory, the first claim after a restart reports that there was nothing to compare with. Over a
 // store, no mark is lost.
-func TestGuard_Restart_SaysWhatItCannotKnow(t *testing.T) {
+func TestGuard_Restart_ReportsWhatItCannotKnow(t *testing.T) {
 	store := fence.NewMemory(1)
 	_, err := fence.NewGuard(store).Admit(t.Context(), exclusive(23))
 	require.NoError(t, err)

@@ -82,7 +82,7 @@ func TestCompose_IsHealthy_HoldsALock(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"leader": 1, "follower": 2}, modes)
 	s := connect(t, strings.Join(c.addrs, ","))
-	require.Equal(t, 30*time.Second, s.Timeout(), "the servers grant the library's default")
+	require.Equal(t, 30*time.Second, s.Stats().SessionTimeout, "the servers grant the library's default")
 	m, err := zklock.NewMutex(s, "/locks/job")
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

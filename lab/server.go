@@ -66,7 +66,7 @@ type Missing struct {
 
 func (m *Missing) Error() string {
 	if m.Package == "" {
-		return fmt.Sprintf("%s is not there; `make bin/%[1]s` builds it", m.Program)
+		return fmt.Sprintf("%s is not there; `make nightly PART=lab` builds it", m.Program)
 	}
 	return fmt.Sprintf("%s is not installed; `scripts/setup lab` or `apt-get install %s` gets it", m.Program, m.Package)
 }

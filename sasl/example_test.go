@@ -55,7 +55,7 @@ func ExampleDigestMD5Func() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	fmt.Println(s.State())
+	fmt.Println(s.Stats().State)
 	// Output: Connected
 }
 

@@ -113,8 +113,8 @@ func WithWeight(w int) Option { return func(o *options) { o.weight = w } }
 // WithQuiet sets for how long no member must join or leave before the shards are balanced; the
 // default is DefaultQuiet. Shards without an owner do not wait for that. A new member must be
 // present for as long before it gets shards, except at the group's start or from a member that
-// leaves. Each crash of a new member doubles that time, up to 5 minutes. All members should have the
-// same value: the one that plans uses its own.
+// leaves. Each crash of a new member doubles that time, up to 5 minutes. All members should have
+// the same value: the one that plans uses its own.
 func WithQuiet(d time.Duration) Option { return func(o *options) { o.quiet = d } }
 
 // WithACL sets the ACL of all znodes that the group creates, as zklock.WithACL does for a lock.
@@ -270,7 +270,8 @@ func (g *Group) Observe(ctx context.Context) iter.Seq2[Assignment, error] {
 }
 
 // Holder returns the client that holds the shard's lock now, whatever the plan says: Data is the
-// member's name, and Token its fencing token. If no client does, Node is empty. It costs two reads.
+// member's name, and Token its fencing token. If no client does, Node is empty. It reads each node in
+// the lock's queue.
 func (g *Group) Holder(ctx context.Context, shard int) (zklock.Participant, error) {
 	g.mu.Lock()
 	n := g.n
@@ -282,7 +283,11 @@ func (g *Group) Holder(ctx context.Context, shard int) (zklock.Participant, erro
 	if err != nil {
 		return zklock.Participant{}, err
 	}
-	return m.First(ctx)
+	ps, err := m.Participants(ctx)
+	if err != nil || len(ps) == 0 {
+		return zklock.Participant{}, err
+	}
+	return ps[0], nil
 }
 
 // SetShards changes the number of shards of the group, and of this Group, to n, and returns the

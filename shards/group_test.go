@@ -70,7 +70,7 @@ func TestVirtual_LateReaders(t *testing.T) {
 		w.started(8)
 		for i, p := range w.procs {
 			if i%2 == 0 {
-				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Path(groupPath + "/plan").Session(p.s.SessionID()).Delay(time.Second / 2).Optional())
+				w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Path(groupPath + "/plan").Session(p.s.Stats().SessionID).Delay(time.Second / 2).Optional())
 			}
 		}
 		w.procs[1].leave()

@@ -25,8 +25,8 @@ type Snapshot struct {
 // The parts are read one after the other, so in a group that changes they do not fit exactly.
 //
 // It returns an error if there is no group at path, or one of a later format. If the plan cannot be
-// decoded, or has another number of shards, the rest is returned with the error. While no server can
-// be reached, Inspect waits until ctx ends.
+// decoded, or has another number of shards, the rest is returned with the error. While no server
+// can be reached, Inspect waits until ctx ends.
 func Inspect(ctx context.Context, s *zklock.Session, path string) (Snapshot, error) {
 	fail := func(err error) (Snapshot, error) {
 		return Snapshot{}, &zklock.Error{Op: "shards: inspect", Path: path, Err: err}

@@ -83,7 +83,7 @@ func (l layout) errorf(op string, err error) error {
 	if ours := (*zklock.Error)(nil); err == nil || errors.As(err, &ours) {
 		return err
 	}
-	if l.s.State() == zklock.StateClosed {
+	if l.s.Stats().State == zklock.StateClosed {
 		err = zklock.ErrClosed // go-zookeeper reports a lost connection
 	}
 	return &zklock.Error{Op: "shards: " + op, Path: l.path, Err: err}
@@ -278,8 +278,8 @@ func (l layout) setShards(n int) (was int, err error) {
 	return set.Shards, nil
 }
 
-// parsePlan decodes the data of PATH/plan, for n shards, or any number if n is 0. No data means that
-// there is no plan yet.
+// parsePlan decodes the data of PATH/plan, for n shards, or any number if n is 0. No data means
+// that there is no plan yet.
 func parsePlan(data []byte, n int) (p plan, err error) {
 	if len(data) == 0 {
 		return plan{}, nil

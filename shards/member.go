@@ -122,7 +122,7 @@ func (r *run) becomeReady() time.Duration {
 // planW reads the plan. In a new ZooKeeper session it first creates a node that prevents SetShards,
 // and then reads PATH: so a member never works with a number of shards that is no longer valid.
 func (r *run) planW() (read reading, err error) {
-	session := r.l.s.SessionID()
+	session := r.l.s.Stats().SessionID
 	if !r.isCurrent() {
 		r.wake() // no worker queues before the plan was read
 		r.state = ""
@@ -138,7 +138,7 @@ func (r *run) planW() (read reading, err error) {
 	if err == nil {
 		read, err = r.l.planW()
 	}
-	if read.session = session; err == nil && r.l.s.SessionID() != session {
+	if read.session = session; err == nil && r.l.s.Stats().SessionID != session {
 		err = zk.ErrSessionExpired
 	}
 	return read, err
@@ -148,7 +148,7 @@ func (r *run) planW() (read reading, err error) {
 func (r *run) isCurrent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.session != 0 && r.mu.session == r.l.s.SessionID()
+	return r.mu.session != 0 && r.mu.session == r.l.s.Stats().SessionID
 }
 
 // endures reports whether this member stays in the group after the error: if its candidate, PATH or

@@ -337,7 +337,7 @@ func (p *planner) read(conn *zk.Conn, nodes []string) error {
 // written since.
 func (p *planner) write(conn *zk.Conn, due, old plan, version int32) error {
 	data, _ := json.Marshal(due)
-	results, err := conn.Multi(p.hold.Check(), &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: version})
+	results, err := conn.Multi(p.hold.Checks()[0], &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: version})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotWritten, p.l.errorf("write the plan", err))
 	}

@@ -144,8 +144,8 @@ func (p *planner) gave(now time.Time, due, old plan) {
 }
 
 // crashes returns the number of crashes for the next plan. It rises if a member crashes soon after
-// it has got shards, and from 0 to 1 if one crashes before it is ready. It falls by one after a long
-// time without either.
+// it has got shards, and from 0 to 1 if one crashes before it is ready. It falls by one after a
+// long time without either.
 func (p *planner) crashes(now time.Time, old plan) (is int, crashed string) {
 	is = old.Crashes
 	if old.Raised > p.raised.Unix() {

@@ -253,7 +253,7 @@ func TestVirtual_Refused(t *testing.T) {
 			inWorld(t, 64, func(t *testing.T, w *world) {
 				w.started(3)
 				p := w.other(w.planner())
-				w.srv.Inject(fault.Session(p.s.SessionID()).Fail(zktest.NoAuth).Optional())
+				w.srv.Inject(fault.Session(p.s.Stats().SessionID).Fail(zktest.NoAuth).Optional())
 				p.cancel()
 				<-p.done
 				p.start()
@@ -281,14 +281,15 @@ func TestVirtual_SessionClosed(t *testing.T) {
 	})
 }
 
-// The plan may be written by one member alone. It becomes the planner, and no shard moves meanwhile.
+// The plan may be written by one member alone. It becomes the planner, and no shard moves
+// meanwhile.
 func TestVirtual_PlannerMayNotWrite(t *testing.T) {
 	inWorld(t, 24, func(t *testing.T, w *world) {
 		w.started(3)
 		last := w.join("m03")
 		time.Sleep(w.quiet + 2*time.Second)
 		for _, p := range w.procs[:3] {
-			w.srv.Inject(zktest.Before(zktest.Multi).Path(groupPath + "/plan").Session(p.s.SessionID()).Fail(zktest.NoAuth).Optional())
+			w.srv.Inject(zktest.Before(zktest.Multi).Path(groupPath + "/plan").Session(p.s.Stats().SessionID).Fail(zktest.NoAuth).Optional())
 		}
 		w.reset()
 		w.join("new")

@@ -169,7 +169,7 @@ func TestVirtual_Weight_0_OfAnEarlierOwner(t *testing.T) {
 		w.started(3)
 		p := w.procs[2]
 		p.crash()
-		p.w.srv.ExpireSession(p.s.SessionID())
+		p.w.srv.ExpireSession(p.s.Stats().SessionID)
 		q := w.join(p.name, WithWeight(0))
 		w.within(10*time.Second, "without it", func() bool { loads, free := w.loads(); return free == 0 && loads[q.name] == 0 })
 		require.Equal(t, 0, q.g.Stats().Wanted)
@@ -211,8 +211,8 @@ func TestVirtual_Leave_ResponseLost(t *testing.T) {
 	}
 }
 
-// R130: a revocation of the planner has another member plan, and the planner's data are in the queue
-// again.
+// R130: a revocation of the planner has another member plan, and the planner's data are in the
+// queue again.
 func TestVirtual_RevokedPlanner(t *testing.T) {
 	inWorld(t, 30, func(t *testing.T, w *world) {
 		w.started(3)

@@ -147,9 +147,9 @@ func (w *worker) loop() {
 	}
 }
 
-// isRejected records how the round has ended, and reports whether the servers have rejected it. Then
-// this member gives up the shard, and tries again later. It leaves the group if that is so for all
-// its shards.
+// isRejected records how the round has ended, and reports whether the servers have rejected it.
+// Then this member gives up the shard, and tries again later. It leaves the group if that is so for
+// all its shards.
 func (w *worker) isRejected(o outcome) bool {
 	isFinal, isAll := zklock.IsFinal(o.err), true
 	w.r.mu.Lock()

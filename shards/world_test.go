@@ -192,7 +192,7 @@ func (p *proc) loseSession() {
 		}
 	}
 	p.w.mu.Unlock()
-	p.w.srv.ExpireSession(p.s.SessionID())
+	p.w.srv.ExpireSession(p.s.Stats().SessionID)
 }
 
 // within waits until the condition is true, and returns how long that took. It fails after the

@@ -45,6 +45,9 @@ func TestF59_RandomWorlds(t *testing.T) {
 		run(*worldSeed)
 		return
 	}
+	if testing.Short() {
+		*worlds = min(*worlds, 8)
+	}
 	for range *worlds {
 		run(rand.Uint64()>>1 | 1)
 	}
@@ -209,7 +212,7 @@ func (w *world) event(r *rand.Rand, join func(), note func(string, ...any)) {
 		}
 	default:
 		f := w.fault(r, ms)
-		if id := p.s.SessionID(); r.IntN(2) == 0 && id != 0 { // it has none between two ZooKeeper sessions
+		if id := p.s.Stats().SessionID; r.IntN(2) == 0 && id != 0 { // it has none between two ZooKeeper sessions
 			f = f.Session(id)
 		}
 		note("%v", f)

@@ -29,7 +29,7 @@ func TestAcquire_Free_HoldsOneNode(t *testing.T) {
 		require.Regexp(t, `^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-lock-[0-9]{10}$`, base(h.Node()))
 		data, stat, err := a.Get(h.Node())
 		require.NoError(t, err)
-		require.Equal(t, s.SessionID(), stat.EphemeralOwner)
+		require.Equal(t, s.Stats().SessionID, stat.EphemeralOwner)
 		require.Equal(t, stat.Czxid, h.Token())
 		host, err := os.Hostname()
 		require.NoError(t, err)

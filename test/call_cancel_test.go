@@ -44,8 +44,8 @@ func (c callersContext) asked() {
 	}
 }
 
-// R75, R76: no request, pause or wait below Mutex.acquire receives a caller's context, whatever fails
-// on the way to the grant.
+// R75, R76: no request, pause or wait below Mutex.acquire receives a caller's context, whatever
+// fails on the way to the grant.
 func TestVirtual_Call_ItsContextGoesNoFurther(t *testing.T) {
 	for _, queued := range []bool{false, true} {
 		for _, fault := range []zktest.Fault{
@@ -60,7 +60,7 @@ func TestVirtual_Call_ItsContextGoesNoFurther(t *testing.T) {
 				if !queued {
 					release(t, h)
 				}
-				v.srv.Inject(fault.Session(s.SessionID()).Once())
+				v.srv.Inject(fault.Session(s.Stats().SessionID).Once())
 				got := make(chan *zklock.Hold, 1)
 				go func() {
 					h, err := m.Acquire(callersContext{context.Background(), t})
@@ -98,7 +98,7 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 				release(t, acquire(t, m))
 				h := acquire(t, newMutex(t, other, "/job"))
 				ctx, cancel := context.WithCancel(zklock.WithOwner(context.Background(), zklock.NewOwner("one")))
-				at, later := at.Session(s.SessionID()).Times(1), 10*time.Millisecond // in the pause after a failure
+				at, later := at.Session(s.Stats().SessionID).Times(1), 10*time.Millisecond // in the pause after a failure
 				if !strings.Contains(at.String(), "Fail") {
 					at, later = at.Hold(), 0
 				}
@@ -149,7 +149,7 @@ func TestVirtual_Call_TryBegins(t *testing.T) {
 		release(t, acquire(t, m))
 		h := acquire(t, newMutex(t, other, "/job"))
 		ctx := zklock.WithOwner(within(t, time.Hour), zklock.NewOwner("one"))
-		held := v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").Session(s.SessionID()).Hold().Once())
+		held := v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").Session(s.Stats().SessionID).Hold().Once())
 		try, acquired := make(chan error, 1), make(chan *zklock.Hold, 1)
 		go func() { _, err := m.TryAcquire(ctx); try <- err }()
 		require.NoError(t, held.Wait(t.Context()))
@@ -186,7 +186,7 @@ func (c lateContext) Done() <-chan struct{} { return c.done }
 
 // I2, I4, I6: the user's context closes Done before Err has the reason, while a response is
 // awaited. Nothing else is taken for a response: there is one node, and it is deleted.
-func TestVirtual_Call_ContextThatSaysSoLate(t *testing.T) {
+func TestVirtual_Call_ContextThatReportsItsEndLate(t *testing.T) {
 	for _, at := range []zktest.Op{zktest.GetChildren, zktest.GetData} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()
@@ -194,7 +194,7 @@ func TestVirtual_Call_ContextThatSaysSoLate(t *testing.T) {
 			release(t, acquire(t, m))
 			h := acquire(t, newMutex(t, v.connect(), "/job"))
 			made := len(creates(v.srv.History()))
-			held := v.srv.Inject(zktest.After(at).Session(s.SessionID()).Hold().Once())
+			held := v.srv.Inject(zktest.After(at).Session(s.Stats().SessionID).Hold().Once())
 			ended, done := make(chan struct{}), make(chan error, 1)
 			go func() {
 				_, err := m.Acquire(lateContext{context.Background(), ended})

@@ -133,25 +133,25 @@ func TestVirtual_Do_WaitAtMost_NotKnownIsNotNotAcquired(t *testing.T) {
 	}
 	for name, change := range map[string]func(v *virtual, s, holders *zklock.Session, holder *zklock.Hold){
 		"the client ahead released": func(v *virtual, s, _ *zklock.Session, holder *zklock.Hold) {
-			hold(v, zktest.Before(zktest.AnyOp).Session(s.SessionID()))
+			hold(v, zktest.Before(zktest.AnyOp).Session(s.Stats().SessionID))
 			require.NoError(v.t, holder.Release(v.t.Context()))
 		},
 		"our node is gone": func(v *virtual, s, _ *zklock.Session, holder *zklock.Hold) {
-			hold(v, zktest.Before(zktest.Create).Session(s.SessionID()))
+			hold(v, zktest.Before(zktest.Create).Session(s.Stats().SessionID))
 			require.NoError(v.t, v.srv.Delete("/job/"+without(v.srv.Children("/job"), base(holder.Node()))[0]))
 		},
 		"our session is gone": func(v *virtual, s, _ *zklock.Session, _ *zklock.Hold) {
 			hold(v, zktest.Before(zktest.Create))
-			require.True(v.t, v.srv.ExpireSession(s.SessionID()))
+			require.True(v.t, v.srv.ExpireSession(s.Stats().SessionID))
 		},
 	} {
 		test(name, change)
 		test(name+", with a lock-delay", change, zklock.WithLockDelay(time.Second))
 	}
 	test("the lock-delay is over", func(v *virtual, s, holders *zklock.Session, _ *zklock.Hold) {
-		require.True(v.t, v.srv.ExpireSession(holders.SessionID()))
+		require.True(v.t, v.srv.ExpireSession(holders.Stats().SessionID))
 		time.Sleep(500 * time.Millisecond)
-		hold(v, zktest.Before(zktest.AnyOp).Session(s.SessionID()))
+		hold(v, zktest.Before(zktest.AnyOp).Session(s.Stats().SessionID))
 	}, zklock.WithLockDelay(time.Second))
 }
 
@@ -186,7 +186,7 @@ func TestVirtual_Do_WaitAtMost(t *testing.T) {
 		}
 
 		line.silent.Store(true)
-		v.srv.DropConnection(s.SessionID())
+		v.srv.DropConnection(s.Stats().SessionID)
 		synctest.Wait()
 		began = time.Now()
 		err := m.Do(context.Background(), never, zklock.WaitAtMost(time.Second))
@@ -206,7 +206,7 @@ func TestVirtual_Do_WaitAtMost(t *testing.T) {
 // Another goroutine, such as a timer, releases the hold while the function works. The function's
 // context ends, and Do reports once that the work did not have the lock to its end, whatever the
 // function returns.
-func TestVirtual_Do_ReleasedUnderIt_SaysSo(t *testing.T) {
+func TestVirtual_Do_ReleasedUnderIt_ReportsIt(t *testing.T) {
 	own := errors.New("the work failed")
 	for name, c := range map[string]struct {
 		returns func(ctx context.Context) error

@@ -299,7 +299,7 @@ func TestVirtual_Downgrade_WriterReleasesMeanwhile(t *testing.T) {
 						if done {
 							f = zktest.After(zktest.Multi)
 						}
-						held := v.srv.Inject(c.fault(f.Path("/job/*__READ__*").Session(s.SessionID()).Hold()).Once())
+						held := v.srv.Inject(c.fault(f.Path("/job/*__READ__*").Session(s.Stats().SessionID).Hold()).Once())
 						mine := startAcquireIn(t, ctx, func() {}, m.ReadLock())
 						require.NoError(t, held.Wait(t.Context()))
 						released := make(chan error, 1)

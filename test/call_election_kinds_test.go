@@ -43,7 +43,7 @@ func TestVirtual_Election_TwoKindsStartAtOnce_OneLeads(t *testing.T) {
 			if latchIsFirst {
 				first, second, says = newElection(t, v.connect(), "/job", "b", zklock.WithLatchNodes()), newElection(t, s, "/job", "a"), "give WithLatchNodes"
 			}
-			late := v.srv.Inject(zktest.Before(zktest.Create).Session(s.SessionID()).Delay(100 * time.Millisecond).Once())
+			late := v.srv.Inject(zktest.Before(zktest.Create).Session(s.Stats().SessionID).Delay(100 * time.Millisecond).Once())
 			x, y := v.stand(first, untilItEnds), v.stand(second, untilItEnds)
 			time.Sleep(time.Minute)
 			require.Equal(t, 1, late.Fired(), "both have looked before there was a node")
@@ -67,7 +67,7 @@ func TestVirtual_Election_OtherKindLeadsMeanwhile_IsRefused(t *testing.T) {
 		o := v.observe(e)
 		require.Equal(t, []string{"a"}, o.names())
 		v.srv.Inject(zktest.Before(zktest.Connect).Delay(5 * time.Second).Once())
-		require.True(t, v.srv.ExpireSession(s.SessionID()))
+		require.True(t, v.srv.ExpireSession(s.Stats().SessionID))
 		b := v.stand(newElection(t, other, "/job", "b", zklock.WithLatchNodes()), untilItEnds)
 		time.Sleep(time.Hour)
 		require.EqualValues(t, 1, b.leads.Load())
@@ -82,14 +82,14 @@ func TestVirtual_Election_OtherKindLeadsMeanwhile_IsRefused(t *testing.T) {
 
 // A candidate of the leader's kind is behind a candidate of another kind that is being rejected. It
 // campaigns again, because the mistake is the other candidate's.
-func TestVirtual_Election_OtherKindBetween_StandsAgain(t *testing.T) {
+func TestVirtual_Election_OtherKindBetween_CampaignsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
 		s, last := v.connect(), v.connect()
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
 		c := newElection(t, last, "/job", "c")
 		made := make(chan string, 1)
-		v.srv.Inject(zktest.Before(zktest.Create).Session(last.SessionID()).Once().Call(func() {
+		v.srv.Inject(zktest.Before(zktest.Create).Session(last.Stats().SessionID).Once().Call(func() {
 			name, err := v.srv.Create("/job/_c_00000000-0000-0000-0000-000000000000-latch-", nil, zk.FlagSequence)
 			if err != nil {
 				t.Error(err)
@@ -108,7 +108,7 @@ func TestVirtual_Election_OtherKindBetween_StandsAgain(t *testing.T) {
 
 		b := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
 		time.Sleep(time.Second)
-		v.srv.Inject(zktest.Before(zktest.Create).Session(s.SessionID()).Once().Call(func() {
+		v.srv.Inject(zktest.Before(zktest.Create).Session(s.Stats().SessionID).Once().Call(func() {
 			name, err := v.srv.Create("/job/_c_00000000-0000-0000-0000-000000000000-latch-", nil, zk.FlagSequence)
 			if err != nil {
 				t.Error(err)

@@ -178,7 +178,7 @@ func TestVirtual_Run_Loss(t *testing.T) {
 			})
 			for round := 1; round <= 3 && !isFinal; round++ {
 				require.Equal(t, round, terms)
-				v.srv.ExpireSession(s.SessionID())
+				v.srv.ExpireSession(s.Stats().SessionID)
 				time.Sleep(time.Minute)
 				synctest.Wait()
 			}
@@ -187,7 +187,7 @@ func TestVirtual_Run_Loss(t *testing.T) {
 				r.requireRuns(t)
 				return
 			}
-			v.srv.ExpireSession(s.SessionID())
+			v.srv.ExpireSession(s.Stats().SessionID)
 			err := r.returned(t)
 			require.ErrorIs(t, err, failed)
 			require.ErrorIs(t, err, zklock.ErrLost)

@@ -115,7 +115,7 @@ func TestVirtual_Campaign_ReturnsWhatLeadReturns(t *testing.T) {
 
 // Hold returns the leader's hold from memory: nil before lead, the hold during lead, and nil from
 // the moment of the loss by the clock, even while lead still runs.
-func TestVirtual_ElectionHold_SaysWhetherItLeadsNow(t *testing.T) {
+func TestVirtual_ElectionHold_ReportsWhetherItLeadsNow(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), func(context.Context) error { time.Sleep(time.Minute); return nil })
 		w := &wire{dial: v.net.Dial}
@@ -197,7 +197,7 @@ func TestVirtual_Campaign_CutOff_NeverTwoLeaders(t *testing.T) {
 
 // If the caller's context ends during the leader's last work, after a loss, the candidate does not
 // campaign again: Campaign returns the loss and the error.
-func TestVirtual_Campaign_LossAndEnd_BothAreTold(t *testing.T) {
+func TestVirtual_Campaign_LossAndEnd_BothAreReported(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		c := v.stand(newElection(t, v.connect(), "/job", "a"), func(context.Context) error {
 			time.Sleep(time.Minute)
@@ -214,7 +214,7 @@ func TestVirtual_Campaign_LossAndEnd_BothAreTold(t *testing.T) {
 
 // A loss that only the release shows is a loss: the leader's work may have overlapped with the next
 // leader's.
-func TestVirtual_Campaign_LossSeenByTheRelease_StandsAgain(t *testing.T) {
+func TestVirtual_Campaign_LossSeenByTheRelease_CampaignsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		e, calls := newElection(t, v.connect(), "/job", "a"), 0
 		require.NoError(t, e.Campaign(within(t, soon), func(_ context.Context, hold *zklock.Hold) error {
@@ -266,7 +266,7 @@ func TestVirtual_Campaign_Interrupted_LeavesNoNode(t *testing.T) {
 				e := newElection(t, s, "/job", "a")
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
-				struck := v.srv.Inject(zktest.Before(zktest.AnyOp).Session(s.SessionID()).Nth(nth).Call(cancel).Optional())
+				struck := v.srv.Inject(zktest.Before(zktest.AnyOp).Session(s.Stats().SessionID).Nth(nth).Call(cancel).Optional())
 				done := make(chan error, 1)
 				go func() {
 					done <- e.Campaign(ctx, func(ctx context.Context, _ *zklock.Hold) error { <-ctx.Done(); return ctx.Err() })

@@ -46,7 +46,7 @@ func TestVirtual_HangUpAtOneKind_CallerHasTheError(t *testing.T) {
 				v.net.SetLatency(time.Millisecond)
 				var log warnings
 				s := v.connect(lines(&log, slog.LevelWarn), zklock.WithSessionTimeout(30*time.Second))
-				closes := v.srv.Inject(tt.fault.Session(s.SessionID()).Close())
+				closes := v.srv.Inject(tt.fault.Session(s.Stats().SessionID).Close())
 				both := v.srv.Inject(zktest.Before(zktest.Multi).Path("/new/*").Close().Optional())
 				start := time.Now()
 				err := tt.enter(t, s)
@@ -113,7 +113,7 @@ func TestVirtual_HangUpAtOneKind_EachCallerHasTheError(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
 		s := v.connect()
-		v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Session(s.SessionID()).Close())
+		v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Session(s.Stats().SessionID).Close())
 		ends := make(chan error, 20)
 		for range 20 {
 			go func() {
@@ -184,7 +184,7 @@ func TestVirtual_Outages_AreNoHangUps(t *testing.T) {
 			require.Equal(t, 4, closes.Fired())
 		}
 		v.srv.Inject(zktest.Before(zktest.Connect).Close().Times(8))
-		require.True(t, v.srv.DropConnection(s.SessionID()))
+		require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 		h2, err := newMutex(t, s, "/other").Acquire(within(t, time.Minute))
 		require.NoError(t, err)
 		release(t, h2)
@@ -200,10 +200,10 @@ func TestVirtual_HangUps_ThirdIsExecuted_CallQueuesAgain(t *testing.T) {
 		v.net.SetLatency(time.Millisecond)
 		held := acquire(t, newMutex(t, v.connect(), "/job"))
 		s := v.connect()
-		at := func(f zktest.Fault) zktest.Fault { return f.Path("/job/*").Session(s.SessionID()) }
+		at := func(f zktest.Fault) zktest.Fault { return f.Path("/job/*").Session(s.Stats().SessionID) }
 		v.srv.Inject(at(zktest.Before(zktest.Create)).Close().Times(2))
 		v.srv.Inject(at(zktest.After(zktest.Create)).DropReply().Close().Once())
-		list := zktest.Before(zktest.GetChildren).Path("/job").Session(s.SessionID())
+		list := zktest.Before(zktest.GetChildren).Path("/job").Session(s.Stats().SessionID)
 		found := v.srv.Inject(at(zktest.After(zktest.Exists)).Once().Call(func() { v.srv.Inject(list.Expire().Once()) }))
 		w := v.queueUp(newMutex(t, s, "/job"))
 		time.Sleep(time.Minute)

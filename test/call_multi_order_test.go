@@ -24,8 +24,6 @@ func TestVirtual_Multi_SemaphoreAmongMutexes_OrderOfThePaths(t *testing.T) {
 		s, o := v.connect(), v.connect()
 		sem, after := newSemaphore(t, s, "/job/import", 1).Permits(1), newMutex(t, s, "/job/import-lock")
 		m := newMulti(t, after, sem)
-		require.Equal(t, "Multi(/job/import, /job/import-lock)", m.String())
-
 		permit := take(t, newSemaphore(t, o, "/job/import", 1).Permits(1))
 		c := startMulti(within(t, time.Hour), m)
 		require.Empty(t, v.srv.Children("/job/import-lock"), "it waits for the first, and holds nothing")
@@ -221,7 +219,7 @@ func TestVirtual_Multi_ResponseAfterTheWait_NoRace(t *testing.T) {
 }
 
 // One lock root rejects creates. The error names its lock, and no node is left in the other roots.
-func TestVirtual_Multi_OneRootRefusesCreation_SaysWhich(t *testing.T) {
+func TestVirtual_Multi_OneRootRefusesCreation_ErrorNamesIt(t *testing.T) {
 	for k := range fourPaths {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			_, m := v.fourReady()

@@ -34,7 +34,8 @@ func TestMulti_FortyLocksWithATrace(t *testing.T) {
 }
 
 // The context in which a Multi waits for a lock carries the holds of the locks before it, and ends
-// with the wait. A caller that keeps it cannot acquire any of the locks with it, not even a later one.
+// with the wait. A caller that keeps it cannot acquire any of the locks with it, not even a later
+// one.
 func TestMulti_ContextOfAWait_EndsWithTheWait(t *testing.T) {
 	var kept []context.Context
 	s := connect(t, zktest.Start(t).Addr(), zklock.WithTrace(&zklock.Trace{

@@ -146,7 +146,7 @@ func TestVirtual_NoOwner_LostHold(t *testing.T) {
 		s := v.connect()
 		m := newMutex(t, s, "/job")
 		h := acquire(t, m)
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		lostWithin(t, h, time.Minute)
 		_, err := m.Acquire(h.Context())
 		require.Error(t, err)

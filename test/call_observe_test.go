@@ -94,7 +94,7 @@ func TestVirtual_Observe_EachLeaderOnce(t *testing.T) {
 		require.Equal(t, []string{"-", name}, o.names())
 		require.Equal(t, a.hold.Load().Node(), o.last().Node)
 		require.Equal(t, a.hold.Load().Token(), o.last().Token)
-		require.Equal(t, s.SessionID(), o.last().SessionID)
+		require.Equal(t, s.Stats().SessionID, o.last().SessionID)
 		b := v.stand(newElection(t, v.connect(), path, "b"), untilItEnds)
 		c := v.stand(newElection(t, v.connect(), path, "c"), untilItEnds)
 		b.stop()
@@ -141,7 +141,7 @@ func TestVirtual_Leader_GoesMeanwhile(t *testing.T) {
 		} {
 			a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
 			b := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
-			v.srv.Inject(zktest.Before(zktest.GetData).Session(s.SessionID()).Path("/job/*").Once().Call(func() {
+			v.srv.Inject(zktest.Before(zktest.GetData).Session(s.Stats().SessionID).Path("/job/*").Once().Call(func() {
 				_ = v.srv.Delete(a.hold.Load().Node())
 			}))
 			require.Equal(t, "b", string(ask().Data))
@@ -169,7 +169,7 @@ func TestVirtual_Observe_LeaderComesMeanwhile(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()
 			nth := map[bool]int{true: 1, false: 2}[watch == zktest.Exists] // the first list was empty
-			v.srv.Inject(zktest.Before(watch).Session(s.SessionID()).Path(path).Nth(nth).Once().Call(func() {
+			v.srv.Inject(zktest.Before(watch).Session(s.Stats().SessionID).Path(path).Nth(nth).Once().Call(func() {
 				_, _ = v.srv.Create(path, nil, 0) // one of the two exists
 				_, err := v.srv.Create(path+"/_c_00000000-0000-0000-0000-000000000000-lock-0000000000", []byte("a"), 0)
 				require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestVirtual_Observe_LeaderComesMeanwhile(t *testing.T) {
 	}
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
-		v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path("/job").Nth(2).Call(func() { wipe(v.srv, "/job") }))
+		v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.Stats().SessionID).Path("/job").Nth(2).Call(func() { wipe(v.srv, "/job") }))
 		o := v.observe(newElection(t, s, "/job", "o"))
 		v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
 		require.Equal(t, []string{"-", "a"}, o.names())
@@ -273,7 +273,7 @@ func TestVirtual_Observe_CutOff(t *testing.T) {
 			cut := func(meanwhile func(), want ...string) {
 				t.Helper()
 				line.silent.Store(true)
-				require.True(t, v.srv.DropConnection(s.SessionID()))
+				require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 				time.Sleep(silence / 2)
 				meanwhile()
 				time.Sleep(silence / 2)
@@ -304,7 +304,7 @@ func TestVirtual_Observe_CutOff_PathIsMade(t *testing.T) {
 		s := v.connect(zklock.WithDialer(line.Dial))
 		o := v.observe(newElection(t, s, "/job/new", "o"))
 		line.silent.Store(true)
-		require.True(t, v.srv.DropConnection(s.SessionID()))
+		require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 		time.Sleep(time.Second)
 		v.stand(newElection(t, v.connect(), "/job/new", "a"), untilItEnds)
 		line.silent.Store(false)
@@ -319,7 +319,7 @@ func TestVirtual_Observe_EventLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const path = "/job/e"
 		s := v.connect()
-		late := s.Timeout() + 3*time.Second // no change coincides with a recheck, each 10 s
+		late := s.Stats().SessionTimeout + 3*time.Second // no change coincides with a recheck, each 10 s
 		o := v.observe(newElection(t, s, path, "o"))
 		lost := func(event zktest.EventType, path string, change func(), want ...string) {
 			t.Helper()
@@ -389,13 +389,13 @@ func TestVirtual_Observe_GrowsNothing(t *testing.T) {
 
 // An outage of all servers: the observer is notified once, in bounded time, that the leader is
 // unknown; the next pair is the leader.
-func TestVirtual_Observe_Outage_SaysThatItDoesNotKnow(t *testing.T) {
+func TestVirtual_Observe_Outage_ReportsUnknown(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
 		s := v.connect()
 		o := v.observe(newElection(t, s, "/job", "o"))
 		v.srv.Stop()
-		time.Sleep(s.Timeout() * 7 / 6)
+		time.Sleep(s.Stats().SessionTimeout * 7 / 6)
 		time.Sleep(2 * time.Second)
 		require.Equal(t, []string{"a", "?"}, o.names(), "it names a leader who may have gone long ago")
 		require.Empty(t, o.last().Node)
@@ -411,15 +411,15 @@ func TestVirtual_Observe_Outage_SaysThatItDoesNotKnow(t *testing.T) {
 
 // The same applies if the outage begins while the observer looks for the next leader: the leader
 // that it has reported may also be long gone.
-func TestVirtual_Observe_Outage_InTheLook_SaysThatItDoesNotKnow(t *testing.T) {
+func TestVirtual_Observe_Outage_InTheRead_ReportsUnknown(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
 		s := v.connect(zklock.WithDialer(line.Dial))
 		o := v.observe(newElection(t, s, "/job", "o"))
-		v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Once().Call(func() { line.silent.Store(true) }))
+		v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.Stats().SessionID).Once().Call(func() { line.silent.Store(true) }))
 		a.stop()
-		time.Sleep(s.Timeout()*7/6 + 2*time.Second)
+		time.Sleep(s.Stats().SessionTimeout*7/6 + 2*time.Second)
 		require.Equal(t, []string{"a", "?"}, o.names())
 		time.Sleep(time.Hour)
 		require.Equal(t, []string{"a", "?"}, o.names())
@@ -435,7 +435,7 @@ func TestVirtual_Observe_LeaderMayNotBeRead_GoesOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
-		v.srv.Inject(zktest.Before(zktest.GetData).Session(s.SessionID()).Path(a.hold.Load().Node()).Fail(zktest.NoAuth))
+		v.srv.Inject(zktest.Before(zktest.GetData).Session(s.Stats().SessionID).Path(a.hold.Load().Node()).Fail(zktest.NoAuth))
 		v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
 		type pair struct {
 			node string
@@ -496,9 +496,9 @@ func TestVirtual_Observe_LockDelay_TellsWhenItLeads(t *testing.T) {
 		require.Zero(t, b.leads.Load())
 		leader, err = observer.Leader(within(t, soon))
 		require.NoError(t, err)
-		front, err := newMutex(t, v.connect(), "/job", later).First(within(t, soon))
+		all, err := newMutex(t, v.connect(), "/job", later).Participants(within(t, soon))
 		require.NoError(t, err)
-		for _, p := range []zklock.Participant{o.last().Participant, leader, front} {
+		for _, p := range []zklock.Participant{o.last().Participant, leader, all[0]} {
 			require.Equal(t, "b", string(p.Data))
 			require.WithinDuration(t, end, p.DelayUntil, 2*time.Second)
 			require.False(t, p.Holds, "it waits for the lock-delay")
@@ -570,7 +570,7 @@ func TestVirtual_Observe_ManyPaths_LeaveNoWatch(t *testing.T) {
 		a.stop()
 		synctest.Wait()
 		require.Len(t, users, 1, "a watch of the user's is gone")
-		require.Equal(t, zklock.StateConnected, s.State(), "the connection was given up for it")
+		require.Equal(t, zklock.StateConnected, s.Stats().State, "the connection was given up for it")
 		a = v.stand(newElection(t, s, "/job/e", "a"), untilItEnds)
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 1, a.leads.Load())

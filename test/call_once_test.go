@@ -138,9 +138,9 @@ func TestVirtual_Once_GrantedThenConnectedToAServerThatLags_DoesNotRun(t *testin
 				ran <- did
 			}()
 			synctest.Wait() // it waits
-			v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path("/job/*").Session(s.SessionID()).Call(func() { go v.srv.DropConnection(s.SessionID()) }).Once())
-			lags := v.srv.Inject(zktest.Before(zktest.GetData).Path("/job-done").Session(s.SessionID()).Fail(zktest.NoNode).Optional())
-			v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Call(func() { go lags.Remove() }).Delay(time.Millisecond).Once())
+			v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path("/job/*").Session(s.Stats().SessionID).Call(func() { go v.srv.DropConnection(s.Stats().SessionID) }).Once())
+			lags := v.srv.Inject(zktest.Before(zktest.GetData).Path("/job-done").Session(s.Stats().SessionID).Fail(zktest.NoNode).Optional())
+			v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Call(func() { go lags.Remove() }).Delay(time.Millisecond).Once())
 			return nil
 		})
 		require.NoError(t, err)
@@ -194,8 +194,8 @@ func TestVirtual_Once_LateMark_ChangesNothing(t *testing.T) {
 				err := m.Do(within(t, time.Hour), func(ctx context.Context, h *zklock.Hold) error {
 					go func() {
 						require.NoError(t, late.Wait(within(t, time.Minute)))
-						if v.srv.DropConnection(s.SessionID()); isGone {
-							v.srv.ExpireSession(s.SessionID())
+						if v.srv.DropConnection(s.Stats().SessionID); isGone {
+							v.srv.ExpireSession(s.Stats().SessionID)
 						}
 					}()
 					if _, err := m.Once(reentering(h), "a", idle); err != nil {
@@ -240,7 +240,7 @@ func TestVirtual_Once_NotMarked_RunsAgain(t *testing.T) {
 		}, []error{fails}},
 		"the session ends": {func(v *virtual, s *zklock.Session) func(context.Context, *zklock.Hold) error {
 			return func(ctx context.Context, _ *zklock.Hold) error {
-				v.srv.ExpireSession(s.SessionID())
+				v.srv.ExpireSession(s.Stats().SessionID)
 				<-ctx.Done()
 				return nil
 			}
@@ -539,9 +539,9 @@ func TestVirtual_Once_KeptRuns(t *testing.T) {
 }
 
 // However long the keys and the data are, the highest number of kept runs fits into one node of a
-// server with the default jute.maxbuffer. Before the run, Once proves that the mark will fit: a mark
-// with a time of nine decimals is as long as the proof. It is written although the data of the lock
-// node has changed.
+// server with the default jute.maxbuffer. Before the run, Once proves that the mark will fit: a
+// mark with a time of nine decimals is as long as the proof. It is written although the data of the
+// lock node has changed.
 func TestVirtual_Once_KeptRuns_TheMostFit(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithKeptRuns(1000), zklock.WithData([]byte(strings.Repeat("\"\\\u2028", 100))))

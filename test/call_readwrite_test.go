@@ -235,7 +235,7 @@ func TestReadWrite_GoZookeepersLockWaits(t *testing.T) {
 func TestVirtual_ReadWrite_Participants(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newRWMutex(t, v.connect(), "/job", zklock.WithData([]byte("me")))
-		require.Equal(t, "RWMutex(/job) ReadLock(/job) WriteLock(/job)", fmt.Sprint(m, " ", m.ReadLock(), " ", m.WriteLock()))
+		require.Equal(t, "ReadLock(/job) WriteLock(/job)", fmt.Sprint(m.ReadLock(), " ", m.WriteLock()))
 		r := acquire(t, m.ReadLock())
 		w := v.queueUp(m.WriteLock())
 		ps, err := m.ReadLock().Participants(within(t, soon))
@@ -279,7 +279,7 @@ func TestVirtual_ReadWrite_ErrorNamesTheHolder(t *testing.T) {
 }
 
 // The context carries a write hold, and sets another owner: the error of the wait reports that.
-func TestVirtual_ReadWrite_ReadUnderAnotherOwnersWrite_SaysSo(t *testing.T) {
+func TestVirtual_ReadWrite_ReadUnderAnotherOwnersWrite_ReportsIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		rw := newRWMutex(t, v.connect(), "/job/b")
 		w := take(t, rw.WriteLock())

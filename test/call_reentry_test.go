@@ -261,7 +261,7 @@ func TestVirtual_ReadersUnderTheirWriter_ShareOneNode(t *testing.T) {
 		}
 		all.Wait()
 		require.Less(t, time.Since(start), time.Second)
-		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 2, "the writer's and the reader's")
+		require.Len(t, nodesOf(v.srv.History(), s.Stats().SessionID), 2, "the writer's and the reader's")
 		release(t, w)
 		require.Empty(t, v.srv.Children("/job"), "I4")
 	})
@@ -341,7 +341,7 @@ func TestVirtual_OneOwner_ManyCalls_OneNode(t *testing.T) {
 		for range cap(holds) {
 			defer release(t, <-holds)
 		}
-		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 1)
+		require.Len(t, nodesOf(v.srv.History(), s.Stats().SessionID), 1)
 	})
 }
 

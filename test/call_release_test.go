@@ -111,7 +111,7 @@ func TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground(t *testing.T) {
 			s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second))
 			m := newMutex(t, s, "/job")
 			h := acquire(t, m)
-			id := s.SessionID()
+			id := s.Stats().SessionID
 			ctx, cancel := context.WithCancelCause(context.Background())
 			defer cancel(nil)
 			time.Sleep(20 * time.Second)
@@ -134,7 +134,7 @@ func TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground(t *testing.T) {
 			v.srv.DropConnection(id) // its stream has lost bytes
 			next := acquire(t, newMutex(t, v.connect(), "/job"))
 			require.Greater(t, next.Token(), h.Token())
-			require.Equal(t, id, s.SessionID(), "nothing was held: the session need not end")
+			require.Equal(t, id, s.Stats().SessionID, "nothing was held: the session need not end")
 			release(t, next)
 		})
 	}
@@ -228,12 +228,12 @@ func TestRelease_SessionExpires(t *testing.T) {
 	proxy := zktest.StartProxy(t, srv)
 	s := connect(t, proxy.Addr())
 	h := acquire(t, newMutex(t, s, p))
-	old := s.SessionID()
+	old := s.Stats().SessionID
 	proxy.Inject(zktest.Before(zktest.Delete).Path(h.Node()).Once().Close())
 	refused := proxy.Inject(zktest.RefuseConnections())
 	done := make(chan error, 1)
 	go func() { done <- h.Release(within(t, soon)) }()
-	eventually(t, "it is suspended", func() bool { return s.State() == zklock.StateSuspended })
+	eventually(t, "it is suspended", func() bool { return s.Stats().State == zklock.StateSuspended })
 	require.NoError(t, zkserver.ExpireSession(srv, old))
 	other := acquire(t, newMutex(t, connect(t, srv), p))
 	require.NoError(t, refused.Wait(within(t, soon)))
@@ -339,7 +339,7 @@ func TestVirtual_CloseDuringTheDelete_ComesBackAtOnce(t *testing.T) {
 			s := v.connect()
 			m := newMutex(t, s, "/job")
 			h := acquire(t, m)
-			held := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Hold().Once())
+			held := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.Stats().SessionID).Hold().Once())
 			done := make(chan error, 1)
 			go func() {
 				if try {

@@ -19,7 +19,7 @@ import (
 // denied has the servers deny a session's requests of that kind on a path, until the returned fault
 // is removed.
 func (v *virtual) denied(s *zklock.Session, op zktest.Op, path string) *zktest.Injection {
-	return v.srv.Inject(zktest.Before(op).Session(s.SessionID()).Path(path).Fail(zktest.NoAuth))
+	return v.srv.Inject(zktest.Before(op).Session(s.Stats().SessionID).Path(path).Fail(zktest.NoAuth))
 }
 
 // listsQueue has the Session list the semaphore's queue but not the leases.
@@ -38,7 +38,7 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo(t *testing.T
 		s := v.connect()
 		noDelete := v.denied(s, zktest.Delete, semQueue+"/*") // the queue's node remains for a while
 		noRead := v.denied(s, zktest.GetChildren, semLeases)
-		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
+		v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Path(semLeases + "/*").DropReply().Close().Once())
 		_, err := newSemaphore(t, s, semPath, 3).Acquire(within(t, soon), 3)
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		v.has(3, 1)
@@ -50,8 +50,8 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo(t *testing.T
 	})
 }
 
-// F27, I4, F60: a caller that has leases leaves, and the servers deny the deletion of the leases. Its
-// node in the queue, which one transaction was to delete with them, is still deleted.
+// F27, I4, F60: a caller that has leases leaves, and the servers deny the deletion of the leases.
+// Its node in the queue, which one transaction was to delete with them, is still deleted.
 func TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		held := take(t, v.permits(1, 1))
@@ -89,7 +89,7 @@ func TestVirtual_Semaphore_RequestLost_NoDelete_LateCopyLeaksNothing(t *testing.
 		listsQueue(t, s)
 		require.Contains(t, v.onlyNode(semQueue), id, "so the check in the copy succeeds")
 		for range 2 {
-			_, err := v.srv.CreateAs(s.SessionID(), semLeases+"/_c_"+id+"-lease-", nil, zk.FlagEphemeral|zk.FlagSequence)
+			_, err := v.srv.CreateAs(s.Stats().SessionID, semLeases+"/_c_"+id+"-lease-", nil, zk.FlagEphemeral|zk.FlagSequence)
 			require.NoError(t, err)
 		}
 		listsQueue(t, s)

@@ -33,10 +33,10 @@ func TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 3)))
 		s := v.connect()
-		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
+		v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Path(semLeases + "/*").DropReply().Close().Once())
 		h := take(t, newSemaphore(t, s, semPath, 3).Permits(3))
 		v.has(3, 0)
-		require.Len(t, leasesOf(v.srv.History(), s.SessionID()), 3, "I2")
+		require.Len(t, leasesOf(v.srv.History(), s.Stats().SessionID), 3, "I2")
 		require.Len(t, h.Checks(), 3)
 		release(t, h)
 		v.has(0, 0, "I4")
@@ -72,10 +72,10 @@ func TestVirtual_Semaphore_RequestLost_LateCopyLeaksNothing(t *testing.T) {
 				return losing{c, &id}, err
 			}))
 			if late {
-				v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Path(semQueue + "/*").Call(func() {
+				v.srv.Inject(zktest.Before(zktest.Delete).Session(s.Stats().SessionID).Path(semQueue + "/*").Call(func() {
 					v.onlyNode(semQueue) // so the check in the copy succeeds
 					for range 2 {
-						_, err := v.srv.CreateAs(s.SessionID(), semLeases+"/_c_"+id+"-lease-", nil, zk.FlagEphemeral|zk.FlagSequence)
+						_, err := v.srv.CreateAs(s.Stats().SessionID, semLeases+"/_c_"+id+"-lease-", nil, zk.FlagEphemeral|zk.FlagSequence)
 						require.NoError(t, err)
 					}
 				}).Once())
@@ -160,7 +160,7 @@ func TestVirtual_Semaphore_ReleaseLost_AllGo(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				s := v.connect()
 				h := take(t, newSemaphore(t, s, semPath, 3).Permits(3))
-				v.srv.Inject(f.Session(s.SessionID()).Path(semLeases + "/*").Once())
+				v.srv.Inject(f.Session(s.Stats().SessionID).Path(semLeases + "/*").Once())
 				release(t, h)
 				v.has(0, 0)
 				zxids := map[int64]bool{}
@@ -180,15 +180,15 @@ func TestVirtual_Semaphore_ReleaseLost_AllGo(t *testing.T) {
 func TestVirtual_Semaphore_WaiterMissesTheEvent_IsGranted(t *testing.T) {
 	for name, miss := range map[string]func(v *virtual, s *zklock.Session, free func()){
 		"reconnects": func(v *virtual, s *zklock.Session, free func()) {
-			require.True(v.t, v.srv.DropConnection(s.SessionID()))
+			require.True(v.t, v.srv.DropConnection(s.Stats().SessionID))
 			free()
 		},
 		"event lost": func(v *virtual, s *zklock.Session, free func()) {
-			v.srv.Inject(zktest.OnEvent(zktest.NodeChildrenChanged).Session(s.SessionID()).Drop().Once())
+			v.srv.Inject(zktest.OnEvent(zktest.NodeChildrenChanged).Session(s.Stats().SessionID).Drop().Once())
 			free()
 		},
 		"watch rejected": func(v *virtual, s *zklock.Session, free func()) {
-			v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path(semLeases).Nth(2).Fail(zktest.Throttled)) // after the list
+			v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.Stats().SessionID).Path(semLeases).Nth(2).Fail(zktest.Throttled)) // after the list
 			other, err := v.srv.Create(semLeases+"/other", nil, 0)
 			require.NoError(v.t, err)
 			require.NoError(v.t, v.srv.Delete(other))
@@ -216,14 +216,14 @@ func TestVirtual_Semaphore_SessionEndsInTheWait_QueuesAgain(t *testing.T) {
 		h := take(t, v.permits(2, 2))
 		s := v.connect()
 		w := v.lineUp(newSemaphore(t, s, semPath, 2).Permits(2))
-		require.True(t, v.srv.ExpireSession(s.SessionID()))
+		require.True(t, v.srv.ExpireSession(s.Stats().SessionID))
 		time.Sleep(time.Minute)
 		v.has(4, 1)
 		release(t, h)
 		mine := w.granted(t)
 		st, ok := v.srv.Stat(mine.Node())
 		require.True(t, ok)
-		require.Equal(t, s.SessionID(), st.EphemeralOwner)
+		require.Equal(t, s.Stats().SessionID, st.EphemeralOwner)
 		release(t, mine)
 	})
 }
@@ -313,7 +313,7 @@ func TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted(t *te
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 2)))
 		s := v.connect()
-		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").Call(func() {
+		v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Path(semLeases + "/*").Call(func() {
 			for _, name := range v.srv.Children(semLeases) {
 				_ = v.srv.Delete(semLeases + "/" + name)
 				_, _ = v.srv.Create(semLeases+"/"+name, nil, 0)
@@ -322,7 +322,7 @@ func TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted(t *te
 		h := take(t, newSemaphore(t, s, semPath, 2).Permits(2))
 		st, ok := v.srv.Stat(h.Node())
 		require.True(t, ok)
-		require.Equal(t, s.SessionID(), st.EphemeralOwner)
+		require.Equal(t, s.Stats().SessionID, st.EphemeralOwner)
 		v.has(2, 0, "I4")
 		release(t, h)
 	})
@@ -334,12 +334,12 @@ func TestVirtual_Semaphore_TurnLost_NothingIsMade(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 2)))
 		s := v.connect()
-		v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").Call(func() {
+		v.srv.Inject(zktest.Before(zktest.Multi).Session(s.Stats().SessionID).Path(semLeases + "/*").Call(func() {
 			_ = v.srv.Delete(v.onlyNode(semQueue))
 		}).Once())
 		h := take(t, newSemaphore(t, s, semPath, 2).Permits(2))
-		require.Len(t, leasesOf(v.srv.History(), s.SessionID()), 2)
-		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 2+2, "it queues again")
+		require.Len(t, leasesOf(v.srv.History(), s.Stats().SessionID), 2)
+		require.Len(t, nodesOf(v.srv.History(), s.Stats().SessionID), 2+2, "it queues again")
 		v.has(2, 0)
 		release(t, h)
 	})
@@ -347,13 +347,13 @@ func TestVirtual_Semaphore_TurnLost_NothingIsMade(t *testing.T) {
 
 // F22: the connection ends while a call waits for a permit, and the events of the outage are lost.
 // The call checks again by itself.
-func TestVirtual_Semaphore_Reconnects_LooksAgain(t *testing.T) {
+func TestVirtual_Semaphore_Reconnects_ListsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.permits(1, 1))
 		s := v.connect()
 		w := v.lineUp(newSemaphore(t, s, semPath, 1).Permits(1))
-		v.srv.Inject(zktest.OnEvent(zktest.NodeChildrenChanged).Session(s.SessionID()).Drop())
-		require.True(t, v.srv.DropConnection(s.SessionID()))
+		v.srv.Inject(zktest.OnEvent(zktest.NodeChildrenChanged).Session(s.Stats().SessionID).Drop())
+		require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 		release(t, h)
 		release(t, w.granted2(t, 3*time.Second))
 	})
@@ -365,8 +365,8 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 3)))
 		s := v.connect()
-		denied := v.srv.Inject(zktest.Before(zktest.GetChildren).Path(semLeases).Session(s.SessionID()).Fail(zktest.NoAuth))
-		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
+		denied := v.srv.Inject(zktest.Before(zktest.GetChildren).Path(semLeases).Session(s.Stats().SessionID).Fail(zktest.NoAuth))
+		v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Path(semLeases + "/*").DropReply().Close().Once())
 		_, err := newSemaphore(t, s, semPath, 3).Acquire(within(t, soon), 3)
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		v.has(3, 0)
@@ -420,7 +420,7 @@ func TestVirtual_Semaphore_AnswerLost_MoreNodesWithItsId_QueuesAgain(t *testing.
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 2)))
 		s := v.connect()
-		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").Call(func() {
+		v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Path(semLeases + "/*").Call(func() {
 			name := v.srv.Children(semLeases)[0]
 			for _, suffix := range []string{"7", "8", "9"} {
 				_, err := v.srv.Create(semLeases+"/"+name[:len(name)-1]+suffix, nil, 0)
@@ -428,7 +428,7 @@ func TestVirtual_Semaphore_AnswerLost_MoreNodesWithItsId_QueuesAgain(t *testing.
 			}
 		}).DropReply().Close().Once())
 		h := take(t, newSemaphore(t, s, semPath, 2).Permits(1))
-		require.Len(t, leasesOf(v.srv.History(), s.SessionID()), 2, "one was given up, one is held")
+		require.Len(t, leasesOf(v.srv.History(), s.Stats().SessionID), 2, "one was given up, one is held")
 		v.has(1, 0, "I4")
 		release(t, h)
 	})
@@ -440,7 +440,7 @@ func TestVirtual_Semaphore_LimitsEventLost_IsGranted(t *testing.T) {
 		take(t, v.sharing(1, 1))
 		s := v.connect()
 		w := v.lineUp(newSemaphore(t, s, semPath, 1, zklock.WithSharedLimit(semLimit)).Permits(1))
-		f := v.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(s.SessionID()).Drop().Once())
+		f := v.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(s.Stats().SessionID).Drop().Once())
 		v.setLimit(2)
 		synctest.Wait()
 		require.Equal(t, 1, f.Fired())

@@ -188,7 +188,7 @@ func TestVirtual_SharedLimit_ChangesInAnOutage(t *testing.T) {
 		take(t, v.sharing(1, 1))
 		s := v.connect()
 		w := v.lineUp(newSemaphore(t, s, semPath, 1, zklock.WithSharedLimit(semLimit)).Permits(1))
-		require.True(t, v.srv.DropConnection(s.SessionID()))
+		require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 		v.setLimit(2)
 		release(t, w.granted2(t, 10*time.Second))
 	})
@@ -259,11 +259,11 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 }
 
 // I6: a caller has waited in the queue of a semaphore with the largest possible limit, and is
-// granted. Twice that limit overflows an int of 32 bits (make i386).
+// granted. Twice that limit overflows an int of 32 bits (make nightly PART=i386).
 func TestVirtual_Semaphore_LargestLimit_QueuedCallerIsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, newSemaphore(t, v.connect(), semPath, math.MaxInt32).Permits(1)))
-		front, err := v.srv.CreateAs(v.connect().SessionID(), semQueue+"/_c_11111111-1111-4111-8111-111111111111-lock-", nil,
+		front, err := v.srv.CreateAs(v.connect().Stats().SessionID, semQueue+"/_c_11111111-1111-4111-8111-111111111111-lock-", nil,
 			zk.FlagEphemeral|zk.FlagSequence)
 		require.NoError(t, err)
 		w := v.queueUp(newSemaphore(t, v.connect(zklock.WithMaxLockNodes(2)), semPath, math.MaxInt32).Permits(1))

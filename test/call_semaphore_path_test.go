@@ -64,7 +64,7 @@ func TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession(t *testing
 }
 
 // The check of the path costs a list, once for each Session and path.
-func TestVirtual_Semaphore_PathIsLookedAtOnceInASession(t *testing.T) {
+func TestVirtual_Semaphore_PathIsCheckedOnceInASession(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, v.permits(1, 3)))
 		w := &wire{dial: v.net.Dial}
@@ -172,8 +172,8 @@ func TestVirtual_Semaphore_ErrorsAndLogsHaveTheUsersPath(t *testing.T) {
 			require.True(t, v.srv.SetCreates(root, 1<<31-1<<27))
 		}
 		release(t, take(t, sem.Permits(1)))
-		v.srv.Inject(zktest.After(zktest.Create).Session(s.SessionID()).Path(semQueue + "/*").DropReply().Close().Once())
-		denied := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path(semQueue).Fail(zktest.NoAuth))
+		v.srv.Inject(zktest.After(zktest.Create).Session(s.Stats().SessionID).Path(semQueue + "/*").DropReply().Close().Once())
+		denied := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.Stats().SessionID).Path(semQueue).Fail(zktest.NoAuth))
 		_, err = sem.Acquire(within(t, time.Minute), 1)
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		denied.Remove()

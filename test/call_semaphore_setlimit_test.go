@@ -61,7 +61,7 @@ func TestVirtual_SetLimit_IsWhatAcquiresGoBy(t *testing.T) {
 
 // Two concurrent SetLimit calls do not overwrite each other: one of them gets an error with the
 // other one's limit, and may try again.
-func TestVirtual_SetLimit_TwoAtOnce_OneIsTold(t *testing.T) {
+func TestVirtual_SetLimit_TwoAtOnce_OneGetsAnError(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			v.net.SetLatency(10 * time.Millisecond)

@@ -148,8 +148,8 @@ func TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken(t *testing.T) {
 	}
 }
 
-// I6: three permits are freed at once, and the second of three waiters is cut off. The third does not
-// wait for the end of that one's session, because the first makes it list.
+// I6: three permits are freed at once, and the second of three waiters is cut off. The third does
+// not wait for the end of that one's session, because the first makes it list.
 func TestVirtual_Semaphore_SecondWaiterIsCutOff_ThirdIsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const host = "10.0.0.2"
@@ -200,7 +200,7 @@ func TestVirtual_Semaphore_Straight_OvertakesNobody(t *testing.T) {
 		v.has(0, 0, "I4")
 
 		_, quick = v.straight(1, 1)
-		first, err := v.srv.CreateAs(v.connect().SessionID(), semQueue+"/_c_11111111-1111-4111-8111-111111111111-lock-", nil, zk.FlagEphemeral|zk.FlagSequence)
+		first, err := v.srv.CreateAs(v.connect().Stats().SessionID, semQueue+"/_c_11111111-1111-4111-8111-111111111111-lock-", nil, zk.FlagEphemeral|zk.FlagSequence)
 		require.NoError(t, err)
 		behind := v.lineUp(quick)
 		time.Sleep(time.Minute)
@@ -219,7 +219,7 @@ func TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits(t *testing.T) {
 		h := take(t, v.permits(1, 1))
 		other := v.connect()
 		foreign := func(path string) string {
-			node, err := v.srv.CreateAs(other.SessionID(), path, nil, zk.FlagEphemeral|zk.FlagSequence)
+			node, err := v.srv.CreateAs(other.Stats().SessionID, path, nil, zk.FlagEphemeral|zk.FlagSequence)
 			require.NoError(t, err)
 			return node
 		}
@@ -254,15 +254,15 @@ func TestVirtual_Semaphore_Straight_AnswerLost(t *testing.T) {
 					c, err := v.net.Dial(network, addr, d)
 					return losing{c, &id}, err
 				}))
-				before := len(leasesOf(v.srv.History(), s.SessionID()))
+				before := len(leasesOf(v.srv.History(), s.Stats().SessionID))
 				if fate == "made" {
-					v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
+					v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Path(semLeases + "/*").DropReply().Close().Once())
 				} else {
 					id = ""
 				}
 				h := take(t, quick)
 				if fate == "made" {
-					require.Len(t, leasesOf(v.srv.History(), s.SessionID()), before+2, "I2: adopted")
+					require.Len(t, leasesOf(v.srv.History(), s.Stats().SessionID), before+2, "I2: adopted")
 					stat, ok := v.srv.Stat(h.Node())
 					require.True(t, ok)
 					require.Equal(t, stat.Czxid, h.Token())
@@ -272,7 +272,7 @@ func TestVirtual_Semaphore_Straight_AnswerLost(t *testing.T) {
 				v.has(2, 0)
 				if fate == "late" {
 					for range 2 {
-						_, err := v.srv.CreateAs(s.SessionID(), semLeases+"/_c_"+id+"-lease-", nil, zk.FlagEphemeral|zk.FlagSequence)
+						_, err := v.srv.CreateAs(s.Stats().SessionID, semLeases+"/_c_"+id+"-lease-", nil, zk.FlagEphemeral|zk.FlagSequence)
 						require.NoError(t, err)
 					}
 					time.Sleep(5 * time.Second) // a third of T
@@ -302,7 +302,7 @@ func TestVirtual_Semaphore_InVain_KeepsItsPlace(t *testing.T) {
 					line = append(line, v.lineUp(newSemaphore(t, s, semPath, n).Permits(k)))
 					time.Sleep(time.Second)
 					if late := []time.Duration{0, 60, 200, 0}[i]; late > 0 {
-						v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").Delay(late * time.Millisecond).Once())
+						v.srv.Inject(zktest.Before(zktest.Multi).Session(s.Stats().SessionID).Path(semLeases + "/*").Delay(late * time.Millisecond).Once())
 					}
 				}
 				release(t, h)
@@ -333,7 +333,7 @@ func TestVirtual_Semaphore_LeasesListedBeforeTheQueue_MakesNoLease(t *testing.T)
 		v.net.SetLatency(latency)
 		s, other := v.connect(), v.connect()
 		foreign := func(path string) string {
-			node, err := v.srv.CreateAs(other.SessionID(), path, nil, zk.FlagEphemeral|zk.FlagSequence)
+			node, err := v.srv.CreateAs(other.Stats().SessionID, path, nil, zk.FlagEphemeral|zk.FlagSequence)
 			require.NoError(t, err)
 			return node
 		}
@@ -341,11 +341,11 @@ func TestVirtual_Semaphore_LeasesListedBeforeTheQueue_MakesNoLease(t *testing.T)
 		second := foreign(semQueue + "/_c_11111111-1111-4111-8111-111111111112-lock-")
 		w := v.lineUp(newSemaphore(t, s, semPath, n).Permits(1))
 		time.Sleep(time.Second)
-		own := nodesOf(v.srv.History(), s.SessionID())
+		own := nodesOf(v.srv.History(), s.Stats().SessionID)
 		require.Len(t, own, 1)
-		listed := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path(semLeases).Delay(0))
+		listed := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.Stats().SessionID).Path(semLeases).Delay(0))
 		var leases []string
-		moved := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path(semQueue).Nth(2).Call(func() {
+		moved := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.Stats().SessionID).Path(semQueue).Nth(2).Call(func() {
 			require.Equal(t, 1, listed.Fired())
 			for range n {
 				leases = append(leases, foreign(semLeases+"/_c_11111111-1111-4111-8111-111111111112-lease-"))
@@ -357,7 +357,7 @@ func TestVirtual_Semaphore_LeasesListedBeforeTheQueue_MakesNoLease(t *testing.T)
 		listsQueue(t, s) // the call's own list of the queue is sent when this one is answered
 		time.Sleep(time.Second)
 		require.Equal(t, 1, moved.Fired())
-		require.Equal(t, own, nodesOf(v.srv.History(), s.SessionID()))
+		require.Equal(t, own, nodesOf(v.srv.History(), s.Stats().SessionID))
 		for _, node := range append(leases, first) {
 			require.NoError(t, v.srv.Delete(node))
 		}
@@ -407,7 +407,7 @@ func TestVirtual_Semaphore_Straight_SessionEndsMeanwhile(t *testing.T) {
 					if closes {
 						require.NoError(t, s.Close())
 					} else {
-						v.srv.ExpireSession(s.SessionID())
+						v.srv.ExpireSession(s.Stats().SessionID)
 						time.Sleep(time.Minute)
 						release(t, h)
 					}
@@ -432,11 +432,11 @@ func TestVirtual_Semaphore_Straight_SessionEndsMeanwhile(t *testing.T) {
 
 // I2, I6: the servers deny DELETE of leases that were created in vain. The call reports
 // that, and creates no more.
-func TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo(t *testing.T) {
+func TestVirtual_Semaphore_Straight_WithdrawalRefused_ReportsIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, quick := v.straight(1, 1)
 		h := take(t, v.permits(1, 1))
-		f := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Path(semLeases + "/*").Fail(zktest.NoAuth))
+		f := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.Stats().SessionID).Path(semLeases + "/*").Fail(zktest.NoAuth))
 		_, err := quick.Acquire(within(t, soon))
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		v.has(2, 0)

@@ -18,7 +18,7 @@ import (
 
 // R93: the position counts only waiters, and the first in the queue is 1. Holders are the clients
 // with leases. The error names the first of them, and never a waiter.
-func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) {
+func TestVirtual_Semaphore_NotLetIn_ErrorNamesTheHolderAndThePosition(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		data := func(s string) zklock.SemaphoreOption { return zklock.WithData([]byte(s)) }
 		var holds []*zklock.Hold
@@ -66,14 +66,14 @@ func TestVirtual_Semaphore_WhoHolds_IsAskedForOnceIfTheWaitIsLong(t *testing.T) 
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, other := v.connect(), v.connect()
 		h := take(t, newSemaphore(t, s, semPath, 1).Permits(1))
-		reads := func() int { return v.srv.Requests().Of(other.SessionID(), zktest.GetData) }
+		reads := func() int { return v.srv.Requests().Of(other.Stats().SessionID, zktest.GetData) }
 		wait := func(s *zklock.Session, d time.Duration) error {
 			_, err := newSemaphore(t, s, semPath, 1).Acquire(within(t, d), 1)
 			return err
 		}
 		require.NotContains(t, wait(other, 400*time.Millisecond).Error(), "held by")
 		require.Zero(t, reads())
-		require.ErrorContains(t, wait(other, 8*time.Second), fmt.Sprintf("session %#x, queued since ", s.SessionID()))
+		require.ErrorContains(t, wait(other, 8*time.Second), fmt.Sprintf("session %#x, queued since ", s.Stats().SessionID))
 		require.Equal(t, 1, reads())
 		require.ErrorContains(t, wait(s, 400*time.Millisecond), "; held by another owner in this Session")
 		release(t, h)

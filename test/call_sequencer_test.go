@@ -102,7 +102,7 @@ func TestVirtual_CheckSequencer_WriterReads(t *testing.T) {
 // F24, F8: whatever ends a hold, the check reports it, and for no other hold.
 func TestVirtual_CheckSequencer_EachEnd(t *testing.T) {
 	for end, f := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
-		"the session expires":   func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
+		"the session expires":   func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.Stats().SessionID) },
 		"the session is closed": func(v *virtual, s *zklock.Session, _ *zklock.Hold) { _ = s.Close() },
 		"somebody deletes the node": func(v *virtual, _ *zklock.Session, h *zklock.Hold) {
 			require.NoError(v.t, v.srv.Delete(h.Node()))
@@ -244,9 +244,9 @@ func TestVirtual_CheckSequencer_Costs(t *testing.T) {
 		checks(t, resource, "/job", q, nil, "stands")
 		require.Equal(t, 2*latency, time.Since(began), "one round trip")
 		got := v.srv.Requests()
-		require.Equal(t, 1, got.Of(resource.SessionID(), zktest.Multi))
-		require.Equal(t, 1, got.Of(resource.SessionID(), zktest.Exists))
-		require.Equal(t, 1, got.Of(resource.SessionID(), zktest.GetChildren))
+		require.Equal(t, 1, got.Of(resource.Stats().SessionID, zktest.Multi))
+		require.Equal(t, 1, got.Of(resource.Stats().SessionID, zktest.Exists))
+		require.Equal(t, 1, got.Of(resource.Stats().SessionID, zktest.GetChildren))
 
 		v.srv.ResetRequests()
 		began = time.Now()
@@ -261,7 +261,7 @@ func TestVirtual_CheckSequencer_Costs(t *testing.T) {
 			require.NoError(t, <-errs)
 		}
 		require.LessOrEqual(t, time.Since(began), 4*latency)
-		require.Equal(t, 2, v.srv.Requests().Of(resource.SessionID(), zktest.GetChildren))
+		require.Equal(t, 2, v.srv.Requests().Of(resource.Stats().SessionID, zktest.GetChildren))
 	})
 }
 
@@ -361,7 +361,7 @@ func TestVirtual_CheckSequencer_AnswerLost(t *testing.T) {
 						release(t, h)
 						want = zklock.ErrNotHeld
 					}
-					v.srv.Inject(at().Session(resource.SessionID()).Once())
+					v.srv.Inject(at().Session(resource.Stats().SessionID).Once())
 					checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotConnected, "lost")
 					checks(t, resource, "/job", h.Sequencer(), want, "asked again")
 				})

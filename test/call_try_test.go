@@ -29,9 +29,9 @@ func TestVirtual_TryAcquire_NotConnected_AnswersAtOnce(t *testing.T) {
 		synctest.Wait()
 
 		line.silent.Store(true)
-		v.srv.DropConnection(s.SessionID())
+		v.srv.DropConnection(s.Stats().SessionID)
 		synctest.Wait()
-		require.Equal(t, zklock.StateSuspended, s.State())
+		require.Equal(t, zklock.StateSuspended, s.Stats().State)
 		began, sent := time.Now(), len(v.srv.History())
 		for name, try := range map[string]func() (*zklock.Hold, error){
 			"nobody else":                   func() (*zklock.Hold, error) { return newMutex(t, s, "/free").TryAcquire(t.Context()) },
@@ -70,7 +70,7 @@ func TestVirtual_TryAcquire_NoAnswer_AnswersAfterTwoHeartbeats(t *testing.T) {
 				m := newMutex(t, s, "/job")
 				other := acquire(t, newMutex(t, v.connect(), "/job"))
 				owner := zklock.WithOwner(within(t, time.Hour), zklock.NewOwner("one"))
-				held := v.srv.Inject(zktest.Before(op).Session(s.SessionID()).Hold().Once().Optional())
+				held := v.srv.Inject(zktest.Before(op).Session(s.Stats().SessionID).Hold().Once().Optional())
 				began, tried := time.Now(), make(chan error, 1)
 				go func() { _, err := m.TryAcquire(owner); tried <- err }()
 				synctest.Wait()
@@ -176,19 +176,19 @@ func TestVirtual_Try_AfterOneThatFailed_WritesNothing(t *testing.T) {
 
 // A try that checks first and gets no response in time has ended: it creates no node later, when
 // the server continues.
-func TestVirtual_Try_LooksFirst_NoAnswer_WritesNothing(t *testing.T) {
+func TestVirtual_Try_ProbesFirst_NoAnswer_WritesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h, s := acquire(t, newMutex(t, v.connect(), "/job")), v.connect()
 		m := newMutex(t, s, "/job")
 		_, err := m.TryAcquire(t.Context())
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		held := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Hold().Once())
+		held := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.Stats().SessionID).Hold().Once())
 		v.srv.ResetRequests()
 		_, err = m.TryAcquire(t.Context())
 		require.ErrorIs(t, err, zklock.ErrNotConnected)
 		held.Release()
 		time.Sleep(time.Minute)
-		require.Zero(t, v.srv.Requests().Of(s.SessionID(), zktest.Create), "%v", v.srv.Requests())
+		require.Zero(t, v.srv.Requests().Of(s.Stats().SessionID, zktest.Create), "%v", v.srv.Requests())
 		release(t, h)
 	})
 }
@@ -198,13 +198,13 @@ func TestVirtual_Try_LooksFirst_NoAnswer_WritesNothing(t *testing.T) {
 func TestVirtual_Try_LeftBeforeItsFirstAnswer_MakesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
-		held := v.srv.Inject(zktest.Before(zktest.Create).Session(s.SessionID()).Hold().Once())
+		held := v.srv.Inject(zktest.Before(zktest.Create).Session(s.Stats().SessionID).Hold().Once())
 		_, err := newMutex(t, s, "/new/job").TryAcquire(t.Context())
 		require.ErrorIs(t, err, zklock.ErrNotConnected)
 		v.srv.ResetRequests()
 		held.Release()
 		time.Sleep(time.Minute)
-		require.LessOrEqual(t, v.srv.Requests().Of(s.SessionID(), zktest.Create), 1, "the first one: %v", v.srv.Requests())
+		require.LessOrEqual(t, v.srv.Requests().Of(s.Stats().SessionID, zktest.Create), 1, "the first one: %v", v.srv.Requests())
 		require.Nil(t, v.srv.Children("/new"))
 	})
 }

@@ -62,7 +62,7 @@ func TestVirtual_Container_AcquireAfterAPause_RoundTrips(t *testing.T) {
 				h, err := l.Acquire(context.Background())
 				trips := float64(time.Since(began)) / float64(2*way)
 				require.NoError(t, err)
-				requests := v.srv.Requests().Of(s.SessionID(), zktest.AnyOp)
+				requests := v.srv.Requests().Of(s.Stats().SessionID, zktest.AnyOp)
 				t.Logf("%-24s %-18s %2d requests, %g round trips: %v", c.name, what, requests, trips, v.srv.Requests())
 				require.LessOrEqual(t, requests, want.requests+1, "its place in the queue may be deleted by now")
 				require.Equal(t, want.trips, trips) //nolint:testifylint // whole numbers

@@ -48,7 +48,7 @@ func TestVirtual_TenThousandCycles_GrowNothing(t *testing.T) {
 			rounds++
 			var injected []*zktest.Injection
 			for _, f := range faults {
-				injected = append(injected, v.srv.Inject(f.Session(s.SessionID())))
+				injected = append(injected, v.srv.Inject(f.Session(s.Stats().SessionID)))
 			}
 			h := acquire(t, mOther)
 			var all sync.WaitGroup

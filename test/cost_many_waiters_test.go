@@ -118,7 +118,7 @@ func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 		watches := len(v.srv.Watches())
 
 		v.srv.ResetRequests()
-		v.srv.ExpireSession(holder.SessionID())
+		v.srv.ExpireSession(holder.Stats().SessionID)
 		c.all.Wait()
 		require.Len(t, c.granted, waiters)
 		require.IsIncreasing(t, c.granted)
@@ -137,7 +137,7 @@ func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 // R50, F30: the connection is lost at any time between two checks of the watches. No check follows
 // right after the reconnect, when all have listed and the watches were just restored: no watch is
 // set again, and no client lists once more.
-func TestVirtual_ConnectionLost_NoLookRightAfter(t *testing.T) {
+func TestVirtual_ConnectionLost_NoCheckRightAfter(t *testing.T) {
 	const timeout = 10 * time.Second
 	for after := time.Duration(0); after < timeout; after += 250 * time.Millisecond {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -150,12 +150,12 @@ func TestVirtual_ConnectionLost_NoLookRightAfter(t *testing.T) {
 			}
 			time.Sleep(timeout + after)
 			v.srv.ResetRequests()
-			require.True(t, v.srv.DropConnection(s.SessionID()))
+			require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 			time.Sleep(timeout)
 			sent := v.srv.Requests()
-			require.Equal(t, zklock.StateReconnected, s.State())
-			require.LessOrEqual(t, sent.Of(s.SessionID(), zktest.GetChildren), 2, "lost after %v", after)
-			require.Zero(t, sent.Of(s.SessionID(), zktest.GetData), "lost after %v", after)
+			require.Equal(t, zklock.StateReconnected, s.Stats().State)
+			require.LessOrEqual(t, sent.Of(s.Stats().SessionID, zktest.GetChildren), 2, "lost after %v", after)
+			require.Zero(t, sent.Of(s.Stats().SessionID, zktest.GetData), "lost after %v", after)
 			release(t, h)
 		})
 	}
@@ -164,7 +164,7 @@ func TestVirtual_ConnectionLost_NoLookRightAfter(t *testing.T) {
 // R69, I2, I4: the connection is lost while the responses to two hundred creates are awaited. The
 // calls share the syncs and lists by which they find their nodes: a few, and a few more when
 // missing nodes are looked for again.
-func TestVirtual_CreatesLost_AreLookedForTogether(t *testing.T) {
+func TestVirtual_CreatesLost_AreSearchedForTogether(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -173,7 +173,7 @@ func TestVirtual_CreatesLost_AreLookedForTogether(t *testing.T) {
 		_, err := m.TryAcquire(within(t, soon))
 		require.ErrorIs(t, err, zklock.ErrNotAcquired) // it has used the lock root
 		const waiters = 200
-		v.srv.Inject(zktest.After(zktest.Create).Session(s.SessionID()).Nth(waiters / 2).DropReply().Close())
+		v.srv.Inject(zktest.After(zktest.Create).Session(s.Stats().SessionID).Nth(waiters / 2).DropReply().Close())
 		v.srv.ResetRequests()
 		var queue []*waiting
 		for range waiters {
@@ -182,8 +182,8 @@ func TestVirtual_CreatesLost_AreLookedForTogether(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		require.Len(t, v.srv.Children("/job"), waiters+1, "I2, I4")
 		sent := v.srv.Requests()
-		syncs, lists := sent.Of(s.SessionID(), zktest.Sync), sent.Of(s.SessionID(), zktest.GetChildren)
-		t.Logf("%d creates, %d syncs, %d lists", sent.Of(s.SessionID(), zktest.Create), syncs, lists)
+		syncs, lists := sent.Of(s.Stats().SessionID, zktest.Sync), sent.Of(s.Stats().SessionID, zktest.GetChildren)
+		t.Logf("%d creates, %d syncs, %d lists", sent.Of(s.Stats().SessionID, zktest.Create), syncs, lists)
 		require.LessOrEqual(t, syncs, 4)
 		require.LessOrEqual(t, lists, 10)
 		for _, w := range queue {
@@ -210,11 +210,11 @@ func TestVirtual_ConnectionLost_ManyWait_ListsTwice(t *testing.T) {
 				queue = append(queue, v.queueUp(m))
 				time.Sleep(10 * time.Millisecond)
 			}
-			sent := func(ops ...zktest.Op) int { return v.srv.Requests().Of(s.SessionID(), ops...) }
+			sent := func(ops ...zktest.Op) int { return v.srv.Requests().Of(s.Stats().SessionID, ops...) }
 			v.srv.ResetRequests()
-			require.True(t, v.srv.DropConnection(s.SessionID()))
+			require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 			time.Sleep(5 * time.Second)
-			require.Equal(t, zklock.StateReconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.Stats().State)
 			lists, watches := sent(zktest.GetChildren), sent(zktest.SetWatches)
 			others := sent(zktest.GetData, zktest.Create, zktest.Delete, zktest.Sync)
 			t.Logf("%d wait: %d lists, %d setWatches", waiters, lists, watches)
@@ -252,7 +252,7 @@ func TestVirtual_QuietWait_CostsOneReadANode(t *testing.T) {
 			v.srv.ResetRequests()
 			time.Sleep(quiet)
 			sent := v.srv.Requests()
-			require.Zero(t, sent.Of(s.SessionID(), zktest.GetChildren, zktest.GetData, zktest.Sync), "%d wait", waiters)
+			require.Zero(t, sent.Of(s.Stats().SessionID, zktest.GetChildren, zktest.GetData, zktest.Sync), "%d wait", waiters)
 			const rounds = int(quiet / timeout)
 			t.Logf("%d wait: %d looks in %d rounds", waiters, looks.Load(), rounds)
 			require.LessOrEqual(t, int(looks.Load()), (waiters+1)*rounds)

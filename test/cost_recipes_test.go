@@ -32,7 +32,7 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 		"hand-over of a permit":         {requests: 3, events: 1},
 		"permit: release":               {requests: 1},
 		"three locks together":          {requests: 6},
-		"three locks together: release": {requests: 3},
+		"three locks together: release": {requests: 1},
 		"election hand-over":            {requests: 1, events: 1},
 	}
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -110,7 +110,7 @@ func TestVirtual_RequestBudget_ReadersBehindWriters(t *testing.T) {
 	const few = 4 // writers that a reader watches
 	for writers := 1; writers <= few+1; writers++ {
 		for _, readers := range []int{1, 10, 100, 1000} {
-			if readers == 1000 && (!*everyCase || writers > 1 && writers < few) { // each takes seconds: make simulation has two
+			if readers == 1000 && (!*everyCase || writers > 1 && writers < few) { // each takes seconds: PART=simulation has two
 				continue
 			}
 			inVirtualTime(t, func(t *testing.T, v *virtual) {

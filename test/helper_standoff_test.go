@@ -135,7 +135,7 @@ func (a *away) leave(t *testing.T) (comeBack func()) {
 	synctest.Wait()
 	return func() {
 		t.Helper()
-		require.Equal(t, zklock.StateSuspended, a.s.State())
+		require.Equal(t, zklock.StateSuspended, a.s.Stats().State)
 		require.False(t, a.connected(), "it was not away")
 		refused.Remove()
 	}
@@ -143,7 +143,7 @@ func (a *away) leave(t *testing.T) (comeBack func()) {
 
 // connected reports whether the server has a connection of the session.
 func (a *away) connected() bool {
-	return slices.ContainsFunc(a.v.srv.Sessions(), func(s zktest.Session) bool { return s.ID == a.s.SessionID() && s.Connected })
+	return slices.ContainsFunc(a.v.srv.Sessions(), func(s zktest.Session) bool { return s.ID == a.s.Stats().SessionID && s.Connected })
 }
 
 // requests returns the requests of the present connection, in the order in which the server
@@ -280,7 +280,7 @@ func (f *standoff) goesOn(t *testing.T, next *zklock.Hold) {
 	last := f.w.granted2(t, time.Second)
 	stat, there := f.srv.Stat(last.Node())
 	require.True(t, there, "I3")
-	require.Equal(t, f.a.s.SessionID(), stat.EphemeralOwner, "I3")
+	require.Equal(t, f.a.s.Stats().SessionID, stat.EphemeralOwner, "I3")
 	require.Greater(t, next.Token(), f.h.Token(), "I1")
 	require.Greater(t, last.Token(), next.Token(), "I1")
 	if f.released == nil {
@@ -302,7 +302,7 @@ func (f *standoff) release2(t *testing.T) {
 
 // onTurn is a fault at the request that hands the lock to the standoff's waiter.
 func (f *standoff) onTurn(fault func(zktest.Op) zktest.Fault) zktest.Fault {
-	return fault(zktest.Multi).Path(f.own).Session(f.a.s.SessionID())
+	return fault(zktest.Multi).Path(f.own).Session(f.a.s.Stats().SessionID)
 }
 
 // turnLost calls f when that request has arrived, or has been executed, and closes the connection:

@@ -389,7 +389,7 @@ func opsOf(checks []*zk.CheckVersionRequest) (ops []any) {
 
 func expire(t testing.TB, srv string, s *zklock.Session) {
 	t.Helper()
-	require.NoError(t, zkserver.ExpireSession(srv, s.SessionID()))
+	require.NoError(t, zkserver.ExpireSession(srv, s.Stats().SessionID))
 }
 
 func awake() time.Duration { return 0 }

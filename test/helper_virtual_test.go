@@ -70,7 +70,8 @@ func (v *virtual) hooked(hooks hook.Session, opts ...zklock.Option) *zklock.Sess
 	return hooked(v.t, hooks, v.srv.Addr(), append([]zklock.Option{zklock.WithDialer(v.net.Dial)}, opts...)...)
 }
 
-// untilDeadline returns a dialer for hook.Session.Connect, with which a Session resolves names itself.
+// untilDeadline returns a dialer for hook.Session.Connect, with which a Session resolves names
+// itself.
 func untilDeadline(dial zk.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		deadline, _ := ctx.Deadline()

@@ -94,7 +94,7 @@ func TestVirtual_FollowerGoesDark_NoHoldIsLost(t *testing.T) {
 			t.Parallel()
 			for moment := range 20 {
 				inTheDark(t, 3, "follower", timeout, func(t *testing.T, d *darkness) {
-					id := d.s.SessionID()
+					id := d.s.Stats().SessionID
 					time.Sleep(time.Minute + time.Duration(moment)*timeout/20)
 					d.goDark(d.at)
 					dark, least := time.Now(), time.Until(d.h.Deadline())
@@ -103,7 +103,7 @@ func TestVirtual_FollowerGoesDark_NoHoldIsLost(t *testing.T) {
 						least = min(least, time.Until(d.h.Deadline()))
 						require.NoError(t, d.h.Err(), "F41: moment %d, %v after the server went dark", moment, time.Since(dark))
 					}
-					require.Equal(t, id, d.s.SessionID())
+					require.Equal(t, id, d.s.Stats().SessionID)
 					require.NotEqual(t, d.at.Addr(), d.s.Conn().Server())
 					if moment == 0 {
 						t.Logf("T = %v: the lease came within %v of its end", timeout, least)
@@ -135,7 +135,7 @@ func TestVirtual_TwoServersGoDark_NoHoldIsLost(t *testing.T) {
 // F41, F16: within ten minutes of the first, the server to which the Session moved stops
 // responding, too. It gets twice the time. The lease allows for that with T = 15 s and more; with T
 // = 10 s, some holds are lost (docs/lease.md).
-func TestVirtual_AnotherServerGoesDarkSoonAfter_HoldStandsOrIsToldInTime(t *testing.T) {
+func TestVirtual_AnotherServerGoesDarkSoonAfter_HoldRemainsOrIsNotifiedInTime(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second} {
 		lost, moments := 0, 0
 		for moment := 0; moment < 10; moment += oneIn(3) {
@@ -165,7 +165,7 @@ func TestVirtual_AnotherServerGoesDarkSoonAfter_HoldStandsOrIsToldInTime(t *test
 // F41, I5: the leader stops responding. Until another one is elected nothing is written, and
 // nothing proves that the session lives. A hold whose lease is longer remains valid; the holder of
 // any other is notified before the next grant.
-func TestVirtual_LeaderGoesDark_HoldStandsOrIsToldInTime(t *testing.T) {
+func TestVirtual_LeaderGoesDark_HoldRemainsOrIsNotifiedInTime(t *testing.T) {
 	for _, role := range []string{"leader", "follower"} {
 		for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second} {
 			t.Run(fmt.Sprintf("attached to a %s, T = %v", role, timeout), func(t *testing.T) {
@@ -219,17 +219,17 @@ func TestVirtual_WaitersServerGoesDark_IsLeft(t *testing.T) {
 	inTheDark(t, 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
 		s := connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(30*time.Second))
 		w := d.queueUp(s)
-		id := s.SessionID()
+		id := s.Stats().SessionID
 		for range 3 { // seldom: each time counts as the first
 			time.Sleep(15 * time.Minute) // virtual, as below
 			server := s.Conn().Server()
 			dark := time.Now()
 			d.net.Partition(server)
-			for s.Conn().Server() == server || !s.State().Attached() {
+			for s.Conn().Server() == server || s.Stats().Server == "" {
 				time.Sleep(100 * time.Millisecond)
 				require.Less(t, time.Since(dark), 13*time.Second, "the client's own limit is 20 s")
 			}
-			require.Equal(t, id, s.SessionID())
+			require.Equal(t, id, s.Stats().SessionID)
 			d.net.Heal(server)
 		}
 		release(t, d.h)
@@ -240,20 +240,20 @@ func TestVirtual_WaitersServerGoesDark_IsLeft(t *testing.T) {
 // F41, R109: the only server pauses for longer than two heartbeats. The Session leaves it, because
 // its address may be of several servers, and is attached again soon after the server continues. No
 // hold is lost that the lease would have kept.
-func TestVirtual_OneServer_StandsStill_HoldStands(t *testing.T) {
+func TestVirtual_OneServer_Stalls_HoldRemains(t *testing.T) {
 	for _, still := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 25 * time.Second} {
 		for phase := range 12 {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				s := v.connect(zklock.WithSessionTimeout(30*time.Second), zklock.WithLease(zklock.SingleServerLease()))
-				h, id := acquire(t, newMutex(t, s, "/job")), s.SessionID()
+				h, id := acquire(t, newMutex(t, s, "/job")), s.Stats().SessionID
 				time.Sleep(time.Minute + time.Duration(phase)*250*time.Millisecond) // virtual
 				v.srv.Freeze()
 				time.Sleep(still)
-				require.NotEqual(t, zklock.StateConnected, s.State(), "it was left")
+				require.NotEqual(t, zklock.StateConnected, s.Stats().State, "it was left")
 				v.srv.Thaw()
 				time.Sleep(2 * time.Second) // the client's pause, and a rest
-				require.Equal(t, zklock.StateReconnected, s.State())
-				require.Equal(t, id, s.SessionID())
+				require.Equal(t, zklock.StateReconnected, s.Stats().State)
+				require.Equal(t, id, s.Stats().SessionID)
 				require.NoError(t, h.Err())
 				release(t, h)
 			})
@@ -311,7 +311,7 @@ func TestVirtual_ServerGoesDark_WhileTheRootIsMade(t *testing.T) {
 		require.NoError(t, d.h.Release(within(t, soon)))
 		s := connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(timeout))
 		server := s.Conn().Server()
-		dark := d.ens.Inject(zktest.Before(zktest.Create).Path("/other").Session(s.SessionID()).Call(func() { d.net.Partition(server) }).Once())
+		dark := d.ens.Inject(zktest.Before(zktest.Create).Path("/other").Session(s.Stats().SessionID).Call(func() { d.net.Partition(server) }).Once())
 		start := time.Now()
 		h := acquire(t, newMutex(t, s, "/other"))
 		require.Equal(t, 1, dark.Fired())

@@ -55,7 +55,7 @@ func TestVirtual_Downgrade_WritersNodeDeleted_NobodyReads(t *testing.T) {
 }
 
 // F24, I5: the writer's node is deleted, and the owner's next read lock detects it.
-func TestVirtual_Downgrade_WritersNodeGone_IsTold(t *testing.T) {
+func TestVirtual_Downgrade_WritersNodeGone_IsReported(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newRWMutex(t, v.connect(), "/job")
 		w := acquire(t, m.WriteLock())
@@ -218,7 +218,7 @@ func TestVirtual_Downgrade_ReentryPastAReleasedRead(t *testing.T) {
 
 // I6: the servers reject the deletion of the writer's node, for which the reader's node waits. The
 // reader's release reports it at once. When the servers allow the deletion, both nodes are deleted.
-func TestVirtual_Downgrade_WritersDeletionRefused_ReadersReleaseSaysSo(t *testing.T) {
+func TestVirtual_Downgrade_WritersDeletionRefused_ReadersReleaseReportsIt(t *testing.T) {
 	for _, ownSession := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			d := v.downgraded(t, ownSession, true)

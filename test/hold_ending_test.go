@@ -27,7 +27,7 @@ func TestVirtual_Ending_RenewedLease_DoesNotEnd(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect(zklock.WithSessionTimeout(timeout))
 			h := acquire(t, newMutex(t, s, "/job"))
-			room := zklock.QuorumLease(0).Margin(s.Timeout())
+			room := zklock.QuorumLease(0).Margin(s.Stats().SessionTimeout)
 			for _, margin := range []time.Duration{-time.Hour, 0, time.Millisecond, room / 2, room - time.Millisecond} {
 				ctx := ending(t, h, margin)
 				time.Sleep(10 * time.Minute)
@@ -76,7 +76,7 @@ func TestVirtual_Ending_WithTheHold(t *testing.T) {
 	}{
 		"release": {func(_ *virtual, _ *zklock.Session, h *zklock.Hold) { _ = h.Release(context.Background()) }, zklock.ErrNotHeld},
 		"close":   {func(_ *virtual, s *zklock.Session, _ *zklock.Hold) { _ = s.Close() }, zklock.ErrClosed},
-		"loss":    {func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) }, zklock.ErrLost},
+		"loss":    {func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.Stats().SessionID) }, zklock.ErrLost},
 	} {
 		t.Run(end, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -96,7 +96,7 @@ func TestVirtual_Ending_WithTheHold(t *testing.T) {
 }
 
 // F18: after a suspend, the first check shows the end, although no timer has run.
-func TestVirtual_Ending_Suspend_FirstLook(t *testing.T) {
+func TestVirtual_Ending_Suspend_FirstCheck(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var slept suspension
 		h := acquire(t, newMutex(t, v.hooked(slept.hooks(), zklock.WithSessionTimeout(30*time.Second)), "/job"))

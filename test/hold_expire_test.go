@@ -48,7 +48,7 @@ func TestVirtual_ExpireRejected_NotifiedBeforeTheNextGrant(t *testing.T) {
 				s := v.connect(withSASL(), single, zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second))
 				requireNotifiedFirst(t, line, s, v.connect(withSASL(), single), func() (bool, error) {
 					dial := func(timeout time.Duration) (net.Conn, error) { return v.net.Dial("tcp", v.srv.Addr(), timeout) }
-					return zkexpire.Session(dial, s.SessionID(), func(time.Time) (creds zkexpire.Credentials, err error) {
+					return zkexpire.Session(dial, s.Stats().SessionID, func(time.Time) (creds zkexpire.Credentials, err error) {
 						creds.SASL, err = mechanism.Start(t.Context(), v.srv.Addr())
 						return creds, err
 					})
@@ -64,12 +64,12 @@ func TestVirtual_ExpireRejected_ConnectedHolderKeepsItsTimeout(t *testing.T) {
 		s := v.connect(withSASL(), zklock.WithSessionTimeout(20*time.Second))
 		h := acquire(t, newMutex(t, s, "/job"))
 		dial := func(timeout time.Duration) (net.Conn, error) { return v.net.Dial("tcp", v.srv.Addr(), timeout) }
-		_, err := zkexpire.Session(dial, s.SessionID(), nil)
+		_, err := zkexpire.Session(dial, s.Stats().SessionID, nil)
 		require.True(t, zkexpire.Refused(err), "%v", err)
 		require.Equal(t, 40*time.Second, v.srv.Sessions()[0].Timeout)
 		time.Sleep(5 * time.Second)
 		require.Equal(t, 20*time.Second, v.srv.Sessions()[0].Timeout)
-		require.Equal(t, 20*time.Second, s.Timeout())
+		require.Equal(t, 20*time.Second, s.Stats().SessionTimeout)
 		release(t, h)
 	})
 }
@@ -83,6 +83,6 @@ func TestReal_ExpireRejected_NotifiedBeforeTheNextGrant(t *testing.T) {
 	s := connect(t, srv, creds, single, zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(timeout))
 	requireNotifiedFirst(t, line, s, connect(t, srv, creds, single), func() (bool, error) {
 		dial := func(timeout time.Duration) (net.Conn, error) { return net.DialTimeout("tcp", srv, timeout) }
-		return zkexpire.Session(dial, s.SessionID(), nil)
+		return zkexpire.Session(dial, s.Stats().SessionID, nil)
 	})
 }

@@ -171,7 +171,7 @@ func TestVirtual_TwoServersFreeze_NoHoldIsLost(t *testing.T) {
 // R110, F17: one name has the addresses of five servers, as a headless Service has. The first
 // server is frozen and accepts connections, and the server of a holder restarts. The Session tries
 // each address once, so it is attached again after one heartbeat.
-func TestVirtual_NameOfFiveServers_FirstIsFrozen_HoldStands(t *testing.T) {
+func TestVirtual_NameOfFiveServers_FirstIsFrozen_HoldRemains(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 30 * time.Second} {
 		inTheFrost(t, 5, func(t *testing.T, f *frozen) {
 			s := f.ofOneName(timeout, f.ens.Addrs())
@@ -186,9 +186,9 @@ func TestVirtual_NameOfFiveServers_FirstIsFrozen_HoldStands(t *testing.T) {
 				}
 			}
 			began := time.Now()
-			f.ens.DropConnection(s.SessionID())
+			f.ens.DropConnection(s.Stats().SessionID)
 			synctest.Wait()
-			for !s.State().Attached() && h.Err() == nil {
+			for s.Stats().Server == "" && h.Err() == nil {
 				time.Sleep(10 * time.Millisecond)
 			}
 			t.Logf("T = %v: attached again after %v", timeout, time.Since(began))
@@ -241,12 +241,12 @@ func TestVirtual_SlowHandshake_IsGivenMoreTime(t *testing.T) {
 		s := connect()
 		v.t.Logf("connected after %v", time.Since(began))
 		require.Greater(v.t, time.Since(began), 5*time.Second, "more than one lap, or this shows nothing")
-		id := s.SessionID()
+		id := s.Stats().SessionID
 		time.Sleep(time.Minute)
 		v.srv.DropConnection(id)
 		time.Sleep(15 * time.Second)
-		require.Equal(v.t, zklock.StateReconnected, s.State())
-		require.Equal(v.t, id, s.SessionID())
+		require.Equal(v.t, zklock.StateReconnected, s.Stats().State)
+		require.Equal(v.t, id, s.Stats().SessionID)
 		release(v.t, acquire(v.t, newMutex(v.t, s, "/job")))
 	}
 	t.Run("server", func(t *testing.T) {

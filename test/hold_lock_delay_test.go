@@ -32,7 +32,7 @@ func (v *virtual) record() string {
 // that client noticed it, and not the client after it.
 func TestVirtual_LockDelay_HolderDisappears_NextWaits(t *testing.T) {
 	for how, disappear := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
-		"its session expires": func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
+		"its session expires": func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.Stats().SessionID) },
 		"it is closed":        func(v *virtual, s *zklock.Session, _ *zklock.Hold) { require.NoError(v.t, s.Close()) },
 		"its node is deleted": func(v *virtual, _ *zklock.Session, h *zklock.Hold) { require.NoError(v.t, v.srv.Delete(h.Node())) },
 	} {
@@ -69,7 +69,7 @@ func TestVirtual_LockDelay_Release_NextIsGrantedAtOnce(t *testing.T) {
 		s := v.connect()
 		h := acquire(t, newMutex(t, s, "/job", zklock.WithLockDelay(lockDelay)))
 		w := v.queueUp(newMutex(t, v.connect(), "/job", zklock.WithLockDelay(lockDelay)))
-		id := s.SessionID()
+		id := s.Stats().SessionID
 		exits := v.srv.Inject(zktest.After(zktest.Multi).Path(h.Node()).Session(id).Call(func() { go v.srv.ExpireSession(id) }).DropReply().Close().Once())
 		released := time.Now()
 		_ = h.Release(within(t, time.Minute))
@@ -111,10 +111,10 @@ func TestVirtual_LockDelay_FrontDiesInTheDelay_NextWaits(t *testing.T) {
 		acquire(t, newMutex(t, s, "/job", zklock.WithLockDelay(lockDelay)))
 		front := v.queueUp(newMutex(t, s2, "/job", zklock.WithLockDelay(lockDelay)))
 		w := v.queueUp(newMutex(t, v.connect(), "/job", zklock.WithLockDelay(lockDelay)))
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		time.Sleep(lockDelay - time.Second)
 		require.False(t, front.isGranted())
-		v.srv.ExpireSession(s2.SessionID())
+		v.srv.ExpireSession(s2.Stats().SessionID)
 		died := time.Now()
 		next := w.granted2(t, 2*lockDelay)
 		require.GreaterOrEqual(t, w.at.Sub(died), lockDelay)
@@ -132,7 +132,7 @@ func TestVirtual_LockDelay_ShortCalls_GetIn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		acquire(t, newMutex(t, s, "/job", zklock.WithLockDelay(lockDelay)))
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		m := newMutex(t, v.connect(), "/job", zklock.WithLockDelay(lockDelay))
 		first := time.Now()
 		for time.Since(first) < lockDelay-11*time.Second {
@@ -236,7 +236,7 @@ func TestVirtual_LockDelay_GrantUnanswered_IsRecorded(t *testing.T) {
 				v.srv.Inject(zktest.Before(zktest.Sync).Fail(zktest.OperationTimeout).Once())
 				h := acquire(t, m)
 				require.Positive(t, cut.Fired())
-				require.Equal(t, 2, v.srv.Requests().Of(s.SessionID(), zktest.Sync))
+				require.Equal(t, 2, v.srv.Requests().Of(s.Stats().SessionID, zktest.Sync))
 				require.Equal(t, "held="+base(h.Node()), v.record())
 				release(t, h)
 				require.Empty(t, v.record())
@@ -320,7 +320,7 @@ func TestVirtual_LockDelay_DifferentClients(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		acquire(t, newMutex(t, s, "/job", zklock.WithLockDelay(lockDelay)))
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		began := time.Now()
 		release(t, acquire(t, newMutex(t, v.connect(), "/job"))) // one that has none is not delayed
 		require.Less(t, time.Since(began), time.Second)
@@ -331,7 +331,7 @@ func TestVirtual_LockDelay_DifferentClients(t *testing.T) {
 
 		s = v.connect() // and a client without a delay leaves no record
 		acquire(t, newMutex(t, s, "/job"))
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		began = time.Now()
 		release(t, acquire(t, newMutex(t, v.connect(), "/job", zklock.WithLockDelay(lockDelay))))
 		require.Less(t, time.Since(began), time.Second)
@@ -346,7 +346,7 @@ func TestVirtual_LockDelay_RootMadeAnew_KeepsTheRecord(t *testing.T) {
 		release(t, acquire(t, m))
 		require.True(t, v.srv.SetCreates("/job", 1<<31-1<<20-1))
 		h := acquire(t, m) // the last number that is granted
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		czxid, _ := v.srv.Stat("/job")
 		began := time.Now()
 		m = newMutex(t, v.connect(), "/job", zklock.WithLockDelay(lockDelay))
@@ -439,7 +439,7 @@ func TestVirtual_LockDelay_ManyPaths_IsNotForgotten(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		acquire(t, newMutex(t, s, "/job", zklock.WithLockDelay(lockDelay)))
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		s2 := v.connect()
 		m := newMutex(t, s2, "/job", zklock.WithLockDelay(lockDelay))
 		_, err := m.TryAcquire(within(t, time.Minute))

@@ -22,12 +22,12 @@ import (
 
 // F8, I5: the session expires while the client is connected. A caller that waits for the context's
 // end, or for Lost, is notified at once, without another check.
-func TestVirtual_SessionExpires_IsToldAtOnce(t *testing.T) {
+func TestVirtual_SessionExpires_IsNotifiedAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		h := acquire(t, newMutex(t, s, "/job"))
 		time.Sleep(5 * time.Second)
-		require.True(t, v.srv.ExpireSession(s.SessionID()))
+		require.True(t, v.srv.ExpireSession(s.Stats().SessionID))
 		for name, told := range map[string]<-chan struct{}{"Lost": h.Lost(), "Context": h.Context().Done()} {
 			select {
 			case <-told:
@@ -51,7 +51,7 @@ func TestVirtual_LeaseEnds_SessionIsEndedAtTheServers(t *testing.T) {
 		h := acquire(t, m)
 		time.Sleep(20 * time.Second)
 		w := v.queueUp(newMutex(t, v.connect(), "/job"))
-		old := s.SessionID()
+		old := s.Stats().SessionID
 		line.silent.Store(true)
 		<-h.Lost()
 		_, there := v.srv.Stat(h.Node())
@@ -62,7 +62,7 @@ func TestVirtual_LeaseEnds_SessionIsEndedAtTheServers(t *testing.T) {
 		require.Less(t, time.Since(healed), 5*time.Second, "the node of the session that was given up keeps the lock")
 		release(t, h2)
 		release(t, acquire(t, m))
-		require.NotEqual(t, old, s.SessionID(), "Lost is final")
+		require.NotEqual(t, old, s.Stats().SessionID, "Lost is final")
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
 	})
 }
@@ -77,7 +77,7 @@ func TestVirtual_NoQuorum_IsLostAndLeft(t *testing.T) {
 		m := newMutex(t, s, "/job")
 		h := acquire(t, m)
 		time.Sleep(20 * time.Second)
-		deposed := v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(zktest.OperationTimeout))
+		deposed := v.srv.Inject(zktest.Before(zktest.Multi).Session(s.Stats().SessionID).Fail(zktest.OperationTimeout))
 		lostWithin(t, h, 10*time.Second)
 		deposed.Remove()
 		start := time.Now()
@@ -95,7 +95,7 @@ func TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne(t *testing.T) {
 		s := v.connect(zklock.WithSessionTimeout(30 * time.Second))
 		h := acquire(t, newMutex(t, s, "/job"))
 		time.Sleep(20 * time.Second)
-		beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Hold().Once())
+		beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Hold().Once())
 		require.NoError(t, beat.Wait(within(t, soon)))
 		v.srv.ResetRequests()
 		time.Sleep(5 * time.Second) // one is due after 3 s, and we leave after 6 s
@@ -143,7 +143,7 @@ func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 			changes := s.Changes(within(t, 2*soon))
 			m := newMutex(t, s, "/job")
 			h := acquire(t, m)
-			old := s.SessionID()
+			old := s.Stats().SessionID
 			room := mode.Margin(timeout)
 			eventually(t, "the lease has room", func() bool { return time.Until(h.Deadline()) > room })
 
@@ -158,7 +158,7 @@ func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 			require.NoError(t, server.Resume())
 
 			again := acquire(t, m)
-			require.NotEqual(t, old, s.SessionID(), "Lost is final for that ZooKeeper session")
+			require.NotEqual(t, old, s.Stats().SessionID, "Lost is final for that ZooKeeper session")
 			require.Greater(t, again.Token(), h.Token())
 			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
 			release(t, again)
@@ -180,7 +180,7 @@ func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 
 // F15, I5: the client is cut off. It is notified before its session can expire, and the next grant
 // follows.
-func TestVirtual_ClientCutOff_IsToldBeforeTheNextGrant(t *testing.T) {
+func TestVirtual_ClientCutOff_IsNotifiedBeforeTheNextGrant(t *testing.T) {
 	for seed := range uint64(20) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
@@ -213,7 +213,7 @@ func TestVirtual_PingRefused_IsLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		h := acquire(t, newMutex(t, s, "/job"))
-		v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Fail(zktest.SessionExpired).Once())
+		v.srv.Inject(zktest.Before(zktest.Ping).Session(s.Stats().SessionID).Fail(zktest.SessionExpired).Once())
 		time.Sleep(10 * time.Second)
 		require.True(t, isLost(h))
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
@@ -269,7 +269,7 @@ func TestVirtual_ManyHandles_ContextAndErrAgree(t *testing.T) {
 			})
 		}
 		close(start)
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		<-h.Lost()
 		looking.Wait()
 		for _, h := range handles {
@@ -313,13 +313,13 @@ func TestHold_SessionExpires_IsLost(t *testing.T) {
 	changes := s.Changes(within(t, 2*soon))
 	m := newMutex(t, s, p)
 	h := acquire(t, m)
-	old := s.SessionID()
+	old := s.Stats().SessionID
 	expire(t, srv, s)
 	lostWithin(t, h, soon)
 	require.ErrorIs(t, h.Err(), zklock.ErrLost)
 	again := acquire(t, m)
 	require.Greater(t, again.Token(), h.Token())
-	require.NotEqual(t, old, s.SessionID())
+	require.NotEqual(t, old, s.Stats().SessionID)
 	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
 	require.Len(t, children(t, a, p), 1, "the release of a lost hold touches nobody else's node (F9)")
 	release(t, again)
@@ -350,7 +350,7 @@ func TestVirtual_AfterALoss_TheOwnerQueuesAgain(t *testing.T) {
 			require.NoError(t, err)
 			require.Greater(t, h.Token(), last)
 			last = h.Token()
-			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			require.True(t, v.srv.ExpireSession(s.Stats().SessionID))
 			<-h.Lost()
 			_, err = m.Acquire(ctx)
 			require.ErrorIs(t, err, zklock.ErrLost, "not before the lost hold is given back")
@@ -362,16 +362,16 @@ func TestVirtual_AfterALoss_TheOwnerQueuesAgain(t *testing.T) {
 
 // R111: a leader also checks the owner of the session for pings. The hold remains valid, as the
 // session does: the connection ends, and the next one takes the session back.
-func TestVirtual_PingSaysThatTheSessionMoved_HoldStands(t *testing.T) {
+func TestVirtual_PingReportsThatTheSessionMoved_HoldRemains(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		h := acquire(t, newMutex(t, s, "/job"))
-		moved := v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Fail(zktest.SessionMoved).Once())
-		id := s.SessionID()
+		moved := v.srv.Inject(zktest.Before(zktest.Ping).Session(s.Stats().SessionID).Fail(zktest.SessionMoved).Once())
+		id := s.Stats().SessionID
 		time.Sleep(time.Minute) // virtual: many pings
 		require.Equal(t, 1, moved.Fired())
 		require.NoError(t, h.Err())
-		require.Equal(t, id, s.SessionID())
+		require.Equal(t, id, s.Stats().SessionID)
 		release(t, h)
 	})
 }

@@ -34,7 +34,7 @@ func TestVirtual_MinHold_Outage_KeepsThePositions(t *testing.T) {
 				}
 				w := v.queueUp(newMutex(t, s, "/job/a"))
 				behind := v.queueUp(newMutex(t, v.connect(long), "/job/a"))
-				id := s.SessionID()
+				id := s.Stats().SessionID
 				time.Sleep(10 * time.Second)
 				line.silent.Store(true)
 				time.Sleep(20 * time.Second)
@@ -42,7 +42,7 @@ func TestVirtual_MinHold_Outage_KeepsThePositions(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				release(t, front)
 				time.Sleep(time.Second)
-				require.Equal(t, isReleased, s.SessionID() == id)
+				require.Equal(t, isReleased, s.Stats().SessionID == id)
 				require.Equal(t, isReleased, w.isGranted())
 				require.Equal(t, !isReleased, behind.isGranted())
 				_, ok := v.srv.Stat(other.Node())
@@ -69,7 +69,7 @@ func TestVirtual_MinHold_SessionGivenUp_IsEnded(t *testing.T) {
 		way.LoseAnswers()
 		cut := time.Now()
 		release(t, w.granted2(t, time.Hour))
-		require.Less(t, w.at.Sub(cut), 3*s.Timeout(), "not kept alive by what the client sends")
+		require.Less(t, w.at.Sub(cut), 3*s.Stats().SessionTimeout, "not kept alive by what the client sends")
 		log.once(t, "zklock: minimum hold ended early", "node="+h.Node())
 	})
 }
@@ -133,7 +133,7 @@ func TestVirtual_LogOnce_MinimumHoldEndedEarly(t *testing.T) {
 		time.Sleep(time.Minute)
 		log.once(t, message, saidNodes(deleted)...)
 		require.Contains(t, log.of(message)[0], "another client deleted the lock node")
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		time.Sleep(time.Minute)
 		log.once(t, message, saidNodes(append(deleted, expired...))...)
 		require.Contains(t, log.of(message)[manyOfAKind], "the servers ended the ZooKeeper session")

@@ -93,7 +93,7 @@ func TestVirtual_MinHold_OverBefore_NextIsGrantedAtOnce(t *testing.T) {
 		"the Session is closed": func(v *virtual, s *zklock.Session, h *zklock.Hold) { release(v.t, h); require.NoError(v.t, s.Close()) },
 		"the session expires": func(v *virtual, s *zklock.Session, h *zklock.Hold) {
 			release(v.t, h)
-			v.srv.ExpireSession(s.SessionID())
+			v.srv.ExpireSession(s.Stats().SessionID)
 		},
 		"the node is deleted": func(v *virtual, _ *zklock.Session, h *zklock.Hold) {
 			release(v.t, h)
@@ -135,7 +135,7 @@ func TestVirtual_MinHold_LockDelay_ReleasedIsNotGone(t *testing.T) {
 	for how, end := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
 		"it is over":            func(*virtual, *zklock.Session, *zklock.Hold) { time.Sleep(minHold) },
 		"the Session is closed": func(v *virtual, s *zklock.Session, _ *zklock.Hold) { require.NoError(v.t, s.Close()) },
-		"the session expires":   func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
+		"the session expires":   func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.Stats().SessionID) },
 		"the node is deleted":   func(v *virtual, _ *zklock.Session, h *zklock.Hold) { require.NoError(v.t, v.srv.Delete(h.Node())) },
 	} {
 		for _, isLost := range []bool{false, true} {
@@ -317,7 +317,7 @@ func TestMinHold_OfNoTime_IsRefused(t *testing.T) {
 }
 
 // A Release without a response in time reports that the node remains.
-func TestVirtual_MinHold_ReleaseTooLate_SaysThatTheNodeStays(t *testing.T) {
+func TestVirtual_MinHold_ReleaseTooLate_ReportsThatTheNodeStays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold)))
 		v.srv.Inject(zktest.Before(zktest.Multi).Delay(time.Second).Once())

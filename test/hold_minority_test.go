@@ -72,7 +72,7 @@ func cutOffHolder(t *testing.T, seed uint64, mode zklock.LeaseMode, timeout time
 
 // F12, F13, I5, R36, R37: the central case. Lost is notified before the successor's grant, with a
 // follower cut off and with a deposed leader.
-func TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant(t *testing.T) {
+func TestVirtual_HolderOnTheMinority_IsNotifiedBeforeTheNextGrant(t *testing.T) {
 	for _, c := range []struct {
 		mode    zklock.LeaseMode
 		timeout time.Duration

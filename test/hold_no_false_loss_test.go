@@ -18,7 +18,7 @@ import (
 
 // F15: the connection is cut and healed before the lease ends: the hold remains valid, and no loss
 // is reported.
-func TestHold_ConnectionLostAndHealed_Stands(t *testing.T) {
+func TestHold_ConnectionLostAndHealed_Remains(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	p := lockPath(t, srv)
@@ -119,7 +119,7 @@ func TestVirtual_ServersComeAndGo_SessionStays(t *testing.T) {
 		require.NoError(t, err)
 		s := connect(t, strings.Join(ens.Addrs(), ","), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second))
 		h := acquire(t, newMutex(t, s, "/job"))
-		id := s.SessionID()
+		id := s.Stats().SessionID
 		for _, m := range ens.Members() {
 			time.Sleep(20 * time.Second)
 			m.Stop()
@@ -127,7 +127,7 @@ func TestVirtual_ServersComeAndGo_SessionStays(t *testing.T) {
 			require.NoError(t, m.Start())
 		}
 		time.Sleep(20 * time.Second)
-		require.Equal(t, id, s.SessionID(), "R43")
+		require.Equal(t, id, s.Stats().SessionID, "R43")
 		require.NoError(t, h.Err())
 		release(t, h)
 	})

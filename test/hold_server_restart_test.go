@@ -35,7 +35,7 @@ func TestVirtual_ServerRestartsOlder_LostAtTheDeadline(t *testing.T) {
 		s := v.connect(zklock.WithSessionTimeout(20 * time.Second))
 		m := newMutex(t, s, "/job")
 		h := acquire(t, m)
-		old, deadline := s.SessionID(), h.Deadline()
+		old, deadline := s.Stats().SessionID, h.Deadline()
 		v.restartOlder(t)
 		time.Sleep(time.Until(deadline) - time.Second)
 		require.NoError(t, h.Err())
@@ -46,7 +46,7 @@ func TestVirtual_ServerRestartsOlder_LostAtTheDeadline(t *testing.T) {
 		require.WithinDuration(t, deadline, time.Now(), 2*time.Millisecond)
 		require.ErrorIs(t, h.Err(), zklock.ErrLost)
 		next := acquire(t, m)
-		require.NotEqual(t, old, s.SessionID())
+		require.NotEqual(t, old, s.Stats().SessionID)
 		require.Less(t, next.Token(), h.Token(), "tokens begin again, as documented")
 		release(t, next)
 	}, zktest.WithZxid(1000))
@@ -60,13 +60,13 @@ func TestVirtual_ServerRestartsOlder_WaiterQueuesAgain(t *testing.T) {
 		h := acquire(t, newMutex(t, v.connect(zklock.WithSessionTimeout(20*time.Second)), "/job"))
 		w := v.queueUp(newMutex(t, s, "/job"))
 		idle := v.connect(zklock.WithSessionTimeout(20 * time.Second))
-		before := []int64{s.SessionID(), idle.SessionID()}
+		before := []int64{s.Stats().SessionID, idle.Stats().SessionID}
 		v.restartOlder(t)
 		<-h.Lost()
 		release(t, w.granted2(t, 80*time.Second))
 		release(t, acquire(t, newMutex(t, idle, "/job")))
-		require.NotEqual(t, before[0], s.SessionID())
-		require.NotEqual(t, before[1], idle.SessionID())
+		require.NotEqual(t, before[0], s.Stats().SessionID)
+		require.NotEqual(t, before[1], idle.Stats().SessionID)
 		require.Len(t, v.srv.Sessions(), 3)
 	}, zktest.WithZxid(1000))
 }
@@ -82,14 +82,14 @@ func TestVirtual_ServerAway_WaiterKeepsItsPlace(t *testing.T) {
 				s := v.connect(opts...)
 				h := acquire(t, newMutex(t, v.connect(opts...), "/job"))
 				w := v.queueUp(newMutex(t, s, "/job"))
-				id, nodes := s.SessionID(), v.srv.Children("/job")
+				id, nodes := s.Stats().SessionID, v.srv.Children("/job")
 				time.Sleep(time.Minute + time.Duration(phase)*timeout/100)
 				v.srv.Stop()
 				time.Sleep(timeout)
 				require.ErrorIs(t, h.Err(), zklock.ErrLost)
 				require.NoError(t, v.srv.Start())
 				next := w.granted2(t, 2*time.Second)
-				require.Equal(t, id, s.SessionID())
+				require.Equal(t, id, s.Stats().SessionID)
 				require.Contains(t, nodes, base(next.Node()))
 				release(t, next)
 			})
@@ -126,7 +126,7 @@ func TestVirtual_ServerAwayForLong_WaiterQueuesAgain(t *testing.T) {
 					s := v.connect(zklock.WithSessionTimeout(20 * time.Second))
 					h := acquire(t, newMutex(t, v.connect(zklock.WithSessionTimeout(20*time.Second)), "/job"))
 					w := v.queueUp(newMutex(t, s, "/job"))
-					id := s.SessionID()
+					id := s.Stats().SessionID
 					back := goAway(v)
 					time.Sleep(away)
 					require.ErrorIs(t, h.Err(), zklock.ErrLost)
@@ -134,7 +134,7 @@ func TestVirtual_ServerAwayForLong_WaiterQueuesAgain(t *testing.T) {
 					// The session that had the hold has no waiting caller: it pauses for T/3 at
 					// most, and then for the client's second, before it requests its end.
 					next := w.granted2(t, 20*time.Second/3+2*time.Second)
-					require.NotEqual(t, id, s.SessionID())
+					require.NotEqual(t, id, s.Stats().SessionID)
 					release(t, next)
 					require.Empty(t, v.srv.Children("/job"))
 				})
@@ -155,7 +155,7 @@ func TestVirtual_IdleForLong_ReconnectsAtOnce(t *testing.T) {
 		for n := range int64(3) {
 			time.Sleep(time.Hour)
 			require.Equal(t, n+1, dials.Load())
-			v.srv.DropConnection(s.SessionID())
+			v.srv.DropConnection(s.Stats().SessionID)
 		}
 	})
 }
@@ -175,7 +175,7 @@ func TestServerRestart_SessionsLiveOn(t *testing.T) {
 	require.NoError(t, server.Kill())
 	require.NoError(t, server.Start())
 	eventually(t, "both are back", func() bool {
-		return s1.State() == zklock.StateReconnected && s2.State() == zklock.StateReconnected
+		return s1.Stats().State == zklock.StateReconnected && s2.Stats().State == zklock.StateReconnected
 	})
 	require.NoError(t, h.Err())
 	release(t, h)

@@ -22,7 +22,7 @@ func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
 	var asleep suspension
 	inTheDarkHooked(t, asleep.hooks(), 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
 		time.Sleep(time.Minute)
-		held := d.ens.Inject(zktest.After(zktest.Multi).Session(d.s.SessionID()).Hold().Once())
+		held := d.ens.Inject(zktest.After(zktest.Multi).Session(d.s.Stats().SessionID).Hold().Once())
 		require.NoError(t, held.Wait(within(t, soon)))
 		time.Sleep(time.Second)
 		asleep.Add(int64(8 * time.Second))
@@ -30,14 +30,14 @@ func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
 		time.Sleep(270 * time.Millisecond) // the Session has just looked: by its clock it was 9 s
 		held.Release()
 		time.Sleep(5 * time.Second)
-		require.Equal(t, zklock.StateConnected, d.s.State())
+		require.Equal(t, zklock.StateConnected, d.s.Stats().State)
 		release(t, d.h)
 	})
 }
 
 // F21: the machine was suspended past the end of the lease. The holder sees the loss at its first
 // check, whatever timers have run and whatever response is in the socket.
-func TestVirtual_Suspend_IsLostAtTheFirstLook(t *testing.T) {
+func TestVirtual_Suspend_IsLostAtTheFirstCheck(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var asleep suspension
 		s := v.hooked(asleep.hooks())
@@ -69,7 +69,7 @@ func TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing(t *testing.T) {
 				s := v.hooked(asleep.hooks(), zklock.WithSessionTimeout(30*time.Second), zklock.WithLease(mode))
 				h := acquire(t, newMutex(t, s, "/job"))
 				time.Sleep(60 * time.Second)
-				beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Hold().Once())
+				beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Hold().Once())
 				require.NoError(t, beat.Wait(within(t, soon)))
 				before := h.Deadline()
 				time.Sleep(time.Second)
@@ -115,7 +115,7 @@ func TestVirtual_Suspend_WaitingHolder_IsNotifiedSoon(t *testing.T) {
 
 // I7: only a holder has to be notified after a sleep. A Session without a hold checks the clock
 // less often, also after a hold.
-func TestVirtual_IdleSession_SeldomLooksAtTheClock(t *testing.T) {
+func TestVirtual_IdleSession_SeldomReadsTheClock(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var looks atomic.Int64
 		hooks := hook.Session{SuspendedTime: func() time.Duration { looks.Add(1); return 0 }}
@@ -136,7 +136,7 @@ func TestVirtual_IdleSession_SeldomLooksAtTheClock(t *testing.T) {
 
 // F18, F21, I5: the first check after a pause is the Release. It reports the loss, although its
 // delete succeeds.
-func TestVirtual_Suspend_ReleaseSaysLost(t *testing.T) {
+func TestVirtual_Suspend_ReleaseReportsLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var asleep suspension
 		s := v.hooked(asleep.hooks())

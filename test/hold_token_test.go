@@ -22,7 +22,7 @@ func TestHold_Check_FencesAMulti(t *testing.T) {
 	_, err = a.Set(h.Node(), []byte("somebody changed the data"), -1) // no matter: any version will do
 	require.NoError(t, err)
 	write := func(v string) error {
-		_, err := s.Conn().Multi(h.Check(), &zk.SetDataRequest{Path: p + "/value", Data: []byte(v), Version: -1})
+		_, err := s.Conn().Multi(h.Checks()[0], &zk.SetDataRequest{Path: p + "/value", Data: []byte(v), Version: -1})
 		return err
 	}
 	require.NoError(t, write("held"))

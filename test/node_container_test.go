@@ -114,11 +114,11 @@ func TestVirtual_Container_ReapedAtEveryRequest(t *testing.T) {
 							p = path.Dir(p)
 						}
 						v.srv.ResetRequests()
-						fault := v.srv.Inject(when(zktest.AnyOp).Session(s.SessionID()).Nth(nth).Call(func() { reap(v.srv, "/orders") }).Optional())
+						fault := v.srv.Inject(when(zktest.AnyOp).Session(s.Stats().SessionID).Nth(nth).Call(func() { reap(v.srv, "/orders") }).Optional())
 						h := acquire(t, ordersLock(t, s, "/orders", i))
 						again = fault.Fired() > 0
 						fault.Remove()
-						require.Less(t, v.srv.Requests().Of(s.SessionID(), zktest.AnyOp), 40, "%v", fault)
+						require.Less(t, v.srv.Requests().Of(s.Stats().SessionID, zktest.AnyOp), 40, "%v", fault)
 						require.NoError(t, h.Err())
 						release(t, h)
 						time.Sleep(time.Minute)
@@ -187,7 +187,7 @@ func TestVirtual_Container_FleetGoesOn(t *testing.T) {
 		require.Positive(t, gaveUp)
 		requests := 0
 		for _, s := range sessions {
-			requests += v.srv.Requests().Of(s.SessionID(), zktest.AnyOp)
+			requests += v.srv.Requests().Of(s.Stats().SessionID, zktest.AnyOp)
 		}
 		require.Less(t, int64(requests), 20*calls, "%d calls", calls)
 		t.Logf("%d calls, %d gave up, %d requests", calls, gaveUp, requests)
@@ -276,8 +276,8 @@ func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// I4: a Multi takes a lock in a new container, and the next lock root gives no CREATE. The container
-// is deleted.
+// I4: a Multi takes a lock in a new container, and the next lock root gives no CREATE. The
+// container is deleted.
 func TestVirtual_Container_MultiRejected_NothingIsLeft(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		_, err := v.srv.Create("/job/b", nil, 0)

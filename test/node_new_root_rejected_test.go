@@ -68,8 +68,8 @@ func TestVirtual_NewRoot_Downgrade_IsNotNew(t *testing.T) {
 }
 
 // I8: other calls of the Session want the same new name, while one creates the root or after that.
-// They expect the root, and the next new name is still expected to be missing. So do those that want
-// a name whose root the last release has deleted.
+// They expect the root, and the next new name is still expected to be missing. So do those that
+// want a name whose root the last release has deleted.
 func TestVirtual_NewRoot_WaitersOfTheSession_ExpectIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const way, waiters = time.Millisecond, 3

@@ -60,7 +60,8 @@ func TestVirtual_NewRoot_TwoRequests_NothingIsLeft(t *testing.T) {
 var newNames = flag.Int("names", 1000, "how many names TestNewRoot_ManyNames takes")
 
 // I4, I8: the same on any server, in real time: two requests for each name, counted on the
-// connection, nothing is left, and the heap does not grow: make servers takes 100,000 names.
+// connection, nothing is left, and the heap does not grow: make nightly PART=servers takes 100,000
+// names.
 func TestNewRoot_ManyNames(t *testing.T) {
 	srv := startOwn(t, serverConfig{containerCheck: time.Hour}).Addr()
 	if isBefore(t, srv, "3.5") {
@@ -191,7 +192,7 @@ func TestVirtual_NewRoot_IsInUse_Stays(t *testing.T) {
 		h := acquire(t, newRoot(t, s, "/job/a"))
 		w := v.queueUp(newRoot(t, v.connect(), "/job/a"))
 		time.Sleep(time.Second)
-		require.Equal(t, 2, v.cost(func() { release(t, h) }).Of(s.SessionID(), zktest.AnyOp), "both, and then the node alone")
+		require.Equal(t, 2, v.cost(func() { release(t, h) }).Of(s.Stats().SessionID, zktest.AnyOp), "both, and then the node alone")
 		release(t, w.granted2(t, time.Second))
 
 		h = acquire(t, newRoot(t, s, "/job/b"))
@@ -206,7 +207,7 @@ func TestVirtual_NewRoot_IsInUse_Stays(t *testing.T) {
 		h = acquire(t, newRoot(t, s, "/job/d"))
 		w = v.queueUp(newRoot(t, s, "/job/d"))
 		time.Sleep(time.Second)
-		require.Equal(t, 1, v.cost(func() { release(t, h) }).Of(s.SessionID(), zktest.AnyOp), "the handoff")
+		require.Equal(t, 1, v.cost(func() { release(t, h) }).Of(s.Stats().SessionID, zktest.AnyOp), "the handoff")
 		release(t, w.granted2(t, time.Second))
 
 		require.ElementsMatch(t, []string{"a", "b", "c", "d"}, v.srv.Children("/job"))
@@ -221,7 +222,7 @@ func TestVirtual_NewRoot_SessionExpires_ServersRemoveIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		h := acquire(t, newRoot(t, s, "/job/a"))
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		require.Equal(t, []string{"a"}, v.srv.Children("/job"))
 		require.Empty(t, v.srv.Children("/job/a"))
 		time.Sleep(2 * time.Second)
@@ -230,8 +231,8 @@ func TestVirtual_NewRoot_SessionExpires_ServersRemoveIt(t *testing.T) {
 	}, zktest.WithConfig("znode.container.checkIntervalMs=1000"))
 }
 
-// I5: the node is deleted, and perhaps the root, and another client holds in a new root. The release
-// reports the loss, and deletes nothing of the other client.
+// I5: the node is deleted, and perhaps the root, and another client holds in a new root. The
+// release reports the loss, and deletes nothing of the other client.
 func TestVirtual_NewRoot_NodeDeleted_ReleaseIsLost(t *testing.T) {
 	for _, isNew := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -253,7 +254,8 @@ func TestVirtual_NewRoot_NodeDeleted_ReleaseIsLost(t *testing.T) {
 }
 
 // I2, F3, F61: the reply to the transaction is lost, and it was executed: the node is found and
-// granted without a list of its own, and its release deletes the root. If it was not executed, the call creates the root by itself.
+// granted without a list of its own, and its release deletes the root. If it was not executed, the
+// call creates the root by itself.
 func TestVirtual_NewRoot_ReplyLost(t *testing.T) {
 	for _, executed := range []bool{true, false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -298,9 +300,9 @@ func TestVirtual_NewRoot_ExecutedLate_IsDeleted(t *testing.T) {
 		require.NoError(t, v.srv.Delete("/job/a")) // by the servers
 		_, err := v.srv.Create("/job/a", nil, zktest.Container)
 		require.NoError(t, err)
-		_, err = v.srv.CreateAs(s.SessionID(), late, nil, zk.FlagEphemeral)
+		_, err = v.srv.CreateAs(s.Stats().SessionID, late, nil, zk.FlagEphemeral)
 		require.NoError(t, err)
-		time.Sleep(s.Timeout()/3 + time.Second)
+		time.Sleep(s.Stats().SessionTimeout/3 + time.Second)
 		require.Empty(t, v.srv.Children("/job"), "I4")
 	}, neverReaped)
 }
@@ -388,8 +390,8 @@ func TestVirtual_NewRoot_CallLeaves_NothingIsLeft(t *testing.T) {
 	}, neverReaped)
 }
 
-// I2: a call leaves while the transaction is under way, which finds that the root exists: it creates
-// no node any more, behind which the owner's next call would wait.
+// I2: a call leaves while the transaction is under way, which finds that the root exists: it
+// creates no node any more, behind which the owner's next call would wait.
 func TestVirtual_NewRoot_CallLeaves_CreatesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(10 * time.Millisecond)
@@ -401,7 +403,7 @@ func TestVirtual_NewRoot_CallLeaves_CreatesNothing(t *testing.T) {
 		_, err = newRoot(t, s, "/job/a").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Minute)
-		require.Empty(t, nodesOf(v.srv.History(), s.SessionID()))
+		require.Empty(t, nodesOf(v.srv.History(), s.Stats().SessionID))
 	}, neverReaped)
 }
 
@@ -495,7 +497,7 @@ func TestVirtual_NewRoot_BusyClient_KeepsNoneOut(t *testing.T) {
 			other := v.connect()
 			v.srv.ResetRequests()
 			h := acquire(t, newRoot(t, other, "/job/a"))
-			most = max(most, v.srv.Requests().Of(other.SessionID(), zktest.Create)+v.srv.Requests().Of(other.SessionID(), zktest.Multi))
+			most = max(most, v.srv.Requests().Of(other.Stats().SessionID, zktest.Create)+v.srv.Requests().Of(other.Stats().SessionID, zktest.Multi))
 			release(t, h)
 			for isThere := true; isThere; _, isThere = v.srv.Stat("/job/a") {
 				_ = v.srv.Delete("/job/a") // by the servers, when it is empty

@@ -38,7 +38,7 @@ func TestVirtual_CreateLost_IsAdopted(t *testing.T) {
 		s := v.connect()
 		v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
 		h := acquire(t, newMutex(t, s, "/job"))
-		require.Equal(t, []string{h.Node()}, nodesOf(v.srv.History(), s.SessionID()), "I2: one node")
+		require.Equal(t, []string{h.Node()}, nodesOf(v.srv.History(), s.Stats().SessionID), "I2: one node")
 		st, ok := v.srv.Stat(h.Node())
 		require.True(t, ok)
 		require.Equal(t, st.Czxid, h.Token())
@@ -60,7 +60,7 @@ func TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted(t *testing.T) {
 		h := acquire(t, newMutex(t, s, "/job"))
 		st, ok := v.srv.Stat(h.Node())
 		require.True(t, ok)
-		require.Equal(t, s.SessionID(), st.EphemeralOwner, "I3: adopted a node that is not the session's")
+		require.Equal(t, s.Stats().SessionID, st.EphemeralOwner, "I3: adopted a node that is not the session's")
 		require.Len(t, v.srv.Children("/job"), 1, "I4: the copy blocks the lock")
 		release(t, h)
 	})
@@ -91,7 +91,7 @@ func TestVirtual_CreateLost_NotCommittedYet_IsAdopted(t *testing.T) {
 			node = "/job/" + lastOf(v.srv.Children("/job"))
 			_ = v.srv.Delete(node)
 		}).DropReply().Close().Once())
-		commit := sync.OnceFunc(func() { _, _ = v.srv.CreateAs(s.SessionID(), node, nil, zk.FlagEphemeral) })
+		commit := sync.OnceFunc(func() { _, _ = v.srv.CreateAs(s.Stats().SessionID, node, nil, zk.FlagEphemeral) })
 		v.srv.Inject(zktest.Before(zktest.Sync).Call(commit).Optional())
 		v.srv.Inject(zktest.After(zktest.GetChildren).Call(commit).Optional()) // at the latest
 		h := acquire(t, m)
@@ -113,7 +113,7 @@ func TestVirtual_CreateCutInFlight_KeepsItsPlace(t *testing.T) {
 		w.reset()
 		w.failWrite(t, opCreate, "/job")
 		// One list at a time: while this one has no response, the next waits.
-		held := v.srv.Inject(zktest.Before(zktest.GetChildren).Path("/job").Session(s.SessionID()).Hold().Once())
+		held := v.srv.Inject(zktest.Before(zktest.GetChildren).Path("/job").Session(s.Stats().SessionID).Hold().Once())
 		asked := make(chan error, 1)
 		go func() {
 			_, err := m.Participants(within(t, soon))
@@ -193,7 +193,7 @@ func TestVirtual_CreateKeptFromAnotherSession_IsNotSent(t *testing.T) {
 		line := &stuck{dial: v.net.Dial}
 		s := v.connect(zklock.WithDialer(line.Dial))
 		m := newMutex(t, s, "/job")
-		old := s.SessionID()
+		old := s.Stats().SessionID
 		time.Sleep(5 * time.Second)
 		until := make(chan struct{})
 		line.until.Store(&until)
@@ -209,8 +209,8 @@ func TestVirtual_CreateKeptFromAnotherSession_IsNotSent(t *testing.T) {
 		line.until.Store(nil)
 		close(until)
 		time.Sleep(time.Minute)
-		require.NotEqual(t, old, s.SessionID())
-		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), len(queue), "I2")
+		require.NotEqual(t, old, s.Stats().SessionID)
+		require.Len(t, nodesOf(v.srv.History(), s.Stats().SessionID), len(queue), "I2")
 		require.Len(t, v.srv.Children("/job"), len(queue), "I4")
 		for deadline := time.Now().Add(time.Minute); len(queue) > 0; time.Sleep(time.Second) {
 			require.True(t, time.Now().Before(deadline), "%d are not granted", len(queue))
@@ -245,7 +245,7 @@ func TestVirtual_CreateAppliedLate_IsDeleted(t *testing.T) {
 					_ = v.srv.Delete(late) // not applied yet
 				}).DropReply().Close().Once())
 				h := acquire(t, m)
-				_, err := v.srv.CreateAs(s.SessionID(), late, nil, zk.FlagEphemeral)
+				_, err := v.srv.CreateAs(s.Stats().SessionID, late, nil, zk.FlagEphemeral)
 				require.NoError(t, err)
 				if listed {
 					_, err := m.TryAcquire(within(t, soon))
@@ -274,7 +274,7 @@ func TestVirtual_EveryNode_HasAnIDOfItsOwn(t *testing.T) {
 			v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
 			release(t, acquire(t, m))
 		}
-		for _, node := range nodesOf(v.srv.History(), s.SessionID()) {
+		for _, node := range nodesOf(v.srv.History(), s.Stats().SessionID) {
 			name := regexp.MustCompile(`^/job/_c_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-lock-\d{10}$`).FindStringSubmatch(node)
 			require.NotNil(t, name, node)
 			require.False(t, ids[name[1]], "R29: two nodes with one id")
@@ -350,12 +350,12 @@ func TestAcquire_CreateLostAndSessionExpired_UsesANewNode(t *testing.T) {
 	proxy := zktest.StartProxy(t, srv)
 	s := connect(t, proxy.Addr())
 	m := newMutex(t, s, p)
-	old := s.SessionID()
+	old := s.Stats().SessionID
 	proxy.Inject(zktest.After(zktest.Create).Path(p + "/*").Once().DropReply().Close())
 	refused := proxy.Inject(zktest.RefuseConnections())
 	q := startAcquire(t, m)
 	eventually(t, "the create was applied", func() bool { return len(children(t, a, p)) == 1 })
-	eventually(t, "the session is suspended", func() bool { return s.State() == zklock.StateSuspended })
+	eventually(t, "the session is suspended", func() bool { return s.Stats().State == zklock.StateSuspended })
 	require.NoError(t, zkserver.ExpireSession(srv, old))
 	require.NoError(t, refused.Wait(within(t, soon)))
 	refused.Remove()
@@ -425,7 +425,7 @@ func TestVirtual_CreateHeldUp_ClientMoves_LateCreateLeavesNothing(t *testing.T) 
 			held := c.ens.Inject(zktest.Before(zktest.Create).Path("/job/*").Once().Hold())
 			w := startAcquire(t, c.m)
 			require.NoError(t, held.Wait(t.Context()))
-			c.ens.DropConnection(c.s.SessionID())
+			c.ens.DropConnection(c.s.Stats().SessionID)
 			h := w.granted2(t, time.Minute)
 			held.Release()
 			time.Sleep(30 * time.Second)

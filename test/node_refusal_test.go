@@ -62,7 +62,7 @@ var unclear = []zktest.Code{
 
 // F28, R2, R34: a server rejects the create. Acquire returns the error at once, does not try again,
 // and leaves no node; the same applies if the lock root is rejected.
-func TestVirtual_CreateRefused_ErrorSaysWhich(t *testing.T) {
+func TestVirtual_CreateRefused_ErrorNamesTheRoot(t *testing.T) {
 	for _, r := range refusals {
 		for _, used := range []bool{false, true} { // whether the list is sent together with the create
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -108,7 +108,7 @@ func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
 				most += 3 * time.Second
 			}
 			for _, done := range []bool{false, true} {
-				before := len(nodesOf(v.srv.History(), s.SessionID()))
+				before := len(nodesOf(v.srv.History(), s.Stats().SessionID))
 				switch {
 				case !done:
 					v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(code).Times(3))
@@ -118,7 +118,7 @@ func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
 				start := time.Now()
 				h := acquire(t, m)
 				require.Less(t, time.Since(start), most, "%v", code)
-				require.Len(t, nodesOf(v.srv.History(), s.SessionID()), before+1, "%v: I2, done: %v", code, done)
+				require.Len(t, nodesOf(v.srv.History(), s.Stats().SessionID), before+1, "%v: I2, done: %v", code, done)
 				st, ok := v.srv.Stat(h.Node())
 				require.True(t, ok)
 				require.Equal(t, st.Czxid, h.Token())
@@ -151,7 +151,7 @@ func TestVirtual_RequestFailsAfterTheCreate_LeavesNothing(t *testing.T) {
 				v.net.SetLatency(time.Millisecond)
 				h := acquire(t, newMutex(t, v.connect(), "/job"))
 				s := v.connect()
-				fails := v.srv.Inject(zktest.Before(request.op).Path(request.path).Session(s.SessionID()).Fail(r.code))
+				fails := v.srv.Inject(zktest.Before(request.op).Path(request.path).Session(s.Stats().SessionID).Fail(r.code))
 				w := v.queueUp(newMutex(t, s, "/job"))
 				time.Sleep(20 * time.Second)
 				release(t, h)
@@ -161,7 +161,7 @@ func TestVirtual_RequestFailsAfterTheCreate_LeavesNothing(t *testing.T) {
 					require.True(t, w.isGranted(), "%v: %v is not told", request.op, r.code)
 					r.requireSays(t, w.err)
 				}
-				asked := v.srv.Requests().Of(s.SessionID(), zktest.Create, zktest.GetChildren, zktest.GetData, zktest.Sync, zktest.Multi)
+				asked := v.srv.Requests().Of(s.Stats().SessionID, zktest.Create, zktest.GetChildren, zktest.GetData, zktest.Sync, zktest.Multi)
 				require.LessOrEqual(t, asked, 80, "%v: %v", request.op, r.code)
 				w.stop()
 				next, err := w.get(t)
@@ -185,7 +185,7 @@ func TestVirtual_CreateFailsForEver_BacksOff(t *testing.T) {
 		v.net.SetLatency(time.Millisecond)
 		s := v.connect()
 		m := newMutex(t, s, "/job")
-		v.srv.Inject(zktest.Before(zktest.Create).Session(s.SessionID()).Fail(zktest.OperationTimeout))
+		v.srv.Inject(zktest.Before(zktest.Create).Session(s.Stats().SessionID).Fail(zktest.OperationTimeout))
 		v.srv.ResetRequests()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
@@ -203,7 +203,7 @@ func TestVirtual_CleanUpFails_FirstErrorIsReturned(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
 		s := v.connect()
-		refuses := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Fail(zktest.NoAuth))
+		refuses := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.Stats().SessionID).Fail(zktest.NoAuth))
 		_, err := newMutex(t, s, "/job").Acquire(within(t, 10*time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, zk.ErrNoAuth)

@@ -53,7 +53,7 @@ func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 						ahead = acquire(t, newMutex(t, v.connect(), c.lock))
 						last = ahead.Token()
 					}
-					gone := v.srv.Inject(when(zktest.AnyOp).Session(s.SessionID()).Nth(nth).Call(func() { wipe(v.srv, c.top) }).Optional())
+					gone := v.srv.Inject(when(zktest.AnyOp).Session(s.Stats().SessionID).Nth(nth).Call(func() { wipe(v.srv, c.top) }).Optional())
 					w := v.queueUp(m)
 					time.Sleep(2500 * time.Millisecond)
 					if ahead != nil {
@@ -71,7 +71,7 @@ func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 					st, there := v.srv.Stat(h.Node())
 					require.Equal(t, there, h.Err() == nil, "%s, %v: %v", c.name, gone, h.Err())
 					if there {
-						require.Equal(t, s.SessionID(), st.EphemeralOwner, "I3")
+						require.Equal(t, s.Stats().SessionID, st.EphemeralOwner, "I3")
 						require.Equal(t, st.Czxid, h.Token())
 						release(t, h)
 					} else {
@@ -135,7 +135,7 @@ func TestVirtual_ContainerRoot_CreateFails_IsAContainer(t *testing.T) {
 			h := acquire(t, newMutex(t, s, "/job/order", zklock.WithContainer()))
 			permit := take(t, newSemaphore(t, s, "/job/sem", 1, zklock.WithContainer()).Permits(1))
 			if code == ok {
-				require.Equal(t, 5, v.srv.Requests().Of(s.SessionID(), zktest.Create), "three containers, and the semaphore's node, twice")
+				require.Equal(t, 5, v.srv.Requests().Of(s.Stats().SessionID, zktest.Create), "three containers, and the semaphore's node, twice")
 			}
 			release(t, permit)
 			release(t, h)

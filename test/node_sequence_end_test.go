@@ -54,7 +54,7 @@ func TestVirtual_SequenceEnd_NobodyIsGranted(t *testing.T) {
 
 // F34: the error contains the reason why the empty root cannot be recreated. An ACL of the scheme
 // auth, which servers store differently, is not one.
-func TestVirtual_SequenceEnd_RootStays_ErrorSaysWhy(t *testing.T) {
+func TestVirtual_SequenceEnd_RootStays_ErrorReportsWhy(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		acl   []zk.ACL

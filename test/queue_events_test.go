@@ -66,7 +66,7 @@ func TestVirtual_BothDeletedAtOnce(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				f := v.standoff(false)
 				first, second := f.pair(ownFirst)
-				v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(second).Session(f.a.s.SessionID()).Delay(100 * time.Millisecond).Once())
+				v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(second).Session(f.a.s.Stats().SessionID).Delay(100 * time.Millisecond).Once())
 				f.deleteBoth(t, ownFirst, true)
 				next := f.behind.granted2(t, 50*time.Millisecond)
 				time.Sleep(200 * time.Millisecond)
@@ -105,7 +105,7 @@ func TestVirtual_EventBehindTheAnswer_IsHeard(t *testing.T) {
 			v.net.SetLatency(time.Millisecond) // both come at one instant
 			h := acquire(t, newMutex(t, v.connect(), "/job"))
 			s := v.connect()
-			v.srv.Inject(zktest.After(zktest.GetData).Path(h.Node()).Session(s.SessionID()).Once().
+			v.srv.Inject(zktest.After(zktest.GetData).Path(h.Node()).Session(s.Stats().SessionID).Once().
 				Call(func() { _ = v.srv.Delete(h.Node()) }))
 			w := v.queueUp(newMutex(t, s, "/job"))
 			mine := w.granted2(t, time.Second)
@@ -266,8 +266,8 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 					require.NoError(t, err)
 				}
 				var lists atomic.Int32
-				v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Call(func() { lists.Add(1) }))
-				v.srv.Inject(zktest.Before(zktest.GetData).Path(ahead).Session(s.SessionID()).Once().Delay(time.Second))
+				v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.Stats().SessionID).Call(func() { lists.Add(1) }))
+				v.srv.Inject(zktest.Before(zktest.GetData).Path(ahead).Session(s.Stats().SessionID).Once().Delay(time.Second))
 				before := v.srv.Children("/job")
 				w := v.queueUp(newMutex(t, s, "/job"))
 				own := slices.DeleteFunc(v.srv.Children("/job"), func(n string) bool { return slices.Contains(before, n) })
@@ -296,7 +296,7 @@ func TestVirtual_EventLost_OfARevocation_IsHeard(t *testing.T) {
 		asked := make(chan struct{}, 1)
 		h := take(t, newMutex(t, s, "/job/r", zklock.WithRevocation(func(*zklock.Hold) { asked <- struct{}{} })))
 		time.Sleep(time.Second)
-		f := v.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(s.SessionID()).Drop().Once())
+		f := v.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(s.Stats().SessionID).Drop().Once())
 		require.NoError(t, v.connect().Revoke(within(t, soon), h.Node()))
 		synctest.Wait()
 		require.Equal(t, 1, f.Fired())

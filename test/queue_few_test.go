@@ -53,7 +53,7 @@ func TestVirtual_Few_AnyOrder_NoList(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s, first := v.connect(), acquire(t, newRWMutex(t, v.connect(), "/job").ReadLock())
 		second := acquire(t, newRWMutex(t, v.connect(), "/job").ReadLock())
-		v.srv.Inject(zktest.Before(zktest.GetData).Path(first.Node()).Session(s.SessionID()).Once().Call(func() { _ = v.srv.Delete(first.Node()) }))
+		v.srv.Inject(zktest.Before(zktest.GetData).Path(first.Node()).Session(s.Stats().SessionID).Once().Call(func() { _ = v.srv.Delete(first.Node()) }))
 		w := v.queueUp(newRWMutex(t, s, "/job").WriteLock())
 		v.srv.ResetRequests()
 		release(t, second)
@@ -108,7 +108,7 @@ func TestVirtual_Few_ConnectionLostInBetween_GrantsOnAList(t *testing.T) {
 			f := v.few(t, 2)
 			own := "/job/" + lastOf(v.srv.Children("/job"))
 			release(t, f.readers[1])
-			require.True(t, v.srv.DropConnection(f.s.SessionID()))
+			require.True(t, v.srv.DropConnection(f.s.Stats().SessionID))
 			if deleted {
 				require.NoError(t, v.srv.Delete(own))
 			}
@@ -178,7 +178,7 @@ func TestVirtual_Few_OneCannotBeWatched_WriterWaits(t *testing.T) {
 			first := acquire(t, newRWMutex(t, v.connect(), "/job").ReadLock())
 			second := acquire(t, newRWMutex(t, client(), "/job").ReadLock())
 			third := acquire(t, newRWMutex(t, client(), "/job").ReadLock())
-			v.srv.Inject(zktest.Before(zktest.GetData).Path(first.Node()).Session(s.SessionID()).Fail(zktest.NoAuth))
+			v.srv.Inject(zktest.Before(zktest.GetData).Path(first.Node()).Session(s.Stats().SessionID).Fail(zktest.NoAuth))
 			w := v.queueUp(newRWMutex(t, s, "/job").WriteLock())
 			for _, h := range []*zklock.Hold{third, second, first} {
 				time.Sleep(time.Minute)

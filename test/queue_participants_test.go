@@ -32,7 +32,7 @@ func TestParticipants(t *testing.T) {
 	require.Equal(t, h.Node(), ps[0].Node)
 	require.Equal(t, h.Token(), ps[0].Token)
 	require.Equal(t, []string{"first", "second"}, []string{string(ps[0].Data), string(ps[1].Data)})
-	require.Equal(t, []int64{s1.SessionID(), s2.SessionID()}, []int64{ps[0].SessionID, ps[1].SessionID})
+	require.Equal(t, []int64{s1.Stats().SessionID, s2.Stats().SessionID}, []int64{ps[0].SessionID, ps[1].SessionID})
 	require.Greater(t, ps[1].Token, ps[0].Token)
 	require.WithinDuration(t, time.Now(), ps[0].Created, time.Minute)
 	release(t, h)
@@ -70,20 +70,19 @@ func TestVirtual_Participants_ContextsCauseIsNoAnswer(t *testing.T) {
 	}
 }
 
-// First takes one list and one read, however long the queue is. It reports whether the queue is
+// Leader takes one list and one read, however long the queue is. It reports whether the queue is
 // empty, and finds the next node if the first is deleted in between.
-func TestVirtual_First_OneListOneRead(t *testing.T) {
+func TestVirtual_Leader_OneListOneRead(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
-		m := newMutex(t, s, "/job")
-		front := func(m *zklock.Mutex) zklock.Participant {
+		front := func(path string) zklock.Participant {
 			t.Helper()
-			first, err := m.First(within(t, soon))
+			first, err := newElection(t, s, path, "a").Leader(within(t, soon))
 			require.NoError(t, err)
 			return first
 		}
-		require.Equal(t, zklock.Participant{}, front(m))
-		require.Equal(t, zklock.Participant{}, front(newMutex(t, s, "/job/none")))
+		require.Equal(t, zklock.Participant{}, front("/job"))
+		require.Equal(t, zklock.Participant{}, front("/job/none"))
 
 		other := v.connect()
 		h := acquire(t, newMutex(t, other, "/job"))
@@ -92,18 +91,15 @@ func TestVirtual_First_OneListOneRead(t *testing.T) {
 			queue = append(queue, v.queueUp(newMutex(t, other, "/job")))
 		}
 		v.srv.ResetRequests()
-		first := front(m)
-		require.Equal(t, 2, v.srv.Requests().Of(s.SessionID()))
+		first := front("/job")
+		require.Equal(t, 2, v.srv.Requests().Of(s.Stats().SessionID))
 		require.Equal(t, 1, v.srv.Requests().Total(zktest.GetData))
 		require.Equal(t, h.Node(), first.Node)
 		require.Equal(t, h.Token(), first.Token)
-		require.Equal(t, other.SessionID(), first.SessionID)
-		rw, err := zklock.NewRWMutex(s, "/job")
-		require.NoError(t, err)
-		require.Equal(t, h.Node(), front(rw.ReadLock()).Node)
+		require.Equal(t, other.Stats().SessionID, first.SessionID)
 
-		v.srv.Inject(zktest.Before(zktest.GetData).Session(s.SessionID()).Once().Call(func() { _ = v.srv.Delete(h.Node()) }))
-		first = front(m)
+		v.srv.Inject(zktest.Before(zktest.GetData).Session(s.Stats().SessionID).Once().Call(func() { _ = v.srv.Delete(h.Node()) }))
+		first = front("/job")
 		require.NotEmpty(t, first.Node)
 		require.NotEqual(t, h.Node(), first.Node)
 		for _, w := range queue {

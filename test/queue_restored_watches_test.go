@@ -36,7 +36,7 @@ func TestVirtual_RestoredWatches_NeverGrant(t *testing.T) {
 				f.a.proxy.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(second).Delay(100 * time.Millisecond).Once())
 				comeBack()
 				time.Sleep(5 * time.Second)
-				require.Equal(t, zklock.StateReconnected, f.a.s.State())
+				require.Equal(t, zklock.StateReconnected, f.a.s.Stats().State)
 				require.Equal(t, []string{first, second}, f.a.deletions(), "told in another order")
 				f.goesOn(t, next)
 			})
@@ -60,7 +60,7 @@ func TestVirtual_RestoredWatches_GoFirst(t *testing.T) {
 				time.Sleep(5300 * time.Millisecond) // connected for a while, the client dials again at once
 				f.a.proxy.CloseConnections()
 				time.Sleep(time.Second)
-				require.Equal(t, zklock.StateReconnected, f.a.s.State())
+				require.Equal(t, zklock.StateReconnected, f.a.s.Stats().State)
 				sent := f.a.requests()
 				require.Contains(t, sent, zktest.GetChildren, "the waiter lists")
 				require.Contains(t, sent, zktest.Multi, "the heartbeat")
@@ -98,7 +98,7 @@ func TestVirtual_OwnWatchNotRestored_NeverGrants(t *testing.T) {
 		f.a.forget(f.own)
 		comeBack()
 		time.Sleep(2 * time.Second)
-		id := f.a.s.SessionID()
+		id := f.a.s.Stats().SessionID
 		watches := func(path string) bool {
 			return slices.ContainsFunc(v.srv.Watches(path), func(w zktest.Watch) bool { return w.Session == id })
 		}
@@ -235,7 +235,7 @@ func TestVirtual_Reconnects_NeverGrant(t *testing.T) {
 		w := v.queueUp(newMutex(t, s, "/job"))
 		nodes := v.srv.Children("/job")
 		for range 20 {
-			require.True(t, v.srv.DropConnection(s.SessionID()))
+			require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 			time.Sleep(3 * time.Second)
 			require.False(t, w.isGranted(), "R22: granted by a connection event")
 			require.ElementsMatch(t, nodes, v.srv.Children("/job"))
@@ -252,8 +252,8 @@ func TestVirtual_ConnectionLostWhileWatchesAreSet_ListsOnce(t *testing.T) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
 		s := v.connect()
 		var lists atomic.Int32
-		v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Call(func() { lists.Add(1) }))
-		v.srv.Inject(zktest.Before(zktest.GetData).Session(s.SessionID()).Once().Close())
+		v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.Stats().SessionID).Call(func() { lists.Add(1) }))
+		v.srv.Inject(zktest.Before(zktest.GetData).Session(s.Stats().SessionID).Once().Close())
 		w := v.queueUp(newMutex(t, s, "/job"))
 		time.Sleep(10 * time.Second) // the client dials again after one at the most
 		require.EqualValues(t, 2, lists.Load(), "one with the create, one on the next connection")

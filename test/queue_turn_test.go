@@ -136,7 +136,7 @@ func TestVirtual_Turn_SessionOver_IsNotPassed(t *testing.T) {
 		held := v.srv.Inject(f.onTurn(zktest.After).Hold().Once()) // executed, and its response is held back
 		f.release2(t)
 		require.NoError(t, held.Wait(t.Context()))
-		v.srv.ExpireSession(f.a.s.SessionID())
+		v.srv.ExpireSession(f.a.s.Stats().SessionID)
 		held.Release()
 		next := f.behind.granted2(t, 20*time.Second)
 		require.False(t, f.w.isGranted() && f.w.hold.Err() == nil, "I1, I3")

@@ -109,7 +109,7 @@ func TestVirtual_SessionsExpire_WaiterQueuesAgain(t *testing.T) {
 		s := v.connect()
 		w := v.queueUp(newMutex(t, s, "/job"))
 		for range 5 {
-			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			require.True(t, v.srv.ExpireSession(s.Stats().SessionID))
 			time.Sleep(3 * time.Second)
 			require.False(t, w.isGranted())
 			require.Len(t, v.srv.Children("/job"), 2, "it is in the queue again")
@@ -132,12 +132,12 @@ func TestVirtual_SessionEndsAfterTheNode_QueuesAgain(t *testing.T) {
 			}
 			h := acquire(t, newMutex(t, v.connect(), "/job"))
 			w := v.queueUp(newMutex(t, s, "/job"))
-			old := s.SessionID()
+			old := s.Stats().SessionID
 			require.NoError(t, v.srv.Delete("/job/"+lastOf(v.srv.Children("/job"))))
 			synctest.Wait()
 			require.True(t, v.srv.ExpireSession(old))
 			time.Sleep(time.Minute)
-			require.NotEqual(t, old, s.SessionID())
+			require.NotEqual(t, old, s.Stats().SessionID)
 			require.False(t, w.isGranted())
 			require.Len(t, v.srv.Children("/job"), 2)
 			release(t, h)
@@ -155,7 +155,7 @@ func TestAcquire_SessionExpires_QueuesAgain(t *testing.T) {
 	holder := acquire(t, newMutex(t, connect(t, srv), p))
 	s := connect(t, srv)
 	w := queueUp(t, a, newMutex(t, s, p), p)
-	old := s.SessionID()
+	old := s.Stats().SessionID
 	expire(t, srv, s)
 	eventually(t, "a node of the new session is in the queue", func() bool {
 		for _, n := range children(t, a, p) {
@@ -171,7 +171,7 @@ func TestAcquire_SessionExpires_QueuesAgain(t *testing.T) {
 	h := w.granted(t)
 	_, stat, err := a.Exists(h.Node())
 	require.NoError(t, err)
-	require.Equal(t, s.SessionID(), stat.EphemeralOwner)
+	require.Equal(t, s.Stats().SessionID, stat.EphemeralOwner)
 	release(t, h)
 }
 

@@ -94,7 +94,8 @@ func (v *virtual) waitInVain(s *zklock.Session, acquire func(*zklock.Session) fu
 }
 
 // I7, R144: a wait ends in vain, and another caller of the Session begins to wait behind the same
-// node while the removal of the watch is under way. When it ends too, at any time, no watch remains.
+// node while the removal of the watch is under way. When it ends too, at any time, no watch
+// remains.
 func TestVirtual_WaitBeginsDuringARemoval_LeavesNoWatch(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, newRWMutex(t, v.connect(), "/job/m").WriteLock())
@@ -121,7 +122,7 @@ func (v *virtual) watchedBy(s *zklock.Session) (paths []string) {
 	var below func(path string)
 	below = func(path string) {
 		for _, w := range v.srv.Watches(path) {
-			if w.Session == s.SessionID() {
+			if w.Session == s.Stats().SessionID {
 				paths = append(paths, path)
 			}
 		}

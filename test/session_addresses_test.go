@@ -60,9 +60,9 @@ func TestVirtual_SeveralAddresses_CloseWhileDetached_EndsTheSession(t *testing.T
 	inTwoAddresses(t, func(t *testing.T, v *virtual, _ *line, zk hook.Session) {
 		s := hooked(t, zk, "zk", zklock.WithSessionTimeout(20*time.Second))
 		acquire(t, newMutex(t, s, "/job"))
-		id := s.SessionID()
+		id := s.Stats().SessionID
 		require.True(t, v.srv.DropConnection(id))
-		for s.State().Attached() {
+		for s.Stats().Server != "" {
 			time.Sleep(time.Millisecond)
 		}
 		require.NoError(t, s.Close())
@@ -77,7 +77,7 @@ func TestVirtual_SeveralAddresses_SessionInTheFile_EndsAtOnce(t *testing.T) {
 		path := sessionFile(t)
 		s := hooked(t, zk, "zk", zklock.WithSessionFile(path), zklock.WithSessionTimeout(20*time.Second))
 		acquire(t, newMutex(t, s, "/job"))
-		id := s.SessionID()
+		id := s.Stats().SessionID
 		way.silent.Store(true)
 		require.NoError(t, s.Close())
 		require.True(t, v.lives(id))

@@ -32,7 +32,7 @@ func TestVirtual_Changes_ContextAsksTheSession(t *testing.T) {
 		m := newMutex(t, s, "/job")
 		ctx, cancel := context.WithCancel(t.Context())
 		asked := 0
-		asking := s.Changes(askingContext{ctx, func() { asked++; _, _ = m.Held(), s.SessionID() }})
+		asking := s.Changes(askingContext{ctx, func() { asked++; _, _ = m.Held(), s.Stats().SessionID }})
 		h := acquire(t, m)
 		changes := s.Changes(t.Context())
 		asleep.Add(int64(time.Minute))
@@ -58,11 +58,11 @@ func TestVirtual_Changes_StateIsVisibleFirst(t *testing.T) {
 			t.Helper()
 			c := <-changes
 			require.Equal(t, want, c.State)
-			require.Equal(t, want, s.State(), "no time has passed since")
+			require.Equal(t, want, s.Stats().State, "no time has passed since")
 		}
 		for range 5 {
 			time.Sleep(5 * time.Second)
-			v.srv.DropConnection(s.SessionID())
+			v.srv.DropConnection(s.Stats().SessionID)
 			step(zklock.StateSuspended)
 			step(zklock.StateReconnected)
 		}

@@ -33,7 +33,7 @@ func TestConnect_Chroot(t *testing.T) {
 	ps, err := m.Participants(within(t, soon))
 	require.NoError(t, err)
 	require.Len(t, ps, 2)
-	_, err = s.Conn().Multi(h.Check())
+	_, err = s.Conn().Multi(h.Checks()[0])
 	require.NoError(t, err)
 	release(t, h)
 	release(t, w.granted(t))
@@ -94,7 +94,7 @@ func TestVirtual_Chroot_CleansUp(t *testing.T) {
 			require.Empty(t, v.srv.Children(root), "%s: I4", c.name)
 			require.Empty(t, v.srv.Children("/job"), "%s: something is at the path without the chroot", c.name)
 			for _, a := range v.srv.History() {
-				if a.Session == s.SessionID() && a.Path != "" {
+				if a.Session == s.Stats().SessionID && a.Path != "" {
 					require.Regexp(t, "^/team(/app(/job.*)?)?$", a.Path, c.name)
 				}
 			}
@@ -230,14 +230,14 @@ func TestVirtual_ChrootDeletedLater_IsNotMadeAgain(t *testing.T) {
 // The servers are wiped during a campaign: sessions and nodes are deleted. The campaign ends. Its
 // error names the lost chroot and the remedy: another Connect with WithCreateChroot. This Session
 // does not recreate it, although it was given the option.
-func TestVirtual_ServersWiped_SaysThatTheyHaveLostTheChroot(t *testing.T) {
+func TestVirtual_ServersWiped_ReportsThatTheyHaveLostTheChroot(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		servers, opts := v.srv.Addr()+"/team/app", []zklock.Option{zklock.WithDialer(v.net.Dial), zklock.WithCreateChroot()}
 		s := connect(t, servers, opts...)
 		c := v.stand(newElection(t, s, "/leader", "ann"), untilItEnds)
 		require.EqualValues(t, 1, c.leads.Load())
 		wipe(v.srv, "/team")
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		<-c.done
 		semaphore, err := zklock.NewSemaphore(s, "/imports", 2, zklock.WithSharedLimit("/limit"))
 		require.NoError(t, err)

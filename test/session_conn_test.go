@@ -148,5 +148,5 @@ func TestConnClosedFromOutside(t *testing.T) {
 	require.ErrorIs(t, h.Err(), zklock.ErrClosed)
 	_, err := m.Acquire(within(t, soon))
 	require.ErrorIs(t, err, zklock.ErrClosed)
-	eventually(t, "the state says so", func() bool { return s.State() == zklock.StateClosed })
+	eventually(t, "the state says so", func() bool { return s.Stats().State == zklock.StateClosed })
 }

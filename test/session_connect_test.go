@@ -34,7 +34,7 @@ import (
 )
 
 // Bad input gets an error with the server and the reason, within ctx.
-func TestConnect_SaysWhatWasTried(t *testing.T) {
+func TestConnect_ReportsWhatWasTried(t *testing.T) {
 	t.Parallel()
 	brief := func() context.Context {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // one try fits in, on a busy machine too
@@ -83,7 +83,7 @@ func TestConnect_NoRoom(t *testing.T) {
 func TestConnect_TimeoutIsNegotiated(t *testing.T) {
 	srv := startOwn(t, serverConfig{}).Addr()
 	s := connect(t, srv, zklock.WithSessionTimeout(20*24*time.Hour))
-	require.Equal(t, 60*time.Second, s.Timeout())
+	require.Equal(t, 60*time.Second, s.Stats().SessionTimeout)
 	h := acquire(t, newMutex(t, s, lockPath(t, srv)))
 	require.Less(t, time.Until(h.Deadline()), 60*time.Second)
 	release(t, h)
@@ -155,7 +155,7 @@ func TestClose_EndsEverything(t *testing.T) {
 	require.ErrorIs(t, err, zklock.ErrClosed)
 	_, err = m.Participants(within(t, soon))
 	require.ErrorIs(t, err, zklock.ErrClosed)
-	require.Equal(t, zklock.StateClosed, s.State())
+	require.Equal(t, zklock.StateClosed, s.Stats().State)
 	var last zklock.Change
 	for c := range changes {
 		last = c
@@ -224,7 +224,7 @@ func TestConnect_TLS(t *testing.T) {
 
 // A server that uses another protocol: the error of Connect names it, and no memory is allocated
 // for a frame whose length is the beginning of the other protocol.
-func TestConnect_OtherProtocol_SaysSo(t *testing.T) {
+func TestConnect_OtherProtocol_ReportsIt(t *testing.T) {
 	ca := testca.New(t, "localhost")
 	cert, pool := ca.Own().Pair, ca.Pool()
 	talker := func(l net.Listener, err error, says string) string {
@@ -352,9 +352,9 @@ func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
 	})
 }
 
-// A server accepts the session and ends the connection, again and again. While the client pauses, no attempt has a result: the line that no
-// server has accepted the session says so.
-func TestVirtual_Connect_ServerEndsEachConnection_LineSaysThatNoneWasTried(t *testing.T) {
+// A server accepts the session and ends the connection, again and again. While the client pauses,
+// no attempt has a result: the line that no server has accepted the session says so.
+func TestVirtual_Connect_ServerEndsEachConnection_LineReportsThatNoneWasTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
 		n.SetLatency(time.Millisecond)
@@ -484,7 +484,7 @@ func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
 		s := v.connect(zklock.WithDialer(dial))
 		release(t, acquire(t, newMutex(t, s, "/job")))
 		target = strict.Addr() // a server without the session
-		v.srv.DropConnection(s.SessionID())
+		v.srv.DropConnection(s.Stats().SessionID)
 		time.Sleep(5 * time.Second)
 		_, err := newMutex(t, s, "/job").Acquire(within(t, time.Minute))
 		require.ErrorIs(t, err, zklock.ErrSessionTimeoutTooShort)

@@ -41,7 +41,7 @@ func (v *virtual) leaves(path string, timeout time.Duration, opts ...zklock.Opti
 	line := &line{dial: v.net.Dial}
 	s := v.connect(append(opts, zklock.WithSessionFile(path), zklock.WithSessionTimeout(timeout), zklock.WithDialer(line.Dial))...)
 	acquire(v.t, newMutex(v.t, s, "/job"))
-	id = s.SessionID()
+	id = s.Stats().SessionID
 	line.silent.Store(true)
 	require.NoError(v.t, s.Close())
 	require.True(v.t, v.lives(id))
@@ -121,17 +121,17 @@ func TestVirtual_F58_GivenUpSessions_AreAllInTheFile(t *testing.T) {
 		var old []int64
 		for range 2 {
 			acquire(t, newMutex(t, s, "/job"))
-			old = append(old, s.SessionID())
+			old = append(old, s.Stats().SessionID)
 			line.silent.Store(true)
-			for s.State() != zklock.StateLost {
+			for s.Stats().State != zklock.StateLost {
 				time.Sleep(time.Second)
 			}
 			line.silent.Store(false)
-			for !s.State().Attached() {
+			for s.Stats().Server == "" {
 				time.Sleep(100 * time.Millisecond)
 			}
 		}
-		old = append(old, s.SessionID())
+		old = append(old, s.Stats().SessionID)
 		line.silent.Store(true)
 		require.NoError(t, s.Close())
 		require.True(t, v.lives(old[1]))
@@ -329,7 +329,7 @@ func TestVirtual_F58_FileIsCopied_LiveSessionRemains(t *testing.T) {
 		_, err = newMutex(t, other, "/job").TryAcquire(context.Background())
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
 		require.NoError(t, h.Err())
-		require.True(t, v.lives(s.SessionID()))
+		require.True(t, v.lives(s.Stats().SessionID))
 	})
 }
 
@@ -345,8 +345,8 @@ func TestVirtual_F58_FileCannotBeWritten_LocksGoOn(t *testing.T) {
 		defer readOnly.Close()
 		replaceDescriptor(t, path, readOnly)
 		for range 2 {
-			require.True(t, v.srv.ExpireSession(s.SessionID()))
-			for !s.State().Attached() {
+			require.True(t, v.srv.ExpireSession(s.Stats().SessionID))
+			for s.Stats().Server == "" {
 				time.Sleep(100 * time.Millisecond)
 			}
 			acquire(t, newMutex(t, s, "/job"))

@@ -32,7 +32,7 @@ func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
 				s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(8*time.Second), zklock.WithDigest("u", "p"))
 				h := acquire(t, newMutex(t, s, "/job"))
 				time.Sleep(20 * time.Second)
-				old := s.SessionID()
+				old := s.Stats().SessionID
 				v.srv.Inject(refuse(zktest.Before(zktest.CloseSession).Session(old)))
 				line.silent.Store(true)
 				<-h.Lost()
@@ -45,8 +45,8 @@ func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
 				// The dial that is under way, the client's pause of a second, the try to end the
 				// session, and then T and a tick.
 				require.LessOrEqual(t, time.Since(healed), 3*time.Second+8*time.Second+serverTick)
-				require.True(t, s.State().Attached())
-				require.NotEqual(t, old, s.SessionID())
+				require.NotEmpty(t, s.Stats().Server)
+				require.NotEqual(t, old, s.Stats().SessionID)
 				release(t, next)
 			})
 		})
@@ -61,7 +61,7 @@ func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
 		s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(8*time.Second))
 		h := acquire(t, newMutex(t, s, "/job"))
 		time.Sleep(20 * time.Second)
-		old := s.SessionID()
+		old := s.Stats().SessionID
 		hangUp := v.srv.Inject(zktest.Before(zktest.CloseSession).Session(old).Close())
 		line.silent.Store(true)
 		<-h.Lost()
@@ -74,7 +74,7 @@ func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
 		// The dial that is under way, three tries and the next session with a second's pause before
 		// each, two seconds of more requests, and then T and a tick.
 		require.LessOrEqual(t, time.Since(healed), time.Second+4*time.Second+2*time.Second+8*time.Second+serverTick)
-		require.NotEqual(t, old, s.SessionID())
+		require.NotEqual(t, old, s.Stats().SessionID)
 		release(t, next)
 	})
 }
@@ -95,7 +95,7 @@ func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 		s := v.connect(zklock.WithDialer(dial), zklock.WithSessionTimeout(8*time.Second))
 		h := acquire(t, newMutex(t, s, "/job"))
 		time.Sleep(20 * time.Second)
-		old := s.SessionID()
+		old := s.Stats().SessionID
 		var late atomic.Int32
 		v.srv.Inject(zktest.Before(zktest.Multi).Session(old).Call(func() { late.Add(1) }).Optional())
 		away.Store(true)
@@ -110,7 +110,7 @@ func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 		away.Store(false)
 		time.Sleep(20 * time.Second)
 		require.Zero(t, late.Load(), "a heartbeat of the old connection came")
-		require.NotEqual(t, old, s.SessionID())
+		require.NotEqual(t, old, s.Stats().SessionID)
 	})
 }
 
@@ -123,7 +123,7 @@ func TestReal_CredentialsRequired_GivenUpSessionEnds(t *testing.T) {
 	line := &line{dial: net.DialTimeout}
 	s := connect(t, srv, creds, zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(timeout))
 	h := acquire(t, newMutex(t, s, "/job"))
-	old := s.SessionID()
+	old := s.Stats().SessionID
 	line.silent.Store(true)
 	lostWithin(t, h, 2*timeout)
 	line.silent.Store(false)
@@ -134,5 +134,5 @@ func TestReal_CredentialsRequired_GivenUpSessionEnds(t *testing.T) {
 	require.Less(t, time.Since(healed), timeout+2*time.Second+soon)
 	release(t, next)
 	release(t, acquire(t, newMutex(t, s, "/job")))
-	require.NotEqual(t, old, s.SessionID())
+	require.NotEqual(t, old, s.Stats().SessionID)
 }

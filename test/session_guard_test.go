@@ -57,11 +57,11 @@ func TestGuard_GetsSessionsEndsAndBye(t *testing.T) {
 	l := guardSocket(t, path)
 	t.Setenv("ZKLOCK_GUARD", path)
 	s := connect(t, srv.Addr())
-	first := s.SessionID()
+	first := s.Stats().SessionID
 	_, lines := welcomed(t, l)
 	m := nextMessage(t, lines)
 	require.Equal(t, first, m.Session.ID)
-	require.Equal(t, s.Timeout(), m.Session.Timeout)
+	require.Equal(t, s.Stats().SessionTimeout, m.Session.Timeout)
 	require.Equal(t, []string{srv.Addr()}, m.Session.Servers)
 	require.Len(t, m.Session.Password, 16)
 
@@ -77,8 +77,8 @@ func TestGuard_GetsSessionsEndsAndBye(t *testing.T) {
 		over, opened = opened, over
 	}
 	require.Equal(t, first, over.Over)
-	require.Equal(t, s.SessionID(), opened.Session.ID)
-	second := s.SessionID()
+	require.Equal(t, s.Stats().SessionID, opened.Session.ID)
+	second := s.Stats().SessionID
 	require.NoError(t, s.Close())
 	require.Equal(t, second, nextMessage(t, lines).Over)
 	require.True(t, nextMessage(t, lines).Bye)
@@ -96,7 +96,7 @@ func TestGuard_ComesAndGoes_IsReported(t *testing.T) {
 	conn, _ := welcomed(t, l)
 	c := <-changes
 	require.Equal(t, zklock.StateConnected, c.State)
-	require.Equal(t, s.SessionID(), c.SessionID)
+	require.Equal(t, s.Stats().SessionID, c.SessionID)
 	require.True(t, c.Guarded)
 	require.True(t, s.Stats().Guarded)
 

@@ -25,13 +25,13 @@ var heartbeatErrors = map[zktest.Code]string{
 const heartbeatsFail = "zklock: heartbeats fail; unless one succeeds, the holds end with the lease"
 
 // inEnsemble runs f with a Session that holds a lock on an ensemble of three.
-func inEnsemble(t *testing.T, f func(t *testing.T, e *zktest.Ensemble, s *zklock.Session, h *zklock.Hold, log *warnings)) {
+func inEnsemble(t *testing.T, f func(t *testing.T, e *zktest.Ensemble, s *zklock.Session, h *zklock.Hold, log *warnings), opts ...zklock.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n, log := zktest.NewNetwork(), &warnings{}
 		n.SetLatency(time.Millisecond)
 		e := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n))
-		s := connect(t, strings.Join(e.Addrs(), ","), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second), lines(log, slog.LevelWarn))
+		s := connect(t, strings.Join(e.Addrs(), ","), append(opts, zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second), lines(log, slog.LevelWarn))...)
 		h := acquire(t, newMutex(t, s, "/job"))
 		time.Sleep(time.Minute)
 		f(t, e, s, h, log)
@@ -48,7 +48,7 @@ func TestVirtual_HeartbeatsFail_AnotherServerIsTried(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			changes := s.Changes(ctx)
-			fails := e.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(code))
+			fails := e.Inject(zktest.Before(zktest.Multi).Session(s.Stats().SessionID).Fail(code))
 			left := <-changes
 			fails.Remove()
 			require.Equal(t, zklock.StateSuspended, left.State, "%v: %v", code, left.Err)
@@ -73,19 +73,20 @@ func TestVirtual_HeartbeatsFail_AnotherServerIsTried(t *testing.T) {
 // the loss.
 func TestVirtual_HeartbeatsFail_LossNamesTheError(t *testing.T) {
 	for code, text := range heartbeatErrors {
+		traces, lossIs := lossReason()
 		inEnsemble(t, func(t *testing.T, e *zktest.Ensemble, s *zklock.Session, h *zklock.Hold, log *warnings) {
-			e.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(code))
+			e.Inject(zktest.Before(zktest.Multi).Session(s.Stats().SessionID).Fail(code))
 			<-h.Lost()
 			require.ErrorIs(t, h.Err(), zklock.ErrLost)
 			require.ErrorContains(t, h.Err(), text, "%v", code)
-			require.Equal(t, zklock.LossNoQuorum, zklock.LossReason(h.Err()))
+			require.Equal(t, zklock.LossNoQuorum, <-lossIs)
 			require.Len(t, log.of(heartbeatsFail), 1, "%v: %q", code, log.of(heartbeatsFail))
 			require.Contains(t, log.of(heartbeatsFail)[0], text)
 			lost := log.of("zklock: hold lost")
 			require.Len(t, lost, 1)
 			require.Contains(t, lost[0], text)
 			require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
-		})
+		}, traces)
 	}
 }
 
@@ -96,7 +97,7 @@ func TestVirtual_LogOnce_HeartbeatsFail(t *testing.T) {
 		s := v.connect(lines(&log, slog.LevelWarn), zklock.WithSessionTimeout(20*time.Second))
 		h := acquire(t, newMutex(t, s, "/job"))
 		for round := 1; round <= 3; round++ {
-			fails := v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(zktest.Throttled))
+			fails := v.srv.Inject(zktest.Before(zktest.Multi).Session(s.Stats().SessionID).Fail(zktest.Throttled))
 			time.Sleep(9 * time.Second)
 			require.Greater(t, fails.Fired(), 2, "or this shows nothing")
 			fails.Remove()

@@ -1,7 +1,7 @@
 package zklock_test
 
-// WithHeartbeat: a fleet that sends more or fewer requests than docs/lease.md states, a lease with a
-// smaller margin, and a heartbeat without one.
+// WithHeartbeat: a fleet that sends more or fewer requests than docs/lease.md states, a lease with
+// a smaller margin, and a heartbeat without one.
 
 import (
 	"fmt"
@@ -47,7 +47,7 @@ func TestVirtual_Heartbeat_RequestsAndRoom(t *testing.T) {
 				who := make(map[int64]bool)
 				for i := range 10 {
 					s, w := v.connect(opts...), v.connect(opts...)
-					who[s.SessionID()], who[w.SessionID()] = true, false
+					who[s.Stats().SessionID], who[w.Stats().SessionID] = true, false
 					time.Sleep(row.T / 7)
 					path := fmt.Sprintf("/job-%d", i)
 					holds = append(holds, acquire(t, newMutex(t, s, path)))

@@ -24,8 +24,8 @@ func TestSessionKey_EndsTheSession(t *testing.T) {
 	var key func() sessionkey.Key
 	s := hooked(t, hook.Session{Key: &key}, srv+",127.0.0.1:1/chroot", zklock.WithSessionTimeout(20*time.Second), zklock.WithCreateChroot())
 	k := key()
-	require.Equal(t, s.SessionID(), k.ID)
-	require.Equal(t, s.Timeout(), k.Timeout)
+	require.Equal(t, s.Stats().SessionID, k.ID)
+	require.Equal(t, s.Stats().SessionTimeout, k.Timeout)
 	require.Equal(t, []string{srv, "127.0.0.1:1"}, k.Servers)
 
 	changes := s.Changes(within(t, soon))
@@ -45,7 +45,7 @@ func TestSessionKey_EndsTheSession(t *testing.T) {
 	}
 	next := key()
 	require.NotEqual(t, k.ID, next.ID)
-	require.Equal(t, s.SessionID(), next.ID)
+	require.Equal(t, s.Stats().SessionID, next.ID)
 	require.NotEqual(t, k.Password, next.Password)
 }
 

@@ -44,22 +44,23 @@ func (c *forgetfulConn) Write(p []byte) (int, error) {
 
 // F37: the hold and the waiter's position are lost with the session. The reason is in the error,
 // and once in each line about it.
-func TestVirtual_AnotherSessionIsGranted_ReasonSaysSo(t *testing.T) {
+func TestVirtual_AnotherSessionIsGranted_ReasonReportsIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
-		s := v.connect(zklock.WithDialer(forgetful(v.net.Dial)), lines(&log, slog.LevelInfo))
+		traces, lossIs := lossReason()
+		s := v.connect(zklock.WithDialer(forgetful(v.net.Dial)), lines(&log, slog.LevelInfo), traces)
 		other := acquire(t, newMutex(t, v.connect(), "/other"))
 		h, w := acquire(t, newMutex(t, s, "/job")), v.queueUp(newMutex(t, s, "/other"))
-		asked := s.SessionID()
+		asked := s.Stats().SessionID
 		changes := s.Changes(t.Context())
 		require.True(t, v.srv.DropConnection(asked))
 		<-h.Lost()
 		time.Sleep(time.Second)
-		given := s.SessionID()
+		given := s.Stats().SessionID
 		require.NotEqual(t, asked, given)
 		reason := fmt.Sprintf("the servers ended the ZooKeeper session: %s did not know the session %#x that it was asked for, and gave another, %#x", v.srv.Addr(), asked, given)
 		require.ErrorContains(t, h.Err(), reason)
-		require.Equal(t, zklock.LossSession, zklock.LossReason(h.Err()))
+		require.Equal(t, zklock.LossSession, <-lossIs)
 		require.Equal(t, zklock.StateSuspended, (<-changes).State)
 		lost := <-changes
 		require.Equal(t, zklock.StateLost, lost.State)

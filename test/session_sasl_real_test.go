@@ -130,7 +130,7 @@ func TestReal_SASL_ClosedWhileAway_SessionEnds(t *testing.T) {
 	acquire(t, newMutex(t, s, "/job"))
 	line.silent.Store(true)
 	w.cut()
-	eventually(t, "it is away", func() bool { return !s.State().Attached() })
+	eventually(t, "it is away", func() bool { return s.Stats().Server == "" })
 	line.silent.Store(false)
 	require.NoError(t, s.Close())
 	release(t, acquire(t, newMutex(t, connect(t, srv, withSASL()), "/job"))) // in less than the session timeout

@@ -34,7 +34,7 @@ func TestVirtual_SASL_RefusedLater_HoldGoesOn(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 1, refused.Fired())
 			require.NoError(t, h.Err())
-			require.Equal(t, zklock.StateReconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.Stats().State)
 			require.Equal(t, 1, lines.about(refusedLine, fmt.Sprint(int(code))))
 			release(t, h)
 			release(t, waits.granted2(t, time.Second))
@@ -69,10 +69,10 @@ func TestVirtual_SASL_OneServerRefuses_TheOthersServe(t *testing.T) {
 		m.server = s.Stats().Server
 		h := acquire(t, newMutex(t, s, "/job"))
 		for range 12 {
-			require.True(t, e.DropConnection(s.SessionID()))
+			require.True(t, e.DropConnection(s.Stats().SessionID))
 			time.Sleep(5 * time.Second)
 			require.NoError(t, h.Err())
-			require.True(t, s.State().Attached())
+			require.NotEmpty(t, s.Stats().Server)
 			require.NotEqual(t, m.server, s.Stats().Server)
 		}
 		require.NotZero(t, m.rejected)
@@ -107,20 +107,21 @@ func TestVirtual_SASL_RefusedForLong_HoldEndsByItsLease(t *testing.T) {
 			inSASLTime(t, func(t *testing.T, v *virtual) {
 				var lines warnings
 				k := newKDC()
-				s := v.connect(zklock.WithSASL(k), lines.option())
+				traces, lossIs := lossReason()
+				s := v.connect(zklock.WithSASL(k), lines.option(), traces)
 				h := acquire(t, newMutex(t, s, "/job"))
 				next := v.queueUp(newMutex(t, v.connect(withSASL()), "/job"))
 				why := refuse(k, true)
-				require.True(t, v.srv.DropConnection(s.SessionID()))
+				require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 				time.Sleep(5 * time.Second)
 				require.NoError(t, h.Err())
 				lostWithin(t, h, 5*time.Second)
 				require.False(t, next.isGranted(), "I5")
 				require.ErrorIs(t, h.Err(), zklock.ErrLost)
 				requireRefused(t, h.Err(), why)
-				require.Equal(t, zklock.LossAuth, zklock.LossReason(h.Err()))
+				require.Equal(t, zklock.LossAuth, <-lossIs)
 				synctest.Wait() // for the state
-				require.Equal(t, zklock.StateLost, s.State())
+				require.Equal(t, zklock.StateLost, s.Stats().State)
 				_, err := newMutex(t, s, "/other").TryAcquire(within(t, soon))
 				require.ErrorIs(t, err, zklock.ErrNotConnected)
 				requireRefused(t, err, why)
@@ -160,12 +161,12 @@ func TestVirtual_SASL_PasswordOfAFunction_IsReadAtEachConnection(t *testing.T) {
 			password.Store(bad)
 			v.drop(s)
 			time.Sleep(3 * time.Second)
-			require.False(t, s.State().Attached())
+			require.Empty(t, s.Stats().Server)
 			_, err := newMutex(t, s, "/other").TryAcquire(within(t, soon))
 			require.Equal(t, bad == "old", errors.Is(err, zklock.ErrAuthFailed), "%v", err)
 			password.Store(saslPassword)
 			time.Sleep(7 * time.Second)
-			require.True(t, s.State().Attached())
+			require.NotEmpty(t, s.Stats().Server)
 			require.NoError(t, h.Err())
 		}
 		release(t, h)
@@ -271,7 +272,7 @@ func TestVirtual_SASL_Refused_PausesGrow(t *testing.T) {
 // A Session without SASL where it is required: whatever is sent first, a call, an idle read or a
 // ping, the first error is ErrAuthFailed, and it is final, because no server has ever served this
 // Session.
-func TestVirtual_SASL_NotGiven_FirstErrorSaysSo(t *testing.T) {
+func TestVirtual_SASL_NotGiven_FirstErrorReportsIt(t *testing.T) {
 	for name, first := range map[string]func(m *zklock.Mutex, ctx context.Context) (*zklock.Hold, error){
 		"acquire": (*zklock.Mutex).Acquire, "try": (*zklock.Mutex).TryAcquire,
 		"idle": func(m *zklock.Mutex, ctx context.Context) (*zklock.Hold, error) {
@@ -293,7 +294,7 @@ func TestVirtual_SASL_NotGiven_FirstErrorSaysSo(t *testing.T) {
 						require.True(t, zklock.IsFinal(err))
 					}
 					synctest.Wait() // for the state and the log
-					require.Equal(t, zklock.StateClosed, s.State())
+					require.Equal(t, zklock.StateClosed, s.Stats().State)
 					require.Equal(t, 1, lines.about(refusedLine, "-124"))
 				})
 			}
@@ -344,9 +345,9 @@ func TestVirtual_RejectedWaiter_BlocksNobody(t *testing.T) {
 			v.queueUp(newMutex(t, s, "/job"))
 			next := v.queueUp(newMutex(t, v.connect(), "/job"))
 			for _, op := range ops {
-				v.srv.Inject(zktest.Before(op).Session(s.SessionID()).Fail(code).Optional())
+				v.srv.Inject(zktest.Before(op).Session(s.Stats().SessionID).Fail(code).Optional())
 			}
-			require.True(t, v.srv.DropConnection(s.SessionID()))
+			require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 			time.Sleep(time.Second)
 			release(t, h)
 			release(t, next.granted2(t, timeout*7/6+time.Second+3*time.Second+timeout+serverTick)) // 3 s: pauses of dials

@@ -34,7 +34,7 @@ const refusedLine = "the server rejected the credentials"
 // drop closes a connection that has lasted: the client reconnects without a pause.
 func (v *virtual) drop(s *zklock.Session) {
 	time.Sleep(2 * time.Second)
-	require.True(v.t, v.srv.DropConnection(s.SessionID()))
+	require.True(v.t, v.srv.DropConnection(s.Stats().SessionID))
 	synctest.Wait()
 }
 
@@ -44,10 +44,10 @@ func TestVirtual_SASL_EachConnection(t *testing.T) {
 		s := v.connect(withSASL(), zklock.WithDigest("u", "p"))
 		h := acquire(t, newMutex(t, s, "/job"))
 		for n := 1; n <= 5; n++ {
-			require.Equal(t, 2*n, v.srv.Requests().Of(s.SessionID(), saslOp))
-			require.True(t, v.srv.DropConnection(s.SessionID()))
+			require.Equal(t, 2*n, v.srv.Requests().Of(s.Stats().SessionID, saslOp))
+			require.True(t, v.srv.DropConnection(s.Stats().SessionID))
 			time.Sleep(3 * time.Second)
-			require.True(t, s.State().Attached())
+			require.NotEmpty(t, s.Stats().Server)
 		}
 		require.NoError(t, h.Err())
 		release(t, h)
@@ -74,8 +74,8 @@ func TestVirtual_SASL_ACL(t *testing.T) {
 	})
 }
 
-// With zk.AuthACL, each identity of the creator suffices. An ACL of one identity denies clients that
-// have only the others.
+// With zk.AuthACL, each identity of the creator suffices. An ACL of one identity denies clients
+// that have only the others.
 func TestVirtual_ACL_OfOneOfTwoIdentities(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		locker := zklock.WithDigest("locker", "secret")
@@ -126,7 +126,7 @@ func TestVirtual_SASL_MechanismRefused_IsNotFinal(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 1, refused.Fired())
 			require.NoError(t, h.Err())
-			require.Equal(t, zklock.StateReconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.Stats().State)
 			release(t, h)
 
 			v.srv.Inject(zktest.After(saslOp).Fail(code))
@@ -157,9 +157,9 @@ func TestVirtual_SASL_Silence(t *testing.T) {
 				v.drop(s)
 				time.Sleep(4*time.Second - time.Millisecond)
 				require.Equal(t, 1, in.Fired(), name)
-				require.False(t, s.State().Attached())
+				require.Empty(t, s.Stats().Server)
 				time.Sleep(time.Second + 30*time.Second/8) // the client's pause, and ours
-				require.True(t, s.State().Attached(), "%s, step %d", name, step)
+				require.NotEmpty(t, s.Stats().Server, "%s, step %d", name, step)
 				release(t, h)
 			})
 		}
@@ -215,7 +215,7 @@ func newKDC() *kdc {
 }
 
 // A KDC that does not respond for a while costs no hold.
-func TestVirtual_SASL_KDCIsSilent_HoldStands(t *testing.T) {
+func TestVirtual_SASL_KDCIsSilent_HoldRemains(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		k := newKDC()
 		s := v.connect(zklock.WithSASL(k), zklock.WithSessionTimeout(30*time.Second))
@@ -224,10 +224,10 @@ func TestVirtual_SASL_KDCIsSilent_HoldStands(t *testing.T) {
 		k.silent.Store(true)
 		v.drop(s)
 		time.Sleep(8 * time.Second)
-		require.False(t, s.State().Attached())
+		require.Empty(t, s.Stats().Server)
 		k.silent.Store(false)
 		time.Sleep(6 * time.Second) // the try in vain ends after 10 s
-		require.True(t, s.State().Attached())
+		require.NotEmpty(t, s.Stats().Server)
 		require.NoError(t, h.Err())
 		require.Equal(t, int32(3), k.asked.Load(), "at Connect, in vain, and again")
 		release(t, h)
@@ -242,7 +242,7 @@ func TestVirtual_SASL_KDCIsAway_HoldIsLost(t *testing.T) {
 		k := newKDC()
 		s := v.connect(zklock.WithSASL(k))
 		h := acquire(t, newMutex(t, s, "/job"))
-		old := s.SessionID()
+		old := s.Stats().SessionID
 		k.silent.Store(true)
 		v.srv.DropConnection(old)
 		next := v.queueUp(newMutex(t, v.connect(withSASL()), "/job"))
@@ -252,7 +252,7 @@ func TestVirtual_SASL_KDCIsAway_HoldIsLost(t *testing.T) {
 		release(t, next.granted2(t, 10*time.Second+serverTick))
 		k.silent.Store(false)
 		release(t, acquire(t, newMutex(t, s, "/job")))
-		require.NotEqual(t, old, s.SessionID())
+		require.NotEqual(t, old, s.Stats().SessionID)
 	})
 }
 
@@ -305,7 +305,7 @@ func TestVirtual_SASL_GivenUpSession_IsEnded(t *testing.T) {
 		line := &line{dial: v.net.Dial}
 		s := v.connect(withSASL(), zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second))
 		h := acquire(t, newMutex(t, s, "/job"))
-		old := s.SessionID()
+		old := s.Stats().SessionID
 		line.silent.Store(true)
 		<-h.Lost()
 		line.silent.Store(false)
@@ -313,7 +313,7 @@ func TestVirtual_SASL_GivenUpSession_IsEnded(t *testing.T) {
 		_, there := v.srv.Stat(h.Node())
 		require.False(t, there, "I4")
 		require.False(t, slices.ContainsFunc(v.srv.Sessions(), func(s zktest.Session) bool { return s.ID == old }))
-		require.True(t, s.State().Attached())
+		require.NotEmpty(t, s.Stats().Server)
 	})
 }
 
@@ -354,7 +354,7 @@ func cutToAnswer(t *testing.T, v *virtual, opts ...zklock.Option) time.Duration 
 	cut := time.Now()
 	changes := s.Changes(context.Background())
 	for c := range changes {
-		if c.State.Attached() {
+		if c.State == zklock.StateReconnected {
 			break
 		}
 	}

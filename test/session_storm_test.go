@@ -173,7 +173,7 @@ func TestVirtual_OutageOfAnHour_ACallEndsTheRest(t *testing.T) {
 
 // F22, I5: the servers return 1.7 seconds before the lease of a hold ends. The client's pause takes
 // one of them at most, and our pauses do not take the rest. The session has much longer.
-func TestVirtual_OutageOfNearlyTheLease_HoldStands(t *testing.T) {
+func TestVirtual_OutageOfNearlyTheLease_HoldRemains(t *testing.T) {
 	for phase := range 30 {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			h := acquire(t, newMutex(t, v.connect(zklock.WithSessionTimeout(30*time.Second)), "/job"))

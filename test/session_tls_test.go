@@ -42,14 +42,14 @@ func (v *virtual) connectTLS(front *tlsFront, n certs.Names, opts ...zklock.Opti
 
 // F56: certificates of an hour, renewed each 40 minutes, in the end by another authority, on both
 // sides. The connection is cut now and then. The hold remains valid for ten hours.
-func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
+func TestVirtual_TLSFiles_Renewed_HoldRemains(t *testing.T) {
 	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		front.shows(a, "zk.test", time.Hour, a)
 		writeTo(t, n, a, a, time.Hour)
 		var log warnings
 		s := v.connectTLS(front, n, lines(&log, slog.LevelInfo))
 		h := acquire(t, newMutex(t, s, "/job"))
-		id := s.SessionID()
+		id := s.Stats().SessionID
 		for i := range 15 {
 			time.Sleep(40 * time.Minute)
 			if i == 10 {
@@ -60,9 +60,9 @@ func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
 			front.cut()
 			time.Sleep(time.Minute)
 			require.NoError(t, h.Err())
-			require.Equal(t, zklock.StateReconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.Stats().State)
 		}
-		require.Equal(t, id, s.SessionID())
+		require.Equal(t, id, s.Stats().SessionID)
 		require.Len(t, log.of("zklock: read the certificates anew"), 15)
 		release(t, h)
 	})
@@ -88,7 +88,7 @@ func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
 			time.Sleep(time.Until(time.Date(2000, 1, 1, 1+2*i, 10, 0, 0, time.UTC)))
 			front.cut()
 			time.Sleep(time.Hour)
-			require.False(t, s.State().Attached())
+			require.Empty(t, s.Stats().Server)
 			said := log.of(refused)
 			require.Len(t, said, i+1, "once")
 			for _, says := range append(tt.says, "server="+front.addr) {
@@ -101,7 +101,7 @@ func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
 			require.False(t, zklock.IsFinal(err))
 			tt.renew()
 			time.Sleep(time.Minute)
-			require.True(t, s.State().Attached())
+			require.NotEmpty(t, s.Stats().Server)
 			release(t, acquire(t, newMutex(t, s, "/job")))
 		}
 		require.Empty(t, log.of("zklock: no server has accepted the session"))
@@ -168,7 +168,7 @@ func TestVirtual_TLSFiles_Vanish_LastGoodOnesGoOn(t *testing.T) {
 		for range 3 {
 			front.cut()
 			time.Sleep(5 * time.Second)
-			require.Equal(t, zklock.StateReconnected, s.State())
+			require.Equal(t, zklock.StateReconnected, s.Stats().State)
 		}
 		said := log.of("zklock: the files of the certificates cannot be used; the last good ones go on")
 		require.Len(t, said, 1)
@@ -199,7 +199,7 @@ func TestVirtual_Changes_SayServerAndWhy(t *testing.T) {
 		var log warnings
 		l := &line{dial: v.net.Dial}
 		s := v.connect(zklock.WithDialer(l.Dial), lines(&log, slog.LevelInfo))
-		id := s.SessionID()
+		id := s.Stats().SessionID
 		require.Equal(t, fmt.Sprintf("Session(%s, Connected to %s, %#x)", v.srv.Addr(), v.srv.Addr(), id), s.String())
 		changes := s.Changes(t.Context())
 		v.srv.DropConnection(id)
@@ -221,7 +221,7 @@ func TestVirtual_Changes_SayServerAndWhy(t *testing.T) {
 
 // C2: the Session is lost while it tries a server that accepts connections and never responds. It
 // was never attached to that one.
-func TestVirtual_Changes_LostWhileItTriesAnother_SaysWhereItWas(t *testing.T) {
+func TestVirtual_Changes_LostWhileItTriesAnother_ReportsWhereItWas(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
 		l, err := v.net.Listen("dark.test:2181")

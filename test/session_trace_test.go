@@ -99,7 +99,7 @@ func (l *traced) trace() *zklock.Trace {
 	}
 }
 
-func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
+func TestVirtual_Trace_ReportsWhatHappened(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
 		s := v.connect(zklock.WithTrace(log.trace()))
@@ -231,28 +231,7 @@ func TestVirtual_Trace_LastEndOfTheFirstReleased_HeldToTheLastRelease(t *testing
 	})
 }
 
-// The word for metrics matches the caller's result.
-func TestOutcome(t *testing.T) {
-	other := errors.New("other")
-	for want, errs := range map[string][]error{
-		"acquired":      {nil},
-		"not_acquired":  {zklock.ErrNotAcquired},
-		"canceled":      {context.Canceled, fmt.Errorf("%w: %w", context.Canceled, zklock.ErrClosed)},
-		"deadline":      {context.DeadlineExceeded, fmt.Errorf("%w: %w", context.DeadlineExceeded, zklock.ErrNotConnected)},
-		"not_connected": {zklock.ErrNotConnected},
-		"closed":        {zklock.ErrClosed},
-		"error":         {other, zklock.ErrAuthFailed, zklock.ErrLost},
-	} {
-		for _, err := range errs {
-			if err != nil {
-				err = &zklock.Error{Op: "acquire", Err: err}
-			}
-			require.Equal(t, want, zklock.Outcome(err))
-		}
-	}
-}
-
-func TestVirtual_Trace_SaysWhatKind(t *testing.T) {
+func TestVirtual_Trace_ReportsWhatKind(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
 		s := v.connect(zklock.WithTrace(log.trace()))
@@ -301,6 +280,12 @@ func TestVirtual_Trace_SaysWhatKind(t *testing.T) {
 	})
 }
 
+// lossReason returns an option with a channel that receives the reason of a loss.
+func lossReason() (zklock.Option, <-chan zklock.Loss) {
+	reason := make(chan zklock.Loss, 1)
+	return zklock.WithTrace(&zklock.Trace{HoldLost: func(_ context.Context, h zklock.HoldInfo) { reason <- h.Reason }}), reason
+}
+
 // The reason of a loss is one word, and an overrun counts from the end of the lease, even if it was
 // noticed late.
 func TestVirtual_Trace_Reasons(t *testing.T) {
@@ -313,7 +298,7 @@ func TestVirtual_Trace_Reasons(t *testing.T) {
 			sleeps.Add(int64(time.Hour))
 		}},
 		{zklock.LossSession, func(t *testing.T, v *virtual, h *zklock.Hold, _ *suspension, s *zklock.Session) {
-			v.srv.ExpireSession(s.SessionID())
+			v.srv.ExpireSession(s.Stats().SessionID)
 		}},
 		{zklock.LossNode, func(t *testing.T, v *virtual, h *zklock.Hold, _ *suspension, s *zklock.Session) {
 			require.NoError(t, v.srv.Delete(h.Node()))
@@ -332,7 +317,6 @@ func TestVirtual_Trace_Reasons(t *testing.T) {
 				deadline := h.Deadline()
 				tt.lose(t, v, h, &sleeps, s)
 				<-h.Lost()
-				require.Equal(t, tt.reason, zklock.LossReason(h.Err()))
 				got := log.since()
 				require.Len(t, got, 1)
 				require.Contains(t, got[0], ": "+string(tt.reason))
@@ -344,12 +328,6 @@ func TestVirtual_Trace_Reasons(t *testing.T) {
 			})
 		})
 	}
-	require.Empty(t, zklock.LossReason(nil))
-	require.Empty(t, zklock.LossReason(zklock.ErrNotHeld))
-	require.Equal(t, zklock.LossOther, zklock.LossReason(zklock.ErrLost))
-	// Do joins the error of the work, which may be another Session's.
-	lost := fmt.Errorf("%w: %w", zklock.ErrLost, errors.New("why"))
-	require.Equal(t, zklock.LossOther, zklock.LossReason(errors.Join(zklock.ErrClosed, fmt.Errorf("release: %w", lost))))
 }
 
 // 100 holds are lost at once, and four goroutines check each: each is logged once, and traced once
@@ -492,7 +470,7 @@ func TestVirtual_TraceContext_EndsWithTheCampaign(t *testing.T) {
 		var outcomes []string
 		s := v.connect(zklock.WithTrace(&zklock.Trace{
 			AcquireStart: func(ctx context.Context, a zklock.AcquireInfo) context.Context { campaign = ctx; return ctx },
-			AcquireEnd:   func(_ context.Context, a zklock.AcquireEndInfo) { outcomes = append(outcomes, zklock.Outcome(a.Err)) },
+			AcquireEnd:   func(_ context.Context, a zklock.AcquireEndInfo) { outcomes = append(outcomes, a.Outcome) },
 		}))
 		e := newElection(t, s, "/leader", "a")
 		failed := errors.New("no database")
@@ -541,8 +519,8 @@ func (c lookUps) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// A look-up reaches the caller's context once, however deep the calls are nested. It once reached it
-// twice as often with each further call, and each acquire looks up some keys.
+// A look-up reaches the caller's context once, however deep the calls are nested. It once reached
+// it twice as often with each further call, and each acquire looks up some keys.
 func TestVirtual_TraceContext_NestedWork_LooksUpOnce(t *testing.T) {
 	for name, of := range map[string]func(context.Context) context.Context{
 		"derived":   func(ctx context.Context) context.Context { return ctx },
@@ -571,7 +549,8 @@ func TestVirtual_TraceContext_NestedWork_LooksUpOnce(t *testing.T) {
 func TestVirtual_Stats(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
-		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateConnected, Server: v.srv.Addr()}, s.Stats())
+		session := v.srv.Sessions()[0]
+		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateConnected, Server: v.srv.Addr(), SessionID: session.ID, SessionTimeout: session.Timeout}, s.Stats())
 		h := acquire(t, newMutex(t, s, "/job"))
 		again, err := newMutex(t, s, "/job").Acquire(reentering(h))
 		require.NoError(t, err)
@@ -580,20 +559,21 @@ func TestVirtual_Stats(t *testing.T) {
 		got := s.Stats()
 		require.Equal(t, time.Until(h.Deadline()), got.LeaseLeft)
 		got.LeaseLeft = 0
-		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateConnected, Server: v.srv.Addr(), Waiting: 1, Held: 2}, got)
+		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateConnected, Server: v.srv.Addr(), SessionID: session.ID, SessionTimeout: session.Timeout, Waiting: 1, Held: 2}, got)
 		w.stop()
 		<-w.done
 
 		v.srv.Stop()
 		time.Sleep(time.Minute)
-		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateLost, Lost: 2}, s.Stats())
+		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateLost, SessionID: session.ID, SessionTimeout: session.Timeout, Lost: 2}, s.Stats())
 		require.NoError(t, v.srv.Start())
 		time.Sleep(time.Minute)
-		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateConnected, Server: v.srv.Addr(), Lost: 2, Reconnects: 1}, s.Stats())
+		session = v.srv.Sessions()[0]
+		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateConnected, Server: v.srv.Addr(), SessionID: session.ID, SessionTimeout: session.Timeout, Lost: 2, Reconnects: 1}, s.Stats())
 		for _, h := range []*zklock.Hold{h, again, permits} {
 			require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
 		}
 		require.NoError(t, s.Close())
-		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateClosed, Reconnects: 1}, s.Stats())
+		require.Equal(t, zklock.Stats{MaxLockNodes: 10_000, State: zklock.StateClosed, SessionID: session.ID, SessionTimeout: session.Timeout, Reconnects: 1}, s.Stats())
 	})
 }

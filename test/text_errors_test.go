@@ -42,12 +42,12 @@ func TestErrors_ChainAndPath(t *testing.T) {
 
 // R10: the work fails, and the release finds the lock lost. The caller gets both errors, the work's
 // first.
-func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
+func TestVirtual_Do_WorkAndReleaseFail_BothAreReported(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		failed := errors.New("the work failed")
 		err := newMutex(t, s, "/job").Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
-			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			require.True(t, v.srv.ExpireSession(s.Stats().SessionID))
 			<-ctx.Done()
 			return failed
 		})
@@ -58,7 +58,7 @@ func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
 }
 
 // A wait that ends and a try that fails report their position, and send no request for it.
-func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
+func TestVirtual_NotLetIn_ErrorNamesThePosition(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
 		second := v.queueUp(newMutex(t, v.connect(), "/job"))
@@ -93,8 +93,8 @@ func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
 		says(w.err, cause)
 		require.ErrorIs(t, w.err, context.Canceled)
 		sent := v.srv.Requests()
-		require.Equal(t, 1, sent.Of(s.SessionID(), zktest.Delete))
-		require.Zero(t, sent.Of(s.SessionID(), zktest.GetChildren, zktest.GetData, zktest.Sync))
+		require.Equal(t, 1, sent.Of(s.Stats().SessionID, zktest.Delete))
+		require.Zero(t, sent.Of(s.Stats().SessionID, zktest.GetChildren, zktest.GetData, zktest.Sync))
 
 		_, err = m.Acquire(ctx)
 		var e *zklock.Error
@@ -133,7 +133,7 @@ func TestVirtual_ContextEndsWithAnotherCallsError_OneLayer(t *testing.T) {
 
 // A hold belongs to its Session. A call through another Session contends, possibly with itself, and
 // its error reports that.
-func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
+func TestVirtual_ReentryThroughAnotherSession_ReportsIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		mine := newMutex(t, v.connect(), "/job")
 		other := newMutex(t, v.connect(), "/job")
@@ -161,7 +161,7 @@ func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
 
 // The error of a loss explains what happened: which servers did not respond and for how long, that
 // there was no quorum, that this process was paused, or that another client took the lock.
-func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
+func TestVirtual_Loss_ReportsWhatHappened(t *testing.T) {
 	var asleep suspension
 	for _, tt := range []struct {
 		name, says string
@@ -171,10 +171,10 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 			l.silent.Store(true)
 		}},
 		{"no quorum", "the lease ended: SERVER answers, but no quorum has confirmed the session for 29.7s", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
-			v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).DropReply())
+			v.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).DropReply())
 		}},
 		{"heartbeats fail", "the lease ended: SERVER answers, but no quorum has confirmed the session for 29.7s: the last heartbeat failed with zookeeper: operation timeout (-7)", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
-			v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(zktest.OperationTimeout))
+			v.srv.Inject(zktest.Before(zktest.Multi).Session(s.Stats().SessionID).Fail(zktest.OperationTimeout))
 		}},
 		{"paused", "the lease ended: this process stood still, and saw the end 40.6s too late; the last answer came from SERVER 1m0.3s ago", func(*virtual, *line, *zklock.Session, *zklock.Hold) {
 			asleep.Add(int64(time.Minute))
@@ -183,10 +183,10 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 			_ = v.srv.Delete(h.Node())
 		}},
 		{"expired", "the servers ended the ZooKeeper session", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
-			v.srv.ExpireSession(s.SessionID())
+			v.srv.ExpireSession(s.Stats().SessionID)
 		}},
 		{"ping refused", "a server rejected the session's ping: SERVER, code -112", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
-			v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Fail(zktest.SessionExpired).Once())
+			v.srv.Inject(zktest.Before(zktest.Ping).Session(s.Stats().SessionID).Fail(zktest.SessionExpired).Once())
 		}},
 		{"READ taken", "the servers reject the check of the lock node: check: no READ permission on NODE: zk: not authenticated", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {
 			_, _ = v.connect().Conn().SetACL(h.Node(), unreadable, -1)

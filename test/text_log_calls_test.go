@@ -58,7 +58,7 @@ var callsInLog = []logScene{
 				holds = append(holds, c.hold.Load())
 			}
 			stop := lookAt(s, holds...)
-			x.srv.ExpireSession(s.SessionID())
+			x.srv.ExpireSession(s.Stats().SessionID)
 			time.Sleep(time.Minute)
 			stop()
 			x.log.once(x.t, "zklock: campaigning again", slices.Repeat(said, round+1)...)
@@ -94,7 +94,7 @@ var callsInLog = []logScene{
 		}))
 		holds := x.tenHolds(s)
 		defer lookAt(s, holds...)()
-		x.srv.ExpireSession(s.SessionID())
+		x.srv.ExpireSession(s.Stats().SessionID)
 		for _, h := range holds {
 			<-h.Lost()
 			want = append(want, `panic="start `+h.Path()+`"`, `panic="lost `+h.Path()+`"`, `panic="end `+h.Path()+`"`)
@@ -111,7 +111,7 @@ func releasedByMany(x *logged) []string {
 	s := x.session()
 	holds, more := x.manyHolds(s)
 	for range 2 {
-		x.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Close().Once())
+		x.srv.Inject(zktest.Before(zktest.Multi).Session(s.Stats().SessionID).Close().Once())
 		time.Sleep(10 * time.Second)
 	}
 	x.srv.Freeze()
@@ -133,7 +133,7 @@ func longWaits(x *logged) []string {
 	}
 	x.restarts(10, 25*time.Second)
 	x.log.once(x.t, "zklock: queued", said...)
-	x.srv.ExpireSession(s.SessionID())
+	x.srv.ExpireSession(s.Stats().SessionID)
 	time.Sleep(20 * time.Second)
 	x.log.once(x.t, "zklock: queued", slices.Repeat(said, 2)...)
 	for _, waited := range []string{"waited=1m0s", "waited=2m0s", "waited=4m0s"} {
@@ -153,14 +153,14 @@ func (x *logged) holderDisappears(path string, tryFirst bool) []string {
 		require.ErrorIs(x.t, err, zklock.ErrNotAcquired)
 	}
 	if tryFirst {
-		x.srv.ExpireSession(gone.SessionID())
+		x.srv.ExpireSession(gone.Stats().SessionID)
 		try()
 	}
 	var ws []*waiting
 	for range 5 {
 		ws = append(ws, x.queueUp(m))
 	}
-	x.srv.ExpireSession(gone.SessionID())
+	x.srv.ExpireSession(gone.Stats().SessionID)
 	time.Sleep(time.Second)
 	for _, w := range ws[:4] {
 		x.restarts(1, 2*time.Second)

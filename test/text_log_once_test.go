@@ -82,7 +82,7 @@ func lookAt(s *zklock.Session, holds ...*zklock.Hold) (stop func()) {
 		for range 4 {
 			lookers.Go(func() {
 				for ctx.Err() == nil {
-					_, _, _, _ = h.Err(), h.Context().Err(), s.Stats(), s.State()
+					_, _, _, _ = h.Err(), h.Context().Err(), s.Stats(), s.Stats().State
 					time.Sleep(100 * time.Millisecond)
 				}
 			})
@@ -174,7 +174,7 @@ func (v *virtual) restarts(n int, pause time.Duration) {
 var losses = map[string]func(v *virtual, s *zklock.Session, holds []*zklock.Hold, sleeps *suspension){
 	"no server answers": func(v *virtual, _ *zklock.Session, _ []*zklock.Hold, _ *suspension) { v.srv.Stop() },
 	"the session has expired": func(v *virtual, s *zklock.Session, _ []*zklock.Hold, _ *suspension) {
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 	},
 	"the process stood still": func(_ *virtual, _ *zklock.Session, _ []*zklock.Hold, sleeps *suspension) {
 		sleeps.Add(int64(time.Hour))

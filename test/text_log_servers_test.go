@@ -62,9 +62,9 @@ var nodesInLog = []logScene{
 		calls.Wait()
 		x.log.once(x.t, creationUnknown, want...)
 
-		denied := x.srv.Inject(zktest.Before(zktest.GetChildren).Path(semLeases).Session(s.SessionID()).Fail(zktest.NoAuth))
+		denied := x.srv.Inject(zktest.Before(zktest.GetChildren).Path(semLeases).Session(s.Stats().SessionID).Fail(zktest.NoAuth))
 		defer denied.Remove()
-		x.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
+		x.srv.Inject(zktest.After(zktest.Multi).Session(s.Stats().SessionID).Path(semLeases + "/*").DropReply().Close().Once())
 		_, err := newSemaphore(x.t, s, semPath, 3).Acquire(within(x.t, soon), 3)
 		require.ErrorIs(x.t, err, zk.ErrNoAuth)
 		return append(want, "path="+semPath)
@@ -114,7 +114,7 @@ var nodesInLog = []logScene{
 var serversInLog = []logScene{
 	{"each outage after three seconds and then rarely, and each change of the state", "zklock: no server has accepted the session", func(x *logged) []string {
 		s := x.session()
-		id := " session=" + fmt.Sprintf("%#x", s.SessionID())
+		id := " session=" + fmt.Sprintf("%#x", s.Stats().SessionID)
 		holds, more := x.manyHolds(s)
 		stopLooking, stopCalling := lookAt(s, append(more, holds...)...), call(x.t, s)
 		steps := []string{"state=Connected" + id}
@@ -148,7 +148,7 @@ var serversInLog = []logScene{
 		holds := x.tenHolds(s)
 		defer lookAt(s, holds...)()
 		for round := 1; round <= 3; round++ {
-			refused := x.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(quotaExceeded))
+			refused := x.srv.Inject(zktest.Before(zktest.Multi).Session(s.Stats().SessionID).Fail(quotaExceeded))
 			time.Sleep(9 * time.Second)
 			require.Greater(x.t, refused.Fired(), 1, "or this shows nothing")
 			refused.Remove()
@@ -163,12 +163,12 @@ var serversInLog = []logScene{
 		defer lookAt(s, x.tenHolds(s)...)()
 		refused := x.srv.Inject(zktest.Before(authOp).Fail(authFailed))
 		x.restarts(1, time.Minute)
-		require.Equal(x.t, zklock.StateLost, s.State())
+		require.Equal(x.t, zklock.StateLost, s.Stats().State)
 		require.Len(x.t, x.log.of(credentialsRefused), 1, "and not at each try")
 		refused.Remove()
 		release(x.t, acquire(x.t, newMutex(x.t, s, "/job")))
 		x.srv.Inject(zktest.Before(authOp).Fail(authFailed))
-		require.True(x.t, x.srv.DropConnection(s.SessionID()))
+		require.True(x.t, x.srv.DropConnection(s.Stats().SessionID))
 		time.Sleep(time.Minute)
 		return make([]string, 2)
 	}},
@@ -180,7 +180,7 @@ var serversInLog = []logScene{
 			before := len(x.log.of(stateChanged))
 			s := x.session(zklock.WithSessionTimeout(asked.timeout))
 			x.restarts(2, 10*time.Second)
-			require.True(x.t, x.srv.ExpireSession(s.SessionID()))
+			require.True(x.t, x.srv.ExpireSession(s.Stats().SessionID))
 			release(x.t, acquire(x.t, newMutex(x.t, s, "/job")))
 			require.NoError(x.t, s.Close())
 			said := x.log.of(stateChanged)[before:]
@@ -228,10 +228,10 @@ func givenUpSessions(x *logged) (ids []string) {
 	for range 2 {
 		holds := x.tenHolds(s)
 		stop := lookAt(s, holds...)
-		id := fmt.Sprintf("session=%#x", s.SessionID())
+		id := fmt.Sprintf("session=%#x", s.Stats().SessionID)
 		ids = append(ids, id)
 		time.Sleep(20 * time.Second) // a new session has a longer lease
-		hangUp := x.srv.Inject(zktest.Before(zktest.CloseSession).Session(s.SessionID()).Close())
+		hangUp := x.srv.Inject(zktest.Before(zktest.CloseSession).Session(s.Stats().SessionID).Close())
 		way.silent.Store(true)
 		<-holds[0].Lost()
 		way.silent.Store(false)
@@ -245,8 +245,8 @@ func givenUpSessions(x *logged) (ids []string) {
 	}
 
 	// Close asks, too, and reports that there was no response.
-	x.srv.Inject(zktest.Before(zktest.CloseSession).Session(s.SessionID()).Close())
-	id, before := fmt.Sprintf("session=%#x", s.SessionID()), len(x.log.of(askedToEnd))
+	x.srv.Inject(zktest.Before(zktest.CloseSession).Session(s.Stats().SessionID).Close())
+	id, before := fmt.Sprintf("session=%#x", s.Stats().SessionID), len(x.log.of(askedToEnd))
 	x.restarts(1, 0)
 	require.NoError(x.t, s.Close())
 	said := x.log.of(askedToEnd)[before:]

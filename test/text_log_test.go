@@ -50,7 +50,7 @@ func TestVirtual_Log_QueuedGrantedReleased(t *testing.T) {
 		require.Empty(t, log.of("zklock: granted"))
 		release(t, h)
 		h = w.granted2(t, time.Second)
-		says := fmt.Sprintf("path=/job node=%s token=%d owner=%s session=%#x", mine, h.Token(), h.Owner(), s.SessionID())
+		says := fmt.Sprintf("path=/job node=%s token=%d owner=%s session=%#x", mine, h.Token(), h.Owner(), s.Stats().SessionID)
 		again, err := newMutex(t, s, "/job").Acquire(reentering(h))
 		require.NoError(t, err)
 		release(t, again)
@@ -87,7 +87,7 @@ func TestVirtual_LongWait_IsLogged_AndSeldom(t *testing.T) {
 					mine, waited, place, who, host, st.EphemeralOwner, time.UnixMilli(st.Ctime).Format(time.RFC3339)))
 			}
 			require.Equal(t, want, log.of(stillWaiting))
-			require.Zero(t, v.srv.Requests().Of(s.SessionID(), zktest.GetChildren, zktest.GetData))
+			require.Zero(t, v.srv.Requests().Of(s.Stats().SessionID, zktest.GetChildren, zktest.GetData))
 			w.stop()
 			<-w.done
 			require.Equal(t, second, strings.Contains(w.err.Error(), "; held by db1:4711, session "), w.err)
@@ -119,7 +119,7 @@ func TestVirtual_LongWait_OfManyInOneSession_IsLoggedOnce(t *testing.T) {
 			if itself {
 				require.Contains(t, said[0], `holder="another owner in this Session"`)
 			} else {
-				require.Contains(t, said[0], fmt.Sprintf("session %#x", by.SessionID()))
+				require.Contains(t, said[0], fmt.Sprintf("session %#x", by.Stats().SessionID))
 			}
 			for _, w := range ws {
 				w.stop()
@@ -147,10 +147,10 @@ func TestVirtual_WaitEnds_NamesTheHolder_WithoutARequest(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		var e *zklock.Error
 		require.ErrorAs(t, err, &e)
-		says := regexp.QuoteMeta(fmt.Sprintf("%s:%d, session %#x, queued since ", host, os.Getpid(), holder.SessionID()))
+		says := regexp.QuoteMeta(fmt.Sprintf("%s:%d, session %#x, queued since ", host, os.Getpid(), holder.Stats().SessionID))
 		require.Regexp(t, "^"+says+`[0-9T:Z+-]+$`, e.Holder)
 		require.Contains(t, err.Error(), ", behind "+h.Node()+"; held by "+e.Holder)
-		require.Equal(t, 2, v.srv.Requests().Of(s.SessionID(), zktest.GetData), "the two watches")
+		require.Equal(t, 2, v.srv.Requests().Of(s.Stats().SessionID, zktest.GetData), "the two watches")
 		_, err = newMutex(t, holder, "/job").Acquire(within(t, 10*time.Second))
 		require.ErrorContains(t, err, ", behind "+h.Node()+"; held by another owner in this Session")
 		release(t, h)
@@ -185,7 +185,7 @@ func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 				<-h.Lost()
 				want = nil
 				for _, n := range []string{"5s", "10s", "20s", "40s"} {
-					want = append(want, fmt.Sprintf("path=%s node=%s token=%d owner=%v session=%#x for=%s", h.Path(), h.Node(), h.Token(), h.Owner(), s.SessionID(), n))
+					want = append(want, fmt.Sprintf("path=%s node=%s token=%d owner=%v session=%#x for=%s", h.Path(), h.Node(), h.Token(), h.Owner(), s.Stats().SessionID, n))
 				}
 				time.Sleep(d)
 				return errors.New("ends now")

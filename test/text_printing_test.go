@@ -89,7 +89,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"an RWMutex":                   newRWMutex(t, p.s, path, zklock.WithACL(acl)),
 		"a Hold":                       hold,
 		"its context":                  hold.Context(),
-		"its check":                    hold.Check(),
+		"its check":                    hold.Checks()[0],
 		"its Sequencer":                hold.Sequencer(),
 		"its ending":                   ending(t, hold, time.Second),
 		"a Multi":                      multi,
@@ -101,8 +101,8 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"a LockOption":                 zklock.WithACL(acl),
 		"a DoOption":                   zklock.WaitAtMost(0),
 		"a LeaseMode":                  zklock.QuorumLease(0),
-		"a State":                      p.s.State(),
-		"a Change":                     zklock.Change{State: zklock.StateLost, SessionID: p.s.SessionID(), Time: time.Now(), Err: hold.Err()},
+		"a State":                      p.s.Stats().State,
+		"a Change":                     zklock.Change{State: zklock.StateLost, SessionID: p.s.Stats().SessionID, Time: time.Now(), Err: hold.Err()},
 		"a Participant":                participants[0],
 		"a Leadership":                 zklock.Leadership{Participant: participants[0]},
 		"its Stats":                    p.s.Stats(),
@@ -110,7 +110,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"a Trace":                      zklock.Trace{},
 		"an AcquireInfo":               zklock.AcquireInfo{Path: path},
 		"a Kind":                       zklock.KindMutex,
-		"a Loss":                       zklock.LossReason(hold.Err()),
+		"a Loss":                       zklock.LossNode,
 		"an AcquireEndInfo":            zklock.AcquireEndInfo{Hold: hold},
 		"a HoldInfo":                   zklock.HoldInfo{Hold: hold, Err: hold.Err()},
 		"an Error, not acquired":       fails(m.TryAcquire(ctx)),
@@ -341,12 +341,12 @@ func TestPrinting_WhileInUse(t *testing.T) {
 }
 
 // The output of the three.
-func TestPrinting_Says(t *testing.T) {
+func TestPrinting_Text(t *testing.T) {
 	srv := zktest.Start(t).Addr()
 	s := connect(t, srv+"/app", zklock.WithCreateChroot())
 	m := newMutex(t, s, "/locks/orders")
 	h := acquire(t, m)
-	require.Equal(t, fmt.Sprintf("Session(%s/app, Connected to %s, %#x)", srv, srv, s.SessionID()), fmt.Sprint(s))
+	require.Equal(t, fmt.Sprintf("Session(%s/app, Connected to %s, %#x)", srv, srv, s.Stats().SessionID), fmt.Sprint(s))
 	require.Equal(t, "Mutex(/locks/orders)", fmt.Sprint(m))
 	require.Equal(t, fmt.Sprintf("Hold(%s, token %d)", h.Node(), h.Token()), fmt.Sprintf("%+v", h))
 	require.Equal(t, "<nil> <nil> <nil>", fmt.Sprint((*zklock.Session)(nil), (*zklock.Mutex)(nil), (*zklock.Hold)(nil)))

@@ -164,7 +164,7 @@ func TestGuide_SilentClient(t *testing.T) {
 	})
 }
 
-func TestGuide_LookIn(t *testing.T) {
+func TestGuide_Inspect(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *zktest.Network, srv *zktest.Server, dial func() *zk.Conn) {
 		conn := dial()
 		srv.ResetRequests()

@@ -86,7 +86,7 @@ func TestNightly_SessionExpired_ItsContextEnds(t *testing.T) {
 	}
 	defer s.Close()
 	err = nightly(t.Context(), s, func(ctx context.Context, _ int64) error {
-		srv.ExpireSession(s.SessionID())
+		srv.ExpireSession(s.Stats().SessionID)
 		<-ctx.Done()
 		return nil
 	})
@@ -120,7 +120,7 @@ func TestNightly_HolderKilled_TheNextFinishesTheWork(t *testing.T) {
 		if want := []string{"half of it", "the other half"}; err != nil || !slices.Equal(out.read(), want) {
 			t.Errorf("%v: %q", err, out.read())
 		}
-		if wait := time.Since(began); wait < b.Timeout()-5*time.Second || wait > b.Timeout()+5*time.Second {
+		if wait := time.Since(began); wait < b.Stats().SessionTimeout-5*time.Second || wait > b.Stats().SessionTimeout+5*time.Second {
 			t.Errorf("the next one waited %v", wait) // for the dead one's session timeout
 		}
 	})
@@ -174,7 +174,7 @@ func TestNightly_Paused_ItsLateWriteIsRefused(t *testing.T) {
 				// Between this check and the write the whole process pauses, as in a long garbage
 				// collection.
 				network.Partition(hostA)
-				time.Sleep(2 * a.Timeout())
+				time.Sleep(2 * a.Stats().SessionTimeout)
 				network.Heal(hostA)
 				return out.write(token, "a, late")
 			})

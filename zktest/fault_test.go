@@ -137,7 +137,7 @@ func behindProxy(t *testing.T, test func(t *testing.T, srv *Server, p *Proxy, co
 	})
 }
 
-func TestFault_ReplyToCreateLost_NodeIsThereAndClientIsNotTold(t *testing.T) {
+func TestFault_ReplyToCreateLost_NodeExistsAndClientIsNotNotified(t *testing.T) {
 	struck(t, func(t *testing.T, srv *Server, at injector, conn *zk.Conn, _ <-chan zk.Event) {
 		require.NoError(t, create(conn, "/locks"))
 		lost := at.Inject(After(Create).Path("/locks/*").Nth(2).DropReply().Close())

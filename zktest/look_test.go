@@ -47,7 +47,7 @@ func call(t *testing.T, c *rawzk.Conn, op wire.Op, body wire.Record) (wire.Code,
 
 var world = []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
 
-func TestLookingIn(t *testing.T) {
+func TestInspect(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		srv := Start(t, WithNetwork(n), WithZxid(0x500000000))
 		conn := connect(t, srv, 10*time.Second, dialing(n))
@@ -163,7 +163,7 @@ func TestStopStart_KeepsPortNodesAndSessions(t *testing.T) {
 	}
 }
 
-func TestStopStart_TimeStandsStillForSessions(t *testing.T) {
+func TestStopStart_TimeStopsForSessions(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		srv := Start(t, WithNetwork(n))
 		conn, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))

@@ -297,7 +297,7 @@ func TestStream_OutlivesItsHold_EndIsRefused(t *testing.T) {
 }
 
 // A handler that writes when nothing comes from the client asks the gate.
-func TestAdmit_OutlivesItsHold_HandlerIsTold(t *testing.T) {
+func TestAdmit_OutlivesItsHold_HandlerIsNotified(t *testing.T) {
 	const a, b, late = "exclusive 17 /locks/a", "exclusive 23 /locks/a", "fence: stale: token 17 of /locks/a comes after token 23"
 	t.Run("a call", func(t *testing.T) {
 		r, conn := serve(t, fence.NewMemory(1))

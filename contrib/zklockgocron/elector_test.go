@@ -84,7 +84,7 @@ func TestElector_LeaderEnds_TheNextRuns(t *testing.T) {
 			require.NoError(sc.t, h.s.Close())
 			require.ErrorIs(sc.t, <-h.campaigns, zklock.ErrClosed)
 		},
-		"its session is lost": func(sc *scene, h *host) { sc.srv.ExpireSession(h.s.SessionID()) },
+		"its session is lost": func(sc *scene, h *host) { sc.srv.ExpireSession(h.s.Stats().SessionID) },
 		"its node is deleted": func(sc *scene, h *host) { require.NoError(sc.t, sc.srv.Delete(h.election.Hold().Node())) },
 	} {
 		t.Run(how, func(t *testing.T) {
@@ -122,12 +122,12 @@ func TestElector_NoServer_NobodyRuns(t *testing.T) {
 
 // A leader that loses its session campaigns again: it runs the jobs when all other candidates have
 // ended.
-func TestElector_Lost_StandsAgain(t *testing.T) {
+func TestElector_Lost_CampaignsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		hosts := sc.elect(2)
-		sc.srv.ExpireSession(hosts[0].s.SessionID())
+		sc.srv.ExpireSession(hosts[0].s.Stats().SessionID)
 		require.Equal(t, []int{1}, sc.pass(1))
-		sc.srv.ExpireSession(hosts[1].s.SessionID())
+		sc.srv.ExpireSession(hosts[1].s.Stats().SessionID)
 		require.Equal(t, []int{0}, sc.pass(1))
 	})
 }

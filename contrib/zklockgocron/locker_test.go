@@ -165,7 +165,7 @@ func TestLocker_SessionLost_JobGoesOn(t *testing.T) {
 		s := sc.connect()
 		sc.jobIs(func(host int) {
 			if host == 0 {
-				sc.srv.ExpireSession(s.SessionID())
+				sc.srv.ExpireSession(s.Stats().SessionID)
 				time.Sleep(time.Second)
 			}
 		})
@@ -179,7 +179,7 @@ func TestLocker_SessionLost_JobGoesOn(t *testing.T) {
 
 		lock, err := sc.locker(s, 0).Lock(t.Context(), "report")
 		require.NoError(t, err)
-		sc.srv.ExpireSession(s.SessionID())
+		sc.srv.ExpireSession(s.Stats().SessionID)
 		time.Sleep(time.Second)
 		require.ErrorIs(t, lock.Unlock(t.Context()), zklock.ErrLost)
 	})

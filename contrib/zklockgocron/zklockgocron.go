@@ -36,9 +36,9 @@ type Locker struct {
 //
 // For atLeast, counted from its beginning, a run excludes other hosts even if it has ended
 // (zklock.WithMinHold). atLeast must be longer than the difference between the times at which the
-// hosts are due, and shorter than the time between two runs. With 0, a job that is shorter than that
-// difference runs once on each host. Closing the Session frees the lock. If that happens soon after
-// a run, a host that is due later runs the job again.
+// hosts are due, and shorter than the time between two runs. With 0, a job that is shorter than
+// that difference runs once on each host. Closing the Session frees the lock. If that happens soon
+// after a run, a host that is due later runs the job again.
 //
 // For cron jobs, and jobs with the same gocron.WithStartAt on all hosts, the times differ as the
 // clocks do. Other jobs by duration are due at any time of the period on each host: give nearly the

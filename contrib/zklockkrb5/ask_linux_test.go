@@ -106,7 +106,7 @@ func TestAuthenticate_NamesOfTheServer(t *testing.T) {
 
 // A KDC that does not respond does not outlast the connection's time, is no rejection, and leaves
 // no goroutine behind.
-func TestAuthenticate_KDCSaysNothing(t *testing.T) {
+func TestAuthenticate_KDCDoesNotRespond(t *testing.T) {
 	k := sharedKDC(t)
 	m := k.keytabOf(t, "locker", k.withKDCs(t, blackHole(t)))
 	before := runtime.NumGoroutine()

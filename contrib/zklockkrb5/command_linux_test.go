@@ -72,7 +72,7 @@ func TestCommand(t *testing.T) {
 	require.NoError(t, err)
 	hold, err := m.Acquire(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 0, zklocks(t, byCache, "expire", "--yes", fmt.Sprintf("%#x", s.SessionID())).Wait())
+	require.Equal(t, 0, zklocks(t, byCache, "expire", "--yes", fmt.Sprintf("%#x", s.Stats().SessionID)).Wait())
 	proctest.Eventually(t, "the session is over", func() bool { return hold.Err() != nil })
 }
 

@@ -1,10 +1,10 @@
 package zklockkrb5
 
 // Requests to KDCs, over TCP. gokrb5's own client takes no context. It waits 5 s for each KDC that
-// does not respond, in a random order at each request, so with one such KDC of two most dials of 3 s
-// fail, and its goroutine outlives them. It returns the first rejection without asking another KDC.
-// It allocates as much memory as a reply claims to need, and fails if the server's realm is reached
-// through another one.
+// does not respond, in a random order at each request, so with one such KDC of two most dials of 3
+// s fail, and its goroutine outlives them. It returns the first rejection without asking another
+// KDC. It allocates as much memory as a reply claims to need, and fails if the server's realm is
+// reached through another one.
 
 import (
 	"context"

@@ -30,7 +30,7 @@ func idOf(t *testing.T, s *zklock.Session) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	m, err := zklock.NewMutex(s, fmt.Sprintf("/of-%#x", s.SessionID()), zklock.WithACL(zk.AuthACL(zk.PermAll)))
+	m, err := zklock.NewMutex(s, fmt.Sprintf("/of-%#x", s.Stats().SessionID), zklock.WithACL(zk.AuthACL(zk.PermAll)))
 	require.NoError(t, err)
 	hold, err := m.Acquire(ctx)
 	require.NoError(t, err)
@@ -162,7 +162,7 @@ func holding(t *testing.T, srv *zkserver.Server, m sasl.Mechanism) held {
 	var err error
 	h.s, err = connect(t, patience, srv.Addr(), h.m, zklock.WithSessionTimeout(time.Minute), zklock.WithDialer(h.way.Dial))
 	require.NoError(t, err)
-	mutex, err := zklock.NewMutex(h.s, fmt.Sprintf("/held-%#x", h.s.SessionID()))
+	mutex, err := zklock.NewMutex(h.s, fmt.Sprintf("/held-%#x", h.s.Stats().SessionID))
 	require.NoError(t, err)
 	h.hold, err = mutex.Acquire(t.Context())
 	require.NoError(t, err)

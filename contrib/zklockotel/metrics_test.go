@@ -44,14 +44,14 @@ func TestMetrics_AcquireByOutcome_AndHold(t *testing.T) {
 		require.ErrorIs(t, err, errOwn)
 		owner := zklock.NewOwner("")
 		sc.acquire(zklock.WithOwner(t.Context(), owner), sc.mutex(s, "/lost", zklock.WithName("/job")))
-		old := s.SessionID()
+		old := s.Stats().SessionID
 		require.True(t, sc.srv.ExpireSession(old))
-		require.Eventually(t, func() bool { return s.SessionID() != old && s.State().Attached() }, time.Minute, time.Second)
+		require.Eventually(t, func() bool { return s.Stats().SessionID != old && s.Stats().Server != "" }, time.Minute, time.Second)
 		sc.srv.Freeze()
 		_, err = m.TryAcquire(t.Context())
 		require.ErrorIs(t, err, zklock.ErrNotConnected)
 		sc.srv.Thaw()
-		require.Eventually(t, func() bool { return s.State().Attached() }, time.Minute, time.Second)
+		require.Eventually(t, func() bool { return s.Stats().Server != "" }, time.Minute, time.Second)
 		_, err = sc.mutex(s, "/lost", zklock.WithName("/job")).Acquire(zklock.WithOwner(t.Context(), owner)) // lost, and not released
 		require.ErrorIs(t, err, zklock.ErrLost)
 		end = sc.waitsFor(t.Context(), m)
@@ -231,7 +231,7 @@ func TestMetrics_ClosedUnderAHold_LossShowsUntilTheRelease(t *testing.T) {
 				require.NoError(t, s.Close())
 				<-first.Lost()
 				require.Equal(t, map[string]float64{"": 2}, sc.numbers().of("holds.lost_unreleased"))
-				require.Equal(t, zklock.StateClosed, s.State())
+				require.Equal(t, zklock.StateClosed, s.Stats().State)
 				want := map[string]float64{}
 				if again {
 					require.NoError(t, tel.Watch(sc.connect(tel.Option())))
@@ -249,8 +249,8 @@ func TestMetrics_ClosedUnderAHold_LossShowsUntilTheRelease(t *testing.T) {
 	}
 }
 
-// The gauge of an election exists while the program campaigns or leads, and after an error ended the
-// campaign. It is 0 before and after the terms, and a pause shows in it at once.
+// The gauge of an election exists while the program campaigns or leads, and after an error ended
+// the campaign. It is 0 before and after the terms, and a pause shows in it at once.
 func TestMetrics_IsLeader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, tel := sc.watched()

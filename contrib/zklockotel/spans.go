@@ -87,7 +87,7 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	ctx = trace.ContextWithSpan(ctx, o.span)
 	now := time.Now()
 	if !a.Reentered {
-		t.inst.acquired.Record(ctx, a.Waited.Seconds(), t.series.of(key{lock, a.Kind, "zklock.outcome", zklock.Outcome(a.Err)}))
+		t.inst.acquired.Record(ctx, a.Waited.Seconds(), t.series.of(key{lock, a.Kind, "zklock.outcome", a.Outcome}))
 	}
 	var first trace.SpanContext
 	if a.Hold != nil {

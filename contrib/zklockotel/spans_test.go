@@ -162,7 +162,7 @@ func TestSpan_WorkOfDo_IsAChild(t *testing.T) {
 }
 
 // The lock node is deleted, and the holder acts on the notification five seconds later.
-func TestSpan_Lost_SaysWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
+func TestSpan_Lost_ReportsWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, tel := sc.watched()
 		hold := sc.acquire(t.Context(), sc.mutex(s, "/job"))
@@ -198,7 +198,7 @@ func TestSpan_SuspendedAndBack(t *testing.T) {
 		hold, elsewhere := sc.acquire(t.Context(), sc.mutex(s, "/held")), sc.acquire(t.Context(), sc.mutex(other, "/elsewhere"))
 		end := sc.waitsFor(t.Context(), sc.mutex(s, "/elsewhere", zklock.WithName("waits")))
 		changes := s.Changes(t.Context())
-		require.True(t, sc.srv.DropConnection(s.SessionID()))
+		require.True(t, sc.srv.DropConnection(s.Stats().SessionID))
 		suspended := <-changes
 		back := <-changes
 		require.Equal(t, []zklock.State{zklock.StateSuspended, zklock.StateReconnected}, []zklock.State{suspended.State, back.State})
@@ -243,7 +243,7 @@ func TestSpan_SessionEnds_WaiterQueuesAgain(t *testing.T) {
 		other := sc.acquire(t.Context(), sc.mutex(sc.connect(), "/job"))
 		s, _ := sc.watched()
 		end := sc.waitsFor(t.Context(), sc.mutex(s, "/job"))
-		require.True(t, sc.srv.ExpireSession(s.SessionID()))
+		require.True(t, sc.srv.ExpireSession(s.Stats().SessionID))
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		sc.release(other)
@@ -276,7 +276,7 @@ func TestSpan_Multi(t *testing.T) {
 		for _, name := range []string{"mutex /a", "mutex /b", "mutex /c"} {
 			require.NotEmpty(t, sc.named(name))
 			for _, span := range sc.named(name) {
-				require.Equal(t, m.String(), attrs(span)["multi"])
+				require.Equal(t, "Multi(/a, /b, /c)", attrs(span)["multi"])
 				require.Equal(t, sc.one("request").SpanContext().TraceID(), span.SpanContext().TraceID())
 				require.Equal(t, codes.Unset, span.Status().Code)
 			}
@@ -381,7 +381,7 @@ func TestAttributes_HavePrefixes_AndTheScopeAVersion(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		s, _ := sc.watched()
 		hold := sc.acquire(t.Context(), sc.mutex(s, "/job"))
-		require.True(t, sc.srv.DropConnection(s.SessionID()))
+		require.True(t, sc.srv.DropConnection(s.Stats().SessionID))
 		time.Sleep(time.Second)
 		require.NoError(t, sc.srv.Delete(hold.Node()))
 		<-hold.Lost()

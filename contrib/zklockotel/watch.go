@@ -29,12 +29,12 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	if _, err := zklock.NewMutex(s, "/zklockotel"); err != nil { // creates no node, and detects a zero Session
 		return fmt.Errorf("zklockotel: %w", err)
 	}
-	if s.State() == zklock.StateClosed {
+	if s.Stats().State == zklock.StateClosed {
 		return errors.New("zklockotel: the Session is closed")
 	}
 	t.watched.Lock()
 	defer t.watched.Unlock()
-	if before := t.watched.session; before != nil && before.State() != zklock.StateClosed {
+	if before := t.watched.session; before != nil && before.Stats().State != zklock.StateClosed {
 		return errors.New("zklockotel: this Telemetry watches a Session: make another Telemetry for each")
 	}
 	observed, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -51,7 +51,7 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	t.attachedTo(s.Stats().Server) // read after Changes: a later change of the server is in changes
 
 	go func() { // ends with the Session
-		last := zklock.Change{State: s.State(), Guarded: s.Stats().Guarded}
+		last := zklock.Change{State: s.Stats().State, Guarded: s.Stats().Guarded}
 		for c := range changes {
 			if c.State != last.State || c.Guarded == last.Guarded { // otherwise only a guard came or went
 				t.step(s, c)
@@ -135,7 +135,7 @@ func (t *Telemetry) observe(s *zklock.Session, o metric.Observer) {
 		return
 	}
 	attached := int64(0)
-	if st.State.Attached() {
+	if st.Server != "" {
 		attached = 1
 	}
 	o.ObserveInt64(g.waiting, int64(st.Waiting), of)

@@ -133,9 +133,9 @@ func TestMany_EverySpanEnds_NothingIsRemembered(t *testing.T) {
 			time.Sleep(time.Duration(r.IntN(30_000)) * time.Millisecond)
 			switch nodes := sc.srv.Children("/a"); {
 			case r.IntN(3) == 0:
-				sc.srv.ExpireSession(s.SessionID())
+				sc.srv.ExpireSession(s.Stats().SessionID)
 			case r.IntN(2) == 0:
-				sc.srv.DropConnection(s.SessionID())
+				sc.srv.DropConnection(s.Stats().SessionID)
 			case len(nodes) > 0:
 				_ = sc.srv.Delete("/a/" + nodes[r.IntN(len(nodes))])
 			}

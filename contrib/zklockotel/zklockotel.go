@@ -24,10 +24,10 @@
 // wait and the longest hold. Durations are in seconds. The names of their attributes also begin
 // with "zklock.": zklock.lock, zklock.kind, zklock.outcome, zklock.reason.
 //
-//	zklock.acquire.duration        histogram        lock, kind, outcome (of zklock.Outcome)
+//	zklock.acquire.duration        histogram        lock, kind, outcome (AcquireEndInfo.Outcome)
 //	zklock.hold.duration           histogram        lock, kind
 //	zklock.overrun                 histogram        lock; from a loss to the release
-//	zklock.holds.lost              counter          lock, reason (of zklock.LossReason)
+//	zklock.holds.lost              counter          lock, reason (HoldInfo.Reason)
 //	zklock.is_leader               gauge            lock; 1 if this Session leads an election
 //	                                                of that name, else 0; 0, too, after an
 //	                                                error ended its campaign; missing if it

@@ -80,7 +80,7 @@ func TestVirtual_Crowd_TheSumsAgree(t *testing.T) {
 			scrapers.Go(func() {
 				for ctx.Err() == nil {
 					time.Sleep(rand.N(10 * time.Second))
-					v.srv.ExpireSession(s.SessionID())
+					v.srv.ExpireSession(s.Stats().SessionID)
 				}
 			})
 			scrapers.Go(func() {

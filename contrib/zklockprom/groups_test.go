@@ -53,7 +53,7 @@ func TestVirtual_Group_ShowsItsStats(t *testing.T) {
 		waits := make(chan *zklock.Hold)
 		go func() { h, _ := m.Acquire(context.Background()); waits <- h }()
 		time.Sleep(time.Second)
-		v.srv.ExpireSession(s.SessionID())
+		v.srv.ExpireSession(s.Stats().SessionID)
 		h := <-waits
 		time.Sleep(time.Minute)
 		now = v.shown()

@@ -12,7 +12,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const failed = "error" // zklock.Outcome
+const acquired, failed = "acquired", "error" // AcquireEndInfo.Outcome
 
 var (
 	longestWaitDesc = describe("zklock_longest_wait_seconds", "How long the longest acquire under way has waited.", "lock", "kind")
@@ -74,7 +74,7 @@ func (m *Metrics) lineLocked(a zklock.AcquireInfo) *line {
 	l := m.lines[key]
 	if l == nil {
 		l = &line{lineKey: key, waits: make(map[*wait]struct{}), holds: make(map[*zklock.Hold]time.Time), campaigns: make(map[<-chan struct{}]campaign)}
-		l.acquired, l.held, l.overrun = m.acquires.WithLabelValues(l.lock, l.kind, zklock.Outcome(nil)), m.held.WithLabelValues(l.lock, l.kind), m.overrun.WithLabelValues(l.lock)
+		l.acquired, l.held, l.overrun = m.acquires.WithLabelValues(l.lock, l.kind, acquired), m.held.WithLabelValues(l.lock, l.kind), m.overrun.WithLabelValues(l.lock)
 		m.acquires.WithLabelValues(l.lock, l.kind, failed)
 		for _, reason := range reasons {
 			m.lost.WithLabelValues(l.lock, string(reason))
@@ -106,7 +106,7 @@ func (m *Metrics) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	delete(l.waits, w)
 	switch {
 	case a.Err != nil:
-		m.acquires.WithLabelValues(l.lock, l.kind, zklock.Outcome(a.Err)).Observe(a.Waited.Seconds())
+		m.acquires.WithLabelValues(l.lock, l.kind, a.Outcome).Observe(a.Waited.Seconds())
 	case !a.Reentered:
 		l.acquired.Observe(a.Waited.Seconds())
 		l.holds[a.First] = time.Now()
@@ -151,8 +151,9 @@ func (l *line) longestLocked(now time.Time) (waits, holds time.Duration) {
 	return waits, holds
 }
 
-// collectLines asks the holds themselves. isOpen reports whether a watched Session is open. Their Session drops them when it is closed, and HoldLost
-// may have to wait for another trace, but work that continues must show.
+// collectLines asks the holds themselves. isOpen reports whether a watched Session is open. Their
+// Session drops them when it is closed, and HoldLost may have to wait for another trace, but work
+// that continues must show.
 func (m *Metrics) collectLines(ch chan<- prometheus.Metric, isOpen bool) {
 	var unreleased []*zklock.Hold              // the first handle of each hold
 	leaders := make(map[string][]*zklock.Hold) // the holds among them that may lead

@@ -16,7 +16,7 @@
 //	zklock_overrun_seconds           histogram  lock: from a loss to the release; in that time
 //	                                            work may have overlapped with the next holder
 //	zklock_holds_lost_total          counter    lock, reason: holds that ended without a release;
-//	                                            the reason is from zklock.LossReason
+//	                                            the reason is HoldInfo.Reason
 //	zklock_longest_wait_seconds      gauge      lock, kind: how long the longest acquire under
 //	                                            way has waited; 0 without one
 //	zklock_longest_hold_seconds      gauge      lock, kind: how long the longest hold has not
@@ -30,7 +30,7 @@
 //	                                            have not ended
 //
 // kind is AcquireInfo.Kind: mutex, read, write, semaphore or election. outcome is the result of
-// zklock.Outcome: acquired, not_acquired, canceled, deadline, not_connected, closed
+// AcquireEndInfo.Outcome: acquired, not_acquired, canceled, deadline, not_connected, closed
 // or error.
 //
 // A re-entry does not count as an acquire, nor its handle as a hold: a hold is counted once, and
@@ -84,8 +84,8 @@
 //	zklock_shards_plans_total             counter  lock: plans that this process has written
 //	zklock_shards_moves_total             counter  lock: moves of shards in those plans
 //
-// A process has no data about shards that the plan gives to others. How many shards have no owner is
-// the largest zklock_shards, less the sum of zklock_shards_working over all processes.
+// A process has no data about shards that the plan gives to others. How many shards have no owner
+// is the largest zklock_shards, less the sum of zklock_shards_working over all processes.
 //
 // # Cardinality
 //

@@ -32,13 +32,13 @@ func TestVirtual_Sessions_AddedUpAndForgotten(t *testing.T) {
 		acquire(t, newMutex(t, b, "/b"))
 		now := v.shown()
 		require.Equal(t, []float64{2, 2, 2, 0}, []float64{now["zklock_sessions"], now["zklock_sessions_attached"], now["zklock_holds"], now["zklock_reconnects_total"]})
-		v.srv.DropConnection(b.SessionID())
+		v.srv.DropConnection(b.Stats().SessionID)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, 1.0, v.shown()["zklock_reconnects_total"])
 		require.NoError(t, b.Close())
 		now = v.shown()
 		require.Equal(t, []float64{1, 1, 1, 1}, []float64{now["zklock_sessions"], now["zklock_sessions_attached"], now["zklock_holds"], now["zklock_reconnects_total"]})
-		v.srv.DropConnection(a.SessionID())
+		v.srv.DropConnection(a.Stats().SessionID)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, 2.0, v.shown()["zklock_reconnects_total"])
 		release(t, h)
@@ -150,7 +150,7 @@ func TestVirtual_Reconnects_EachCounts(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		for range 5 {
-			v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Close().Once())
+			v.srv.Inject(zktest.Before(zktest.Ping).Session(s.Stats().SessionID).Close().Once())
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
 		}

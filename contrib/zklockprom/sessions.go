@@ -36,7 +36,7 @@ func gauge[N int | float64](d *prometheus.Desc, n N, labels ...string) prometheu
 }
 
 func (w *sessions) watch(s *zklock.Session) {
-	s.State() // panics at the caller's mistake
+	s.Stats() // panics at the caller's mistake
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.watched[s] = struct{}{}
@@ -56,7 +56,7 @@ func (w *sessions) sum() (sum zklock.Stats, open, attached, guarded int) {
 			continue
 		}
 		open++
-		if st.State.Attached() {
+		if st.Server != "" {
 			attached++
 		}
 		if st.Guarded {

@@ -56,7 +56,7 @@ func TestFencing_LateWriteIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer late.Release(t.Context())
-	srv.ExpireSession(s.SessionID())
+	srv.ExpireSession(s.Stats().SessionID)
 	if err := run(t.Context(), srv.Addr(), db, func(context.Context) (string, error) { return "the next one's", nil }); err != nil {
 		t.Fatal(err)
 	}

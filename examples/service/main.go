@@ -130,12 +130,12 @@ func (v *service) follow(ctx context.Context) {
 
 // ServeHTTP serves /leader, /healthz and, for a service whose requests need ZooKeeper, /readyz.
 func (v *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	state := v.session.State()
+	now := v.session.Stats()
 	switch {
 	case r.URL.Path == "/leader":
 		fmt.Fprintf(w, "%s leads; this replica: %t\n", v.leader.Load(), v.election.Hold() != nil)
-	case state == zklock.StateClosed, r.URL.Path == "/readyz" && !state.Attached():
-		http.Error(w, state.String(), http.StatusServiceUnavailable)
+	case now.State == zklock.StateClosed, r.URL.Path == "/readyz" && now.Server == "":
+		http.Error(w, now.State.String(), http.StatusServiceUnavailable)
 	case r.URL.Path == "/readyz" && v.stopping.Load():
 		http.Error(w, "stopping", http.StatusServiceUnavailable)
 	}

@@ -146,7 +146,7 @@ func TestService_Stopped_EndsALongSweep(t *testing.T) {
 		if took := time.Since(began); took != finish {
 			t.Errorf("its context ended after %v", took)
 		}
-		if err := r.end(); errors.Is(err, errNotHandedOver) || r.session.State() != zklock.StateClosed {
+		if err := r.end(); errors.Is(err, errNotHandedOver) || r.session.Stats().State != zklock.StateClosed {
 			t.Error(err)
 		}
 	})
@@ -227,7 +227,7 @@ func TestService_Health(t *testing.T) {
 		for path, want := range map[string]int{"/healthz": alive, "/readyz": ready} {
 			w := httptest.NewRecorder()
 			if v.ServeHTTP(w, httptest.NewRequest("GET", path, nil)); w.Code != want {
-				t.Error(s.State(), path, w.Code)
+				t.Error(s.Stats().State, path, w.Code)
 			}
 		}
 	}

@@ -34,8 +34,8 @@ func ParseExclusive(text string) (fence.Claim, error) {
 }
 
 // Check is for Gate.Check. The function that it returns asks the ensemble with
-// [zklock.Session.CheckSequencer] of s. It returns within bound, because a request's context may have no
-// deadline and an outage may last. One second is enough for a healthy ensemble.
+// [zklock.Session.CheckSequencer] of s. It returns within bound, because a request's context may
+// have no deadline and an outage may last. One second is enough for a healthy ensemble.
 //
 // Its error is a [fence.ErrStale] if the hold has ended: it was released or lost, or its lock root
 // was removed. It is a [fence.ErrInvalid] if the text is not from any hold. With any other error

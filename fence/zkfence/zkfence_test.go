@@ -188,7 +188,7 @@ func TestVirtual_Gate_Check_OncePerHold(t *testing.T) {
 			for range 10 {
 				require.Equal(t, 200, post(g, "/job", h.Sequencer().String()))
 			}
-			require.Equal(t, 1, w.srv.Requests().Of(s.SessionID(), zktest.Multi))
+			require.Equal(t, 1, w.srv.Requests().Of(s.Stats().SessionID, zktest.Multi))
 			w.release(h)
 		}
 	})
@@ -236,7 +236,7 @@ func TestVirtual_Gate_Check_OfReaders(t *testing.T) {
 			for range 3 {
 				require.Equal(t, 200, post(g, "/rw", h.Sequencer().String()))
 			}
-			require.Equal(t, want, w.srv.Requests().Of(s.SessionID(), zktest.Multi), what)
+			require.Equal(t, want, w.srv.Requests().Of(s.Stats().SessionID, zktest.Multi), what)
 		}
 		first := w.acquire(lock().ReadLock())
 		asked(3, first, "no writer was there")

@@ -1,7 +1,7 @@
 package conformance
 
-// R149: these tests run Java's clients, with each kind of credentials that docs/access.md names, on a real
-// server and on zklock serve.
+// R149: these tests run Java's clients, with each kind of credentials that docs/access.md names, on
+// a real server and on zklock serve.
 
 import (
 	"bufio"

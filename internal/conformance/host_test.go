@@ -25,12 +25,12 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// suites skips a test that belongs to make conformance, unless it is requested: a test with another
-// project's suite, which takes minutes, or with a new seed.
+// suites skips a test that belongs to make nightly PART=conformance, unless it is requested: a test
+// with another project's suite, which takes minutes, or with a new seed.
 func suites(t *testing.T) {
 	t.Helper()
 	if os.Getenv("ZKLOCK_CONFORMANCE") != "1" {
-		t.Skip("runs only with ZKLOCK_CONFORMANCE=1; see make conformance")
+		t.Skip("runs only with ZKLOCK_CONFORMANCE=1; see make nightly PART=conformance")
 	}
 }
 

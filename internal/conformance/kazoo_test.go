@@ -44,9 +44,9 @@ var kazooNotOurs = map[string]string{
 	"test_client.TestSSLClient.test_create": "the shim cannot read the server's keystore, which has Java's own format",
 }
 
-// TestKazoo runs the tests of Debian's kazoo, or of the kazoo in PYTHONPATH. They start
-// `java ... zoo.cfg`, which is the shim. ZKLOCK_KAZOO_SERVER is the version that zktest behaves as, or
-// real: the tests then start java and a real server.
+// TestKazoo runs the tests of Debian's kazoo, or of the kazoo in PYTHONPATH. They start `java ...
+// zoo.cfg`, which is the shim. ZKLOCK_KAZOO_SERVER is the version that zktest behaves as, or real:
+// the tests then start java and a real server.
 func TestKazoo(t *testing.T) {
 	suites(t)
 	kazooDir, version := findKazoo(t)

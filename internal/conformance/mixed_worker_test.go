@@ -75,8 +75,8 @@ func (in mixedIn) check() *zk.CheckVersionRequest {
 	return &zk.CheckVersionRequest{Path: in.node, Version: -1}
 }
 
-// clear deletes the mark of a round whose connection was lost while its session lives: otherwise the
-// next client that is in would take the mark for another client. It ends with the session.
+// clear deletes the mark of a round whose connection was lost while its session lives: otherwise
+// the next client that is in would take the mark for another client. It ends with the session.
 func (in mixedIn) clear(mark string, failed error) {
 	for session := in.c.SessionID(); errors.Is(failed, zk.ErrConnectionClosed) && in.c.SessionID() == session; rest() {
 		is, stat, err := in.c.Exists(mark)

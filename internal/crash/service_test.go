@@ -147,7 +147,7 @@ func (r role) serve() {
 		say(failure(began, err))
 		os.Exit(1)
 	}
-	say(report{What: "connected", Session: s.SessionID(), After: time.Since(began), Ended: s.Stats().SessionsEnded})
+	say(report{What: "connected", Session: s.Stats().SessionID, After: time.Since(began), Ended: s.Stats().SessionsEnded})
 	if r.Then == "takes turns" {
 		takeTurns(s)
 	}
@@ -161,7 +161,7 @@ func (r role) serve() {
 		os.Exit(1)
 	}
 	st := s.Stats()
-	say(report{What: "holds", Session: s.SessionID(), Token: h.Token(), After: time.Since(began), Ended: st.SessionsEnded, Errors: st.SessionFileErrors})
+	say(report{What: "holds", Session: s.Stats().SessionID, Token: h.Token(), After: time.Since(began), Ended: st.SessionsEnded, Errors: st.SessionFileErrors})
 	r.then(s, h)
 	<-h.Context().Done()
 	if r.Then != "close" {
@@ -174,8 +174,8 @@ func (r role) serve() {
 // sessions, and when it has the lock: at a time that was read before it verified the hold.
 func takeTurns(s *zklock.Session) {
 	go func() {
-		for last := s.SessionID(); ; time.Sleep(time.Millisecond) {
-			if id := s.SessionID(); id != last {
+		for last := s.Stats().SessionID; ; time.Sleep(time.Millisecond) {
+			if id := s.Stats().SessionID; id != last {
 				say(report{What: "connected", Session: id})
 				last = id
 			}
@@ -198,7 +198,7 @@ func takeTurns(s *zklock.Session) {
 			if h.Context().Err() != nil || !time.Now().Before(h.Deadline()) {
 				break
 			}
-			say(report{What: "held", Session: s.SessionID(), Token: h.Token(), At: now})
+			say(report{What: "held", Session: s.Stats().SessionID, Token: h.Token(), At: now})
 			time.Sleep(5 * time.Millisecond)
 		}
 		_ = h.Release(context.Background())

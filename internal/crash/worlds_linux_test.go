@@ -94,7 +94,7 @@ type world struct {
 
 func TestF58_RandomWorlds(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds the command; make crash runs it")
+		t.Skip("it builds the command; make nightly PART=crash runs it")
 	}
 	command := filepath.Join(t.TempDir(), "zklock")
 	out, err := exec.Command("go", "build", "-C", "../../cmd/zklock", "-o", command).CombinedOutput()

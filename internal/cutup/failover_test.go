@@ -130,12 +130,12 @@ func TestF38_TimeoutShortenedOnReattach_CountsAtOnce(t *testing.T) {
 	s := newScene(t, nil, short, short)
 	one := s.ens.Servers()[0]
 	own := s.connect(s.clients[0], s.ens.ConnectString(), 30*time.Second, firstTo(s.clients[0], one))
-	require.Equal(t, 30*time.Second, own.Timeout())
+	require.Equal(t, 30*time.Second, own.Stats().SessionTimeout)
 	l := s.open("30s then 8s", own, s.connect(s.clients[1], addrs(s.others(one)...), 8*time.Second))
 
 	moved := s.line.start("the holder's server is killed")
 	require.NoError(t, one.Kill())
-	require.Eventually(t, func() bool { return own.Timeout() == 8*time.Second }, soon, time.Millisecond, "the holder has not moved: %v", own.State())
+	require.Eventually(t, func() bool { return own.Stats().SessionTimeout == 8*time.Second }, soon, time.Millisecond, "the holder has not moved: %v", own.Stats().State)
 	s.line.add(time.Now(), l.name, "moved; the server granted 8 s")
 	require.LessOrEqual(t, time.Until(l.hold.Deadline()), 8*time.Second)
 	if _, err := s.ens.Leader(); err != nil { // if it was the leader

@@ -19,7 +19,7 @@ import (
 // F14, I5: one direction of one link is blocked, each in turn. No response that needs both
 // directions arrives, but the remaining packets may look healthy: a leader receives from a follower
 // that does not receive from it, and vice versa.
-func TestF14_OneDirectionBlocked_IsToldBeforeTheNextGrant(t *testing.T) {
+func TestF14_OneDirectionBlocked_IsNotifiedBeforeTheNextGrant(t *testing.T) {
 	const timeout = 8 * time.Second
 	s := newScene(t)
 	for _, c := range []struct {

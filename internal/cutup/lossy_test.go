@@ -164,7 +164,7 @@ var clientFaults = []clientFault{
 	}},
 	{"frozen for a moment", 6, func(_ *crew, c *client, r *rand.Rand) bool { return c.freeze(upTo(r, time.Second)) }},
 	{"frozen past the lease", 2, func(_ *crew, c *client, r *rand.Rand) bool {
-		return c.freeze(c.session.Timeout() + upTo(r, time.Second))
+		return c.freeze(c.session.Stats().SessionTimeout + upTo(r, time.Second))
 	}},
 	{"session expired", 4, func(l *crew, c *client, _ *rand.Rand) bool { return l.expire(c) }},
 	{"session expired at a request", 4, func(l *crew, c *client, r *rand.Rand) bool {
@@ -206,7 +206,7 @@ func (l *crew) anyNode(r *rand.Rand) string {
 // expire ends the client's ZooKeeper session as an admin, and reports whether there was a session
 // and a server to do it.
 func (l *crew) expire(c *client) bool {
-	id := c.session.SessionID()
+	id := c.session.Stats().SessionID
 	if id == 0 {
 		return false
 	}
@@ -253,7 +253,7 @@ func (l *crew) befall(ctx context.Context, c *client, r *rand.Rand) {
 }
 
 // resources has a node for each of the quick locks, which a holder writes only while its lock node
-// exists (Hold.Check).
+// exists (Hold.Checks).
 const resources = "/resources"
 
 func resource(lock string) string { return resources + "/" + path.Base(lock) }
@@ -267,7 +267,7 @@ type fenced struct {
 
 // write writes the holder's token. The result of a write without a response is unknown.
 func (f *fenced) write(h *zklock.Hold, lock string, conn *zk.Conn) {
-	answers, err := conn.Multi(h.Check(), &zk.SetDataRequest{Path: resource(lock), Data: fmt.Append(nil, h.Token()), Version: -1})
+	answers, err := conn.Multi(h.Checks()[0], &zk.SetDataRequest{Path: resource(lock), Data: fmt.Append(nil, h.Token()), Version: -1})
 	f.Lock()
 	defer f.Unlock()
 	switch {

@@ -17,12 +17,12 @@ import (
 // servers. It still responds to the holder's pings and reads, while the leader expires the session
 // and the next client is granted. Our holder is notified before; Curator's, in the same run on the
 // same servers, shows its own behaviour.
-func TestF12_HolderOnACutOffFollower_IsToldBeforeTheNextGrant(t *testing.T) {
+func TestF12_HolderOnACutOffFollower_IsNotifiedBeforeTheNextGrant(t *testing.T) {
 	minority(t, "f12.svg", f12Title, true, func(_ *zkserver.Server, followers []*zkserver.Server) *zkserver.Server { return followers[0] })
 }
 
 // F13, I5, R37: the same with the leader, which is deposed.
-func TestF13_HolderOnADeposedLeader_IsToldBeforeTheNextGrant(t *testing.T) {
+func TestF13_HolderOnADeposedLeader_IsNotifiedBeforeTheNextGrant(t *testing.T) {
 	minority(t, "f13.svg", "The holder's server, the leader, is cut off from the other servers", false, func(leader *zkserver.Server, _ []*zkserver.Server) *zkserver.Server { return leader })
 }
 

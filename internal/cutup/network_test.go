@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 func asked(t *testing.T) {
 	t.Helper()
 	if os.Getenv("ZKLOCK_CHAOS") != "1" {
-		t.Skip("the tests on a real ensemble that is cut up run with ZKLOCK_CHAOS=1; see make chaos")
+		t.Skip("the tests on a real ensemble that is cut up run with ZKLOCK_CHAOS=1; see make nightly PART=chaos")
 	}
 }
 

@@ -152,7 +152,7 @@ func holder(t *testing.T, server, database string) (p *process, token int64) {
 // F18: a paused process gets the correct state of its hold at its first check. If the hold is lost,
 // the next holder has written under its larger token, and a write with the old one changes nothing.
 // No node is left.
-func TestF18_HolderPaused_FirstLookIsRight(t *testing.T) {
+func TestF18_HolderPaused_FirstCheckIsRight(t *testing.T) {
 	server, database, next := pauses(t)
 	for _, c := range []struct {
 		name  string

@@ -112,7 +112,7 @@ func picture(t *testing.T, name, svg string) {
 	require.NoError(t, os.WriteFile(filepath.Join(*pictures, name), []byte(svg), 0o644))
 }
 
-func TestDraw_ShowsWhoWasToldTooLate(t *testing.T) {
+func TestDraw_ShowsWhoWasNotifiedTooLate(t *testing.T) {
 	svg := draw("a <run>", 9*time.Second, []track{
 		{"ours", "", 5 * time.Second, 7 * time.Second},
 		{"theirs", " SUSPENDED", 10 * time.Second, 6 * time.Second},

@@ -208,7 +208,7 @@ type grant struct {
 // open has one session acquire a lock and another queue up behind it.
 func (s *scene) open(name string, own, next *zklock.Session) *lane {
 	s.t.Helper()
-	l := &lane{s: s, name: name, path: "/" + strings.ReplaceAll(name, " ", "-"), timeout: own.Timeout(), own: own, next: next,
+	l := &lane{s: s, name: name, path: "/" + strings.ReplaceAll(name, " ", "-"), timeout: own.Stats().SessionTimeout, own: own, next: next,
 		told: make(chan time.Time, 1), granted: make(chan grant, 1)}
 	m, err := zklock.NewMutex(own, l.path)
 	require.NoError(s.t, err)
@@ -339,7 +339,7 @@ func (l *lane) kept() {
 func (l *lane) renewed(since time.Time) bool {
 	l.s.t.Helper()
 	require.Eventually(l.s.t, func() bool {
-		return l.hold.Err() != nil || l.hold.Deadline().After(since.Add(l.own.Timeout()))
+		return l.hold.Err() != nil || l.hold.Deadline().After(since.Add(l.own.Stats().SessionTimeout))
 	}, late, 10*time.Millisecond, "%s: neither renewed nor lost", l.name)
 	return l.hold.Err() == nil
 }

@@ -62,8 +62,8 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// R140: a Session that is being closed looks up a name that it has not tried yet, because its server
-// may be the only one that serves. It waits for no other lookup.
+// R140: a Session that is being closed looks up a name that it has not tried yet, because its
+// server may be the only one that serves. It waits for no other lookup.
 func TestNames_Closing_NewNameIsLookedUp(t *testing.T) {
 	asked := 0
 	n := &names{ctx: t.Context(), lookup: func(context.Context, string) ([]string, error) { asked++; return []string{"192.0.2.1"}, nil }}

@@ -173,7 +173,7 @@ func TestVirtual_Session_NeverAnswered_EndsInTime(t *testing.T) {
 
 // R126: a server that opens another session has ended nothing. The one that it opened is closed,
 // also where SASL comes first.
-func TestVirtual_Session_AnotherSession_SaysThatNothingEnded(t *testing.T) {
+func TestVirtual_Session_AnotherSession_ReportsThatNothingEnded(t *testing.T) {
 	begin := sasl.Begin(func(context.Context, string) (sasl.Step, []byte, error) {
 		return func([]byte) (bool, []byte, error) { return true, nil, nil }, []byte("who"), nil
 	})

@@ -29,7 +29,7 @@ func to(addr string) func(time.Duration) (net.Conn, error) {
 	return func(timeout time.Duration) (net.Conn, error) { return net.DialTimeout("tcp", addr, timeout) }
 }
 
-func TestSession_SaysWhetherItWasThere(t *testing.T) {
+func TestSession_ReportsWhetherItWasThere(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) string{
 		"zktest":    func(t *testing.T) string { return zktest.Start(t).Addr() },
 		"ZooKeeper": func(t *testing.T) string { return zkserver.Single(t).Addr() },

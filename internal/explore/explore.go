@@ -71,9 +71,8 @@ func (m Model[S]) Run() Found {
 		}
 		return Found{States: len(origins), Broken: broken, Trace: m.trace(path), Took: time.Since(began)}
 	}
-	level, at := []S{m.First}, uint32(0) // at is the number of the level's first state
+	level, next, at := []S{m.First}, []S(nil), uint32(0) // at is the number of the level's first state
 	for len(level) > 0 {
-		var next []S
 		for i := range level {
 			me, step, goesOn, broken := at+uint32(i), uint16(0), false, ""
 			var by origin
@@ -103,7 +102,7 @@ func (m Model[S]) Run() Found {
 			}
 		}
 		at += uint32(len(level))
-		level = next
+		level, next = next, level[:0]
 	}
 	return result("", origins[0])
 }

@@ -101,11 +101,16 @@ func (c *frameClient) both(d time.Duration, expected ...error) *frameMulti {
 
 func (c *frameClient) bothBy(what string, enter func(*zklock.Multi, context.Context) (*zklock.MultiHold, error), d time.Duration, expected []error) *frameMulti {
 	r, f := c.r, &frameMulti{c: c, done: make(chan struct{})}
-	a, err := zklock.NewMutex(c.s, r.root+"/a")
+	var aOpts []zklock.MutexOption
+	var bOpts []zklock.RWMutexOption
+	for _, o := range r.lockOpts {
+		aOpts, bOpts = append(aOpts, o), append(bOpts, o)
+	}
+	a, err := zklock.NewMutex(c.s, r.root+"/a", aOpts...)
 	if err != nil {
 		r.failf("%v", err)
 	}
-	b, err := zklock.NewRWMutex(c.s, r.root+"/b")
+	b, err := zklock.NewRWMutex(c.s, r.root+"/b", bOpts...)
 	if err != nil {
 		r.failf("%v", err)
 	}
@@ -205,6 +210,47 @@ var multiScenarios = []frameScenario{
 		holds := []*frameHold{second.wait(), first.wait()}
 		r.dwell()
 		r.finish(holds...)
+	}},
+	{name: "two locks, handed over within the session", run: func(r *frameRun) {
+		r.together()
+		r.ready()
+		f := r.u.both(r.patience()).wait()
+		x, y := r.u.another(), r.u.another()
+		y.second()
+		first, second := x.start(), y.start()
+		r.queued(4)
+		r.begin()
+		f.release()
+		holds := []*frameHold{first.wait(), second.wait()}
+		r.dwell()
+		r.finish(holds...)
+	}},
+	{name: "two locks, one handed over by the client and one within the session", run: func(r *frameRun) {
+		r.together()
+		r.ready(r.o)
+		r.o.second()
+		f := r.u.both(r.patience()).wait()
+		second, first := r.o.start(), r.u.another().start()
+		r.queued(4)
+		r.begin()
+		f.release()
+		holds := []*frameHold{second.wait(), first.wait()}
+		r.dwell()
+		r.finish(holds...)
+	}},
+	{name: "two locks in new lock roots, and another queues at one", run: func(r *frameRun) {
+		r.together()
+		r.lockOpts = []zklock.LockOption{zklock.WithContainer()}
+		r.ready(r.o)
+		r.begin()
+		r.u.both(r.patience()).wait().release()
+		f := r.u.both(r.patience()).wait()
+		w := r.o.start()
+		r.dwell()
+		f.release()
+		next := w.wait()
+		r.dwell()
+		r.finish(next)
 	}},
 	{name: "two locks, a try in vain", run: func(r *frameRun) {
 		r.together()

@@ -53,6 +53,7 @@ type frameRun struct {
 	more        int          // other owners of the client under test, or nodes of its one
 	subs        []string     // the roots below the lock path, of a recipe that has its nodes there
 	lockOf      func(s *zklock.Session, path string) (zklock.Lock, error)
+	lockOpts    []zklock.LockOption // of several locks together
 
 	ctx    context.Context // of the calls of the client under test
 	cancel context.CancelFunc
@@ -460,7 +461,7 @@ func (c *frameClient) take(what string, d time.Duration, f func(context.Context)
 // granted records a belief, and compares it with all others (I1, I5).
 func (r *frameRun) granted(c *frameClient, h *zklock.Hold) *frameHold {
 	b := &frameHold{Hold: h, c: c, done: make(chan struct{})}
-	session := c.s.SessionID()
+	session := c.s.Stats().SessionID
 	if session == 0 {
 		r.excuse(session) // it has ended already, with an unknown cause
 	}
@@ -549,6 +550,25 @@ func (b *frameHold) release() {
 		b.end()
 		close(b.done)
 		b.give("Release", b.Hold)
+	}
+}
+
+// releaseAsync releases the lock without waiting. The node may still exist when the owner has the
+// next one.
+func (b *frameHold) releaseAsync() {
+	if b == nil {
+		return
+	}
+	r := b.c.r
+	b.end()
+	close(b.done)
+	r.more++
+	since := time.Now()
+	if err := b.Hold.ReleaseAsync(); err != nil {
+		b.refused("ReleaseAsync", err)
+	}
+	if took := time.Since(since); took > r.slack() {
+		r.failf("ReleaseAsync came back after %v", took)
 	}
 }
 

@@ -33,7 +33,8 @@ func (r *frameRun) ready(clients ...*frameClient) {
 	r.u.acquire(r.patience()).release()
 }
 
-// containers connects the clients, which have not used the lock. Its root is a container, and missing.
+// containers connects the clients, which have not used the lock. Its root is a container, and
+// missing.
 func (r *frameRun) containers(clients ...*frameClient) {
 	r.root = path.Join(r.root, "new")
 	r.lockOf = func(s *zklock.Session, path string) (zklock.Lock, error) {
@@ -65,7 +66,7 @@ func (r *frameRun) usersOwn() {
 		r.failf("the user reads %q", data)
 	}
 	gone := conn.Delete(node, -1)
-	for end := time.Now().Add(r.patience()); gone != nil && !errors.Is(gone, zk.ErrNoNode) && r.u.s.State() != zklock.StateClosed && time.Now().Before(end); {
+	for end := time.Now().Add(r.patience()); gone != nil && !errors.Is(gone, zk.ErrNoNode) && r.u.s.Stats().State != zklock.StateClosed && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond) // virtual: a connection was lost
 		gone = conn.Delete(node, -1)
 	}
@@ -346,7 +347,7 @@ var mutexScenarios = []frameScenario{
 		r.ready(r.o)
 		r.lockDelays(r.u, r.o)
 		_, w := r.inLine(r.o, r.u, 2)
-		session := r.o.s.SessionID()
+		session := r.o.s.Stats().SessionID
 		r.excuse(session)
 		r.kill(session)
 		since := time.Now()
@@ -391,6 +392,60 @@ var mutexScenarios = []frameScenario{
 		r.begin()
 		h.release()
 		r.dwell()
+		r.finish()
+	}},
+	{name: "release without waiting, and the next acquire", run: func(r *frameRun) {
+		r.ready()
+		h := r.u.acquire(r.patience())
+		r.begin()
+		h.releaseAsync()
+		next := r.u.acquire(r.patience())
+		r.dwell()
+		next.releaseAsync()
+		r.finish()
+	}},
+	{name: "release without waiting in a new lock root, and the next acquire", run: func(r *frameRun) {
+		r.containers(r.u)
+		h := r.u.acquire(r.patience())
+		r.begin()
+		h.releaseAsync()
+		next := r.u.acquire(r.patience())
+		r.dwell()
+		next.releaseAsync()
+		r.dwell()
+		r.finish()
+	}},
+	{name: "release without waiting, another queues, and so does the client", run: func(r *frameRun) {
+		r.ready(r.o)
+		h, w := r.inLine(r.u, r.o, 2)
+		h.releaseAsync()
+		again := r.u.start()
+		next := w.wait()
+		r.dwell()
+		next.release()
+		r.finish(again.wait())
+	}},
+	{name: "release without waiting within the session, and the next acquire", run: func(r *frameRun) {
+		r.ready()
+		h, w := r.inLine(r.u, r.u.another(), 2)
+		h.releaseAsync()
+		w.wait().releaseAsync()
+		next := r.u.acquire(r.patience())
+		r.dwell()
+		next.releaseAsync()
+		r.finish()
+	}},
+	{name: "release without waiting with a lock-delay, and the next acquire", run: func(r *frameRun) {
+		r.ready()
+		r.lockDelays(r.u)
+		h := r.u.acquire(r.patience())
+		r.begin()
+		since := time.Now()
+		h.releaseAsync()
+		next := r.u.acquire(r.patience())
+		r.undelayed(since)
+		r.dwell()
+		next.releaseAsync()
 		r.finish()
 	}},
 	{name: "queued acquire and release, the user's own requests between", run: func(r *frameRun) {

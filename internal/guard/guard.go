@@ -73,8 +73,8 @@ type session struct {
 
 // Open connects to the guard at path, now and again every second while there is no connection. It
 // returns nil if path is empty. changed is called with nil when a guard is connected, and with an
-// error when none is any more, or at first. Open waits for the first attempt, 100 ms at most, and not
-// beyond the end of ctx.
+// error when none is any more, or at first. Open waits for the first attempt, 100 ms at most, and
+// not beyond the end of ctx.
 func Open(ctx context.Context, path string, changed func(err error)) *Client {
 	if path == "" {
 		return nil

@@ -18,8 +18,8 @@ func Check(holds bool, invariant, facts string, args ...any) {
 	}
 }
 
-// Sample returns the entries of a map, if there are many a few that differ from call to call. So the
-// cost of a check does not grow with the map.
+// Sample returns the entries of a map, if there are many a few that differ from call to call. So
+// the cost of a check does not grow with the map.
 func Sample[K comparable, V any](m map[K]V) iter.Seq2[K, V] {
 	const most = 16
 	return func(yield func(K, V) bool) {

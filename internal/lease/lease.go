@@ -16,8 +16,8 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 )
 
-// ErrSessionTimeoutTooShort: the session timeout leaves the lease no margin, that is, no time in which a hold could
-// be relied on.
+// ErrSessionTimeoutTooShort: the session timeout leaves the lease no margin, that is, no time in
+// which a hold could be relied on.
 var ErrSessionTimeoutTooShort = errors.New("session timeout too short for the lease")
 
 // Mode decides which exchanges prove that the ZooKeeper session is alive. The zero value is no
@@ -178,8 +178,8 @@ func (l *Lease) Grants(now clock.Instant) bool {
 	return l.end.Sub(now) >= min(l.Heartbeat(), l.Room())
 }
 
-// NeedsHeartbeat reports whether the lease is too near its end to wait a whole interval for the next
-// heartbeat.
+// NeedsHeartbeat reports whether the lease is too near its end to wait a whole interval for the
+// next heartbeat.
 func (l *Lease) NeedsHeartbeat(now clock.Instant) bool {
 	return l.end.Sub(now) < l.Heartbeat()+2*roundTrip
 }

@@ -30,7 +30,7 @@ func TestSilenceEnds(t *testing.T) {
 
 // F41, F16, R50: a server that does not respond is left, a second one after twice the time, a third
 // by the client. Ten minutes after the last change the count starts again.
-func TestSilence_Look(t *testing.T) {
+func TestSilence_Check(t *testing.T) {
 	var q Silence
 	for _, c := range []struct {
 		now, heard, asked float64
@@ -59,7 +59,7 @@ func TestSilence_Look(t *testing.T) {
 }
 
 // F18, F41: the end of a silence is noticed late. The server gets a little more time, once.
-func TestSilence_Look_Late(t *testing.T) {
+func TestSilence_Check_Late(t *testing.T) {
 	var q Silence
 	leave, next := q.Look(at(15), at(9), at(10), time.Second, true)
 	require.False(t, leave)

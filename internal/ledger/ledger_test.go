@@ -202,8 +202,8 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// With real holds: an admin of whom the ledger hears nothing deletes the holder's node, which is outside of what I5
-// assumes, and the next one has the lock while the holder believes.
+// With real holds: an admin of whom the ledger hears nothing deletes the holder's node, which is
+// outside of what I5 assumes, and the next one has the lock while the holder believes.
 func TestLedger_CatchesTwoWhoBelieve(t *testing.T) {
 	srv := zktest.Start(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)

@@ -49,7 +49,7 @@ func (l *lossOf) Lose(node string, _ error, _ clock.Instant) bool {
 
 // I5: a hold begins just after the loop has checked for holds. It requests a heartbeat, and this
 // heartbeat clears that request: so this heartbeat must check the hold.
-func TestBeat_HeldSinceTheLook_IsChecked(t *testing.T) {
+func TestHeartbeat_HeldSinceTheCheck_IsChecked(t *testing.T) {
 	const conn, node = 3, "/locks/a/own"
 	gone := multiBody(wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})
 	c := &laterOn{answer: mux.Reply{Fate: mux.WasAnswered, Conn: conn, Body: gone}}
@@ -71,9 +71,9 @@ func TestBeat_HeldSinceTheLook_IsChecked(t *testing.T) {
 }
 
 // R111: heartbeats have failed over a connection, and all holds were released before the Session
-// left it. The next hold does not end the connection, and a loss of it does not name those errors. A
-// hold besides the first forgets nothing.
-func TestHeartbeatsFail_BeforeTheHold_SaysNothing(t *testing.T) {
+// left it. The next hold does not end the connection, and a loss of it does not name those errors.
+// A hold besides the first forgets nothing.
+func TestHeartbeatsFail_BeforeTheHold_ReportsNothing(t *testing.T) {
 	const conn = 3
 	z := sessionOver(&laterOn{answer: mux.Reply{Conn: conn}})
 	hold := func() {
@@ -100,7 +100,7 @@ func multiBody(results ...wire.MultiResult) []byte {
 
 // I1, I5: a server answers a heartbeat with more or fewer results than it has nodes, or without the
 // missing node. No hold ends for it.
-func TestCheck_AnswerSaysNothing(t *testing.T) {
+func TestCheck_MalformedAnswer(t *testing.T) {
 	for name, a := range map[string]mux.Reply{
 		"no results":          {Body: multiBody()},
 		"one":                 {Body: multiBody(wire.MultiResult{Op: wire.OpCheck})},

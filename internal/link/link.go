@@ -132,7 +132,7 @@ func (l *Link) loop() {
 		case <-next.C:
 		case <-expiry.C:
 		}
-		if l.State() == Closed {
+		if _, state, _ := l.At(); state == Closed {
 			return
 		}
 		again, end := l.checkState(&seen)
@@ -276,30 +276,19 @@ func (l *Link) now() (z *ZKSession, t *mux.Mux, conn uint64, state State) {
 
 // ZKSession returns the current ZooKeeper session, or nil.
 func (l *Link) ZKSession() *ZKSession {
-	z, _, _, _ := l.now()
+	z, _, _ := l.At()
 	return z
 }
 
-// State returns the present state.
-func (l *Link) State() State {
-	_, _, _, state := l.now()
-	return state
-}
-
-// Server returns the server to which requests are sent now, as given; "" if none can be sent.
-func (l *Link) Server() string {
-	_, server := l.At()
-	return server
-}
-
-// At returns State and Server.
-func (l *Link) At() (State, string) {
+// At returns the current ZooKeeper session, or nil, the state, and the server to which requests are
+// sent now, as given; "" if none can be sent.
+func (l *Link) At() (z *ZKSession, state State, server string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.mu.state.state.Attached() {
-		return l.mu.state.state, ""
+	if l.mu.state.state.Attached() {
+		server = l.mu.conn.addr
 	}
-	return l.mu.state.state, l.mu.conn.addr
+	return l.mu.session, l.mu.state.state, server
 }
 
 // AttachedNow returns the ZooKeeper session in which requests are sent, nil if none can be. err is

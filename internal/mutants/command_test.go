@@ -13,7 +13,7 @@ var command = []mutant{
 		"becomeSubreaper", "return seesDescendants() && unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil", "return seesDescendants()"}}},
 	{"nothing is stopped before it is killed", "docs/command.md, the promise", supervisor, "TestOutlives_NobodyActsOnTheDeathOfAnother", []Swap{{
 		"tree.kill", "for still := 0; still < 2 &&", "for still := 2; still < 2 &&"}}},
-	{"what moves up during a look is not asked to end", "docs/command.md, the promise", supervisor, "TestTree_LookTwice_ParentEndsMeanwhile_ItsChildIsVisited", []Swap{{
+	{"what moves up during a look is not asked to end", "docs/command.md, the promise", supervisor, "TestTree_ScannedTwice_ParentEndsMeanwhile_ItsChildIsVisited", []Swap{{
 		"tree.lookTwice", "for range 2 {", "for range 1 {"}}},
 	{"a second SIGINT kills the group alone", "docs/command.md", supervisor, "TestRun_SecondSIGINT_KillsWhatLeftTheGroup", []Swap{{
 		"guardian.take", "case o.Kill && !g.told:", "case false:"}}},

@@ -11,35 +11,37 @@ type mutant struct {
 
 var library = []mutant{
 	// The order of the queue, and the end of its counter.
-	{"a node past the counter's end is granted", "I1, F34", "internal/queue", "TestPlaceOf|TestVirtual_SequenceEnd_NobodyIsGranted", []Swap{{
+	{"a node past the counter's end is granted", "I1, F34", "internal/queue", "TestPositionOf|TestVirtual_SequenceEnd_NobodyIsGranted", []Swap{{
 		"Member.PastTheEnd", "return m.Seq < 0 || m.Seq >= counterEnd }", "return m.Seq < 0 }"}}},
-	{"another node with our number is behind us", "I1, F35", "internal/queue", "TestPlaceOf|TestPlaceOf_RandomQueues_OneFront", []Swap{{
+	{"another node with our number is behind us", "I1, F35", "internal/queue", "TestPositionOf|TestPositionOf_RandomQueues_OneIsFirst", []Swap{{
 		"PositionOf", "isTwin = isTwin || m.Seq == mine.Seq", "_ = isTwin"}}},
-	{"everybody watches the first in the queue", "I8, F40", "internal/queue", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
+	{"everybody watches the first in the queue", "I8, F40", "internal/queue", "TestPositionOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"nearest", "ms[i-1].Seq < m.Seq", "ms[i-1].Seq > m.Seq"}}},
+	{"a writer that shares its list with others does not wait for readers", "I1", "internal/queue", "TestSorted_RandomLists_PositionOf", []Swap{{
+		"Sorted.PositionOf", "if rule.IsShared() {", "if true {"}}},
 
 	// The rule by which an event grants (isFirstNow).
-	{"rule: others may be ahead still", "I1", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
+	{"rule: others may be ahead still", "I1", "internal/queue", "TestIsFirstNow|TestIsFirstNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"isFirstNow", "if k.left != 0 ||", "if"}}},
-	{"rule: nothing can come in the predecessor's place", "I1, R73", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
+	{"rule: nothing can come in the predecessor's place", "I1, R73", "internal/queue", "TestIsFirstNow|TestIsFirstNow_EachClause|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
 		"isFirstNow", "|| k.replaced {", "{"}}},
-	{"any event of a node ahead grants", "I1, F31, R22", "internal/queue", "TestWalk|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents|TestVirtual_Few_NodeIsWrittenTo_WriterWaits", []Swap{{
+	{"any event of a node ahead grants", "I1, F31, R22", "internal/queue", "TestMachine|TestIsFirstNow_EachClause|TestVirtual_SpuriousEvents|TestVirtual_Few_NodeIsWrittenTo_WriterWaits", []Swap{{
 		"Machine.BlockerEvent", "w, isLast := w.observed(i, isDeletion)", "w, isLast := w.observed(i, true)"}}},
-	{"those ahead that are not watched do not count", "I1, I8", "internal/queue", "TestWalk|TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits", []Swap{{
+	{"those ahead that are not watched do not count", "I1, I8", "internal/queue", "TestMachine|TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits", []Swap{{
 		"Machine.Left", "n := w.Blockers", "n := w.watched"}}},
-	{"another node may take the place of the farther ones", "I1, R73", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_Few_WriterAmongThem_LeavesAReader", []Swap{{
-		"PositionOf", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
+	{"another node may take the place of the farther ones", "I1, R73", "internal/queue", "TestPositionOf_ReadersAndWriters|TestVirtual_Few_WriterAmongThem_LeavesAReader", []Swap{{
+		"Rule.behind", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
 	{"whatever is told of a node of our own session is its deletion", "I1, F27", ".", "TestVirtual_Few_ReleaseRefused_WriterWaits", []Swap{{
 		"attempt.await", "return a.rule(i, t == queue.BlockerDeleted)", "return a.rule(i, t != queue.NoHandoff)"}}},
-	{"rule: the watch on our own node may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
+	{"rule: the watch on our own node may be restored", "I3", "internal/queue", "TestIsFirstNow|TestIsFirstNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
 		"isFirstNow", "|| k.ownConn != k.conn ||", "||"}}},
-	{"rule: the watch on a node ahead may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
+	{"rule: the watch on a node ahead may be restored", "I3", "internal/queue", "TestIsFirstNow|TestIsFirstNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"isFirstNow", "|| k.blockerConn != k.conn {", "{"}}},
 
 	// The wait's state machine, and the grant.
 	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"Machine.Listed", "if early { // the list", "if early && false { // the list"}}},
-	{"whoever is gone when it is to be watched was the front", "I1, R55", "internal/queue", "TestVirtual_PredecessorGoneWhenAsked|TestWalk", []Swap{{
+	{"whoever is gone when it is to be watched was the front", "I1, R55", "internal/queue", "TestVirtual_PredecessorGoneWhenAsked|TestMachine", []Swap{{
 		"Machine.Watched", "\t\tif w.blockerConn != conn {\n", "\t\tif r == Absent {\n\t\t\tw.Blockers = 1\n\t\t}\n\t\tif w.blockerConn != conn {\n"}}},
 	{"a waiter sleeps through a reconnect", "F22, F30", "internal/queue", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"Machine.Reconnected", "if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
@@ -52,28 +54,28 @@ var library = []mutant{
 
 	// The handoff within a session (TurnAfter).
 	{"turn: the next node is not checked", "I1, I3", "internal/node", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
-		"Deletion.request", "{Op: wire.OpCheck, Path: w.Node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
+		"Deletion.operations", "{Op: wire.OpCheck, Path: w.Node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
 	{"turn: a second try does not check", "I1, F9", "internal/node", "TestVirtual_Turn_RetryChecksToo", []Swap{{
-		"Deletion.run", "var ended bool", "if w != nil { _, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}); if a = (mux.Reply{}); err == nil { w.Notify(queue.HandoffIsOurs) }; w = nil }; var ended bool"}}},
+		"Deletion.run", "var ended bool", "if w != nil { _, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}); if err == nil { w.Notify(queue.HandoffIsOurs) }; failed, w = -1, nil }; var ended bool"}}},
 	{"turn: a waiter that gives up passes it", "I1", "internal/node", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"Reaper.DeleteAll", "return r.start(&Deletion{node: nodes[0], rest: nodes[1:]}, nil)", "return r.start(&Deletion{node: nodes[0], rest: nodes[1:], handsOff: true}, nil)"}}},
-	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
+		"Root.DeleteNode", "root: withRoot, record: record}", "root: withRoot, record: record, handsOff: true}"}}},
+	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestMachine|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"Machine.HandedOff", "case HandoffIsOurs:", "case HandoffIsOurs, HandoffUnknown, BlockerDeleted:"}}},
-	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{
+	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestMachine", []Swap{{
 		"Machine.WaitsBehind", "ok && !w.NoHandoff {", "ok {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/node", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
 		"Deletion.refuse", "x.r.nodes.noteRejected(n)", "_ = n"}}},
 
 	// Readers and writers.
-	{"readers wait for writers only", "I1", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_WhoHoldsBesideWhom", []Swap{{
+	{"readers wait for writers only", "I1", "internal/queue", "TestPositionOf_ReadersAndWriters|TestVirtual_ReadWrite_WhoHoldsBesideWhom", []Swap{{
 		"Rule.Blocks", "!IsReader(other.Name) }", "is(other.Name, WriteName) }"}}},
-	{"nobody comes in a writer's place", "I1, R73", "internal/queue", "TestPlaceOf|TestPlaceOf_ReadersAndWriters|TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
+	{"nobody comes in a writer's place", "I1, R73", "internal/queue", "TestPositionOf|TestPositionOf_ReadersAndWriters|TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
 		"Rule.staysAlone", "\"__lock__\", ReadName) ||", "\"__lock__\", ReadName, WriteName) ||"}}},
 	{"a writer that has read passes the turn", "I1, R73", "internal/queue", "TestRule_PassesTurn|TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
 		"Rule.HandsOff", "return !r.IsShared() && !downgraded }", "return !r.IsShared() }"}}},
-	{"readers watch all who are ahead", "I8", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_RequestBudget_ReadersBehindWriters", []Swap{{
+	{"readers watch all who are ahead", "I8", "internal/queue", "TestPositionOf_ReadersAndWriters|TestVirtual_RequestBudget_ReadersBehindWriters", []Swap{{
 		"Rule.watches", "blockers <= fewWriters && ", ""}}},
-	{"downgrade: the writer's node is not checked", "I1", ".", "TestVirtual_Downgrade_WritersNodeGone_IsTold", []Swap{{
+	{"downgrade: the writer's node is not checked", "I1", ".", "TestVirtual_Downgrade_WritersNodeGone_IsReported", []Swap{{
 		"makeDowngraded", "{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: w.root.path, Version: -1}"}}},
 	{"downgrade: a node that an earlier try made is an error", "F3", ".", "TestVirtual_Downgrade_AnswerLost|TestVirtual_Downgrade_ReadsAgain|TestVirtual_Downgrade_GivenUp", []Swap{{
 		"makeDowngraded", "if errors.Is(err, zk.ErrNodeExists) {", "if false {"}}},
@@ -83,8 +85,18 @@ var library = []mutant{
 		"pair.leavePair", "Reaper.DeleteAfter(p.after, p.node)", "Reaper.DeleteAfter(nil, p.node)"}}},
 
 	// Deletions.
-	{"what one lock root refuses keeps nodes in the other", "I4, F27", "internal/node", "TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes", []Swap{{
-		"Deletion.tried", "reply.IsRefusal(err) && !noNode && x.split()", "reply.IsRefusal(err) && !noNode && false"}}},
+	{"a rejected transaction has deleted each node", "I4, I5, F27", "internal/node", "TestVirtual_Multi_Release_OneIsRejected|TestVirtual_Multi_Release_NewRootIsUsed", []Swap{{
+		"Reaper.send", "len(xs) > 1 && reply.IsRefusal(err)", "false"}}},
+	{"what one lock root refuses keeps nodes in the other", "I4, F27", "internal/node", "TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes|TestVirtual_Multi_Release_OneIsRejected", []Swap{{
+		"Reaper.send", "x.goOn(false)\n\t\t\t} else if ended, wait := x.tried(waiters[i]", "r.send(xs)\n\t\t\t\tbreak\n\t\t\t} else if ended, wait := x.tried(waiters[i]"}}},
+	{"a transaction that got no answer was not executed", "F10", "internal/node", "TestVirtual_Multi_Release_AnswerLost", []Swap{{
+		"Reaper.send", "a.Fate == mux.NeverSent ||", "a.Fate != mux.WasAnswered ||"}}},
+	{"a release that is not awaited is unconfirmed at Close", "I4", ".", "TestVirtual_ReleaseAsync_Close", []Swap{{
+		"releasing.confirm", "if r.async {", "if false {"}}},
+	{"a release that is not awaited and not confirmed is silent", "I4", ".", "TestVirtual_ReleaseAsync_NotConfirmed", []Swap{{
+		"releasing.wait", "if !errors.Is(why, ErrClosed) {", "if false {"}}},
+	{"a release that is not awaited hides a loss before it", "I5", ".", "TestVirtual_ReleaseAsync_Lost", []Swap{{
+		"releasing.finish", "if p != nil || !r.last {", "if p == nil && r.lost != nil {\n\t\treturn nil\n\t}\n\tif p != nil || !r.last {"}}},
 
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
@@ -131,15 +143,15 @@ var library = []mutant{
 		"ZKSession.LoseNode", "gone || told {", "gone || told && false {"}}},
 
 	// The lease (lease.go, zksession.go) and its heartbeat.
-	{"any answered frame renews the lease", "I5, F12", "internal/lease", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
+	{"any answered frame renews the lease", "I5, F12", "internal/lease", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsNotifiedBeforeTheNextGrant", []Swap{{
 		"Lease.Answered", "if l.mode.singleServer { l.extend(f.Sent)", "if true { l.extend(f.Sent)"}}},
-	{"the lease starts when the answer comes", "I5", "internal/mux", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
+	{"the lease starts when the answer comes", "I5", "internal/mux", "TestMux_AnswersAreAnchoredAtTheirSending", []Swap{{
 		"Mux.judge", "t.sink.Answered(x.at, t.in.now)", "t.sink.Answered(t.in.now, t.in.now)"}}},
 	{"a quorum operation vouches for frames just before it", "I5, F12", "internal/lease", "TestLease_QuorumLease", []Swap{{
 		"Lease.Quorum", "cutoff := sent.Add(-l.mode.leaderPing)", "cutoff := sent"}}},
 	{"the last frame is taken, not the last but one", "I5", "internal/lease", "TestLease_QuorumLease", []Swap{{
 		"Lease.Quorum", "base = max(base, l.exchanges[i-1].Sent)", "base = max(base, l.exchanges[i].Sent)"}}},
-	{"a failed multi is a quorum operation", "I5", "internal/mux", "TestTap_QuorumOperations", []Swap{{
+	{"a failed multi is a quorum operation", "I5", "internal/mux", "TestMux_QuorumOperations", []Swap{{
 		"multiCode", "first.Int32() != int32(wire.OpError) && first.Err() == nil {", "first != nil {"}}},
 	{"a shorter session timeout does not count at once", "I5, F38", "internal/lease", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
 		"Lease.Attached", "if shorter {", "if shorter && false {"}}},
@@ -147,11 +159,11 @@ var library = []mutant{
 		"Lease.Attached", "if newSession || shorter {", "if true {"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "internal/link", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
 		"ZKSession.answered", "z.LoseIfLate(f.Answered)", ""}}},
-	{"an error code in a ping's answer is overlooked", "F39", "internal/mux", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
+	{"an error code in a ping's answer is overlooked", "F39", "internal/mux", "TestMux_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
 		"Mux.pingReply", "case code != wire.OK: t.sink.Refused", "case false: t.sink.Refused"}}},
 
 	// The state of the session, and its notifications.
-	{"SessionExpired is taken for a reconnect", "I5, F8", "internal/link", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
+	{"SessionExpired is taken for a reconnect", "I5, F8", "internal/link", "TestVirtual_SessionExpires_IsNotifiedAtOnce", []Swap{{
 		"report.Connected", "old.Lose(why)", "_ = why"}}},
 	{"a new session id is taken for a reconnect", "I5, F37", "internal/link", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
 		"report.Connected", "case old == nil || old.ID != resp.SessionID:", "case old == nil:"}}},
@@ -195,12 +207,12 @@ var library = []mutant{
 		"Hold.isOf", "h.d.key.path == root && h.d.table.has(h.d)", "h.d.key.path == root"}}},
 
 	// What is visible of a loss.
-	{"only who ends the session logs the losses", "R91", ".", "TestLockTable_SeenBeforeItIsTold_IsLoggedOnce", []Swap{
+	{"only who ends the session logs the losses", "R91", ".", "TestLockTable_SeenBeforeTheNotification_IsLoggedOnce", []Swap{
 		{"lockData.loseNode", "d.logLost(cause, end)", ""},
 		{"lockData.Lose", "if !hadHandles || d.e.HasEnded() {", "if hadHandles {\n\t\td.logLost(cause, end)\n\t}\n\tif !hadHandles || d.e.HasEnded() {"}}},
 	{"a release that finds its node gone tells its caller alone", "R91", ".", "TestVirtual_ReleaseFindsTheNodeGone_IsLoggedAndTraced", []Swap{
 		{"releasing.wait", "d.logLost(link.ErrNodeGone, d.e.LeaseEnd())", ""}, {"releasing.wait", "d.traceLoss(err, r.began)", ""}}},
-	{"a loss is told before the acquire's end", "Trace", ".", "TestVirtual_LostDuringAcquireEnd_IsToldAfterIt", []Swap{{
+	{"a loss is told before the acquire's end", "Trace", ".", "TestVirtual_LostDuringAcquireEnd_IsReportedAfterIt", []Swap{{
 		"traced.lost", "h.lostAt = err, at; h.first.isOpen {", "h.lostAt = err, at; true {"}}},
 	{"a hold's end is told before its loss", "Trace", ".", "TestVirtual_HoldLostBlocks_NobodyWaits", []Swap{{
 		"traced.isDueLocked", "c.hold.loss != nil && !c.hold.isTold {", "false {"}}},

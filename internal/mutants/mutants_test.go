@@ -79,7 +79,7 @@ func TestMutants_FitTheCode(t *testing.T) {
 	for _, m := range asserted {
 		all = append(all, m.mutant)
 	}
-	require.LessOrEqual(t, len(all), 135, "which of them is the weakest?")
+	require.LessOrEqual(t, len(all), 140, "which of them is the weakest?")
 	for _, m := range all {
 		require.False(t, names[m.name], "two mutants are called %q", m.name)
 		names[m.name] = true

@@ -2,13 +2,13 @@ package mutants
 
 // The semaphore: its rule, and the code that creates, watches and deletes leases.
 var semaphore = []mutant{
-	{"permits: by the number of leases", "I6", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides", []Swap{{
+	{"permits: by the number of leases", "I6", "internal/queue", "TestPositionOfLeases|TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides", []Swap{{
 		"PositionOfLeases", "if m.Seq < last {", "if true {"}}},
-	{"permits: one more than there are", "I1", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_AsManyHoldAsThereArePermits|TestExplorePermits", []Swap{{
+	{"permits: one more than there are", "I1", "internal/queue", "TestPositionOfLeases|TestVirtual_Semaphore_AsManyHoldAsThereArePermits|TestExplorePermits", []Swap{{
 		"PositionOfLeases", "case p.Blockers+len(mine) > limit:", "case p.Blockers+len(mine) > limit+1:"}}},
-	{"permits: a part of the leases will do", "I3", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain", []Swap{{
+	{"permits: a part of the leases will do", "I3", "internal/queue", "TestPositionOfLeases|TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain", []Swap{{
 		"PositionOfLeases", "if found < len(mine) {", "if found == 0 {"}}},
-	{"permits: past the end of the counter", "I1, F34", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_SequenceEnd", []Swap{{
+	{"permits: past the end of the counter", "I1, F34", "internal/queue", "TestPositionOfLeases|TestVirtual_Semaphore_SequenceEnd", []Swap{{
 		"PositionOfLeases", "if m.PastTheEnd() && (ours[m.Name] || m.Seq < 0) {", "if m.Seq < 0 {"}}},
 	{"permits: nobody watches the limit", "F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_SharedLimit_BelowWhatIsWanted_Waits|TestVirtual_SimulationOfSemaphores", []Swap{{
 		"permitAttempt.awaitCapacity", `if p.limit != "" {`, `if p.limit == "" {`}}},
@@ -23,7 +23,7 @@ var semaphore = []mutant{
 	{"permits: where one lease is missing, the others stay", "I4", "internal/node", "TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain|TestDeleteAll_OneIsMissing_TheOthersGo", []Swap{{
 		"Deletion.tried", "case noNode && n > 1:", "case noNode && n > 1 && x.OK:"}}},
 	{"permits: nobody looks at who uses the path", "I1", ".", "TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession", []Swap{{
-		"permits.newState", "if !node.NotesOn[semaphoreNotes](root.Root).fits {", "if false {"}}},
+		"permits.newState", "if !node.NotesOn[recipeNotes](root.Root).fits {", "if false {"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", ".", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
 		"permitAttempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
 	{"permits: who takes none from the queue counts nobody in it", "I8", ".", "TestVirtual_Semaphore_Straight_OvertakesNobody", []Swap{{
@@ -36,6 +36,6 @@ var semaphore = []mutant{
 		"OrphansIn", "if _, ok := orphans[Orphan{root, id}]; ok {", "if func() bool { for o := range orphans { if o.ID == id { if o.Root != root { delete(orphans, o) }; return true } }; return false }() {"}}},
 	{"permits: a session that ends meanwhile passes for a grant", "I6", ".", "TestVirtual_Semaphore_Straight_SessionEndsMeanwhile", []Swap{{
 		"permits.beforeQueue", "	err = at.withdraw(err)\n", "	if err = at.withdraw(err); e.HasEnded() {\n		return nil\n	}\n"}}},
-	{"permits: a refused withdrawal goes to the queue", "I2, I6", ".", "TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo", []Swap{{
+	{"permits: a refused withdrawal goes to the queue", "I2, I6", ".", "TestVirtual_Semaphore_Straight_WithdrawalRefused_ReportsIt", []Swap{{
 		"permits.beforeQueue", " || len(at.held) > 0 {", " {"}}},
 }

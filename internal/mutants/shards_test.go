@@ -7,7 +7,7 @@ var sharding = []mutant{
 	{"a new function does not wait for that of the lost hold", "F59, shards: exclusion", "shards", "TestF59_RandomWorlds|TestVirtual_Func_OfLostHold_NextOneWaits", []Swap{{
 		"worker.round", "w.awaitReturn(done)", "if o.isAsked { w.awaitReturn(done) }"}}},
 	{"the plan is written without a check", "F59, shards: one planner", "shards", "TestVirtual_Planner", []Swap{{
-		"planner.write", "conn.Multi(p.hold.Check(), &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: version})",
+		"planner.write", "conn.Multi(p.hold.Checks()[0], &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: version})",
 		"conn.Multi(&zk.CheckVersionRequest{Path: p.l.plan(), Version: -1}, &zk.SetDataRequest{Path: p.l.plan(), Data: data, Version: -1})"}}},
 	{"the previous owner does not wait for the next one", "shards: short moves", "shards", "TestVirtual_LateReaders", []Swap{{
 		"worker.work", "if others {", "if others || true {"}}},
@@ -30,5 +30,5 @@ var sharding = []mutant{
 	{"the shards of a crash go to members that are not ready", "R128, shards: small faults", "shards", "TestVirtual_CrashLoop", []Swap{{
 		"schedule.decide", "return next(p, n, ready, keepers(p, all, ready), isBalanced)", "return next(p, n, all, nil, isBalanced)"}}},
 	{"a worker queues in a session in which the plan was not read", "R129, shards: one number", "shards", "TestVirtual_SetShards_WhileAMemberIsCutOff", []Swap{{
-		"run.isCurrent", "return r.mu.session != 0 && r.mu.session == r.l.s.SessionID()", "return r.mu.session != 0"}}},
+		"run.isCurrent", "return r.mu.session != 0 && r.mu.session == r.l.s.Stats().SessionID", "return r.mu.session != 0"}}},
 }

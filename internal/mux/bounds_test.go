@@ -25,7 +25,7 @@ func begunFrame(length uint32, body []byte) []byte {
 
 // R107: a SASL token that is longer than any mechanism needs is not read. A token of 48,000 bytes,
 // the limit for Kerberos on Windows, is.
-func TestTap_SASL_LongFrame_IsLeftUnread(t *testing.T) {
+func TestMux_SASL_LongFrame_IsLeftUnread(t *testing.T) {
 	for length, says := range map[uint32]string{
 		wire.MaxHandshake + 1: "not authenticated: SASL: the server's token is longer than zklock reads",
 		wire.MaxHandshake:     "not authenticated: SASL: i/o timeout",
@@ -54,7 +54,7 @@ func TestTap_SASL_LongFrame_IsLeftUnread(t *testing.T) {
 
 // R107: the limit also applies to the connect response, and to SASL when a session that was given
 // up is ended. After the handshake, responses may be longer.
-func TestTap_Handshake_LongFrame_IsLeftUnread(t *testing.T) {
+func TestMux_Handshake_LongFrame_IsLeftUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.conn.readErr = os.ErrDeadlineExceeded
@@ -84,7 +84,7 @@ func TestTap_Handshake_LongFrame_IsLeftUnread(t *testing.T) {
 // R107, R120: go-zookeeper allocates memory for as many items as a response claims, before it
 // checks that their bytes exist: a frame of 24 bytes takes 32 GB and ends the process. A truncated
 // response to a multi makes it panic. The client gets an error response instead.
-func TestTap_AnswerToTheClient_ClaimsWhatItHasNot(t *testing.T) {
+func TestMux_AnswerToTheClient_ClaimsWhatItHasNot(t *testing.T) {
 	most, null := []byte{0x7f, 0xff, 0xff, 0xff}, []byte{0xff, 0xff, 0xff, 0xff}
 	stat := wire.Frame(wire.Stat{Czxid: 1})[4:]
 	for name, tc := range map[string]struct {

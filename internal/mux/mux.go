@@ -63,8 +63,8 @@ type HangUp struct {
 // our requests between them; the client never sees the replies to ours, or the events of our
 // watches. It notes the times of requests and replies, and the session and its timeout. It limits
 // the duration of the handshake, for which the client has no useful limit, and adds the credentials
-// after it. It tracks the last zxid for the client, and responds to the connect request of a session
-// that was given up.
+// after it. It tracks the last zxid for the client, and responds to the connect request of a
+// session that was given up.
 //
 // The client writes a whole frame at a time on one goroutine, and reads on another. The first
 // goroutine that has something to write writes for all, until nothing is left: the client's, or the

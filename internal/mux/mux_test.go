@@ -212,7 +212,7 @@ func failedMulti(codes ...wire.Code) []byte {
 	return wire.Frame(m)[4:]
 }
 
-func TestTap_Handshake_ReportsTheExchange(t *testing.T) {
+func TestMux_Handshake_ReportsTheExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.after(time.Second)
@@ -226,7 +226,7 @@ func TestTap_Handshake_ReportsTheExchange(t *testing.T) {
 
 // F17: a server that accepts and never responds must not hold the client, which waits 6.7 session
 // timeouts.
-func TestTap_Handshake_IsCapped(t *testing.T) {
+func TestMux_Handshake_IsCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		limit := time.Now().Add(3 * time.Second)
@@ -250,7 +250,7 @@ func TestTap_Handshake_IsCapped(t *testing.T) {
 
 // F41: neither must a server that attaches the client and does not reply to the credentials: no
 // request is sent before that.
-func TestTap_Credentials_AreCapped(t *testing.T) {
+func TestMux_Credentials_AreCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.sink.creds = []wire.AuthRequest{{Scheme: "digest", Auth: []byte("u:p")}, {Scheme: "digest", Auth: []byte("v:q")}}
@@ -275,7 +275,7 @@ func TestTap_Credentials_AreCapped(t *testing.T) {
 
 // A response with session 0 means that the session has expired: no credentials are sent, and
 // nothing is authenticated.
-func TestTap_Handshake_Expired(t *testing.T) {
+func TestMux_Handshake_Expired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.sink.creds = []wire.AuthRequest{{Scheme: "digest", Auth: []byte("u:p")}}
@@ -289,7 +289,7 @@ func TestTap_Handshake_Expired(t *testing.T) {
 
 // A session that was given up must not return (Lost is final): the client gets an error and no
 // response.
-func TestTap_Handshake_RefusedBySink(t *testing.T) {
+func TestMux_Handshake_RefusedBySink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.sink.refuse = errors.New("given up")
@@ -301,7 +301,7 @@ func TestTap_Handshake_RefusedBySink(t *testing.T) {
 	})
 }
 
-func TestTap_Handshake_Malformed(t *testing.T) {
+func TestMux_Handshake_Malformed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.send(connectBody())
@@ -311,7 +311,7 @@ func TestTap_Handshake_Malformed(t *testing.T) {
 }
 
 // I6: a session timeout of zero or less, which would make the client panic, is rejected.
-func TestTap_Handshake_NoTimeout(t *testing.T) {
+func TestMux_Handshake_NoTimeout(t *testing.T) {
 	for _, millis := range []int32{0, -1} {
 		synctest.Test(t, func(t *testing.T) {
 			tt := newTapTest(t)
@@ -323,7 +323,7 @@ func TestTap_Handshake_NoTimeout(t *testing.T) {
 }
 
 // Credentials are the first frames after the handshake, and requests wait for their replies.
-func TestTap_Credentials(t *testing.T) {
+func TestMux_Credentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.sink.creds = []wire.AuthRequest{{Scheme: "digest", Auth: []byte("u:p")}, {Scheme: "digest", Auth: []byte("v:q")}}
@@ -341,7 +341,7 @@ func TestTap_Credentials(t *testing.T) {
 	})
 }
 
-func TestTap_Credentials_Refused(t *testing.T) {
+func TestMux_Credentials_Refused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.sink.creds = []wire.AuthRequest{{Scheme: "digest", Auth: []byte("u:p")}}
@@ -371,7 +371,7 @@ func connectBody() []byte {
 // R65: a session that was given up is ended over the client's own connection, with the credentials.
 // The client is notified that it expired, whatever the server's response. Only a connection that is
 // lost before leaves the outcome open.
-func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
+func TestMux_GivenUpSession_IsEndedAndTheClientNotified(t *testing.T) {
 	granted := connectAnswer(10_000, 0x77)
 	expired := expiredReply()[4:]
 	for _, c := range []struct {
@@ -446,7 +446,7 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 
 // R65: after the time in which the servers forget a given-up session, the mux does not close it
 // again.
-func TestTap_GivenUpSession_IsNotTouchedAgain(t *testing.T) {
+func TestMux_GivenUpSession_IsNotTouchedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.sink.approach = SayItsEnded
@@ -465,7 +465,7 @@ func TestTap_GivenUpSession_IsNotTouchedAgain(t *testing.T) {
 }
 
 // Times are send times, taken before the bytes are written. Replies are matched by xid.
-func TestTap_AnswersAreAnchoredAtTheirSending(t *testing.T) {
+func TestMux_AnswersAreAnchoredAtTheirSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
@@ -485,7 +485,7 @@ func TestTap_AnswersAreAnchoredAtTheirSending(t *testing.T) {
 }
 
 // Pings share one xid, so only their order counts.
-func TestTap_PingsAreAnsweredInOrder(t *testing.T) {
+func TestMux_PingsAreAnsweredInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
@@ -504,7 +504,7 @@ func TestTap_PingsAreAnsweredInOrder(t *testing.T) {
 }
 
 // F39: the client ignores an error in the reply to a ping.
-func TestTap_PingWithAnErrorCode_IsRefusal(t *testing.T) {
+func TestMux_PingWithAnErrorCode_IsRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
@@ -515,7 +515,7 @@ func TestTap_PingWithAnErrorCode_IsRefusal(t *testing.T) {
 }
 
 // Servers send events without a request, possibly for a session that they are about to give up.
-func TestTap_EventsAreNoSignOfLife(t *testing.T) {
+func TestMux_EventsAreNoSignOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
@@ -528,7 +528,7 @@ func TestTap_EventsAreNoSignOfLife(t *testing.T) {
 }
 
 // The client gets the events of paths that it may have watched, and of no other path.
-func TestTap_EventsOfOurWatches_HiddenFromTheClient(t *testing.T) {
+func TestMux_EventsOfOurWatches_HiddenFromTheClient(t *testing.T) {
 	event := func(path string) []byte {
 		e := wire.Frame(wire.WatcherEvent{Type: wire.EventDeleted, State: 3, Path: path})[4:]
 		return framed(reply(wire.XidEvent, -1, 0, e...))
@@ -563,7 +563,7 @@ func TestTap_EventsOfOurWatches_HiddenFromTheClient(t *testing.T) {
 	}
 }
 
-func TestTap_ErrorCodesAboutTheSession(t *testing.T) {
+func TestMux_ErrorCodesAboutTheSession(t *testing.T) {
 	for _, tc := range []struct {
 		code int32
 		want []string
@@ -587,7 +587,7 @@ func TestTap_ErrorCodesAboutTheSession(t *testing.T) {
 
 // Only a write that succeeded proves that there was a leader with a majority after the write was
 // sent.
-func TestTap_QuorumOperations(t *testing.T) {
+func TestMux_QuorumOperations(t *testing.T) {
 	ok := []string{"answered 1-2", "quorum 1"}
 	only := []string{"answered 1-2"}
 	for _, tc := range []struct {
@@ -631,7 +631,7 @@ func TestTap_QuorumOperations(t *testing.T) {
 	}
 }
 
-func TestTap_DisconnectedIsToldOnce(t *testing.T) {
+func TestMux_DisconnectedIsReportedOnce(t *testing.T) {
 	for _, how := range []struct {
 		name string
 		do   func(*tapTest)
@@ -664,7 +664,7 @@ func TestTap_DisconnectedIsToldOnce(t *testing.T) {
 
 // I6: the client is not notified of a failed write, which it cannot always handle; it finds the
 // connection closed.
-func TestTap_FailedWrite_IsHeardOfByReading(t *testing.T) {
+func TestMux_FailedWrite_IsHeardOfByReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
@@ -679,7 +679,7 @@ func TestTap_FailedWrite_IsHeardOfByReading(t *testing.T) {
 
 // Frames arrive in pieces and in batches. However the stream is split, the reports and the bytes
 // are the same.
-func TestTap_AnyChunks(t *testing.T) {
+func TestMux_AnyChunks(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))

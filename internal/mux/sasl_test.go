@@ -42,7 +42,7 @@ func tokenReply(xid, code int32, token string) []byte {
 
 // The client sees the complete connect response after SASL, and not before; then the credentials
 // are sent, and the connection is reported with the time when the response arrived.
-func TestTap_SASL_ComesFirst(t *testing.T) {
+func TestMux_SASL_ComesFirst(t *testing.T) {
 	for _, pieces := range []int{0, 1, 7} {
 		synctest.Test(t, func(t *testing.T) {
 			tt := newTapTest(t)
@@ -79,7 +79,7 @@ func readFrame(t *testing.T, tt *tapTest) []byte {
 }
 
 // An error ends the connection early: no session is reported, and the client sees no response.
-func TestTap_SASL_Fails(t *testing.T) {
+func TestMux_SASL_Fails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answers [][]byte
 		end     error
@@ -114,7 +114,7 @@ func TestTap_SASL_Fails(t *testing.T) {
 }
 
 // I6: however late the client wants the response, SASL has the handshake's time, and no more.
-func TestTap_SASL_HasTheHandshakesTime(t *testing.T) {
+func TestMux_SASL_HasTheHandshakesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		var within [2]time.Time
@@ -131,7 +131,7 @@ func TestTap_SASL_HasTheHandshakesTime(t *testing.T) {
 }
 
 // A session that no longer exists on the server needs no SASL.
-func TestTap_SASL_NotForAnExpiredSession(t *testing.T) {
+func TestMux_SASL_NotForAnExpiredSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.sink.sasl = func(func([]byte) ([]byte, error)) error { t.Error("SASL"); return nil }
@@ -143,7 +143,7 @@ func TestTap_SASL_NotForAnExpiredSession(t *testing.T) {
 
 // F51, R65: the close of a session that was given up is sent after SASL. Until then nothing reveals
 // which client ends it.
-func TestTap_SASL_GivenUpSession(t *testing.T) {
+func TestMux_SASL_GivenUpSession(t *testing.T) {
 	granted := connectAnswer(10_000, 0x77)
 	for name, tc := range map[string]struct {
 		answers [][]byte

@@ -195,8 +195,8 @@ func (t *traffic) beginWriteLocked() bool {
 	return true
 }
 
-// nextToWrite returns the next bytes to write, and takes back the buffer that was written before. If
-// there are none, the caller stops writing.
+// nextToWrite returns the next bytes to write, and takes back the buffer that was written before.
+// If there are none, the caller stops writing.
 func (t *traffic) nextToWrite(before []byte) (p []byte, patience time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

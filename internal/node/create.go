@@ -233,6 +233,6 @@ func (e *ZKSession) StatOf(node string) (*wire.Stat, error) {
 	}
 }
 
-// IsAlone reports whether the create was sent already, and creates the node alone: then a list that is
-// requested now shows the node.
+// IsAlone reports whether the create was sent already, and creates the node alone: then a list that
+// is requested now shows the node.
 func (c *Create) IsAlone() bool { return c.sent && !c.withRoot }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
-	"slices"
+	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
 
@@ -15,9 +15,9 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Deletion is the deletion of one node, or of several in one transaction. It is retried until the
-// nodes are deleted or their session has ended, so it outlives the call that requested it: a
-// leftover node would block the lock as long as the session lives (I4).
+// Deletion is the deletion of one node, or of several nodes of one lock root in one transaction. It
+// is retried until the nodes are deleted or their session has ended, so it outlives the call that
+// requested it: a leftover node would block the lock as long as the session lives (I4).
 //
 //	await ──▶ readRecord ──▶ request ──▶ tried ─┬─▶ end: Done is closed
 //	              ▲                             ├─▶ at once, with a different request ─┐
@@ -25,8 +25,8 @@ import (
 //	              └────────────────────────────────────────────────────────────────────┘
 //
 // Only DeleteAfter awaits another deletion, and only a record that is not known is read. So the
-// first request is mostly sent by the caller's goroutine, and is the only one. All later requests
-// are sent by a goroutine of the Session (run).
+// first request is mostly sent by the caller's goroutine (Begin), and is the only one. All later
+// requests are sent by a goroutine of the Session (run).
 type Deletion struct {
 	r        *Reaper
 	node     string
@@ -34,6 +34,7 @@ type Deletion struct {
 	handsOff bool         // the next waiter gets the lock
 	record   *GrantRecord // removed in the same transaction; nil if there is no record, or nothing left to remove
 	root     bool         // the lock root is deleted in the same transaction, unless a waiter of ours is behind the node
+	toBegin  bool         // Begin has not been called; guarded by the Reaper
 
 	Last       link.LastError // of its requests
 	unanswered bool           // one of its requests got no response, so it may have been executed
@@ -46,10 +47,11 @@ type Deletion struct {
 	Refused chan struct{}
 	Refusal error
 
-	Done        chan struct{} // closed when the fields below are set
-	OK          bool          // our own delete succeeded, or may have done so although its response was lost
-	RootDeleted bool          // the lock root was probably deleted with the node
-	Err         error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
+	withRoot atomic.Bool // the last request deletes the lock root, too; false if the deletion was given up
+
+	Done chan struct{} // closed when the fields below are set
+	OK   bool          // our own delete succeeded, or may have done so although its response was lost
+	Err  error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
 }
 
 // goOn continues the tries on a separate goroutine.
@@ -98,10 +100,12 @@ func (x *Deletion) run(wait bool) {
 			continue
 		}
 		w := x.nextWaiter()
-		op, body := x.request(w)
+		ops := x.operations(w)
+		op, body := requestOf(ops)
 		a, err := x.r.z.Ask(context.Background(), op, body)
+		failed, err := resultOf(a, err, len(ops))
 		var ended bool
-		if ended, wait = x.tried(w, a, err); ended {
+		if ended, wait = x.tried(w, failed, err); ended {
 			return
 		}
 	}
@@ -128,30 +132,111 @@ func (x *Deletion) batch() []string {
 	return left
 }
 
-// request returns the request that deletes the node. With a waiter w, it deletes the node only if
+// operations returns what the next request does: it deletes the node and, with a waiter w, only if
 // w's node exists. The check of w's node is the first operation, so every response shows whether
 // that check passed.
-func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
-	batch := x.batch()
+func (x *Deletion) operations(w *Waiter) (ops []wire.MultiOp) {
+	if w != nil {
+		ops = append(ops, wire.MultiOp{Op: wire.OpCheck, Path: w.Node, Version: -1})
+	}
+	for _, n := range x.batch() {
+		ops = append(ops, wire.MultiOp{Op: wire.OpDelete, Path: n, Version: -1})
+	}
 	if x.record != nil {
-		return wire.OpMulti, x.markedRequest(w)
+		ops = append(ops, x.takesBack())
 	}
-	if w == nil && len(batch) == 1 && !x.root {
-		return wire.OpDelete, wire.PathVersionRequest{Path: batch[0], Version: -1}
+	x.withRoot.Store(x.root && w == nil)
+	if x.withRoot.Load() { // unless a client has written its data
+		ops = append(ops, wire.MultiOp{Op: wire.OpDelete, Path: x.rootPath(), Version: 0})
 	}
-	if w == nil {
-		var ops wire.MultiRequest
-		for _, n := range batch {
-			ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: n, Version: -1})
+	return ops
+}
+
+// requestOf returns the request for these operations, the first of which deletes if it is alone.
+func requestOf(ops []wire.MultiOp) (wire.Op, wire.Record) {
+	if len(ops) == 1 {
+		return wire.OpDelete, wire.PathVersionRequest{Path: ops[0].Path, Version: -1}
+	}
+	return wire.OpMulti, wire.MultiRequest{Ops: ops}
+}
+
+// resultOf returns the error of a request with n operations, and which of them was rejected: −1 if
+// that is not known.
+func resultOf(a mux.Reply, err error, n int) (failed int, _ error) {
+	if n > 1 && err == nil {
+		return reply.ErrOfMulti(a, n)
+	}
+	return -1, err
+}
+
+// mostOps is the most operations in a transaction for several deletions. (A semaphore's hold has
+// as many leases as the transaction could have that created them.)
+const mostOps = 1000
+
+// Begin sends the first requests of deletions. Those that have none in common, such as the locks of
+// a Multi, share one transaction. If it succeeds, each deletion has succeeded, with the waiter that
+// its check names. If it is rejected, nothing was deleted, and each deletion continues by itself; so
+// it does after a lost response, when each may have been executed. Deletions that are begun, or
+// nil, are skipped.
+func (r *Reaper) Begin(xs ...*Deletion) {
+	var together []*Deletion
+	for _, x := range xs {
+		if !r.begins(x) {
+			continue
 		}
-		if x.root { // unless a client has written its data
-			ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: x.rootPath(), Version: 0})
+		if x.record != nil && !x.record.IsKnown {
+			x.goOn(false)
+			continue
 		}
-		return wire.OpMulti, ops
+		together = append(together, x)
 	}
-	return wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
-		{Op: wire.OpCheck, Path: w.Node, Version: -1}, {Op: wire.OpDelete, Path: x.node, Version: -1},
-	}}
+	if len(together) > 0 {
+		r.send(together)
+	}
+}
+
+// begins reports whether the caller has to send the first request.
+func (r *Reaper) begins(x *Deletion) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x == nil || !x.toBegin {
+		return false
+	}
+	x.toBegin = false
+	return true
+}
+
+// send sends the requests of several deletions as one, or halves them if that is too long.
+func (r *Reaper) send(xs []*Deletion) {
+	var ops []wire.MultiOp
+	waiters := make([]*Waiter, len(xs))
+	for i, x := range xs {
+		waiters[i] = x.nextWaiter()
+		ops = append(ops, x.operations(waiters[i])...)
+	}
+	op, body := requestOf(ops)
+	first := mux.NewRequest(op, body, func(a mux.Reply) { // mostly the only one
+		failed, err := resultOf(a, reply.ErrOf(a), len(ops))
+		if err != nil && r.z.HasEnded() { // a success counts, although Close has begun
+			err = r.z.EndErr()
+		}
+		for i, x := range xs {
+			if a.Fate == mux.NeverSent || len(xs) > 1 && reply.IsRefusal(err) {
+				x.goOn(false)
+			} else if ended, wait := x.tried(waiters[i], failed, err); !ended {
+				x.goOn(wait)
+			}
+		}
+	})
+	switch n := len(xs) / 2; {
+	case n > 0 && (len(ops) > mostOps || link.TooLong(first, r.z.Longest) != nil):
+		r.send(xs[:n])
+		r.send(xs[n:])
+	case !r.z.Carrier.Send(r.z, first):
+		for _, x := range xs {
+			x.goOn(false)
+		}
+	}
 }
 
 // tried handles the response to a request, which was to hand off the lock to w, or to no waiter if
@@ -167,16 +252,15 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 //	3 w's node may not be checked, or   skip(w): delete without a handoff          at once
 //	  NoNode for one of two nodes
 //	4 NoNode for one of several nodes   nothing was deleted: delete singly         at once
-//	5 rejected, nodes in several roots  split: other deletions for the rest        at once
-//	6 success, or NoNode for our node   these are deleted; some are left           at once
-//	7   … and none is left              OK, or ErrNoNode if one was missing        end
-//	8 the session or Session has ended  the session deletes its nodes              end
-//	9 no response, throttled, rejected  no response: unanswered; reject: Refused   pause
+//	5 success, or NoNode for our node   these are deleted; some are left           at once
+//	6   … and none is left              OK, or ErrNoNode if one was missing        end
+//	7 the session or Session has ended  the session deletes its nodes              end
+//	8 no response, throttled, rejected  no response: unanswered; reject: Refused   pause
 //
-// After a success with a waiter, w is notified (HandoffIsOurs), and case 6 or 7 follows.
+// After a success with a waiter, w is notified (HandoffIsOurs), and case 5 or 6 follows.
 //
 // An outcome "at once" changes the next request: it has another w or none, the record's new version
-// or no record, no root, or fewer nodes. Only case 9 repeats the same request.
+// or no record, no root, or fewer nodes. Only case 8 repeats the same request.
 //
 // Why NoNode counts as success after a lost response: the delete is sent, the server executes it,
 // and the connection breaks. The session lives on at the next server, and the second delete gets
@@ -187,28 +271,14 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 // Why a handoff is not repeated after a lost response: check and delete are executed, and the
 // response is lost. In the second try the check of w's node passes and the delete fails with
 // NoNode. HandoffAfter concludes nothing from that, because its proof needs both nodes to exist at
-// the same time. So case 7 follows, end reports HandoffUnknown, and w lists the queue.
-func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
-	z := x.r.z
-	n, ops, failed := len(x.batch()), len(x.batch()), -1
-	if w != nil {
-		ops++
-	}
-	if x.record != nil {
-		ops++
-	}
-	withRoot := x.root && w == nil
-	if withRoot {
-		ops++
-	}
-	if ops > 1 && err == nil {
-		failed, err = reply.ErrOfMulti(a, ops)
-	}
-	if withRoot && reply.IsRefusal(err) && queue.KeepsRoot(failed, errors.Is(err, zk.ErrNoNode)) {
+// the same time. So case 6 follows, end reports HandoffUnknown, and w lists the queue.
+func (x *Deletion) tried(w *Waiter, failed int, err error) (ended, wait bool) {
+	z, n := x.r.z, len(x.batch())
+	if x.withRoot.Load() && reply.IsRefusal(err) && queue.KeepsRoot(failed, errors.Is(err, zk.ErrNoNode)) {
 		x.keepRoot(failed == 1 && errors.Is(err, zk.ErrNoAuth))
 		return false, false
 	}
-	if x.record != nil && failed == ops-1 && x.recordFailed(err) {
+	if x.record != nil && failed == len(x.operations(w))-1 && x.recordFailed(err) {
 		return false, false
 	}
 	if w != nil {
@@ -228,8 +298,6 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 	case noNode && n > 1: // the transaction failed: nothing was deleted
 		x.singly = true
 		return false, false
-	case reply.IsRefusal(err) && !noNode && x.split(): // one lock root may permit what another rejects
-		return false, false
 	case err == nil, noNode:
 		if err == nil {
 			x.r.nodes.deleted(x.batch())
@@ -239,7 +307,6 @@ func (x *Deletion) tried(w *Waiter, a mux.Reply, err error) (ended, wait bool) {
 		if x.gone += n; x.gone <= len(x.rest) {
 			return false, false
 		}
-		x.RootDeleted = withRoot
 		if x.OK, err = !x.missing, nil; x.missing {
 			err = zk.ErrNoNode
 		}
@@ -270,21 +337,6 @@ func (x *Deletion) keepRoot(denied bool) {
 	}
 }
 
-// split leaves the first of the remaining nodes to this deletion, and deletes every other one by
-// itself, unless all have the same lock root. It reports whether it did.
-func (x *Deletion) split() bool {
-	all := x.nodes()
-	left := all[x.gone+1:]
-	if !slices.ContainsFunc(left, func(n string) bool { return path.Dir(n) != path.Dir(all[x.gone]) }) {
-		return false
-	}
-	x.rest = all[1 : x.gone+1]
-	for _, n := range left {
-		x.r.Delete(n)
-	}
-	return true
-}
-
 func (x *Deletion) refuse(why error) {
 	x.Refusal = why
 	close(x.Refused)
@@ -294,6 +346,9 @@ func (x *Deletion) refuse(why error) {
 }
 
 func (x *Deletion) end(err error) {
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		x.withRoot.Store(false)
+	}
 	x.r.mu.Lock()
 	delete(x.r.mu.deletions, x.node)
 	x.r.mu.Unlock()

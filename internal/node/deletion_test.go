@@ -3,7 +3,9 @@ package node
 // These tests attack deletion.go: the conclusions from a response that proves nothing.
 
 import (
+	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -59,9 +61,16 @@ func multiBody(results ...wire.MultiResult) []byte {
 	return wire.Frame(wire.MultiResponse{Results: results})[4:]
 }
 
+// handOff begins the release of a mutex's node.
+func handOff(r *Reaper, node string) *Deletion {
+	x := r.handOff(node, queue.Rule{}, false, false, nil)
+	r.Begin(x)
+	return x
+}
+
 // I1, I4, I5: a server answers a transaction with more or fewer results than it has operations, or
 // without the missing node. Nothing is concluded from it, and nothing breaks.
-func TestMulti_AnswerSaysNothing(t *testing.T) {
+func TestMulti_MalformedAnswer(t *testing.T) {
 	for name, a := range map[string]mux.Reply{
 		"no results":          {Body: multiBody()},
 		"one":                 {Body: multiBody(wire.MultiResult{Op: wire.OpCheck})},
@@ -76,7 +85,7 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			own.add("/locks/a/p")
 			own.add("/locks/a/own")
 			next := own.WaitBehind("/locks/a/p", "/locks/a/own")
-			x := newReaper(z, newLists(z), own).handOff("/locks/a/p", queue.Rule{}, false, false, nil)
+			x := handOff(newReaper(z, newLists(z), own), "/locks/a/p")
 			<-x.Done
 			c.work.Wait()
 			require.True(t, x.OK, "it goes with the second try")
@@ -106,7 +115,7 @@ func TestHandOff_FreesThePlaceFirst(t *testing.T) {
 			_, err := own.Reserve(1, 0)
 			room <- err
 		}()
-		newReaper(z, newLists(z), own).handOff("/locks/a/p", queue.Rule{}, false, false, nil)
+		handOff(newReaper(z, newLists(z), own), "/locks/a/p")
 		require.NoError(t, <-room)
 	}
 }
@@ -138,7 +147,7 @@ func TestHearOf(t *testing.T) {
 			own.add("/locks/a/p")
 			own.add("/locks/a/own")
 			hears := own.WaitForEnd("/locks/a/p", "/locks/a/own")
-			<-newReaper(z, newLists(z), own).handOff("/locks/a/p", queue.Rule{}, false, false, nil).Done
+			<-handOff(newReaper(z, newLists(z), own), "/locks/a/p").Done
 			s.work.Wait()
 			require.Equal(t, c.want, <-hears.Notified)
 			require.Nil(t, own.WaitForEnd("/locks/a/p", "/locks/a/own"), "it is not there any more")
@@ -167,12 +176,51 @@ func TestDeleteAll_OneIsMissing_TheOthersGo(t *testing.T) {
 			s := &server{first: c.answers}
 			z := sessionOver(s)
 			own := newOwn(10)
-			x := newReaper(z, newLists(z), own).DeleteAll([]string{"/l/a", "/l/b"})
+			r := newReaper(z, newLists(z), own)
+			x := r.ToDelete("/l/a", "/l/b")
+			r.Begin(x)
 			<-x.Done
 			s.work.Wait()
 			require.Equal(t, c.ok, x.OK)
 			require.Empty(t, s.first, "of %d", answers)
 			require.Empty(t, own.mu.nodes)
+		})
+	}
+}
+
+// I7: a transaction has a thousand operations at most, and is no longer than the servers accept.
+// Each deletion succeeds with its own.
+func TestBegin_TooMany_AreHalved(t *testing.T) {
+	// Each operation has 31 bytes with this path, and the rest of the request 17.
+	for name, c := range map[string]struct{ nodes, longest, requests int }{
+		"one":           {1, wire.MaxFrame, 1},
+		"a thousand":    {mostOps, wire.MaxFrame, 1},
+		"one more":      {mostOps + 1, wire.MaxFrame, 2},
+		"a short frame": {100, 1_000, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests := 0
+			s := &server{sends: func(r *mux.Request) bool {
+				requests++
+				require.NoError(t, link.TooLong(r, c.longest))
+				r.Done(mux.Reply{Fate: mux.WasAnswered, Conn: conn, Body: multiBody(slices.Repeat([]wire.MultiResult{{Op: wire.OpDelete}}, (r.Length()-17)/31)...)})
+				return true
+			}}
+			z := sessionOver(s)
+			z.Longest = c.longest
+			r := newReaper(z, newLists(z), newOwn(10))
+			var xs []*Deletion
+			for i := range c.nodes {
+				xs = append(xs, r.ToDelete(fmt.Sprintf("/locks/%05d/n", i)))
+			}
+			r.Begin(xs...)
+			r.Begin(xs...) // has no effect
+			for _, x := range xs {
+				<-x.Done
+				require.True(t, x.OK)
+			}
+			require.Equal(t, c.requests, requests)
+			require.Zero(t, r.Deleting())
 		})
 	}
 }

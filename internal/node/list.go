@@ -9,6 +9,7 @@ import (
 
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/mux"
+	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/reply"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -21,6 +22,20 @@ type Listing struct {
 	Conn  uint64    // the connection over which the response arrived
 	At    int64     // the server's last zxid at that time
 	err   error
+
+	shared bool // more than one caller requested it; guarded by Lists.mu until the list is sent
+	sort   sync.Once
+	sorted queue.Sorted
+}
+
+// PositionOf returns queue.PositionOf for the list. For callers that share the list, the names are
+// sorted once.
+func (l *Listing) PositionOf(rule queue.Rule, self string) queue.Position {
+	if !l.shared {
+		return queue.PositionOf(rule, self, l.Names)
+	}
+	l.sort.Do(func() { l.sorted = queue.Sort(l.Names, rule.Markers) })
+	return l.sorted.PositionOf(rule, self)
 }
 
 // listKind is the root to list, and whether to sync first. A synced list shows every write that the
@@ -63,6 +78,8 @@ func (l *Lists) list(kind listKind) *Listing {
 	if next == nil {
 		next = &Listing{done: make(chan struct{})}
 		l.mu.next[kind] = next
+	} else {
+		next.shared = true
 	}
 	l.mu.Unlock()
 	if !running {

@@ -16,8 +16,8 @@ import (
 
 // Locks WithContainer whose lock root is missing: one transaction creates the root and the node,
 // and one deletes both. The success of the first one proves that the node is first in the queue,
-// because the root did not exist before. So without contention a cycle takes two requests and leaves
-// nothing.
+// because the root did not exist before. So without contention a cycle takes two requests and
+// leaves nothing.
 //
 //	request               reply                          next (queue.Rejection)
 //	───────────────────── ────────────────────────────── ─────────────────────────────────────────
@@ -66,8 +66,9 @@ type RootUse struct {
 }
 
 // BeginUse notes that a call takes the lock. It expects the lock root to be missing if our last
-// release deleted it, or if the last new names were missing; the result for a new name shows what to
-// expect of the next one. lost reports that an earlier attempt of the call has Lost the transaction.
+// release deletes it, or if the last new names were missing; the result for a new name shows what
+// to expect of the next one. lost reports that an earlier attempt of the call has Lost the
+// transaction.
 func (r *Root) BeginUse(lost bool) (u RootUse) {
 	u = RootUse{r: r, Lost: lost, canBeNew: !lost && r.canBeNew()}
 	if !u.canBeNew {
@@ -75,7 +76,7 @@ func (r *Root) BeginUse(lost bool) (u RootUse) {
 	}
 	switch before := Note(r, func(n *newRootNotes) { *n = newRootNotes{isUsed: true} }); {
 	case before.deletion != nil:
-		u.withRoot = link.IsClosed(before.deletion.Done) && before.deletion.RootDeleted
+		u.withRoot = before.deletion.withRoot.Load()
 	case !before.isUsed: // otherwise another call has found the lock root, or is creating it
 		u.withRoot, u.learns = r.o.Notes.found.Load() < mostFound, true
 	}

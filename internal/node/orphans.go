@@ -118,6 +118,6 @@ func (r *Reaper) deleteOrphans(root string, names []string) {
 	}
 	r.mu.Unlock()
 	for _, x := range found {
-		r.start(x, nil)
+		r.Begin(r.add(x))
 	}
 }

@@ -1,8 +1,8 @@
 // Package node manages the nodes of locks in one ZooKeeper session: lock roots and their lock nodes
-// are created, found again, listed, watched, handed off and deleted. It promises that a create whose
-// reply was lost leaves one node that is known, or none; that a node that was given up is deleted
-// while its session lives; and that a lock is handed off only after the servers have confirmed that
-// the next node exists.
+// are created, found again, listed, watched, handed off and deleted. It promises that a create
+// whose reply was lost leaves one node that is known, or none; that a node that was given up is
+// deleted while its session lives; and that a lock is handed off only after the servers have
+// confirmed that the next node exists.
 //
 // It has no access to owners, calls or holds, and internal/queue decides which node is granted.
 //
@@ -95,8 +95,8 @@ func (o *Own) checkInvariants() {
 	invariants.Check(o.mu.reserved >= 0, "a reserved node is freed once (I7)", "%d nodes are reserved", o.mu.reserved)
 }
 
-// Missing returns the first of the nodes that does not count as a node of this session, "" if all of
-// them do. It is for checks of invariants.
+// Missing returns the first of the nodes that does not count as a node of this session, "" if all
+// of them do. It is for checks of invariants.
 func (o *Own) Missing(of []string) string {
 	o.mu.Lock()
 	defer o.mu.Mutex.Unlock() // no check: the caller is one

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/mux"
 	"github.com/zklock/zklock/internal/queue"
 )
 
@@ -40,20 +39,28 @@ func (r *Reaper) Deleting() int {
 }
 
 // Delete deletes a node of ours. If the node is being deleted already, it returns that deletion.
-func (r *Reaper) Delete(node string) *Deletion { return r.start(&Deletion{node: node}, nil) }
+func (r *Reaper) Delete(node string) *Deletion {
+	x := r.add(&Deletion{node: node})
+	r.Begin(x)
+	return x
+}
 
-// DeleteAll deletes nodes of ours in one transaction. If one of them is missing, it deletes the
-// rest one by one. If the first is being deleted already, it returns that deletion. If the nodes
-// are in several lock roots and one root rejects the delete, it deletes each node by itself, and
-// the returned Deletion is for one of them.
-func (r *Reaper) DeleteAll(nodes []string) *Deletion {
-	return r.start(&Deletion{node: nodes[0], rest: nodes[1:]}, nil)
+// ToDelete is Delete for nodes of one lock root, in one transaction, and the caller begins it
+// (Begin). If one of the nodes is missing, the rest are deleted one by one.
+func (r *Reaper) ToDelete(nodes ...string) *Deletion {
+	return r.add(&Deletion{node: nodes[0], rest: nodes[1:]})
 }
 
 // DeleteAfter is Delete, and begins when the first deletion has ended: until then, a transaction
 // whose response was lost could create the node again. first may be nil.
 func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
-	return r.start(&Deletion{node: node}, first)
+	x := r.add(&Deletion{node: node})
+	if first == nil {
+		r.Begin(x)
+	} else if r.begins(x) {
+		x.goOnAfter(first)
+	}
+	return x
 }
 
 // handOff deletes the node of a hold that is released. If the hold may hand off the lock
@@ -65,53 +72,23 @@ func (r *Reaper) handOff(node string, rule queue.Rule, downgraded, withRoot bool
 	if rule.HandsOff(downgraded) {
 		x.record, x.handsOff = record, true
 	}
-	return r.start(x, nil)
+	return r.add(x)
 }
 
-// deleteRecorded is Delete for a node whose grant may be recorded.
-func (r *Reaper) deleteRecorded(node string, record *GrantRecord) *Deletion {
-	return r.start(&Deletion{node: node, record: record}, nil)
-}
-
-// deleteWithRoot is Delete for a node with which its lock root was created. If no other node is in
-// the root, it deletes the root in the same transaction.
-func (r *Reaper) deleteWithRoot(node string) *Deletion {
-	return r.start(&Deletion{node: node, root: true}, nil)
-}
-
-// start begins a deletion, when the deletion after has ended, if there is one.
-func (r *Reaper) start(x *Deletion, after *Deletion) *Deletion {
+// add returns a deletion that Begin has to begin. If the node is being deleted already, that is the
+// deletion under way.
+func (r *Reaper) add(x *Deletion) *Deletion {
 	r.mu.Lock()
 	if running := r.mu.deletions[x.node]; running != nil {
 		r.mu.Unlock()
 		return running
 	}
-	x.r, x.Done, x.Refused = r, make(chan struct{}), make(chan struct{})
+	x.r, x.toBegin, x.Done, x.Refused = r, true, make(chan struct{}), make(chan struct{})
 	x.root = x.root && r.mu.keeps != path.Dir(x.rootPath())
 	r.mu.deletions[x.node] = x
 	r.mu.Unlock()
 	for _, n := range x.nodes() {
 		r.nodes.add(n)
-	}
-	if after != nil {
-		x.goOnAfter(after)
-		return x
-	}
-	if x.record != nil && !x.record.IsKnown {
-		x.goOn(false)
-		return x
-	}
-	w := x.nextWaiter()
-	op, body := x.request(w)
-	first := mux.NewRequest(op, body, func(a mux.Reply) { // mostly the only one
-		if a.Fate == mux.NeverSent {
-			x.goOn(false)
-		} else if ended, wait := x.tried(w, a, r.z.ErrOf(a)); !ended {
-			x.goOn(wait)
-		}
-	})
-	if !r.z.Carrier.Send(r.z, first) {
-		x.goOn(false)
 	}
 	return x
 }

@@ -273,11 +273,11 @@ func (r *Root) Ensure(ctx context.Context, z *link.ZKSession) (m *RootCreate, er
 	}
 }
 
-// UndoCreate deletes the containers that m has created and in which no node was created: the servers
-// remove only containers that have had a child. m may be nil. hadNode reports that a node was created
-// in the root, but none in the second root. Both are deleted or none, because a client that has a
-// node in one is about to use the other. No promise depends on it: the deletion fails if another
-// client uses the container, and a client that is about to use it creates it again.
+// UndoCreate deletes the containers that m has created and in which no node was created: the
+// servers remove only containers that have had a child. m may be nil. hadNode reports that a node
+// was created in the root, but none in the second root. Both are deleted or none, because a client
+// that has a node in one is about to use the other. No promise depends on it: the deletion fails if
+// another client uses the container, and a client that is about to use it creates it again.
 func (r *Root) UndoCreate(z *link.ZKSession, m *RootCreate, hadNode bool) {
 	if m == nil || !r.o.Container || m.plain {
 		return
@@ -346,28 +346,26 @@ func (r *Root) WarnOfTheEnd(e *ZKSession, node string) {
 }
 
 // DeleteNode deletes a lock node and the further nodes that belong to it, in the second root. If a
-// node was near the end of its root's counter, DeleteNode then restarts the counter: restarted gets the result (startAgain);
-// otherwise it is nil. A record is taken back with the node. withRoot also deletes the lock root, if
-// no other node is in it.
-func (r *Root) DeleteNode(e *ZKSession, withRoot bool, record *GrantRecord, node string, further ...string) (x *Deletion, restarted <-chan error) {
-	switch {
-	case record != nil:
-		x = e.Reaper.deleteRecorded(node, record)
-	case withRoot:
-		x = e.Reaper.deleteWithRoot(node)
-	default:
-		x = e.Reaper.DeleteAll(append([]string{node}, further...))
-	}
+// node was near the end of its root's counter, DeleteNode then restarts the counter: restarted gets
+// the result (startAgain); otherwise it is nil. A record is taken back with the node. withRoot also
+// deletes the lock root, if no other node is in it.
+func (r *Root) DeleteNode(e *ZKSession, withRoot bool, record *GrantRecord, node string, further ...string) (xs []*Deletion, restarted <-chan error) {
+	x := e.Reaper.add(&Deletion{node: node, root: withRoot, record: record})
 	r.noteDeletion(withRoot, x)
-	if restarted = r.RestartAfter(e, node, x); r.o.Second != nil && len(further) > 0 && restarted == nil {
-		restarted = r.o.Second.RestartAfter(e, further[0], x)
+	xs, restarted = []*Deletion{x}, r.RestartAfter(e, node, x)
+	if len(further) > 0 {
+		x = e.Reaper.ToDelete(further...)
+		if xs = append(xs, x); restarted == nil {
+			restarted = r.o.Second.RestartAfter(e, further[0], x)
+		}
 	}
-	return x, restarted
+	e.Reaper.Begin(xs...)
+	return xs, restarted
 }
 
-// HandOff is DeleteNode for the node of a hold. It also hands the lock to the next waiter, if that
-// waiter's node belongs to this ZooKeeper session. paired reports that another node of the owner
-// depends on it. No lock root is deleted in a handoff.
+// HandOff is DeleteNode for the node of a hold, and the caller begins it. It also hands the lock to
+// the next waiter, if that waiter's node belongs to this ZooKeeper session. paired reports that
+// another node of the owner depends on it. No lock root is deleted in a handoff.
 func (r *Root) HandOff(e *ZKSession, node string, paired, withRoot bool, record *GrantRecord) *Deletion {
 	x := e.Reaper.handOff(node, r.o.Rule, paired, withRoot, record)
 	r.noteDeletion(withRoot, x)
@@ -381,8 +379,8 @@ func (r *Root) noteDeletion(withRoot bool, x *Deletion) {
 	}
 }
 
-// RestartAfter restarts the counter after a deletion, if the node was near its end. The channel gets
-// the result; it is nil if nothing is to restart.
+// RestartAfter restarts the counter after a deletion, if the node was near its end. The channel
+// gets the result; it is nil if nothing is to restart.
 func (r *Root) RestartAfter(e *ZKSession, node string, x *Deletion) <-chan error {
 	if !r.NearTheEnd(node) {
 		return nil

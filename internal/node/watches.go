@@ -124,8 +124,8 @@ func (w *Watches) Keep(has *Watch, key WatchKey) *Watch {
 //
 // The event may arrive before the removal reaches the server. The server then finds no watch, and
 // its response reports that. Or another caller starts the watch while the removal is under way. If
-// the response that arms its watch arrives before the removal's, then so did its request, and it was
-// removed with ours: that caller is woken to check again. A watch that is not armed by then was
+// the response that arms its watch arrives before the removal's, then so did its request, and it
+// was removed with ours: that caller is woken to check again. A watch that is not armed by then was
 // requested after the removal, and lasts.
 func (w *Watches) Leave(on *Watch) {
 	if on == nil {

@@ -128,7 +128,7 @@ func TestWatch_NotSet_IsAskedForAgain(t *testing.T) {
 
 // I6: a watch of a user reports that the node was deleted, and then the response does. The watch
 // fires once.
-func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
+func TestWatch_EventBeforeTheAnswer_IsReportedOnce(t *testing.T) {
 	w := newWatchTest(t)
 	const path = "/locks/a/p"
 	gone := mux.Reply{Fate: mux.WasAnswered, Conn: conn, Code: wire.NoNode}

@@ -25,7 +25,7 @@ import (
 // pages returns the documents of the repository.
 func pages(t *testing.T) []string {
 	t.Helper()
-	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "internal/README.md", "packaging/README.md", "examples/README.md", "lab/README.md"}
+	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "internal/README.md", "packaging/README.md", "examples/README.md", "lab/README.md", "lab/consul/README.md"}
 	for _, dir := range contrib(t) {
 		names = append(names, dir+"/README.md")
 	}
@@ -293,7 +293,7 @@ func TestDocs_NamedTestsExist(t *testing.T) {
 }
 
 // Each test file states at its top what it attacks.
-func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
+func TestDocs_EveryTestFileStatesItsTarget(t *testing.T) {
 	names, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
 	for _, dir := range slices.Concat([]string{"test", "internal/pages", "fence", "fence/zkfence", "shards"}, contrib(t), packages[1:]) {

@@ -105,14 +105,13 @@ var shownBy = map[string]string{
 	"WithTrace": "Trace", "WithName": "Trace",
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Session_Revoke",
 	"NewElection": "Election_Campaign", "Final": "Election_Run", "Election.Candidates": "Election_Leader",
-	"NewSemaphore": "Semaphore_Acquire", "Semaphore.TryAcquire": "Semaphore_Acquire", "Semaphore.Path": "Semaphore_Participants",
+	"NewSemaphore": "Semaphore_Acquire", "Semaphore.TryAcquire": "Semaphore_Acquire",
 	"RWMutex.ReadLock": "NewRWMutex",
 	"Mutex.Runs":       "OnceRun",
 	"Mutex.Path":       "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Hold.Sequencer": "Session_CheckSequencer", "ParseSequencer": "Session_CheckSequencer", "Sequencer.String": "Session_CheckSequencer",
-	"Session.Timeout": "WithSessionTimeout",
-	"Multi.Acquire":   "Multi_TryAcquire", "Multi.TryDo": "Multi_TryAcquire",
+	"Multi.Acquire": "Multi_TryAcquire", "Multi.TryDo": "Multi_TryAcquire",
 	"MultiHold.Holds": "Multi_Do", "MultiHold.Context": "Multi_TryAcquire", "MultiHold.Err": "Multi_TryAcquire",
 	"MultiHold.Release": "Multi_TryAcquire",
 }
@@ -123,16 +122,10 @@ var withoutExample = map[string]string{
 	"Error.Unwrap": "errors.Is and errors.As call it: see ExampleError",
 	"Hold.String":  "fmt calls it: see ExampleMutex_String",
 
-	"Multi.String": "fmt calls it: see ExampleMulti_Do",
-
-	"MultiHold.String": "fmt calls it: see ExampleMutex_String",
 	"Election.String":  "fmt calls it: see ExampleMutex_String",
-	"Semaphore.String": "fmt calls it: see ExampleSemaphore_Permits",
-
-	"RWMutex.String":   "fmt calls it: see ExampleMutex_String",
 	"Session.String":   "fmt calls it: see ExampleMutex_String",
 	"LeaseMode.String": "fmt calls it: see the output of ExampleLeaseMode_Margin",
-	"State.String":     "fmt calls it: see the output of ExampleState_Attached",
+	"State.String":     "fmt calls it: see the output of ExampleState",
 	"WithTLS":          "its example has no output, and does not run: it takes a server with TLS",
 	"WithTLSFiles":     "its example has no output, and does not run: it takes a server with TLS",
 }

@@ -1,7 +1,7 @@
 package pages
 
-// These tests compile programs that give an option to each New function, because only a function of the option's own recipes takes
-// it, and compare the options with docs/service.md.
+// These tests compile programs that give an option to each New function, because only a function of
+// the option's own recipes takes it, and compare the options with docs/service.md.
 
 import (
 	"fmt"

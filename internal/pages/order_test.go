@@ -58,7 +58,8 @@ func TestDesign_EachFileUsesOnlyThoseBeforeIt(t *testing.T) {
 	}
 }
 
-// compiled returns an importer of the library, of other packages and of those that they use, as the compiler has them.
+// compiled returns an importer of the library, of other packages and of those that they use, as the
+// compiler has them.
 func compiled(t *testing.T, fset *token.FileSet, others ...string) types.Importer {
 	list, err := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "."}, others...)...).Output()
 	require.NoError(t, err)

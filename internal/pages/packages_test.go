@@ -41,8 +41,8 @@ var packages = []string{
 	"internal/mux", "internal/lastzxid", "internal/expire", "internal/sessionkey", "internal/sasl", "internal/secret", "internal/wire", "internal/clock", "internal/invariants", "internal/fscall",
 }
 
-// shortName returns the name that internal/README.md gives a package. The public sasl has the name of the
-// one that it wraps.
+// shortName returns the name that internal/README.md gives a package. The public sasl has the name
+// of the one that it wraps.
 func shortName(pkg string) string {
 	if pkg == "sasl" {
 		return "public sasl"

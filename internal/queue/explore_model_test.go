@@ -13,8 +13,8 @@ import (
 )
 
 // The explorer's model: ZooKeeper's guarantees, and clients that decide with the library's own
-// functions (Machine, PositionOf, isFirstNow, HandoffAfter, reply.FateOf). A world is a value; a step turns
-// one into another. The model's assumptions:
+// functions (Machine, PositionOf, isFirstNow, HandoffAfter, reply.FateOf). A world is a value; a
+// step turns one into another. The model's assumptions:
 //
 //   - writes have one order, and each session's server applies them in that order, some time later
 //     (queue)
@@ -39,8 +39,7 @@ import (
 // them (deleteOrphans deletes them).
 const (
 	maxNodes    = 12
-	maxLag      = 4 // transactions that a server may be behind
-	maxSessions = 4
+	maxSessions = mostSessions
 	maxWaiters  = 4
 	maxWatched  = 8
 	noNode      = 255
@@ -112,9 +111,11 @@ type client struct {
 	writerReads // explore_rw_test.go
 }
 
+// change is the last transaction, and its result.
 type change struct {
 	kind  uint8 // made, deleted, written
 	nodes nodes
+	alive nodes
 }
 
 const (
@@ -127,15 +128,9 @@ const (
 type session struct {
 	gen      uint8 // which session of this client it is
 	ended    bool  // at the leader
-	cut      bool  // its server knows
-	conn     uint8 // 0: not connected
-	conns    uint8
-	open     bool // requests may go
+	open     bool  // requests may go
 	restored bool
 
-	lag   [maxLag]change
-	n     uint8
-	view  nodes // what its server has applied
 	last  nodes // what the transaction applied last deleted
 	quiet nodes // nodes whose deletion a lost event did not report
 	armed nodes // watches that are set, and over which connection
@@ -147,8 +142,8 @@ type session struct {
 }
 
 type world struct {
+	servers[change]
 	n        uint8 // nodes made
-	alive    nodes
 	foreign  nodes
 	kinds          // explore_rw_test.go
 	writer   uint8 // a foreign node of a read/write lock, and the node of its reader; noNode if there is none
@@ -208,6 +203,7 @@ type explorer struct {
 	giveUps  uint8
 	queued   bool   // they are in the queue at the start
 	upTo     Stage  // and the last of them has come to this
+	released bool   // since then the first has released, which the other servers have not applied
 	rules    []Rule // of each client; nil: all are mutexes
 	reads    bool   // a writer may take the read lock, too
 	lagging  uint8
@@ -247,8 +243,10 @@ func (x *explorer) start() world {
 		w.c[i] = blank(x.acquire)
 	}
 	for i := range w.nSess {
-		w.s[i] = session{conn: 1, conns: 1, open: true, restored: true}
+		w.s[i] = session{open: true, restored: true}
 	}
+	w.most, w.numbered = x.lagging, true
+	w.servers.start(int(w.nSess), change{})
 	if x.queued {
 		x.queueUp(&w)
 	}
@@ -268,7 +266,7 @@ func (x *explorer) queueUp(w *world) {
 			next := *w
 			x.steps(w, func(n *world, must bool, _ func() string) {
 				asked := w.c[c] != n.c[c] && n.c[c].phase != idle && n.c[c].phase != deleting
-				learnt := w.s != n.s && w.c == n.c
+				learnt := w.c == n.c && (w.s != n.s || w.servers != n.servers)
 				if must && (asked || learnt) {
 					next = *n
 				}
@@ -278,6 +276,14 @@ func (x *explorer) queueUp(w *world) {
 			}
 			*w = next
 		}
+	}
+	if x.released {
+		for w.link[0].lag > 0 {
+			w.apply(0)
+		}
+		w.commit(change{kind: deleted, nodes: only(w.c[0].node)})
+		w.apply(0)
+		w.c[0] = blank(0)
 	}
 }
 
@@ -333,34 +339,34 @@ func (w *world) id(s uint8) uint8 { return s<<4 | w.s[s].gen }
 
 func (w *world) session(c uint8) *session { return &w.s[w.of[c]] }
 
-func (s *session) answers() bool {
-	return s.conn != 0 && s.open && !s.cut && s.toldGone|s.toldWritten == 0
+func (w *world) alive() nodes { return w.leader().alive }
+
+// sees is what the client's server has applied.
+func (w *world) sees(c uint8) nodes { return w.view(w.of[c]).alive }
+
+func (w *world) conn(c uint8) uint8 { return w.link[w.of[c]].conn }
+
+func (w *world) answers(c uint8) bool {
+	s := w.session(c)
+	return w.conn(c) != 0 && s.open && !w.link[w.of[c]].cut && s.toldGone|s.toldWritten == 0
 }
 
 func (w *world) breaks(promise string) { w.broken = promise }
 
-func (w *world) canCommit(lag uint8) bool {
-	for i := range w.nSess {
-		if s := &w.s[i]; s.conn != 0 && !s.cut && s.n >= lag {
-			return false
-		}
-	}
-	return true
-}
-
-// commit is a transaction at the leader.
-func (w *world) commit(lag uint8, ch change) {
+// commit executes a transaction at the leader.
+func (w *world) commit(ch change) {
+	ch.alive = w.alive()
 	switch ch.kind {
 	case made:
-		w.alive |= ch.nodes
+		ch.alive |= ch.nodes
 	case deleted:
 		ch.nodes.each(func(i uint8) {
 			woken, look := 0, 0
 			for c := range w.nClients {
-				if k := &w.c[c]; k.does(ToAwait) && k.looksAfter(i) && w.alive.has(k.node) && w.alive.has(k.ahead) && !ch.nodes.has(k.node) {
+				if k := &w.c[c]; k.does(ToAwait) && k.looksAfter(i) && w.alive().has(k.node) && w.alive().has(k.ahead) && !ch.nodes.has(k.node) {
 					look++
 				}
-				if k := &w.c[c]; k.does(ToWatchBlocker, ToAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) && !w.isReader(k.node) {
+				if k := &w.c[c]; k.does(ToWatchBlocker, ToAwait) && k.ahead == i && w.alive().has(k.node) && !ch.nodes.has(k.node) && !w.isReader(k.node) {
 					woken++
 				}
 			}
@@ -368,43 +374,35 @@ func (w *world) commit(lag uint8, ch change) {
 				w.breaks("I8: one release wakes two, or lets two look")
 			}
 		})
-		w.alive &^= ch.nodes
+		ch.alive &^= ch.nodes
 	}
 	for i := range w.nSess {
-		s := &w.s[i]
-		if s.n >= lag {
-			s.skip()
+		w.skip(i, w.most-1)
+	}
+	w.servers.commit(func(s *change) { *s = ch })
+}
+
+// advance applies a transaction.
+func (w *world) advance(i uint8) *change {
+	l := &w.link[i]
+	l.lag--
+	l.seen = l.lag
+	return w.view(i)
+}
+
+// skip applies transactions without a connection that could report them, until so many are left.
+func (w *world) skip(i, left uint8) {
+	for w.link[i].lag > left {
+		if ch := w.advance(i); ch.kind == written {
+			w.s[i].missed |= ch.nodes & w.s[i].client
 		}
-		s.lag[s.n] = ch
-		s.n++
 	}
 }
 
-func (s *session) next() change {
-	ch := s.lag[0]
-	copy(s.lag[:], s.lag[1:])
-	s.n--
-	s.lag[s.n] = change{}
-	switch ch.kind {
-	case made:
-		s.view |= ch.nodes
-	case deleted:
-		s.view &^= ch.nodes
-	}
-	return ch
-}
-
-// skip applies a transaction without a connection that could report it.
-func (s *session) skip() {
-	if ch := s.next(); ch.kind == written {
-		s.missed |= ch.nodes & s.client
-	}
-}
-
-// apply lets a session's server do the next transaction, which makes events of watches.
-func (w *world) apply(i uint8) change {
+// apply lets a session's server apply the next transaction, which makes events of watches.
+func (w *world) apply(i uint8) *change {
 	s := &w.s[i]
-	ch := s.next()
+	ch := w.advance(i)
 	hit := ch.nodes & s.server
 	switch ch.kind {
 	case deleted:
@@ -418,11 +416,12 @@ func (w *world) apply(i uint8) change {
 			s.missed |= ch.nodes & s.client &^ hit
 		}
 	}
-	if s.ended && s.n == 0 {
-		s.cut = true
-	}
+	w.cuts(i)
 	return ch
 }
+
+// cuts ends the connection of a session if its server knows that the session has ended.
+func (w *world) cuts(i uint8) { w.link[i].cut = w.s[i].ended && w.link[i].lag == 0 }
 
 // event reaches the client: link.ZKSession hands it on.
 func (w *world) event(i, node uint8, kind fired) {
@@ -450,7 +449,7 @@ func (w *world) event(i, node uint8, kind fired) {
 		k.watched &^= only(node)
 		if j := slices.Index(k.watch[:], node); j >= 0 && (k.isArmed(j) || k.keeps.has(node)) && !k.hears.has(node) && k.aheadFired[j] == notFired {
 			k.aheadFired[j] = kind
-			k.dead = !s.view.has(k.node)
+			k.dead = !w.sees(c).has(k.node)
 			// The rule cannot detect that one transaction deleted another session's node and ours
 			// (the exception that it names), or that the server lost our event, against its
 			// guarantee. Such a hold is lost at the next heartbeat.
@@ -491,7 +490,7 @@ func (w *world) tellBehind(c uint8, t Handoff) {
 		if j := slices.Index(k.watch[:], w.c[c].node); j >= 0 && k.hears.has(w.c[c].node) && k.aheadFired[j] == notFired {
 			k.aheadFired[j] = otherEvent
 			if t == BlockerDeleted {
-				k.aheadFired[j], k.dead = goneEvent, !w.session(o).view.has(k.node)
+				k.aheadFired[j], k.dead = goneEvent, !w.sees(o).has(k.node)
 			}
 		}
 	}
@@ -596,13 +595,13 @@ func (x *explorer) grant(w *world, c uint8, by Stage) {
 	if w.broken == "" && w.earlier(k.node) {
 		w.breaks("I8: granted before an earlier node")
 	}
-	if w.broken == "" && x.rules != nil && w.alive.has(k.node) {
+	if w.broken == "" && x.rules != nil && w.alive().has(k.node) {
 		w.takeToken(k.node, k.node)
 	}
 	if w.owner[k.node] != w.id(w.of[c]) {
 		w.breaks("I3: granted on a node of another session")
 	}
-	if w.reader != noNode && w.alive.has(w.reader) && w.writer < k.node {
+	if w.reader != noNode && w.alive().has(w.reader) && w.writer < k.node {
 		w.breaks("I1: granted beside a writer that reads")
 	}
 	held := blank(k.left)
@@ -640,14 +639,14 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 		return fmt.Sprintf("lists: %d ahead, the next is %s", p.Position.Blockers, only(p.watch[0]))
 	}
 	there := func(node uint8) Finding {
-		if s.view.has(node) {
+		if w.sees(c).has(node) {
 			return Exists
 		}
 		return Absent
 	}
 	switch k.walk.Next {
 	case ToList:
-		k.list = s.view
+		k.list = w.sees(c)
 		return judge()
 	case ToWatchOwn, ToWatchBlocker:
 		node, who := k.node, "its own node"
@@ -664,7 +663,7 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 		}
 		x.goOn(w, c, k.walk.Watched(r, owner, uint64(conn)))
 		if ahead && k.does(ToWatchBlocker, ToAwait) && r == Absent {
-			k.aheadFired[at], k.dead = goneEvent, !s.view.has(k.node) && !s.quiet.has(k.node)
+			k.aheadFired[at], k.dead = goneEvent, !w.sees(c).has(k.node) && !s.quiet.has(k.node)
 		}
 		x.join(w, c)
 		if r == Absent {
@@ -722,15 +721,15 @@ func (k *client) reads() bool {
 
 // ask puts what a client knows to the rule, when the i-th of those ahead has had its event.
 func (x *explorer) ask(w *world, c uint8, i int) string {
-	k, s := &w.c[c], w.session(c)
+	k := &w.c[c]
 	isDeletion, what := k.aheadFired[i] == goneEvent || x.wrong&anyEvent != 0, "is woken by the event of "+only(k.watch[i]).String()+" ahead, and "
 	next, isLast := k.walk.observed(i, isDeletion)
 	if !isLast {
 		k.walk = next
 		return what + "waits for others"
 	}
-	r := x.rule(next.evidence(uint64(s.conn), k.ownFired != notFired))
-	x.goOn(w, c, next.ruled(r, uint64(s.conn)))
+	r := x.rule(next.evidence(uint64(w.conn(c)), k.ownFired != notFired))
+	x.goOn(w, c, next.ruled(r, uint64(w.conn(c))))
 	if r {
 		return what + "is granted"
 	}
@@ -758,7 +757,7 @@ type emit = func(next *world, must bool, what func() string)
 
 // steps gives all worlds that one step leads to.
 func (x *explorer) steps(w *world, out emit) {
-	can := w.canCommit(x.lagging)
+	can := w.canCommit()
 	for i := range w.nSess {
 		x.serverSteps(w, i, can, out)
 	}
@@ -767,9 +766,9 @@ func (x *explorer) steps(w *world, out emit) {
 	}
 	if can {
 		w.foreign.each(func(i uint8) { // its owner leaves
-			if w.alive.has(i) {
+			if w.alive().has(i) {
 				n := *w
-				n.commit(x.lagging, change{kind: deleted, nodes: only(i)})
+				n.commit(change{kind: deleted, nodes: only(i)})
 				out(&n, true, func() string { return "the other program deletes its node " + only(i).String() })
 			}
 		})
@@ -783,7 +782,8 @@ func (x *explorer) serverSteps(w *world, i uint8, can bool, out emit) {
 	s := &w.s[i]
 	told := s.toldGone | s.toldWritten
 	who := func() string { return fmt.Sprintf("session %d", i) }
-	if s.conn != 0 && !s.cut && told == 0 && s.n > 0 {
+	isOn, lag := w.isOn(i), w.link[i].lag
+	if isOn && !w.link[i].cut && told == 0 && lag > 0 {
 		n := *w
 		ch := n.apply(i)
 		out(&n, true, func() string {
@@ -812,38 +812,36 @@ func (x *explorer) serverSteps(w *world, i uint8, can bool, out emit) {
 			out(&lost, false, func() string { return fmt.Sprintf("%s: FAULT the event of %s gets lost", who(), only(node)) })
 		}
 	})
-	if s.conn == 0 {
-		for k := range s.n + 1 {
+	if !isOn {
+		for k := range lag + 1 {
 			n := *w
 			t := &n.s[i]
-			for range k {
-				t.skip()
-			}
-			t.conns++
-			t.conn = t.conns
-			t.cut = t.ended && t.n == 0
+			n.skip(i, lag-k)
+			n.link[i].conn = n.link[i].lost + 1
+			n.cuts(i)
 			t.restored = t.client == 0
 			t.open = t.restored
 			t.last = 0
 			out(&n, true, func() string {
-				return fmt.Sprintf("%s: connected again, to a server that is %d transactions behind", who(), s.n-k)
+				return fmt.Sprintf("%s: connected again, to a server that is %d transactions behind", who(), lag-k)
 			})
 			if !t.restored && w.faults > 0 && x.kinds&lateRestores != 0 {
 				late := n
 				late.faults--
 				late.s[i].open = true
 				out(&late, false, func() string {
-					return fmt.Sprintf("%s: FAULT connected again, to a server that is %d transactions behind; watches are restored late", who(), s.n-k)
+					return fmt.Sprintf("%s: FAULT connected again, to a server that is %d transactions behind; watches are restored late", who(), lag-k)
 				})
 			}
 		}
 	}
-	if s.conn != 0 && !s.restored && !s.cut && told == 0 {
+	if isOn && !s.restored && !w.link[i].cut && told == 0 {
 		n := *w
 		t := &n.s[i]
 		t.restored, t.open, t.last = true, true, 0
-		t.toldGone |= t.client &^ t.view
-		t.toldWritten |= t.client & t.view & t.missed
+		view := n.view(i).alive
+		t.toldGone |= t.client &^ view
+		t.toldWritten |= t.client & view & t.missed
 		t.server |= t.client &^ (t.toldGone | t.toldWritten)
 		t.missed = 0
 		out(&n, true, func() string { return who() + ": the client restores its watches" })
@@ -865,7 +863,9 @@ func (x *explorer) serverSteps(w *world, i uint8, can bool, out emit) {
 // another gives the clients of a session that has ended the next one.
 func (w *world) another(i uint8) {
 	t := &w.s[i]
-	*t = session{gen: t.gen + 1, conn: 1, conns: 1, open: true, restored: true, lag: t.lag, n: t.n, view: t.view}
+	*t = session{gen: t.gen + 1, open: true, restored: true}
+	l := &w.link[i]
+	l.conn, l.lost, l.cut = 1, 0, false
 	for c := range w.nClients {
 		if k := &w.c[c]; w.of[c] == i {
 			switch k.phase {
@@ -887,7 +887,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 		f(&n, &n.c[c], n.session(c))
 		out(&n, must, func() string { return w.name(c) + " " + what })
 	}
-	ready := s.answers()
+	ready, sees, lag := w.answers(c), w.sees(c), w.link[w.of[c]].lag
 	switch k.phase {
 	case idle:
 		if k.left > 0 {
@@ -900,7 +900,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 				k.committed = true
 			})
 		}
-		if k.committed && ready && s.view.has(k.node) || k.committed && ready && !w.alive.has(k.node) && s.n == 0 {
+		if k.committed && ready && (sees.has(k.node) || !w.alive().has(k.node) && lag == 0) {
 			step(true, "has its create's answer", func(n *world, k *client, _ *session) {
 				if x.fate(mux.WasAnswered, reply.Applied, false) == reply.NodeMade {
 					x.begin(n, c)
@@ -908,9 +908,9 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 			})
 		}
 	case resolving:
-		if ready && s.n == 0 && !s.ended { // after the sync
+		if ready && lag == 0 && !s.ended { // after the sync
 			step(true, "looks for the node of its lost create", func(n *world, k *client, s *session) {
-				if k.node != noNode && s.view.has(k.node) {
+				if k.node != noNode && n.sees(c).has(k.node) {
 					x.begin(n, c)
 				} else {
 					n.requeue(c)
@@ -921,7 +921,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 		if k.reads() {
 			if ready {
 				n := *w
-				what := x.read(&n, c, s.conn)
+				what := x.read(&n, c, w.conn(c))
 				out(&n, true, func() string { return w.name(c) + " " + what })
 			}
 			break
@@ -949,13 +949,11 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 				x.goOn(n, c, k.walk.OwnEvent(k.ownFired == goneEvent))
 			})
 		}
-		if k.walk.Reconnected(uint64(s.conn)) != k.walk {
-			step(true, "is woken by the reconnect", func(n *world, k *client, s *session) {
-				x.goOn(n, c, k.walk.Reconnected(uint64(s.conn)))
-			})
+		if next := k.walk.Reconnected(uint64(w.conn(c))); next != k.walk {
+			step(true, "is woken by the reconnect", func(n *world, _ *client, _ *session) { x.goOn(n, c, next) })
 		}
 	case holding:
-		if ready && !s.view.has(k.node) {
+		if ready && !sees.has(k.node) {
 			step(true, "is told by the heartbeat that its node is gone", func(n *world, _ *client, _ *session) { n.finish(c) })
 		}
 		step(true, "releases", func(_ *world, k *client, _ *session) {
@@ -985,42 +983,42 @@ func (x *explorer) begin(w *world, c uint8) {
 func (x *explorer) create(w *world, c uint8) {
 	i := w.n
 	w.n++
-	(w.alive & ^w.foreign).each(func(j uint8) {
+	(w.alive() & ^w.foreign).each(func(j uint8) {
 		if w.who[j] == c {
 			w.breaks("I2: two nodes of one owner")
 		}
 	})
 	w.owner[i], w.who[i], w.c[c].node = w.id(w.of[c]), c, i
 	w.is[i] = kindOf(x.ruleOfClient(c))
-	w.commit(x.lagging, change{kind: made, nodes: only(i)})
+	w.commit(change{kind: made, nodes: only(i)})
 }
 
 // deleteSteps is node.Deletion: a hold's node is deleted only if the next one, of the same
 // session, exists.
 func (x *explorer) deleteSteps(w *world, c uint8, can bool, step func(bool, string, func(*world, *client, *session))) {
 	k, s := &w.c[c], w.session(c)
-	ready := s.answers() && !s.ended
+	ready := w.answers(c) && !s.ended
 	next, passes := w.next(c)
 	passes = passes && k.passes
 	checks := passes && x.wrong&noCheck == 0 && (!k.unsure || x.wrong&noCheckAgain == 0)
 	switch {
 	case !ready:
-	case !k.committed && checks && !w.alive.has(w.c[next].node):
-		if !s.view.has(w.c[next].node) {
+	case !k.committed && checks && !w.alive().has(w.c[next].node):
+		if !w.sees(c).has(w.c[next].node) {
 			step(true, "finds the next one's node deleted", func(n *world, _ *client, _ *session) { n.c[next].told = x.after(false, 0, true) })
 		}
-	case !k.committed && w.alive.has(k.node):
+	case !k.committed && w.alive().has(k.node):
 		if can {
 			step(true, "has its node deleted", func(n *world, k *client, _ *session) {
 				k.committed = true
 				if passes {
 					k.next = n.c[next].node
-					n.c[next].stood = n.alive.has(k.next)
+					n.c[next].stood = n.alive().has(k.next)
 				}
-				n.commit(x.lagging, change{kind: deleted, nodes: only(k.node)})
+				n.commit(change{kind: deleted, nodes: only(k.node)})
 			})
 		}
-	case s.view.has(k.node):
+	case w.sees(c).has(k.node):
 	case !k.committed:
 		step(true, "finds its node deleted", func(n *world, k *client, _ *session) { n.finish(c) })
 	default:
@@ -1046,11 +1044,11 @@ func (x *explorer) faultSteps(w *world, can bool, out emit) {
 	}
 	for i := range w.nSess {
 		s := &w.s[i]
-		if s.conn != 0 && x.kinds&disconnects != 0 {
+		if w.isOn(i) && x.kinds&disconnects != 0 {
 			x.disconnects(w, i, out)
 		}
 		var his nodes
-		w.alive.each(func(n uint8) {
+		w.alive().each(func(n uint8) {
 			if w.owner[n] == w.id(i) && !w.foreign.has(n) {
 				his |= only(n)
 			}
@@ -1064,25 +1062,25 @@ func (x *explorer) faultSteps(w *world, can bool, out emit) {
 		if can && !s.ended && his != 0 && x.kinds&expiries != 0 {
 			fault(fmt.Sprintf("session %d expires, with %s", i, his), func(n *world) {
 				n.s[i].ended = true
-				n.commit(x.lagging, change{kind: deleted, nodes: his})
+				n.commit(change{kind: deleted, nodes: his})
 			})
 		}
 	}
 	if !can {
 		return
 	}
-	ours := w.alive &^ w.foreign
+	ours := w.alive() &^ w.foreign
 	ours.each(func(a uint8) {
 		if x.kinds&adminDeletes != 0 {
-			fault("an administrator deletes "+only(a).String(), func(n *world) { n.commit(x.lagging, change{kind: deleted, nodes: only(a)}) })
+			fault("an administrator deletes "+only(a).String(), func(n *world) { n.commit(change{kind: deleted, nodes: only(a)}) })
 		}
 		if x.kinds&adminWrites != 0 {
-			fault("an administrator writes to "+only(a).String(), func(n *world) { n.commit(x.lagging, change{kind: written, nodes: only(a)}) })
+			fault("an administrator writes to "+only(a).String(), func(n *world) { n.commit(change{kind: written, nodes: only(a)}) })
 		}
 		if x.kinds&adminDeletesTwo != 0 {
 			(ours &^ (only(a)<<1 - 1)).each(func(b uint8) {
 				fault("an administrator deletes "+(only(a)|only(b)).String()+" in one transaction", func(n *world) {
-					n.commit(x.lagging, change{kind: deleted, nodes: only(a) | only(b)})
+					n.commit(change{kind: deleted, nodes: only(a) | only(b)})
 				})
 			})
 		}
@@ -1091,7 +1089,7 @@ func (x *explorer) faultSteps(w *world, can bool, out emit) {
 		n.owner[n.n], n.who[n.n] = stranger, stranger
 		n.foreign |= only(n.n)
 		n.n++
-		n.commit(x.lagging, change{kind: made, nodes: only(n.n - 1)})
+		n.commit(change{kind: made, nodes: only(n.n - 1)})
 	}
 	if x.kinds&writers != 0 && w.n < maxNodes && w.writer == noNode {
 		fault("another program queues for writing, with "+only(w.n).String(), func(n *world) {
@@ -1099,7 +1097,7 @@ func (x *explorer) faultSteps(w *world, can bool, out emit) {
 			foreign(n)
 		})
 	}
-	if w.writer != noNode && w.reader == noNode && w.alive.has(w.writer) && w.alive&(only(w.writer)-1) == 0 && w.n < maxNodes {
+	if w.writer != noNode && w.reader == noNode && w.alive().has(w.writer) && w.alive()&(only(w.writer)-1) == 0 && w.n < maxNodes {
 		fault("the writer takes the read lock, with "+only(w.n).String(), func(n *world) {
 			n.reader = n.n
 			foreign(n)
@@ -1140,7 +1138,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 				k.tried, k.late = true, true
 				what += "; " + w.name(c) + " had asked for the read lock, too"
 			case k.reads() && sent:
-				ok = ok && n.s[i].answers() && arrived&(1<<c-1) == 0 // one of them, that is enough
+				ok = ok && n.answers(c) && arrived&(1<<c-1) == 0 // one of them, that is enough
 				if ok {
 					what += "; " + w.name(c) + " just had an answer: " + x.read(&n, c, 0)
 				}
@@ -1153,7 +1151,8 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 		}
 		s := &n.s[i]
 		s.missed |= s.toldWritten & s.client
-		s.conn, s.open, s.restored = 0, false, false
+		s.open, s.restored = false, false
+		n.lose(i)
 		s.server, s.toldGone, s.toldWritten, s.last = 0, 0, 0, 0
 		out(&n, false, func() string { return fmt.Sprintf("FAULT session %d loses its connection%s", i, what) })
 		unanswered := n // clients that were about to read had sent the read already, without success

@@ -50,7 +50,7 @@ func TestHoldersOf(t *testing.T) {
 // I1, for observers: in every queue, each holder is granted by its own list, too, and no other node
 // is. The exception is the reader of a writer that also took the read lock: it was granted beside
 // its writer.
-func TestHoldersOf_AgreesWithPlaceOf(t *testing.T) {
+func TestHoldersOf_AgreesWithPositionOf(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

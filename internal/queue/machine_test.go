@@ -11,7 +11,7 @@ import (
 
 // I1, I3, R55, R58: every stage, and every possible result there. The walk drops its facts when it
 // returns to an earlier stage.
-func TestWalk(t *testing.T) {
+func TestMachine(t *testing.T) {
 	const us, them = 7, 8
 	begun := Machine{session: us}
 	behindOne := Position{Kind: Behind, Predecessor: "n", Blockers: 1}
@@ -103,7 +103,7 @@ func TestWalk(t *testing.T) {
 }
 
 // I8: which blocker is waited for. Another one's event matters if it makes a list worthwhile.
-func TestWalk_Awaited(t *testing.T) {
+func TestMachine_Awaited(t *testing.T) {
 	for _, tt := range []struct {
 		what       string
 		w          Machine

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/zklock/zklock/internal/explore"
 )
 
-// The model: a lock root at a leader; a server for each client, which is some transactions behind.
-// A client decides with Rejection, PositionOf and KeepsRoot, as the library does.
+// The model: a lock root, and clients with a session each (servers). A client decides with Rejection, PositionOf and KeepsRoot, as the library does.
 //
 //	nIdle ──▶ nCreates ─┬─ with the root ─────▶ nHolds ──▶ nIdle, nEnded
 //	            ▲   ▲   └─ alone ──▶ nLists ──────▲
@@ -23,10 +21,10 @@ import (
 // A node is deleted while its client continues, as if another goroutine acquired the lock next. A
 // request is sent, executed, and answered when the client's server has executed all before it. When
 // the connection is lost, a request that was not executed may arrive later. A read and its response
-// are one step. A client that waits lists when that would help (explore_test.go has how it is woken).
+// are one step. A client that waits lists when that would help (explore_test.go has how it is
+// woken).
 const (
 	nClients = 3
-	nLag     = 2
 	nNodes   = 4 // in the queue at the same time
 	nIDs     = 13
 )
@@ -79,20 +77,18 @@ const (
 )
 
 type newClient struct {
-	phase, left      uint8
-	id, num          uint8
-	isFirst          bool // its own transaction created the root with its node
-	tries, rejected  uint8
-	roots            bool
-	isConnected      bool
-	lag              uint8
-	req, del         newRequest
-	unsure, lateNote bool // a delete was unanswered; a late create is noted as an orphan
-	late             newRequest
+	phase, left     uint8
+	id, num         uint8
+	isFirst         bool // its own transaction created the root with its node
+	tries, rejected uint8
+	roots           bool
+	req, del        newRequest
+	lateNote        bool // a late create is noted as an orphan
+	late            newRequest
 }
 
 type newWorld struct {
-	hist     [nLag + 1]newState // the leader's, and those before it
+	servers[newState]
 	c        [nClients]newClient
 	n        uint8
 	who      [nIDs + 1]uint8 // the client of a node, from 1; 0 is another program, or a session that is given up
@@ -124,28 +120,19 @@ type newExplorer struct {
 	mistakes newMistakes
 	leaves   bool // the root may remain
 
-	grants, firsts, deleted int
+	firsts, deleted int
 }
-
-func (w *newWorld) leader() *newState { return &w.hist[0] }
-
-func (w *newWorld) view(c uint8) *newState { return &w.hist[w.c[c].lag] }
 
 func (s *newState) has(id uint8) bool {
 	return slices.ContainsFunc(s.nodes[:], func(n newNode) bool { return n.id == id && id != 0 })
 }
 
-func (w *newWorld) canCommit() bool {
-	return !slices.ContainsFunc(w.c[:], func(c newClient) bool { return c.isConnected && c.lag == nLag })
-}
-
-// commit is a transaction at the leader, which may be an error.
+// commit executes a transaction at the leader, which may be an error.
 func (w *newWorld) commit(f func(s *newState)) {
-	copy(w.hist[1:], w.hist[:nLag])
-	f(w.leader())
+	w.servers.commit(f)
 	for i := range w.c {
 		c := &w.c[i]
-		c.lag, c.req.age, c.del.age = min(c.lag+1, nLag), min(c.req.age+1, nLag), min(c.del.age+1, nLag)
+		c.req.age, c.del.age = min(c.req.age+1, mostBehind), min(c.del.age+1, mostBehind)
 	}
 }
 
@@ -215,7 +202,6 @@ func (w *newWorld) execute(c uint8, r *newRequest) {
 func (x *newExplorer) grant(w *newWorld, c uint8, how string) {
 	k := &w.c[c]
 	k.phase = nHolds
-	x.grants++
 	if !w.leader().has(k.id) {
 		return // a hold that is lost at once
 	}
@@ -241,23 +227,16 @@ func (x *newExplorer) grant(w *newWorld, c uint8, how string) {
 }
 
 // explore visits all worlds, nearest first.
-func (x *newExplorer) explore(t *testing.T) explore.Found {
+func (x *newExplorer) explore() explore.Found {
 	first := newWorld{faults: x.faults}
 	for i := range first.c {
 		first.c[i] = newClient{phase: nEnded}
 		if i < len(x.acquire) {
-			first.c[i] = newClient{left: x.acquire[i], isConnected: true}
+			first.c[i] = newClient{left: x.acquire[i]}
 		}
 	}
-	model := explore.Model[newWorld]{
-		First:  first,
-		Steps:  x.steps,
-		Broken: func(w *newWorld) string { return w.broken },
-		Stuck:  x.stuck,
-	}
-	found := model.Run()
-	t.Logf("%d worlds, %d grants, %d of them first in a new root, %d roots deleted: %s\n%s", found.States, x.grants, x.firsts, x.deleted, found.Broken, strings.Join(found.Trace, "\n"))
-	return found
+	first.start(len(x.acquire), newState{})
+	return explore.Model[newWorld]{First: first, Steps: x.steps, Broken: func(w *newWorld) string { return w.broken }, Stuck: x.stuck}.Run()
 }
 
 // stuck checks a world in which nothing must happen any more.
@@ -322,22 +301,20 @@ func (x *newExplorer) steps(w *newWorld, take func(n *newWorld, must bool, what 
 func (x *newExplorer) clientSteps(w *newWorld, c uint8, add newStep) {
 	me := w.c[c]
 	x.late(w, c, add)
-	if !me.isConnected {
-		for lag := range me.lag + 1 {
-			if me.phase == nEnded && me.del.op == 0 && w.orphans == 0 || me.phase == nResolves && lag > 0 { // after the sync
-				continue
-			}
-			add(true, fmt.Sprintf("is connected again, to a server that is %d behind", lag), func(_ *newWorld, k *newClient) {
-				k.isConnected, k.lag = true, lag
-				if k.del.op != 0 {
-					k.del.sent, k.unsure = nSent, true
-				}
-			})
+	isOn := w.isOn(c)
+	w.next(c, func(what string, l link) {
+		if !isOn && (me.phase == nEnded && me.del.op == 0 && w.orphans == 0 || me.phase == nResolves && l.lag > 0) { // after the sync
+			return
 		}
+		add(true, what, func(n *newWorld, k *newClient) {
+			l.seen = l.lag
+			if n.link[c] = l; !isOn && k.del.op != 0 {
+				k.del.sent = nSent
+			}
+		})
+	})
+	if !isOn {
 		return
-	}
-	if me.lag > 0 {
-		add(true, "has its server apply a transaction", func(_ *newWorld, k *newClient) { k.lag-- })
 	}
 	x.requests(w, c, add)
 	x.lose(w, c, add)
@@ -350,7 +327,8 @@ func (x *newExplorer) clientSteps(w *newWorld, c uint8, add newStep) {
 					n.who[id] = 0
 				}
 			}
-			*k = newClient{left: k.left, isConnected: true}
+			*k = newClient{left: k.left}
+			n.link[c] = link{conn: 1}
 		})
 	}
 	for _, node := range w.view(c).nodes {
@@ -413,10 +391,10 @@ func (x *newExplorer) requests(w *newWorld, c uint8, add newStep) {
 	if w.canCommit() && me.del.sent == nSent {
 		add(true, "has its request executed: "+nNames[me.del.op], func(n *newWorld, k *newClient) { r := k.del; n.execute(c, &r); k.del = r })
 	}
-	if me.req.sent == nExecuted && me.lag <= me.req.age {
+	if me.req.sent == nExecuted && w.link[c].lag <= me.req.age {
 		add(true, "has the response: "+nNames[me.req.op], func(n *newWorld, k *newClient) { x.answered(n, c, k) })
 	}
-	if me.del.sent == nExecuted && me.lag <= me.del.age {
+	if me.del.sent == nExecuted && w.link[c].lag <= me.del.age {
 		add(true, "has the response: "+nNames[me.del.op], func(n *newWorld, k *newClient) {
 			n.wasTaken = n.wasTaken || k.del.response == nNotEmpty
 			if k.del.response == nNotEmpty && KeepsRoot(1, false) && !x.mistakes.notEmptyEnds {
@@ -426,7 +404,7 @@ func (x *newExplorer) requests(w *newWorld, c uint8, add newStep) {
 			if k.del.op == nDeleteBoth && k.del.response == nOK {
 				x.deleted++
 			}
-			k.del, k.unsure = newRequest{}, false
+			k.del = newRequest{}
 			k.rests()
 		})
 	}
@@ -448,7 +426,7 @@ func (x *newExplorer) lose(w *newWorld, c uint8, add newStep) {
 		}
 		add(false, what, func(n *newWorld, k *newClient) {
 			n.faults--
-			k.isConnected = false
+			n.lose(c)
 			if r.op != 0 {
 				k.late, k.lateNote = r, false
 			}
@@ -490,7 +468,7 @@ func (x *newExplorer) late(w *newWorld, c uint8, add newStep) {
 
 // resolve is the search after a lost response: a sync and a list.
 func (x *newExplorer) resolve(n *newWorld, c uint8, k *newClient) {
-	k.lag = 0
+	n.answered(c)
 	if view := n.view(c); k.req.node != 0 && view.has(k.req.node) && !x.mistakes.createsAgain {
 		k.take(view, k.req.node, k.req.op == nBoth)
 		if k.isFirst || x.mistakes.foundGrants {
@@ -601,6 +579,6 @@ func (k *newClient) ends() {
 // rests forgets what no longer matters of a client that has ended.
 func (k *newClient) rests() {
 	if k.phase == nEnded && k.del.op == 0 && k.late.op == 0 {
-		*k = newClient{phase: nEnded, isConnected: k.isConnected, lag: k.lag}
+		*k = newClient{phase: nEnded}
 	}
 }

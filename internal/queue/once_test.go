@@ -4,7 +4,6 @@ package queue
 // few holders.
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -13,13 +12,11 @@ import (
 	"github.com/zklock/zklock/internal/explore"
 )
 
-// The model: a lock root and a mark at a leader, servers that are some transactions behind, and
-// holders with a session each. A holder does its works one after the other under one hold, each by
+// The model: a lock root and a mark, and holders with a session each (servers). A holder does its works one after the other under one hold, each by
 // its own state machine (Once). A request and its response are one step. On a connection that is
-// lost, a write may have been executed, or arrive later, or never. A grant is an event, which
-// carries no zxid: the next server may lag behind it, but never behind a response. How a node is
-// granted is explored elsewhere: here the first that lives is granted when its server has applied
-// all earlier writes.
+// lost, a write may have been executed, or arrive later, or never. A grant is an event. How a
+// node is granted is explored elsewhere: here the first that lives is granted when its server has
+// applied all earlier writes.
 //
 // The servers may begin to deny writes of the mark permanently, unless a holder is between the
 // proof and the mark of a work.
@@ -27,10 +24,7 @@ import (
 // The explorer looks for: work that is begun by a holder whose node lives, although a mark of it
 // existed; a mark that disappears; a mark written by a holder that has lost the lock; a mark that
 // is reported as written and is not; work that is begun although its mark is denied; a stop.
-const (
-	oHolders = 2
-	oLag     = 2
-)
+const oHolders = 2
 
 const (
 	oQueued uint8 = iota
@@ -51,12 +45,10 @@ type oHolder struct {
 	read             oState
 	late             bool // a write of the following is on its way
 	lateVer, lateSet uint8
-	isOn             bool // it is connected
-	lag, seen        uint8
 }
 
 type oWorld struct {
-	hist   [oLag + 1]oState // the leader's, and those before it
+	servers[oState]
 	h      [oHolders]oHolder
 	faults uint8
 	denied bool // no holder may write the mark
@@ -82,28 +74,18 @@ type onceExplorer struct {
 	done     bool
 }
 
-func (w *oWorld) leader() *oState                    { return &w.hist[0] }
-func (w *oWorld) view(i uint8) oState                { return w.hist[w.h[i].lag] }
 func (s *oState) has(i uint8) bool                   { return s.alive&(1<<i) != 0 }
 func (s *oState) front(i uint8) bool                 { return s.has(i) && s.alive&(1<<i-1) == 0 }
 func (x *onceExplorer) of(c *oHolder, i uint8) uint8 { return 1 << x.works[i][c.work] }
 
-func (w *oWorld) canCommit() bool {
-	return !slices.ContainsFunc(w.h[:], func(c oHolder) bool { return c.isOn && c.phase < oReleased && c.lag == oLag })
+// leaves ends the client of a node, whose session deletes it or has lost it.
+func (w *oWorld) leaves(i, phase uint8) {
+	w.h[i].phase = phase
+	w.lose(i)
 }
 
-// commit is a transaction at the leader.
-func (w *oWorld) commit(f func(s *oState)) {
-	copy(w.hist[1:], w.hist[:oLag])
-	before := *w.leader()
-	f(w.leader())
-	for i := range w.h {
-		w.h[i].lag, w.h[i].seen = min(w.h[i].lag+1, oLag), min(w.h[i].seen+1, oLag)
-	}
-	if before.marks&^w.leader().marks != 0 {
-		w.broken = "a mark is gone"
-	}
-}
+// deletes deletes a node.
+func (w *oWorld) deletes(i uint8) { w.commit(func(s *oState) { s.alive &^= 1 << i }) }
 
 // steps gives all worlds that can come next.
 func (x *onceExplorer) steps(w oWorld, take func(n *oWorld, what string)) {
@@ -128,13 +110,13 @@ func (x *onceExplorer) steps(w oWorld, take func(n *oWorld, what string)) {
 			add("has a write that comes late", func(n *oWorld, c *oHolder) { x.comesLate(n, c, i) })
 		}
 		switch {
-		case me.phase > oHolding || !me.isOn:
+		case me.phase > oHolding || !w.isOn(i):
 		case me.phase == oQueued:
 			switch v := w.view(i); {
 			case v.front(i):
 				add("is granted by an event", func(_ *oWorld, c *oHolder) { c.phase = oHolding; x.begin(c) })
 			case !v.has(i):
-				add("hears that its node is gone", func(_ *oWorld, c *oHolder) { c.phase, c.isOn = oGone, false })
+				add("hears that its node is gone", func(n *oWorld, _ *oHolder) { n.leaves(i, oGone) })
 			}
 		default:
 			x.walks(w, i, add)
@@ -150,46 +132,28 @@ func (x *onceExplorer) begin(c *oHolder) {
 }
 
 func (x *onceExplorer) connectionSteps(w oWorld, i uint8, add oAdd) {
-	me := w.h[i]
-	if me.phase > oHolding {
+	if w.h[i].phase > oHolding {
 		return
 	}
-	if me.isOn && me.lag > 0 {
-		add("has its server do the next transaction", func(_ *oWorld, c *oHolder) { c.lag-- })
-	}
-	if !me.isOn {
-		for lag := range me.seen + 1 {
-			add(fmt.Sprintf("is connected again, to a server that is %d behind", lag), func(_ *oWorld, c *oHolder) { c.isOn, c.lag = true, lag })
-		}
-	}
+	w.next(i, func(what string, l link) { add(what, func(n *oWorld, _ *oHolder) { n.link[i] = l }) })
 	if w.faults == 0 {
 		return
 	}
-	if me.isOn {
-		add("FAULT loses its connection", func(n *oWorld, c *oHolder) { n.faults--; c.isOn = false })
+	if w.isOn(i) {
+		add("FAULT loses its connection", func(n *oWorld, _ *oHolder) { n.faults--; n.lose(i) })
 	}
 	if w.canCommit() {
-		add("FAULT is gone, and its session expires", func(n *oWorld, c *oHolder) {
-			n.faults--
-			c.phase, c.isOn = oGone, false
-			n.commit(func(s *oState) { s.alive &^= 1 << i })
-		})
-		add("FAULT has its node deleted, and does not hear of it", func(n *oWorld, _ *oHolder) {
-			n.faults--
-			n.commit(func(s *oState) { s.alive &^= 1 << i })
-		})
+		add("FAULT is gone, and its session expires", func(n *oWorld, _ *oHolder) { n.faults--; n.leaves(i, oGone); n.deletes(i) })
+		add("FAULT has its node deleted, and does not hear of it", func(n *oWorld, _ *oHolder) { n.faults--; n.deletes(i) })
 	}
 }
-
-// answered is the answer to a transaction.
-func (c *oHolder) answered() { c.lag, c.seen = 0, 0 }
 
 func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
 	me := w.h[i]
 	switch me.walk.Next {
 	case OnceRead:
 		add("reads the mark", func(n *oWorld, c *oHolder) {
-			c.seen, c.read = c.lag, n.view(i)
+			c.read = n.read(i)
 			f := Absent
 			if c.read.marks&x.of(c, i) != 0 {
 				f = Exists
@@ -212,7 +176,7 @@ func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
 	case OnceProve:
 		if x.mistakes.onlyChecks {
 			add("proves its node", func(n *oWorld, c *oHolder) {
-				c.answered()
+				n.answered(i)
 				f := Exists
 				if !n.leader().has(i) {
 					f = Absent
@@ -234,12 +198,12 @@ func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
 				x.begin(c)
 				return
 			}
-			c.walk, c.read = Once{}, oState{}
-			c.phase = oReleased // its delete is not explored: it is executed
-			n.commit(func(s *oState) { s.alive &^= 1 << i })
+			x.begin(c)
+			n.leaves(i, oReleased) // its delete is not explored: it is executed
+			n.deletes(i)
 		})
 	case OnceLost:
-		add("has lost the lock", func(_ *oWorld, c *oHolder) { c.phase, c.isOn = oGone, false })
+		add("has lost the lock", func(n *oWorld, _ *oHolder) { n.leaves(i, oGone) })
 	}
 }
 
@@ -247,6 +211,9 @@ func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
 func (x *onceExplorer) set(n *oWorld, i, marks uint8) {
 	if !n.leader().has(i) {
 		n.broken = "who has lost the lock marks"
+	}
+	if n.leader().marks&^marks != 0 {
+		n.broken = "a mark is gone"
 	}
 	n.commit(func(s *oState) { s.marks = marks; s.ver++ })
 }
@@ -266,19 +233,20 @@ func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result
 	switch {
 	case w.denied:
 		add("is denied, and gives the lock back", func(n *oWorld, c *oHolder) {
-			c.answered()
-			c.walk, c.read, c.phase = Once{}, oState{}, oReleased
-			n.commit(func(s *oState) { s.alive &^= 1 << i })
+			n.answered(i)
+			x.begin(c)
+			n.leaves(i, oReleased)
+			n.deletes(i)
 		})
 		return
 	case !st.has(i) && !x.mistakes.unchecked:
-		add("finds its node gone", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = result(c.walk, Absent) })
+		add("finds its node gone", func(n *oWorld, c *oHolder) { n.answered(i); c.walk = result(c.walk, Absent) })
 	case st.ver != me.read.ver && !unversioned:
-		add("meets a version conflict", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = result(c.walk, Unknown) })
+		add("meets a version conflict", func(n *oWorld, c *oHolder) { n.answered(i); c.walk = result(c.walk, Unknown) })
 	case w.canCommit():
 		add("writes the mark", func(n *oWorld, c *oHolder) {
 			x.set(n, i, marks)
-			c.answered()
+			n.answered(i)
 			c.read.marks, c.read.ver = marks, n.leader().ver
 			c.walk = result(c.walk, Exists)
 		})
@@ -288,7 +256,7 @@ func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result
 	}
 	unanswered := func(n *oWorld, c *oHolder) {
 		n.faults--
-		c.isOn = false
+		n.lose(i)
 		if c.walk = result(c.walk, Unknown); x.mistakes.believes {
 			c.walk.Next = OnceMarked
 		}
@@ -308,16 +276,10 @@ func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result
 }
 
 // explore visits all worlds.
-func (x *onceExplorer) explore(t *testing.T) explore.Found {
+func (x *onceExplorer) explore() explore.Found {
 	first := oWorld{faults: x.faults}
-	first.hist[0].alive = 1<<oHolders - 1
-	for i := range first.h {
-		first.h[i] = oHolder{isOn: true}
-	}
-	for i := range first.hist {
-		first.hist[i] = first.hist[0]
-	}
-	f := explore.Model[oWorld]{First: first, Broken: func(w *oWorld) string { return w.broken },
+	first.start(oHolders, oState{alive: 1<<oHolders - 1})
+	return explore.Model[oWorld]{First: first, Broken: func(w *oWorld) string { return w.broken },
 		Steps: func(w *oWorld, take func(next *oWorld, must bool, what func() string)) {
 			x.steps(*w, func(n *oWorld, what string) { take(n, n.faults == w.faults, func() string { return what }) })
 		},
@@ -327,55 +289,33 @@ func (x *onceExplorer) explore(t *testing.T) explore.Found {
 			}
 			return ""
 		}}.Run()
-	if f.Broken == "" {
-		t.Logf("works %v, %d faults: %d worlds", x.works, x.faults, f.States)
-	}
-	return f
 }
 
 var sameWork, otherWorks, twoWorks = [oHolders][]uint8{{0}, {0}}, [oHolders][]uint8{{0}, {1}}, [oHolders][]uint8{{0, 1}, {0, 1}}
 
 // No interleaving begins marked work, loses a mark or stops.
 func TestExploreOnce(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		works  [oHolders][]uint8
-		faults uint8
-	}{{"one work, three faults", sameWork, 3}, {"two works, three faults", otherWorks, 3}, {"two works each under a hold, two faults", twoWorks, 2}} {
-		t.Run(tt.name, func(t *testing.T) {
-			x := onceExplorer{works: tt.works, faults: tt.faults, denies: true}
-			f := x.explore(t)
-			require.Empty(t, f.Broken, f)
-			require.Positive(t, x.begun)
-			require.True(t, x.done || tt.name == "two works, three faults", "nobody found the work done")
-		})
+	var scenes []scene[onceExplorer]
+	for name, works := range map[string][oHolders][]uint8{"one work": sameWork, "two works": otherWorks, "two works each under a hold": twoWorks} {
+		scenes = append(scenes, scene[onceExplorer]{name, false, onceExplorer{works: works, faults: 2, denies: true}},
+			scene[onceExplorer]{name + ", another fault", true, onceExplorer{works: works, faults: 3, denies: true}})
 	}
+	exploreAllOf(t, scenes, (*onceExplorer).explore, func(t *testing.T, x *onceExplorer) {
+		require.Positive(t, x.begun)
+		require.True(t, x.done || x.works[0][0] != x.works[1][0], "nobody found the work done")
+	})
 }
 
 // Each rule is left out, and the explorer finds the consequence.
 func TestExploreOnce_WithoutTheRule(t *testing.T) {
 	const again, forgotten, lost = "work that is marked is begun", "a mark is gone", "who has lost the lock marks"
-	for _, tt := range []struct {
-		rule     string
-		works    [oHolders][]uint8
-		faults   uint8
-		denies   bool
-		mistakes oMistakes
-		want     string
-	}{
-		{"a grant is no proof to reads", sameWork, 1, false, oMistakes{grantProves: true}, again},
-		{"the proof writes the mark as it was read", sameWork, 1, false, oMistakes{onlyChecks: true}, again},
-		{"the proof writes the mark", sameWork, 1, true, oMistakes{onlyChecks: true}, "work is begun that cannot be marked"},
-		{"the proof names the version", sameWork, 1, false, oMistakes{rewrites: true}, forgotten},
-		{"the write checks the node", sameWork, 2, false, oMistakes{unchecked: true}, lost},
-		{"the write names the version", twoWorks, 1, false, oMistakes{unversioned: true}, forgotten},
-		{"a write without an answer is looked for", sameWork, 1, false, oMistakes{believes: true}, "it says that the work is marked"},
-	} {
-		t.Run(tt.rule, func(t *testing.T) {
-			x := onceExplorer{works: tt.works, faults: tt.faults, denies: tt.denies, mistakes: tt.mistakes}
-			f := x.explore(t)
-			require.Equal(t, tt.want, f.Broken)
-			t.Log(f)
-		})
-	}
+	refuteAllOf(t, []mistake[onceExplorer]{
+		{"a grant is no proof to reads", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{grantProves: true}}, again},
+		{"the proof writes the mark as it was read", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{onlyChecks: true}}, again},
+		{"the proof writes the mark", onceExplorer{works: sameWork, faults: 1, denies: true, mistakes: oMistakes{onlyChecks: true}}, "work is begun that cannot be marked"},
+		{"the proof names the version", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{rewrites: true}}, forgotten},
+		{"the write checks the node", onceExplorer{works: sameWork, faults: 2, denies: false, mistakes: oMistakes{unchecked: true}}, lost},
+		{"the write names the version", onceExplorer{works: twoWorks, faults: 1, denies: false, mistakes: oMistakes{unversioned: true}}, forgotten},
+		{"a write without an answer is looked for", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{believes: true}}, "it says that the work is marked"},
+	}, (*onceExplorer).explore)
 }

@@ -5,7 +5,6 @@ package queue
 import (
 	"fmt"
 	"slices"
-	"testing"
 
 	"github.com/zklock/zklock/internal/explore"
 )
@@ -115,12 +114,22 @@ type permitExplorer struct {
 	mistakes permitMistakes
 }
 
+// leaseName has the name of a lease, by its id and its position.
+var leaseName = func() (names [256][mostLeases]string) {
+	for id := range names {
+		for i := range names[id] {
+			names[id][i] = fmt.Sprintf("%s-lease-%010d", protectedAs(uint8(id)), i)
+		}
+	}
+	return names
+}()
+
 func (w *permitWorld) leaseNames(c, try uint8) (mine, all []string) {
 	for i, l := range w.leases {
 		if l == 0 {
 			break
 		}
-		name := fmt.Sprintf("%s-lease-%010d", protectedAs(l), i)
+		name := leaseName[l][i]
 		all = append(all, name)
 		if l == (c+1)*16+try {
 			mine = append(mine, name)
@@ -619,20 +628,16 @@ func (x *permitExplorer) waits(w permitWorld, i uint8, add func(func(n *permitWo
 	}
 }
 
-// explore visits all worlds. It returns the broken promise, or "".
-func (x *permitExplorer) explore(t *testing.T) string {
+// explore visits all worlds.
+func (x *permitExplorer) explore() explore.Found {
 	w := permitWorld{limit: x.limit, most: x.limit, faults: x.faults, giveUps: x.giveUps, denials: x.denials}
 	for i := range w.c {
 		w.c[i].phase = pEnded
 		if i < len(x.wants) {
-			w.c[i] = permitClient{left: x.acquire}
+			w.c[i] = permitClient{left: max(x.acquire, 1)}
 		}
 	}
-	f := explore.Model[permitWorld]{First: w, Steps: x.steps, Broken: func(w *permitWorld) string { return w.broken }, Stuck: x.atTheEnd}.Run()
-	if f.Broken == "" {
-		t.Logf("%v of %d: %d worlds", x.wants, x.limit, f.States)
-	}
-	return f.Broken
+	return explore.Model[permitWorld]{First: w, Steps: x.steps, Broken: func(w *permitWorld) string { return w.broken }, Stuck: x.atTheEnd}.Run()
 }
 
 // atTheEnd checks a world without a next step.

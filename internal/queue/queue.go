@@ -12,9 +12,9 @@
 // explore_test.go runs the same code through every interleaving of a few clients.
 //
 // Read queue.go first: PositionOf, isFirstNow and HandoffAfter are the proofs that no node blocks
-// ours, with the creation of the lock root in newroot.go. Then rule.go: the nodes that readers and
-// writers wait for. Then machine.go: the state machine of one node's wait. R and F are numbers of
-// internal/faults/faults.md.
+// ours, with the creation of the lock root in newroot.go (sorted.go is PositionOf for many waiters).
+// Then rule.go: the nodes that readers and writers wait for. Then machine.go: the state machine of
+// one node's wait. R and F are numbers of internal/faults/faults.md.
 package queue
 
 import (
@@ -172,17 +172,14 @@ func ForeignOf(rule Rule, self string, children, endings []string) string {
 // number than those in the queue, except a writer that also takes the read lock, with its own
 // number (Rule.staysAlone).
 func PositionOf(rule Rule, self string, children []string) Position {
-	ms := Members(children, rule.Markers)
-	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
-	if me < 0 {
-		return Position{Kind: Missing}
-	}
-	mine := ms[me]
-	p, isTwin := Position{Kind: Front}, false
+	mine, _ := Parse(self, rule.Markers)
+	p, isThere, isTwin := Position{Kind: Front}, false, false
 	var past, lowest Member
 	near := make([]Member, 0, fewReaders) // blockers, nearest first
-	for i, m := range ms {
-		if i == me {
+	for _, name := range children {
+		m, ok := Parse(name, rule.Markers)
+		if !ok || name == self {
+			isThere = isThere || ok
 			continue
 		}
 		isTwin = isTwin || m.Seq == mine.Seq
@@ -201,27 +198,34 @@ func PositionOf(rule Rule, self string, children []string) Position {
 		p.Blockers++
 		near = nearest(near, m)
 	}
-	switch { // names are copied, so that the list can be freed
+	switch {
+	case !isThere:
+		return Position{Kind: Missing}
 	case mine.PastTheEnd() || past.Name != "":
-		return Position{Kind: Exhausted, Predecessor: strings.Clone(past.Name)}
+		return Position{Kind: Exhausted, Predecessor: strings.Clone(past.Name)} // copied, so that the list can be freed
 	case isTwin:
 		return Position{Kind: Twin}
 	case p.Blockers == 0:
 		return p
 	}
-	p.Kind, p.Predecessor = Behind, strings.Clone(near[0].Name)
-	tied := areTied(near)
+	return rule.behind(near, p.Blockers, lowest)
+}
+
+// behind returns the position of a node with this many blockers. near has the nearest ones, and
+// lowest is the first node of any kind. Names are copied, so that the list can be freed.
+func (r Rule) behind(near []Member, blockers int, lowest Member) Position {
+	p, tied := Position{Kind: Behind, Predecessor: strings.Clone(near[0].Name), Blockers: blockers}, areTied(near)
 	p.Holds = lowest.Seq == near[0].Seq && !tied
-	near = near[:rule.watches(near, p.Blockers)]
+	near = near[:r.watches(near, blockers)]
 	for _, m := range near[1:] {
 		p.Further = append(p.Further, strings.Clone(m.Name))
 		p.LastHolds = m == lowest
 	}
-	p.Replaced = slices.ContainsFunc(near, func(m Member) bool { return !rule.staysAlone(m.Name) })
+	p.Replaced = slices.ContainsFunc(near, func(m Member) bool { return !r.staysAlone(m.Name) })
 	// If two predecessors have one number, one of them may still block us when the other is
 	// released. A reader does not hand off. And a reader that watches all of its blockers needs no
 	// handoff.
-	p.NoHandoff = tied || IsReader(p.Predecessor) || rule.IsShared() && len(near) == p.Blockers && !p.Replaced
+	p.NoHandoff = tied || IsReader(p.Predecessor) || r.IsShared() && len(near) == blockers && !p.Replaced
 	return p
 }
 

@@ -141,7 +141,7 @@ const counterPinned = 1<<31 - 1
 
 var mutexRule = Rule{MutexName, Markers}
 
-func TestPlaceOf(t *testing.T) {
+func TestPositionOf(t *testing.T) {
 	const kazoo5 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000005"
 	const goZK5 = "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-0000000005"
 	self := ours(1, 7)
@@ -206,7 +206,7 @@ func TestPlaceOf(t *testing.T) {
 }
 
 // I1, I8, R73: what a reader and a writer wait for, in queues of each kind of node.
-func TestPlaceOf_ReadersAndWriters(t *testing.T) {
+func TestPositionOf_ReadersAndWriters(t *testing.T) {
 	node := func(kind string, n int) string {
 		return fmt.Sprintf("_c_%08x-0000-4000-8000-%012d-%s%010d", 99-n, len(kind)+int(kind[3]), kind, n)
 	}
@@ -326,7 +326,7 @@ func TestDowngradedPath(t *testing.T) {
 // I1: whatever is in the queue, and in whatever order it is listed, at most one node is first, and
 // it is the one with the smallest number. Every other node follows one with a smaller number, so
 // there is no circle of waiters (I8).
-func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
+func TestPositionOf_RandomQueues_OneIsFirst(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -372,7 +372,7 @@ func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 
 // I1, I3: the rule by which the last event grants. Each row changes one fact of a waiter whose
 // evidence is otherwise complete. TestExplore_WithoutAClause shows what happens without a clause.
-func TestInFrontNow(t *testing.T) {
+func TestIsFirstNow(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(k *evidence)
@@ -402,7 +402,7 @@ func TestInFrontNow(t *testing.T) {
 }
 
 // I1, I3: the rule by which a release grants.
-func TestTurnAfter(t *testing.T) {
+func TestHandoffAfter(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		done   bool
@@ -476,7 +476,7 @@ func TestSeenAt(t *testing.T) {
 }
 
 // What does without a node sees what a node would see that is made now.
-func TestPlaceOfNext(t *testing.T) {
+func TestPositionOfNext(t *testing.T) {
 	last, ok := Parse("_c_"+strings.Repeat("0", idLength)+"-lock-"+lastNumber, Markers)
 	require.True(t, ok)
 	require.EqualValues(t, counterEnd-1, last.Seq)

@@ -5,21 +5,18 @@ package queue
 import (
 	"fmt"
 	"slices"
-	"testing"
 
 	"github.com/zklock/zklock/internal/explore"
 )
 
-// The model: a lock root with nodes and a record, at a leader; servers that are some transactions
-// behind; sessions, each with one or two clients. A client decides with Machine, PositionOf and Record's
-// rules, as the library does.
+// The model: a lock root with nodes and a record; sessions (servers), each with one or two clients.
+// A client decides with Machine, PositionOf and Record's rules, as the library does.
 //
 //	dIdle ──▶ dWalking (Machine) ──▶ dHolding ──▶ dDeleting ──▶ dIdle, dEnded
 //	              └── gives up ─────────────────────▲
 //
 // A request and its response are one step. On a connection that is lost, a transaction may have
-// been executed, or arrive later, or never. Events carry no zxid, so the next server may lag behind
-// them; it never lags behind a response. Time is one step: d passes.
+// been executed, or arrive later, or never. Time is one step: d passes.
 //
 // The explorer looks for: a grant before d has passed since a client observed that the last holder
 // had disappeared; a wait for one that released, or gave up in order; a record that names one of
@@ -27,7 +24,6 @@ import (
 const (
 	dClients = 3
 	dNodes   = 7
-	dLag     = 2
 )
 
 const (
@@ -82,15 +78,10 @@ const (
 	lateDelete
 )
 
-type dSession struct {
-	conn, conns, lag, seen uint8
-	isGone                 bool
-}
-
 type dWorld struct {
-	hist    [dLag + 1]dState // the leader's, and those before it
+	servers[dState]
 	c       [dClients]dClient
-	s       [dClients]dSession
+	isGone  [dClients]bool // the session has expired
 	fate    [dNodes + 1]uint8
 	n       uint8 // nodes made
 	last    uint8 // the node that was granted last
@@ -119,47 +110,31 @@ type dMistakes struct {
 }
 
 type delayExplorer struct {
-	sessions       []uint8
-	acquire        uint8
-	faults         uint8
-	giveUps        uint8
-	writes, anew   uint8
-	mistakes       dMistakes
-	places         map[[2]uint16]Position
-	granted        int
-	waited, synced bool
+	sessions     []uint8
+	acquire      uint8
+	faults       uint8
+	giveUps      uint8
+	writes, anew uint8
+	mistakes     dMistakes
+	places       map[[2]uint16]Position
+	granted      int
+	waited       bool
 }
 
 func dName(i uint8) string {
 	return fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000-lock-%010d", 90-i, i)
 }
 
-func (w *dWorld) leader() *dState         { return &w.hist[0] }
-func (w *dWorld) view(s uint8) dState     { return w.hist[w.s[s].lag] }
 func (s *dState) has(node uint8) bool     { return node > 0 && s.alive&(1<<node) != 0 }
 func (w *dWorld) isLive(node uint8) bool  { return w.leader().has(node) }
 func (x *delayExplorer) of(i uint8) uint8 { return x.sessions[i] }
-func (w *dWorld) isReady(s uint8) bool    { return w.s[s].conn > 0 && !w.s[s].isGone }
 func (c *dClient) does(stages ...Stage) bool {
 	return c.phase == dWalking && slices.Contains(stages, c.walk.Next)
 }
 
-func (w *dWorld) canCommit() bool {
-	for i := range w.s {
-		if w.s[i].conn > 0 && w.s[i].lag == dLag {
-			return false
-		}
-	}
-	return true
-}
-
-// commit is a transaction at the leader.
+// commit executes a transaction at the leader.
 func (w *dWorld) commit(f func(s *dState)) {
-	copy(w.hist[1:], w.hist[:dLag])
-	f(w.leader())
-	for i := range w.s {
-		w.s[i].lag, w.s[i].seen = min(w.s[i].lag+1, dLag), min(w.s[i].seen+1, dLag)
-	}
+	w.servers.commit(f)
 	if h := w.leader().held; w.fate[h] == released || w.fate[h] == gaveUp {
 		w.broken = "the record names a node that was released or given up"
 	}
@@ -230,61 +205,48 @@ func (x *delayExplorer) steps(w dWorld, take func(n *dWorld, what string)) {
 	}
 }
 
-// catchUp makes a session's server apply transactions until it is so far behind. Their events come
-// before any response.
-func (x *delayExplorer) catchUp(n *dWorld, s, lag uint8) {
-	before := n.view(s)
-	n.s[s].lag = lag
+// catchUp makes a session's server apply transactions, or connects the session. The events of the
+// transactions come before any response.
+func (x *delayExplorer) catchUp(n *dWorld, s uint8, l link) {
+	before, isOn := *n.view(s), n.isOn(s)
+	n.link[s] = l
 	now := n.view(s)
 	for i := range x.sessions {
-		c := &n.c[i]
-		if x.of(uint8(i)) == s && c.does(ToAwait) && before.has(c.ahead) && !now.has(c.ahead) {
-			c.walk = c.walk.BlockerEvent(0, true, uint64(n.s[s].conn), !now.has(c.node))
+		switch c := &n.c[i]; {
+		case x.of(uint8(i)) != s || !c.does(ToAwait):
+		case !isOn:
+			c.walk = c.walk.Reconnected(uint64(l.conn))
+		case before.has(c.ahead) && !now.has(c.ahead):
+			c.walk = c.walk.BlockerEvent(0, true, uint64(l.conn), !now.has(c.node))
 		}
 	}
 }
 
 // answered is an answer from a server that has done all there is.
 func (x *delayExplorer) answered(n *dWorld, s uint8) {
-	x.catchUp(n, s, 0)
-	n.s[s].seen = 0
+	l := n.link[s]
+	l.lag, l.seen = 0, 0
+	x.catchUp(n, s, l)
 }
 
 // sessionSteps is what becomes of a session and its connection.
 func (x *delayExplorer) sessionSteps(w dWorld, s uint8, out func(string, func(n *dWorld))) {
-	me := w.s[s]
-	if me.isGone {
+	if w.isGone[s] {
 		return
 	}
-	if me.conn > 0 && me.lag > 0 {
-		out(fmt.Sprintf("session %d: its server does the next transaction", s), func(n *dWorld) {
-			x.catchUp(n, s, me.lag-1)
-		})
-	}
-	if me.conn == 0 {
-		for lag := range me.seen + 1 {
-			out(fmt.Sprintf("session %d: connected again, to a server that is %d behind", s, lag), func(n *dWorld) {
-				t := &n.s[s]
-				t.conns++
-				t.conn, t.lag = t.conns, lag
-				for i := range x.sessions {
-					if c := &n.c[i]; x.of(uint8(i)) == s && c.does(ToAwait) {
-						c.walk = c.walk.Reconnected(uint64(t.conn))
-					}
-				}
-			})
-		}
-	}
+	w.next(s, func(what string, l link) {
+		out(fmt.Sprintf("session %d: %s", s, what), func(n *dWorld) { x.catchUp(n, s, l) })
+	})
 	if w.faults == 0 {
 		return
 	}
-	if me.conn > 0 {
-		out(fmt.Sprintf("session %d: FAULT its connection is lost", s), func(n *dWorld) { n.faults--; n.s[s].conn = 0 })
+	if w.isOn(s) {
+		out(fmt.Sprintf("session %d: FAULT its connection is lost", s), func(n *dWorld) { n.faults--; n.lose(s) })
 	}
 	if w.canCommit() {
 		out(fmt.Sprintf("session %d: FAULT it expires", s), func(n *dWorld) {
 			n.faults--
-			n.s[s] = dSession{isGone: true}
+			n.link[s], n.isGone[s] = link{}, true
 			n.commit(func(st *dState) {
 				for i := range x.sessions {
 					if c := &n.c[i]; x.of(uint8(i)) == s {
@@ -305,6 +267,7 @@ func (x *delayExplorer) sessionSteps(w dWorld, s uint8, out func(string, func(n 
 
 func (x *delayExplorer) clientSteps(w dWorld, i uint8, add dAdd) {
 	me, s := w.c[i], x.of(i)
+	ready := w.isOn(s) && !w.isGone[s]
 	if me.late > 0 && w.canCommit() {
 		add("has a transaction that comes late", func(n *dWorld, c *dClient) { c.late = 0; x.comesLate(n, me) })
 	}
@@ -314,7 +277,6 @@ func (x *delayExplorer) clientSteps(w dWorld, i uint8, add dAdd) {
 			n.paid = max(n.paid, c.knew)
 		})
 	}
-	ready := w.isReady(s)
 	switch me.phase {
 	case dIdle:
 		if ready && w.canCommit() && w.n < dNodes {
@@ -327,7 +289,7 @@ func (x *delayExplorer) clientSteps(w dWorld, i uint8, add dAdd) {
 				c.phase, c.isGiveUp, c.deletesPlain = dDeleting, true, !c.mark || x.mistakes.plainGiveUp
 			})
 		}
-		x.walks(w, i, add)
+		x.walks(w, i, ready, add)
 	case dHolding:
 		add("releases", func(_ *dWorld, c *dClient) { c.phase, c.deletesPlain = dDeleting, x.mistakes.unrecorded || !c.mark })
 		if w.faults > 0 && w.isLive(me.node) && w.canCommit() {
@@ -354,7 +316,7 @@ func (x *delayExplorer) queues(n *dWorld, c *dClient, s uint8) {
 	n.commit(func(st *dState) { st.alive |= 1 << c.node })
 	x.answered(n, s)
 	c.walk = Begin(int64(s)+1, true)
-	c.early = dRead{n.leader().held, n.leader().ver, n.s[s].conn, true}
+	c.early = n.record(s)
 	if x.mistakes.earlyLook && c.early.held > 0 && c.look != c.early.held {
 		c.look, c.over = c.early.held, false
 	}
@@ -402,9 +364,8 @@ func (x *delayExplorer) finish(n *dWorld, i uint8, t Handoff) {
 	}
 }
 
-func (x *delayExplorer) walks(w dWorld, i uint8, add dAdd) {
+func (x *delayExplorer) walks(w dWorld, i uint8, ready bool, add dAdd) {
 	me, s := w.c[i], x.of(i)
-	ready, conn := w.isReady(s), uint64(w.s[s].conn)
 	switch me.walk.Next {
 	case ToList:
 		if ready {
@@ -426,12 +387,9 @@ func (x *delayExplorer) walks(w dWorld, i uint8, add dAdd) {
 			add(fmt.Sprint("reads the record; synced: ", me.walk.Sync), func(n *dWorld, c *dClient) {
 				synced := c.walk.Sync
 				if synced {
-					x.catchUp(n, s, 0)
-					x.synced = true
+					x.answered(n, s)
 				}
-				n.s[s].seen = n.s[s].lag
-				v := n.view(s)
-				x.reads(n, c, dRead{v.held, v.ver, uint8(conn), true}, false, synced)
+				x.reads(n, c, n.record(s), false, synced)
 			})
 		}
 	case ToAwaitDelay:
@@ -453,9 +411,8 @@ func (x *delayExplorer) walks(w dWorld, i uint8, add dAdd) {
 
 func (x *delayExplorer) lists(n *dWorld, c *dClient, i uint8) {
 	s := x.of(i)
-	conn, v := uint64(n.s[s].conn), n.view(s)
-	n.s[s].seen = n.s[s].lag
-	p, ahead := x.place(v.alive, c.node)
+	conn := uint64(n.link[s].conn)
+	p, ahead := x.place(n.read(s).alive, c.node)
 	c.walk, c.ahead, c.told = c.walk.Listed(p, conn), ahead, NoHandoff
 	if c.walk.Next != ToWaitBehind {
 		return
@@ -474,6 +431,12 @@ func (x *delayExplorer) lists(n *dWorld, c *dClient, i uint8) {
 	if c.walk.Next == ToWatchBlocker { // we can do without another
 		c.walk = c.walk.Watched(Unknown, 0, 0)
 	}
+}
+
+// record reads the record.
+func (w *dWorld) record(s uint8) dRead {
+	v := w.read(s)
+	return dRead{v.held, v.ver, w.link[s].conn, true}
 }
 
 // reads takes a record that was read.
@@ -539,13 +502,13 @@ func (x *delayExplorer) records(w dWorld, i uint8, add dAdd) {
 		add("FAULT records its grant; the connection is lost with the answer", func(n *dWorld, c *dClient) {
 			n.faults--
 			write(n, c)
-			n.s[s].conn = 0
+			n.lose(s)
 			c.walk = c.walk.RecordWritten(Unknown)
 		})
 		add("FAULT loses the connection when it records its grant, which may come late", func(n *dWorld, c *dClient) {
 			n.faults--
 			begin(c)
-			n.s[s].conn = 0
+			n.lose(s)
 			c.late, c.lNode, c.lVer = lateGrant, c.node, c.read.ver
 			c.walk = c.walk.RecordWritten(Unknown)
 		})
@@ -598,11 +561,11 @@ func (x *delayExplorer) deletes(w dWorld, i uint8, add dAdd) {
 			add("FAULT has its node deleted; the connection is lost with the answer", func(n *dWorld, _ *dClient) {
 				n.faults--
 				x.commitDelete(n, me, me.mHeld)
-				n.s[s].conn = 0
+				n.lose(s)
 			})
 			add("FAULT loses the connection when it deletes its node, which may come late", func(n *dWorld, c *dClient) {
 				n.faults--
-				n.s[s].conn = 0
+				n.lose(s)
 				c.late, c.lNode, c.lHeld, c.lVer = lateDelete, c.node, c.mHeld, c.mVer
 				if c.deletesPlain {
 					c.late = 0
@@ -613,16 +576,17 @@ func (x *delayExplorer) deletes(w dWorld, i uint8, add dAdd) {
 }
 
 // explore visits all worlds.
-func (x *delayExplorer) explore(t *testing.T) explore.Found {
+func (x *delayExplorer) explore() explore.Found {
 	first := dWorld{faults: x.faults, giveUps: x.giveUps, writes: x.writes, anew: x.anew}
 	for i := range first.c {
 		if first.c[i].phase = dEnded; i < len(x.sessions) {
-			first.c[i] = dClient{left: x.acquire}
-			first.s[x.of(uint8(i))] = dSession{conn: 1, conns: 1}
+			first.c[i] = dClient{left: max(x.acquire, 1)}
 		}
 	}
+	first.numbered = true
+	first.start(int(slices.Max(x.sessions))+1, dState{})
 	x.places = map[[2]uint16]Position{}
-	f := explore.Model[dWorld]{First: first, Broken: func(w *dWorld) string { return w.broken },
+	return explore.Model[dWorld]{First: first, Broken: func(w *dWorld) string { return w.broken },
 		Steps: func(w *dWorld, take func(next *dWorld, must bool, what func() string)) {
 			x.steps(*w, func(n *dWorld, what string) {
 				must := n.faults == w.faults && n.giveUps == w.giveUps && n.writes == w.writes && n.anew == w.anew && *n != *w
@@ -635,9 +599,4 @@ func (x *delayExplorer) explore(t *testing.T) explore.Found {
 			}
 			return ""
 		}}.Run()
-	if f.Broken == "" {
-		t.Logf("%d clients on %d sessions, %d acquisitions each, %d faults, %d give up, %d other writes, %d roots made anew: %d worlds", len(x.sessions), slices.Max(x.sessions)+1,
-			x.acquire, x.faults, x.giveUps, x.writes, x.anew, f.States)
-	}
-	return f
 }

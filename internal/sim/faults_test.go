@@ -127,7 +127,7 @@ func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 		roots := f.w.roots()
 		lock, op, nth, what, which := roots[r.IntN(len(roots))], ops[r.IntN(len(ops))], 1+r.IntN(3), r.IntN(20+f.w.kind.more()), r.IntN(1<<20)
 		f.plan("client %d: %d for %v, %s, %d of %v, %d", c.id, what, d, lock, nth, op, which)
-		id, names := c.session().SessionID(), ens.Children(lock)
+		id, names := c.session().Stats().SessionID, ens.Children(lock)
 		inject := func(what string, fault zktest.Fault) {
 			if id != 0 {
 				f.open = append(f.open, injected{what, ens.Inject(fault.Session(id).Optional())})

@@ -72,9 +72,17 @@ func (k *worker) releaseAll(all *zklock.MultiHold, holds []*zklock.Hold, gs []*o
 	for i, g := range gs {
 		ops = append(ops, k.releases(holds[i], g, 20*time.Second))
 	}
-	err := all.Release(ctx)
+	var err error
+	isAsync := k.rnd.IntN(3) == 0
+	if !isAsync {
+		err = all.Release(ctx)
+	}
 	for i, o := range ops {
-		k.released(o, errorOf(err, k.w.locks[gs[i].lock]))
+		if isAsync {
+			k.releasedAsync(o, holds[i].ReleaseAsync())
+		} else {
+			k.released(o, errorOf(err, k.w.locks[gs[i].lock]))
+		}
 		if holds[i].Err() == nil {
 			k.w.failf("I6: %s is held after its release", holds[i].Path())
 		}

@@ -197,7 +197,7 @@ func TestVirtual_Simulation(t *testing.T) {
 	if all.seeds >= 50 && *simSeed == 0 && *simKind == "" {
 		all.hasSeen(t, sawAll)
 	}
-	// The goal of make simulation.
+	// The goal of make nightly PART=simulation.
 	if all.seeds >= 2000 && *simKind == "" && (all.hours < 5000 || total(all.faults) < 50_000) {
 		t.Errorf("only %.0f hours and %d faults", all.hours, total(all.faults))
 	}

@@ -101,7 +101,7 @@ func (k *worker) acquire(try bool, bound time.Duration) (*zklock.Hold, *op) {
 func (k *worker) enter(ctx context.Context, s *zklock.Session, l zklock.Lock, try bool, g *op) (h *zklock.Hold) {
 	w := k.w
 	var err error
-	listed := w.lists(s.SessionID())
+	listed := w.lists(s.Stats().SessionID)
 	if try {
 		k.c.tries(s, g, 1)
 		w.begun(g)
@@ -115,7 +115,7 @@ func (k *worker) enter(ctx context.Context, s *zklock.Session, l zklock.Lock, tr
 		k.c.expects(s, err, try)
 		return nil
 	}
-	if w.kind.roots > 0 && w.lists(s.SessionID()) == listed {
+	if w.kind.roots > 0 && w.lists(s.Stats().SessionID) == listed {
 		w.count("grants in a new root")
 	}
 	return h
@@ -123,12 +123,12 @@ func (k *worker) enter(ctx context.Context, s *zklock.Session, l zklock.Lock, tr
 
 // tries makes an op a try of some locks, whose bound is two heartbeats for each.
 func (c *client) tries(s *zklock.Session, g *op, locks int) {
-	g.did, g.bound = tried, min(g.bound, time.Duration(2*locks)*max(s.Timeout()/10, 250*time.Millisecond))
+	g.did, g.bound = tried, min(g.bound, time.Duration(2*locks)*max(s.Stats().SessionTimeout/10, 250*time.Millisecond))
 }
 
 // got records the result of an attempt.
 func (c *client) got(s *zklock.Session, g *op, h *zklock.Hold, err error) {
-	session := s.SessionID()
+	session := s.Stats().SessionID
 	stands := err == nil && h.Err() == nil
 	c.w.ended(g, func() {
 		if g.err = err; err == nil {
@@ -285,6 +285,10 @@ func (k *worker) release(h *zklock.Hold, g *op, bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	o := k.releases(h, g, bound)
+	if k.e.leave == nil && k.rnd.IntN(3) == 0 {
+		k.releasedAsync(o, h.ReleaseAsync())
+		return
+	}
 	k.released(o, release(ctx))
 }
 
@@ -325,6 +329,15 @@ func (k *worker) released(o *op, err error) {
 	default:
 		w.failf("release: %v", err)
 	}
+}
+
+// releasedAsync records the result of ReleaseAsync, whose deletion may take effect at any time.
+func (k *worker) releasedAsync(o *op, err error) {
+	if err == nil && !o.lost {
+		k.w.count("releases without waiting")
+		err = zklock.ErrNotConfirmed
+	}
+	k.released(o, err)
 }
 
 // told records that a holder was notified of its loss.

@@ -135,7 +135,7 @@ func (k *call) lose(h zklock.HoldInfo) string {
 		return "HoldLost a second time"
 	case k.of.isOver:
 		return "HoldLost after the last HoldEnd"
-	case !errors.Is(h.Err, zklock.ErrLost) || h.Reason == "" || h.Reason != zklock.LossReason(h.Err) || h.Held < 0:
+	case !errors.Is(h.Err, zklock.ErrLost) || h.Reason == "" || h.Held < 0:
 		return fmt.Sprintf("HoldLost with %+v", h)
 	}
 	k.of.lost = true

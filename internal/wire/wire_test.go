@@ -116,7 +116,7 @@ func TestDecoder_CountBeyondTheBuffer_AllocatesNothingForIt(t *testing.T) {
 	require.Less(t, allocated, 10.0)
 }
 
-func TestDecoder_NullAndEmpty_AreToldApart(t *testing.T) {
+func TestDecoder_NullAndEmpty_Differ(t *testing.T) {
 	d := wire.NewDecoder([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0})
 	require.Nil(t, d.Buffer())
 	require.Equal(t, []byte{}, d.Buffer())

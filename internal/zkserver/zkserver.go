@@ -26,6 +26,8 @@ const (
 	// EnvRequire turns a skip for a missing server into a failure. CI sets it to 1, so that a green
 	// run cannot hide that nothing ran.
 	EnvRequire = "ZKLOCK_REQUIRE"
+	// EnvReal is 0 if a test that would start a server is skipped, as in make test.
+	EnvReal = "ZKLOCK_TEST_REAL"
 )
 
 // RunFunction is the function of the one goroutine that a running server has in this process, for
@@ -56,6 +58,9 @@ func Single(t TB, opts ...Option) *Server {
 		}
 		return s
 	}
+	if skipped(t) {
+		return nil
+	}
 	s, err := Start(NewConfig(opts...))
 	if err != nil {
 		refuse(t, err)
@@ -76,6 +81,9 @@ func Single(t TB, opts ...Option) *Server {
 // Single does. It never uses the servers that EnvServers lists.
 func Ensemble(t TB, n int, opts ...Option) *Cluster {
 	t.Helper()
+	if skipped(t) {
+		return nil
+	}
 	c, err := StartEnsemble(n, NewConfig(opts...))
 	if err != nil {
 		refuse(t, err)
@@ -92,6 +100,16 @@ func Ensemble(t TB, n int, opts ...Option) *Cluster {
 		}
 	})
 	return c
+}
+
+// skipped skips a test that needs a server if EnvReal is 0.
+func skipped(t TB) bool {
+	t.Helper()
+	is := os.Getenv(EnvReal) == "0"
+	if is {
+		t.Skipf("zkserver: starts a ZooKeeper, and %s is 0", EnvReal)
+	}
+	return is
 }
 
 // refuse ends a test that got no server. If there is no ZooKeeper to start, it skips the test,

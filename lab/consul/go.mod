@@ -1,4 +1,4 @@
-// Consul's server, which `make lab` puts to its faults (make bin/consul builds it): nothing else needs this module. Newer
+// Consul's server, which `make nightly PART=lab` builds and puts to its faults: nothing else needs this module. Newer
 // versions do not resolve as a module, or have a licence that is not open (BUSL).
 module github.com/zklock/zklock/lab/consul
 

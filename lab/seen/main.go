@@ -49,7 +49,7 @@ func run() (*bytes.Buffer, error) {
 	defer w.close()
 	table := new(bytes.Buffer)
 	fmt.Fprintf(table, "# What an operator sees of a fault\n\nThree replicas, session timeout %v, ZooKeeper %s in an ensemble of three, Prometheus %s; scraped and evaluated each second. "+
-		"Written by `make seen`.\n\nThe times are from the fault on. A span is there when its hold has ended.\n\n| fault at the leader | what shows it | after |\n|---|---|---|\n",
+		"Written by `make nightly PART=seen`.\n\nThe times are from the fault on. A span is there when its hold has ended.\n\n| fault at the leader | what shows it | after |\n|---|---|---|\n",
 		timeout, w.zookeeper, w.prometheusVersion)
 	var missing int
 	for _, f := range faults {

@@ -142,8 +142,8 @@ func (p *process) joinOf(metrics *zklockprom.Metrics, s *zklock.Session, name st
 	}()
 }
 
-// crash joins a member that is not scraped, lets the group settle, does what prepare does to a shard
-// of that member, and ends the member's session and its connection.
+// crash joins a member that is not scraped, lets the group settle, does what prepare does to a
+// shard of that member, and ends the member's session and its connection.
 func (p *process) crash(prepare func(admin *zk.Conn, shard int)) {
 	const host = "10.0.0.9"
 	victim := p.connect(zklock.WithDialer(p.net.DialFrom(host)))
@@ -155,7 +155,7 @@ func (p *process) crash(prepare func(admin *zk.Conn, shard int)) {
 	time.Sleep(30 * time.Second)
 	prepare(p.connect().Conn(), <-works)
 	p.net.Partition(host)
-	p.srv.ExpireSession(victim.SessionID())
+	p.srv.ExpireSession(victim.Stats().SessionID)
 }
 
 // partition works until its context ends.
@@ -184,7 +184,7 @@ var faults = map[string]struct {
 	"the session expires, and the work ends at once": {func(p *process) {
 		h := p.acquire(p.s)
 		p.pass(time.Minute)
-		p.srv.ExpireSession(p.s.SessionID())
+		p.srv.ExpireSession(p.s.Stats().SessionID)
 		<-h.Lost()
 		_ = h.Release(context.Background())
 		p.pass(2 * time.Minute)
@@ -192,7 +192,7 @@ var faults = map[string]struct {
 	"the session expires, and the work goes on for ten seconds": {func(p *process) {
 		h := p.acquire(p.s)
 		p.pass(time.Minute)
-		p.srv.ExpireSession(p.s.SessionID())
+		p.srv.ExpireSession(p.s.Stats().SessionID)
 		<-h.Lost()
 		time.Sleep(10 * time.Second)
 		_ = h.Release(context.Background())
@@ -201,7 +201,7 @@ var faults = map[string]struct {
 	"the session expires, and the work goes on for a minute": {func(p *process) {
 		h := p.acquire(p.s)
 		p.pass(time.Minute)
-		p.srv.ExpireSession(p.s.SessionID())
+		p.srv.ExpireSession(p.s.Stats().SessionID)
 		p.pass(time.Minute)
 		_ = h.Release(context.Background())
 		p.pass(2 * time.Minute)
@@ -231,7 +231,7 @@ var faults = map[string]struct {
 	"connections are cut every minute": {func(p *process) {
 		for range 8 {
 			p.pass(time.Minute)
-			p.srv.DropConnection(p.s.SessionID())
+			p.srv.DropConnection(p.s.Stats().SessionID)
 		}
 	}, []string{"ZklockReconnects"}},
 	"the servers refuse to delete": {func(p *process) {

@@ -60,7 +60,7 @@ func TestCron_LockLost_JobEnds(t *testing.T) {
 		runs, whole := 0, 0
 		err := run(ctx, s, func(ctx context.Context) error {
 			if runs++; runs == 1 {
-				srv.ExpireSession(s.SessionID())
+				srv.ExpireSession(s.Stats().SessionID)
 				<-ctx.Done()
 				cause = context.Cause(ctx)
 				return cause

@@ -6,8 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A person at a terminal sees that the lock is there, and with --quiet nothing but the command's output.
-func TestRun_AtATerminal_SaysThatItHasTheLock(t *testing.T) {
+// A person at a terminal sees that the lock is there, and with --quiet nothing but the command's
+// output.
+func TestRun_AtATerminal_ReportsThatItHasTheLock(t *testing.T) {
 	srv := server(t)
 	for flag, says := range map[string]bool{"--lease=single": true, "--quiet": false} {
 		s, cmd := onTerminal(t, binary(t), "run", "--servers", srv.ConnectString(), flag, lockPath(t), "--", "echo", "the", "output")

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cronRun starts zklock as cron does: hardly any environment, no input, and output that goes into a pipe. Then it lets the run
-// come to its end, and returns what cron would mail.
+// cronRun starts zklock as cron does: hardly any environment, no input, and output that goes into a
+// pipe. Then it lets the run come to its end, and returns what cron would mail.
 func cronRun(t *testing.T, servers string, meanwhile func(said *buffer), flags ...string) (mail string, code int) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -42,7 +42,8 @@ func cronRun(t *testing.T, servers string, meanwhile func(said *buffer), flags .
 
 var cronLine = regexp.MustCompile(`(?m)^zklock: (?:/\S+: (waiting: |acquired, |not acquired: ))?.*\n`)
 
-// mailCell is a cell of the table: the lines that zklock wrote, by their beginnings, and the exit code.
+// mailCell is a cell of the table: the lines that zklock wrote, by their beginnings, and the exit
+// code.
 func mailCell(t *testing.T, mail string, code int) string {
 	t.Helper()
 	var lines []string
@@ -59,7 +60,7 @@ func mailCell(t *testing.T, mail string, code int) string {
 	return fmt.Sprintf("%s; %d", strings.Join(lines, ", "), code)
 }
 
-func TestRun_InCron_MailsWhatTheTableSays(t *testing.T) {
+func TestRun_InCron_MailsWhatTheTableLists(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../../../docs/command.md")
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ func deleteBy(t *testing.T, srv *zkserver.Server, args ...string) *proc {
 	return start(t, nil, append([]string{"delete", "--servers", srv.ConnectString()}, args...)...)
 }
 
-func TestDelete_TakesOneNodeAway_AndSaysWhoseItWas(t *testing.T) {
+func TestDelete_TakesOneNodeAway_AndReportsWhoseItWas(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)
@@ -31,7 +31,7 @@ func TestDelete_TakesOneNodeAway_AndSaysWhoseItWas(t *testing.T) {
 	other, _ := occupy(t, s, path+"/other")
 	next := run(t, srv, path, "--", "echo", "next")
 	next.prints("waiting")
-	whose := fmt.Sprintf(`\S+, pid %d, session %#x`, os.Getpid(), s.SessionID())
+	whose := fmt.Sprintf(`\S+, pid %d, session %#x`, os.Getpid(), s.Stats().SessionID)
 
 	d := deleteBy(t, srv, path, shortName(hold.Node()))
 	require.Equal(t, exitUsage, d.wait())
@@ -52,7 +52,8 @@ func TestDelete_TakesOneNodeAway_AndSaysWhoseItWas(t *testing.T) {
 	require.Equal(t, "zklock: "+path+": there is no lock node "+hold.Node()+"\n", d.stderr.String())
 }
 
-// A candidate that waits queues again; a lease of a semaphore is a lock node, too, further down; and so is what no session owns.
+// A candidate that waits queues again; a lease of a semaphore is a lock node, too, further down;
+// and so is what no session owns.
 func TestDelete_OfEachKind(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the demo shows and verifies is tested in internal/demo. Ctrl-C ends it and its workers at once.
+// What the demo shows and verifies is tested in internal/demo. Ctrl-C ends it and its workers at
+// once.
 func TestDemo_Interrupted(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil, "demo")

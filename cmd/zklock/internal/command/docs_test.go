@@ -88,7 +88,8 @@ func TestCommandPage_ExitCodes(t *testing.T) {
 	}
 }
 
-// A number means the same on every machine: a flag of Go's int is read as 64 bits, and cut to 32 where an int has no more.
+// A number means the same on every machine: a flag of Go's int is read as 64 bits, and cut to 32
+// where an int has no more.
 func TestFlags_NumbersAreNotCut(t *testing.T) {
 	numbers := 0
 	for _, c := range newRootCommand().Commands() {

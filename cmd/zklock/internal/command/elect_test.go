@@ -2,7 +2,8 @@
 
 package command
 
-// Attacks on `run --elect`: terms end and begin, and nothing of one runs beside the next, on whatever host.
+// Attacks on `run --elect`: terms end and begin, and nothing of one runs beside the next, on
+// whatever host.
 
 import (
 	"fmt"
@@ -34,7 +35,8 @@ func leaderNode(t *testing.T, srv *zkserver.Server, path string) string {
 	return participants(t, session(t, srv), path)[0].Node
 }
 
-// A command that ends by itself while it leads ends the run, with its code, and the next candidate leads.
+// A command that ends by itself while it leads ends the run, with its code, and the next candidate
+// leads.
 func TestElect_CommandEnds_RunEndsWithItsCode(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
@@ -58,8 +60,8 @@ func TestElect_CommandEnds_RunEndsWithItsCode(t *testing.T) {
 	require.Empty(t, participants(t, s, path))
 }
 
-// After a loss all that came from the command has ended before anybody leads, and the command is started again when the run is
-// elected again: in turn, here.
+// After a loss all that came from the command has ended before anybody leads, and the command is
+// started again when the run is elected again: in turn, here.
 func TestElect_Lost_CommandStartsAgainWhenElectedAgain(t *testing.T) {
 	t.Parallel()
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
@@ -89,7 +91,8 @@ func TestElect_Lost_CommandStartsAgainWhenElectedAgain(t *testing.T) {
 	require.Empty(t, participants(t, s, path))
 }
 
-// What the command started has ended before the next term begins, also out of its group and deaf to SIGTERM.
+// What the command started has ended before the next term begins, also out of its group and deaf to
+// SIGTERM.
 func TestElect_Lost_WhatTheCommandLeftHasEndedBeforeTheNextTerm(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets the guardian find what left the command's group")
@@ -125,7 +128,8 @@ func TestElect_Lost_WhatTheCommandLeftHasEndedBeforeTheNextTerm(t *testing.T) {
 	}
 }
 
-// The servers do not answer until the lease is over. The command has ended before, and starts again when they are back.
+// The servers do not answer until the lease is over. The command has ended before, and starts again
+// when they are back.
 func TestElect_LeaseNotRenewed_EndsInTime_AndLeadsAgain(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
@@ -148,7 +152,8 @@ func TestElect_LeaseNotRenewed_EndsInTime_AndLeadsAgain(t *testing.T) {
 	requireAllGone(t, pids(readLines(t, log), 0))
 }
 
-// zklock is killed in a later term: its guardian of that term ends the command, and then the session.
+// zklock is killed in a later term: its guardian of that term ends the command, and then the
+// session.
 func TestElect_ZklockKilledInItsSecondTerm_NextNeedNotWait(t *testing.T) {
 	t.Parallel()
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
@@ -167,7 +172,7 @@ func TestElect_ZklockKilledInItsSecondTerm_NextNeedNotWait(t *testing.T) {
 }
 
 // Told to end in a term that is lost meanwhile, the run does not stand again.
-func TestElect_ToldToEndAndLost_DoesNotStandAgain(t *testing.T) {
+func TestElect_AskedToEndAndLost_DoesNotCampaignAgain(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)
@@ -181,7 +186,8 @@ func TestElect_ToldToEndAndLost_DoesNotStandAgain(t *testing.T) {
 	require.Empty(t, participants(t, s, path))
 }
 
-// After a loss somebody else leads: --wait and --no-wait go for the second candidature as for the first.
+// After a loss somebody else leads: --wait and --no-wait go for the second candidature as for the
+// first.
 func TestElect_Lost_WaitGoesForTheNextCandidatureToo(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -230,7 +236,8 @@ func TestElect_BetweenTerms_CanBeSuspended(t *testing.T) {
 	require.Equal(t, 143, p.wait())
 }
 
-// I7: what --leftovers leave leaves becomes zklock's child when the guardian ends, and is reaped with the next term at the latest.
+// I7: what --leftovers leave leaves becomes zklock's child when the guardian ends, and is reaped
+// with the next term at the latest.
 func TestElect_WhatIsLeft_IsReaped(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestEnding_SaysWhenOthersGetTheLock(t *testing.T) {
+func TestEnding_ReportsWhenOthersGetTheLock(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		flags []string

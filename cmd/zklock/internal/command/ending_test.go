@@ -24,7 +24,7 @@ import (
 // endingOf is what a zklock would tell its guardian.
 func endingOf(srv *zkserver.Server, s *zklock.Session) *ending {
 	return &ending{Key: sessionkey.Key{
-		ID: s.SessionID(), Password: jute.SessionPassword(s.SessionID()), Timeout: s.Timeout(), Servers: []string{srv.Addr()},
+		ID: s.Stats().SessionID, Password: jute.SessionPassword(s.Stats().SessionID), Timeout: s.Stats().SessionTimeout, Servers: []string{srv.Addr()},
 	}}
 }
 
@@ -50,8 +50,8 @@ func TestEnding_EndsTheSession(t *testing.T) {
 	require.NoError(t, e.end(supervise.Now()), "one that is over is no error")
 }
 
-// scripted is a server that takes every session in, and answers each of its requests with a code, or by hanging up.
-// It counts how often it was asked to take one in.
+// scripted is a server that takes every session in, and answers each of its requests with a code,
+// or by hanging up. It counts how often it was asked to take one in.
 func scripted(t *testing.T, answer func(h jute.RequestHeader) (jute.Code, bool)) (addr string, asked *atomic.Int32) {
 	t.Helper()
 	return scriptedAs(t, func(req jute.ConnectRequest) int64 { return req.SessionID }, answer)
@@ -189,7 +189,8 @@ func TestEnding_GivesUpInTime(t *testing.T) {
 	require.Less(t, time.Since(began), e.Timeout/2)
 }
 
-// The server's certificate must be for the name that was asked for; a server that cannot show that learns nothing.
+// The server's certificate must be for the name that was asked for; a server that cannot show that
+// learns nothing.
 func TestEnding_TLS(t *testing.T) {
 	serverCert, serverKey := certificate(t, "zk.test")
 	clientCert, clientKey := certificate(t, "client.test")
@@ -202,7 +203,8 @@ func TestEnding_TLS(t *testing.T) {
 	}
 	e.TLS = &tlsFiles{Names: certs.Names{CA: serverCert, Cert: clientCert, Key: clientKey}, CAPEM: read(serverCert), CertPEM: read(clientCert), KeyPEM: read(clientKey)}
 	var wrong *tls.CertificateVerificationError
-	// The fifth try would begin after 1.5 s, so the fourth has 650 ms, which is enough on a busy machine.
+	// The fifth try would begin after 1.5 s, so the fourth has 650 ms, which is enough on a busy
+	// machine.
 	require.ErrorAs(t, e.end(supervise.Now().Add(1400*time.Millisecond-3*e.Timeout/2)), &wrong, "it is for zk.test")
 	require.Zero(t, asked.Load())
 	e.TLS.ServerName = "zk.test"

@@ -31,8 +31,8 @@ func TestParseSession(t *testing.T) {
 	}
 }
 
-// On the server for development and on a real one: without --yes nothing is done, with it the session has ended when the
-// command has, the job is told, and the next one runs.
+// On the server for development and on a real one: without --yes nothing is done, with it the
+// session has ended when the command has, the job is told, and the next one runs.
 func TestExpire_EndsTheSession(t *testing.T) {
 	t.Parallel()
 	for name, servers := range map[string]func(t *testing.T) string{

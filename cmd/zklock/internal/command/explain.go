@@ -36,7 +36,7 @@ func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r recipe, err error) error {
 	var i interrupted
 	var w errWaited
-	attached := s.State().Attached()
+	attached := s.Stats().Server != ""
 	var delayed *zklock.Error
 	switch {
 	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):

@@ -50,7 +50,8 @@ func TestGuard_CommandOutlivesTheGuard(t *testing.T) {
 	require.False(t, gone(child))
 }
 
-// The reader of stderr has ended: neither guard ends for a line that it cannot write, so COMMAND has its guard to the end.
+// The reader of stderr has ended: neither guard ends for a line that it cannot write, so COMMAND
+// has its guard to the end.
 func TestGuard_ReaderOfStderrHasEnded_GuardsOn(t *testing.T) {
 	t.Parallel()
 	servers, socket := fakeServer(t), socketIn(t)

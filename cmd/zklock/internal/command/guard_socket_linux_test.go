@@ -1,6 +1,7 @@
 package command
 
-// These tests attack the socket of a guard: the guard that gets it, and the users that can reach it or delay a guard.
+// These tests attack the socket of a guard: the guard that gets it, and the users that can reach it
+// or delay a guard.
 
 import (
 	"crypto/rand"
@@ -74,7 +75,8 @@ func TestGuard_Ends_SocketOfItsSuccessorStays(t *testing.T) {
 	require.NoError(t, conn.Close())
 }
 
-// A guard without free descriptors names the limit: each of two connections takes another number of them.
+// A guard without free descriptors names the limit: each of two connections takes another number of
+// them.
 func TestGuard_TooManyOpenFiles_NamesTheLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []string{"20", "21"} {

@@ -2,7 +2,8 @@
 
 package command
 
-// What the tests of the command share: the binary, built once, as real processes against a real server.
+// What the tests of the command share: the binary, built once, as real processes against a real
+// server.
 
 import (
 	"bytes"
@@ -13,7 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,8 +36,8 @@ const (
 	patience       = proctest.Patience
 	sessionTimeout = 5 * time.Second
 
-	// wellBefore tells "at once" from "when the session, or its lease, ends", on a machine that may be busy. A client that
-	// lost its session pauses for a second alone before it asks for the next.
+	// wellBefore tells "at once" from "when the session, or its lease, ends", on a machine that may be
+	// busy. A client that lost its session pauses for a second alone before it asks for the next.
 	wellBefore = sessionTimeout - time.Second
 )
 
@@ -66,10 +67,14 @@ func TestMain(m *testing.M) {
 func binary(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
-		build := exec.Command("go", "build", "-race", "-o", built.path, "../..")
-		if cgo, _ := exec.Command("go", "env", "CGO_ENABLED").Output(); runtime.GOOS == "linux" && string(cgo) == "0\n" {
-			build = exec.Command("go", "build", "-o", built.path, "../..") // no C compiler, so no race detector
+		args := []string{"build", "-o", built.path}
+		info, _ := debug.ReadBuildInfo()
+		for _, s := range info.Settings { // with the race detector, and the checks of the invariants, if this test has them
+			if s.Key == "-race" || s.Key == "-tags" {
+				args = append(args, s.Key+"="+s.Value)
+			}
 		}
+		build := exec.Command("go", append(args, "../..")...)
 		if out, err := build.CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("building the command: %w\n%s", err, out)
 		}
@@ -78,13 +83,14 @@ func binary(t testing.TB) string {
 	return built.path
 }
 
-// server returns a server that tests share; a test that stops or pauses one asks zkserver for its own.
+// server returns a server that tests share; a test that stops or pauses one asks zkserver for its
+// own.
 func server(t testing.TB) *zkserver.Server {
 	t.Helper()
-	binary(t) // whoever measures a time does so from here on
-	if os.Getenv(zkserver.EnvServers) != "" {
+	if os.Getenv(zkserver.EnvServers) != "" || os.Getenv(zkserver.EnvReal) == "0" {
 		return zkserver.Single(t)
 	}
+	binary(t) // a test that measures a time does not wait for it
 	shared.Do(func() { shared.srv, shared.err = zkserver.Start(zkserver.Config{}) })
 	if errors.Is(shared.err, zkserver.ErrNotInstalled) && !zkserver.Required() {
 		t.Skip(shared.err)
@@ -173,8 +179,8 @@ func requireInTime(t *testing.T, ls []line, token int64, silence time.Time) {
 	proctest.RequireInTime(t, ls, token, silence, sessionTimeout)
 }
 
-// runArgs is a `zklock run` with the tests' timeouts. This lease has much room in them, for hosts that are busy. Unless it is
-// quiet, it says when it has the lock: tests wait for that.
+// runArgs is a `zklock run` with the tests' timeouts. This lease has much room in them, for hosts
+// that are busy. Unless it is quiet, it says when it has the lock: tests wait for that.
 func runArgs(servers, path string, rest ...string) []string {
 	args := []string{"run", "--servers", servers, "--session-timeout", sessionTimeout.String(), "--lease", "single", "--kill-after", "500ms"}
 	if !slices.Contains(rest, "-q") && !slices.Contains(rest, "--quiet") {

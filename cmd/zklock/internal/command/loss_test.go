@@ -67,10 +67,12 @@ func TestLoss_ZklockKilled_FamilyDies_NextTakesOver(t *testing.T) {
 	}
 }
 
-// longSession makes a session outlast the patience of the tests: what happens within it is not its expiry's work.
+// longSession makes a session outlast the patience of the tests: what happens within it is not its
+// expiry's work.
 const longSession = "--session-timeout=40s"
 
-// Nobody waits for the session of a zklock that was killed, also with everything that a server may want to see first. The guardian knows it, and nobody can read it there.
+// Nobody waits for the session of a zklock that was killed, also with everything that a server may
+// want to see first. The guardian knows it, and nobody can read it there.
 func TestLoss_ZklockKilled_CredentialsAndTLS_NextNeedNotWait(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))
@@ -232,7 +234,7 @@ func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 }
 
 // A loss by the deadline says which server was connected last, and how long none has been.
-func TestFollowConnection_SaysSinceWhenThereIsNone(t *testing.T) {
+func TestFollowConnection_ReportsSinceWhenThereIsNone(t *testing.T) {
 	srv := zktest.Start(t)
 	s := sessionAt(t, srv.Addr())
 	attached, cut := followConnection(s), followConnection(s)
@@ -265,7 +267,7 @@ func TestLoss_ServerRestartsInTime_CommandRunsOn(t *testing.T) {
 	require.NotContains(t, p.stderr.String(), "lost")
 }
 
-func TestLoss_ReleaseWithoutServer_SaysSo(t *testing.T) {
+func TestLoss_ReleaseWithoutServer_ReportsIt(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path, stop := lockPath(t), filepath.Join(t.TempDir(), "stop")
@@ -278,8 +280,8 @@ func TestLoss_ReleaseWithoutServer_SaysSo(t *testing.T) {
 	require.Contains(t, p.stderr.String(), path+": not released")
 }
 
-// F41: the follower that zklock is connected to goes silent, and COMMAND runs on: zklock moves to another server before its lease
-// ends, and so before the ZooKeeper client would notice.
+// F41: the follower that zklock is connected to goes silent, and COMMAND runs on: zklock moves to
+// another server before its lease ends, and so before the ZooKeeper client would notice.
 func TestRun_FollowerGoesDark_CommandLives(t *testing.T) {
 	t.Parallel()
 	ens := zkserver.Ensemble(t, 3)

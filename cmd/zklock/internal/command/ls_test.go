@@ -60,7 +60,7 @@ func TestList(t *testing.T) {
 	}
 	wide, narrow := table("--wide"), table()
 	first, second, third := wide[0], wide[1], wide[2]
-	require.Equal(t, []string{"holds", "lock-0000000000", "exclusive", strconv.FormatInt(hold.Token(), 10), fmt.Sprintf("%#x", s.SessionID())}, first[:5])
+	require.Equal(t, []string{"holds", "lock-0000000000", "exclusive", strconv.FormatInt(hold.Token(), 10), fmt.Sprintf("%#x", s.Stats().SessionID)}, first[:5])
 	require.Equal(t, []string{"waits", "exclusive"}, []string{second[0], second[2]})
 	require.Equal(t, fmt.Sprintf("%s:%d", host, p.cmd.Process.Pid), second[5])
 	require.Equal(t, []string{"a", "word"}, third[5:7])
@@ -81,8 +81,9 @@ func TestList(t *testing.T) {
 	require.Equal(t, []bool{true, false, false}, []bool{entries[0].Holds, entries[1].Holds, entries[2].Holds})
 }
 
-// A path that is not there is an empty list, like a lock that nobody uses, and a line on stderr that tells the two apart.
-func TestList_NotThere_SaysSo(t *testing.T) {
+// A path that is not there is an empty list, like a lock that nobody uses, and a line on stderr
+// that tells the two apart.
+func TestList_NotThere_ReportsIt(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	exits := func(code int, servers string, args ...string) string {
@@ -178,7 +179,7 @@ func TestList_Recursive(t *testing.T) {
 	}
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	me := fmt.Sprintf("%#x %s:%d", s.SessionID(), host, os.Getpid())
+	me := fmt.Sprintf("%#x %s:%d", s.Stats().SessionID, host, os.Getpid())
 	since := regexp.MustCompile(`\d{4}-\d\d-\d\dT\S+$`)
 	table := func(out string) (rows []string) {
 		for _, row := range strings.Split(strings.TrimSpace(out), "\n") {

@@ -10,15 +10,15 @@
 // messages. waiting.go reports the progress of a wait, and metrics.go writes the result of the run
 // to a file (metricslock_unix.go: which run's), in the format of report.go. once.go keeps a job
 // from running again, and runs.go lists its marks. giveway.go is a run that is asked for its lock,
-// and revoke.go asks. ls.go has the flags of ls; lister.go reads queues, table.go prints them,
-// and watch.go reads and prints them again. prune.go removes empty lock roots, by the rules of
-// pruneplan.go. delete.go, expire.go, serve.go and demo.go are commands of their own: the deletion of
-// a lock node, the end of a session, a server for development, and the package demo.
-// guard.go ends the sessions that other processes leave behind (guard_linux.go: the socket).
-// servecontrol.go is the server's control port, and servefault.go parses the faults that it
-// accepts. help.go prints the flags of a command, and man.go the man page. credentials.go has the
-// credentials that --auth-file and --sasl name, and tls.go the files of the --tls flags.
-// printable.go escapes characters that a terminal would interpret.
+// and revoke.go asks. ls.go has the flags of ls; lister.go reads queues, table.go prints them, and
+// watch.go reads and prints them again. prune.go removes empty lock roots, by the rules of
+// pruneplan.go. delete.go, expire.go, serve.go and demo.go are commands of their own: the deletion
+// of a lock node, the end of a session, a server for development, and the package demo. guard.go
+// ends the sessions that other processes leave behind (guard_linux.go: the socket). servecontrol.go
+// is the server's control port, and servefault.go parses the faults that it accepts. help.go prints
+// the flags of a command, and man.go the man page. credentials.go has the credentials that
+// --auth-file and --sasl name, and tls.go the files of the --tls flags. printable.go escapes
+// characters that a terminal would interpret.
 package command
 
 import (

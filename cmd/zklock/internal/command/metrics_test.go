@@ -2,7 +2,8 @@
 
 package command
 
-// Attacks on --metrics-file: what the collector must be able to read at any moment, after each way to end, and what may be in the way.
+// Attacks on --metrics-file: what the collector must be able to read at any moment, after each way
+// to end, and what may be in the way.
 
 import (
 	"fmt"
@@ -30,7 +31,8 @@ func metricsIn(t *testing.T, file string) gauges {
 	return g
 }
 
-// requireOnly wants the directory to have the file and its lock and no other, readable for the collector, which runs as another user.
+// requireOnly wants the directory to have the file and its lock and no other, readable for the
+// collector, which runs as another user.
 func requireOnly(t *testing.T, file string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(file))
@@ -121,7 +123,8 @@ func holder(t *testing.T, srv *zktest.Server, path string) {
 	start(t, nil, runArgs(srv.Addr(), path, "--", "sh", "-c", "echo ready; exec sleep 1000")...).prints("ready")
 }
 
-// A run under way can be seen: it holds, and has no exit code. If zklock is killed, its guardian reports the end.
+// A run under way can be seen: it holds, and has no exit code. If zklock is killed, its guardian
+// reports the end.
 func TestRun_MetricsFile_UnderWay(t *testing.T) {
 	t.Parallel()
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
@@ -146,7 +149,8 @@ func TestRun_MetricsFile_UnderWay(t *testing.T) {
 	requireOnly(t, file)
 }
 
-// The guardian of a killed zklock leaves the file to a later run, which may be under way or over, and to a run that has released.
+// The guardian of a killed zklock leaves the file to a later run, which may be under way or over,
+// and to a run that has released.
 func TestMetricsFile_GuardianOfAKilledRun_LeavesItToLaterRuns(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]func(killed, next *metricsFile){
@@ -182,9 +186,9 @@ func TestMetricsFile_GuardianOfAKilledRun_LeavesItToLaterRuns(t *testing.T) {
 	}
 }
 
-// A run that is killed together with its guardian leaves zklock_run_holds 1 in its file. The next one on the host takes that
-// back when it begins, and not only when it has waited: the probe of a standby asks whether it
-// leads. A run that holds keeps the file.
+// A run that is killed together with its guardian leaves zklock_run_holds 1 in its file. The next
+// one on the host takes that back when it begins, and not only when it has waited: the probe of a
+// standby asks whether it leads. A run that holds keeps the file.
 func TestRun_MetricsFile_AfterAKill_NextRunHoldsNothingYet(t *testing.T) {
 	t.Parallel()
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
@@ -265,8 +269,8 @@ func TestRun_MetricsFile_LastSuccessStays(t *testing.T) {
 	require.Equal(t, succeeded, next(0, "-n", "-E", "0", "--", "true")["success_timestamp_seconds"])
 }
 
-// While a run holds, the file is its own: another that waits, or does not get the lock, leaves it alone. What a zklock that was killed in
-// the middle of a write has left goes away.
+// While a run holds, the file is its own: another that waits, or does not get the lock, leaves it
+// alone. What a zklock that was killed in the middle of a write has left goes away.
 func TestRun_MetricsFile_AnotherRunOfTheJob_LeavesItToTheHolder(t *testing.T) {
 	t.Parallel()
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
@@ -290,7 +294,8 @@ func TestRun_MetricsFile_AnotherRunOfTheJob_LeavesItToTheHolder(t *testing.T) {
 	requireOnly(t, file)
 }
 
-// The next holder begins before the one before has written its end. Both are in the file: the end of the last, and the success of the first.
+// The next holder begins before the one before has written its end. Both are in the file: the end
+// of the last, and the success of the first.
 func TestMetricsFile_NextHolderBegins_SuccessStays(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "job.prom")
@@ -315,7 +320,7 @@ func TestMetricsFile_NextHolderBegins_SuccessStays(t *testing.T) {
 }
 
 // A candidate that stands again leaves the file to the one that leads.
-func TestMetricsFile_Candidate_StandsAgain_LetsGo(t *testing.T) {
+func TestMetricsFile_Candidate_CampaignsAgain_LetsGo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "job.prom")
 	a, err := newMetricsFile(file, "/lead", false, os.Stderr)
 	require.NoError(t, err)
@@ -360,7 +365,8 @@ func TestRun_MetricsFile_CannotBeWritten_IsWrongUsage(t *testing.T) {
 	require.Len(t, entries, 2)
 }
 
-// A file that cannot be written later is a line on stderr, also of a quiet run, and the exit code stays the job's.
+// A file that cannot be written later is a line on stderr, also of a quiet run, and the exit code
+// stays the job's.
 func TestRun_MetricsFile_DirectoryVanishes_ExitCodeIsTheJobs(t *testing.T) {
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	file := filepath.Join(t.TempDir(), "metrics", "job.prom")
@@ -385,7 +391,8 @@ func TestRun_MetricsFile_TwoJobsOfOneLock_DifferInALabel(t *testing.T) {
 	require.Equal(t, []string{"/locks/db a.prom", "/locks/db b.prom"}, seen)
 }
 
-// A collector that reads all the time finds whole files only, of whatever run, while several write one file.
+// A collector that reads all the time finds whole files only, of whatever run, while several write
+// one file.
 func TestMetricsFile_ReadAllTheTime_IsNeverHalf(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "job.prom")
@@ -440,7 +447,8 @@ func TestMetricsFile_AfterTheEnd_NothingChanges(t *testing.T) {
 	require.Equal(t, []float64{130, 1, 0, 0}, []float64{v["exit_code"], v["acquired"], v["lost"], v["holds"]})
 }
 
-// A file system that hangs holds up no grant, and the end not for ever: here it is a pipe that nobody writes into.
+// A file system that hangs holds up no grant, and the end not for ever: here it is a pipe that
+// nobody writes into.
 func TestMetricsFile_FileSystemHangs_RunEnds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "job.prom")
 	var said buffer

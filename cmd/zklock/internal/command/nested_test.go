@@ -18,7 +18,8 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// nest is a run on a path with flags, whose COMMAND is the inner command line. Its exit code is the inner one's.
+// nest is a run on a path with flags, whose COMMAND is the inner command line. Its exit code is the
+// inner one's.
 func nest(t *testing.T, srv *zkserver.Server, path string, flags, inner []string) []string {
 	t.Helper()
 	return runArgs(srv.ConnectString(), path, append(append(append([]string{}, flags...), "--", binary(t)), inner...)...)
@@ -64,7 +65,8 @@ func TestNested_RunOfTheSameLock_IsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// L around M around L: ZKLOCK_NODE is of M, and L is held all the same. So with permits: two around have both.
+// L around M around L: ZKLOCK_NODE is of M, and L is held all the same. So with permits: two around
+// have both.
 func TestNested_WithAnotherBetween_IsRefused(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
@@ -81,7 +83,8 @@ func TestNested_WithAnotherBetween_IsRefused(t *testing.T) {
 	require.Empty(t, p.stdout.String())
 }
 
-// Of a semaphore whose limit is in a node, that node counts, and not the number that each run has for its first acquire.
+// Of a semaphore whose limit is in a node, that node counts, and not the number that each run has
+// for its first acquire.
 func TestNested_LimitInANode(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
@@ -107,7 +110,8 @@ func TestNested_LimitInANode(t *testing.T) {
 	}
 }
 
-// What the environment says counts only while the node is there, on these servers, and is of this lock.
+// What the environment says counts only while the node is there, on these servers, and is of this
+// lock.
 func TestNested_StaleOrForeign_IsNotRefused(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)

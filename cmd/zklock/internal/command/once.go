@@ -75,11 +75,11 @@ func (t *taking) stay(hold *zklock.Hold, granted time.Time) {
 
 // isDeleted watches a node, and reports whether it was deleted before ctx or the session ended.
 func (t *taking) isDeleted(ctx context.Context, node string) bool {
-	for session := t.s.SessionID(); ctx.Err() == nil; {
+	for session := t.s.Stats().SessionID; ctx.Err() == nil; {
 		exists, _, changed, err := t.s.Conn().ExistsW(node)
 		var again <-chan time.Time
 		switch {
-		case t.s.SessionID() != session: // its end deleted the node
+		case t.s.Stats().SessionID != session: // its end deleted the node
 			return false
 		case err == nil && !exists:
 			return true

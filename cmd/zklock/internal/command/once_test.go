@@ -2,8 +2,8 @@
 
 package command
 
-// These tests attack what keeps a job from running again: the mark of a run that has succeeded, and a run that holds its lock longer than COMMAND
-// lasts.
+// These tests attack what keeps a job from running again: the mark of a run that has succeeded, and
+// a run that holds its lock longer than COMMAND lasts.
 
 import (
 	"fmt"
@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The run that comes when COMMAND has ended does not get the lock, zklock runs on until the time is over, and the code is COMMAND's.
+// The run that comes when COMMAND has ended does not get the lock, zklock runs on until the time is
+// over, and the code is COMMAND's.
 func TestRun_HoldAtLeast(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
@@ -62,8 +63,9 @@ func TestRun_HoldAtLeast_EndsBefore(t *testing.T) {
 	}
 }
 
-// Of two runs at a time one runs COMMAND, and the other one waits, and says who did. So does a later one, without the lock. A COMMAND that fails is
-// run again. prune leaves the mark, and ls takes it for no lock.
+// Of two runs at a time one runs COMMAND, and the other one waits, and says who did. So does a
+// later one, without the lock. A COMMAND that fails is run again. prune leaves the mark, and ls
+// takes it for no lock.
 func TestRun_Once(t *testing.T) {
 	t.Parallel()
 	srv, folder := server(t), lockPath(t)

@@ -30,7 +30,8 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// What another client wrote into its node's data and name does not reach the terminal as control characters.
+// What another client wrote into its node's data and name does not reach the terminal as control
+// characters.
 func TestNodeOfAnotherClient_IsPrintedWithoutControlCharacters(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)+"\u202e" // the lock may be theirs, too

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Process 1 of a container whose guardian is killed ends without a release, and says when others get the lock. That nothing of the
-// command is left then is tested in internal/supervise.
-func TestLoss_GuardianOfProcess1Killed_SaysWhenOthersGetTheLock(t *testing.T) {
+// Process 1 of a container whose guardian is killed ends without a release, and says when others
+// get the lock. That nothing of the command is left then is tested in internal/supervise.
+func TestLoss_GuardianOfProcess1Killed_ReportsWhenOthersGetTheLock(t *testing.T) {
 	if os.Geteuid() != 0 {
 		missing(t, "not root, and a PID namespace needs it")
 	}

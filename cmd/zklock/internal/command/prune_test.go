@@ -2,7 +2,8 @@
 
 package command
 
-// These tests attack prune: beside a fleet, with nodes that change under it, and with what it must not touch.
+// These tests attack prune: beside a fleet, with nodes that change under it, and with what it must
+// not touch.
 
 import (
 	"bytes"
@@ -212,7 +213,7 @@ func TestPrune_OlderThan_IsByTheServersClock(t *testing.T) {
 
 // If the servers reject the transaction that reports their time, prune counts back from what it has
 // seen, and says so.
-func TestPrune_OlderThan_TimeIsNotTold_KeepsMore(t *testing.T) {
+func TestPrune_OlderThan_TimeIsUnknown_KeepsMore(t *testing.T) {
 	srv := zktest.Start(t)
 	s := sessionAt(t, srv.Addr())
 	m, err := zklock.NewMutex(s, "/o/1")
@@ -227,7 +228,8 @@ func TestPrune_OlderThan_TimeIsNotTold_KeepsMore(t *testing.T) {
 	require.Len(t, srv.Children("/o"), 1)
 }
 
-// The record of a lock-delay says that a holder disappeared: the root stays, and the next holder waits.
+// The record of a lock-delay says that a holder disappeared: the root stays, and the next holder
+// waits.
 func TestPrune_LockDelay_RecordStays(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, servers string, s *zklock.Session) {
@@ -249,7 +251,8 @@ func TestPrune_LockDelay_RecordStays(t *testing.T) {
 	})
 }
 
-// What changes between the walk and the removal stays: a root that was used again, was made again or got data, and a parent with a new child.
+// What changes between the walk and the removal stays: a root that was used again, was made again
+// or got data, and a parent with a new child.
 func TestPrune_ChangedMeanwhile_Stays(t *testing.T) {
 	srv := zktest.Start(t)
 	create := func(path, data string) { _, err := srv.Create(path, []byte(data), 0); require.NoError(t, err) }
@@ -299,7 +302,8 @@ func wipeAll(t testing.TB, srv *zktest.Server, path string) {
 	}
 }
 
-// I1, I4: a fleet acquires on fifty paths while prune runs in a loop. No acquire fails, nobody overlaps, and tokens grow.
+// I1, I4: a fleet acquires on fifty paths while prune runs in a loop. No acquire fails, nobody
+// overlaps, and tokens grow.
 func TestPrune_BesideAFleet_NoAcquireFails(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, servers string, s *zklock.Session) {

@@ -1,6 +1,7 @@
 package command
 
-// This test attacks the rules of prune: what has the shape of a lock that nobody uses, and what may not go.
+// This test attacks the rules of prune: what has the shape of a lock that nobody uses, and what may
+// not go.
 
 import (
 	"slices"
@@ -12,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tree makes nodes as a walk sees them. A line is a path and words: used, new, queue (a node stands in it), session, acl=X, v=N, unread, at=N (all
-// its times, in hours; the zxid is 10 times that) and last=N (the zxid of its last child), data=D. Lines come parents first.
+// tree makes nodes as a walk sees them. A line is a path and words: used, new, queue (a node stands
+// in it), session, acl=X, v=N, unread, at=N (all its times, in hours; the zxid is 10 times that)
+// and last=N (the zxid of its last child), data=D. Lines come parents first.
 func tree(lines string) (top *seenNode) {
 	nodes := map[string]*seenNode{}
 	for _, line := range strings.Split(strings.TrimSpace(lines), "\n") {

@@ -2,7 +2,8 @@
 
 package command
 
-// Runs that take another lock than a mutex: who runs beside whom, what is refused, and what ls shows of it.
+// Runs that take another lock than a mutex: who runs beside whom, what is refused, and what ls
+// shows of it.
 
 import (
 	"context"
@@ -164,7 +165,8 @@ func TestRun_Semaphore_AtMostNPermitsAreInUse(t *testing.T) {
 	}())
 }
 
-// Runs have the number in a node: the first makes it, and when it is changed there, who waits runs. Ls shows it, also 0, and wherever it is.
+// Runs have the number in a node: the first makes it, and when it is changed there, who waits runs.
+// Ls shows it, also 0, and wherever it is.
 func TestRun_Semaphore_LimitInANode(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
@@ -243,7 +245,8 @@ func TestRun_Semaphore_OnePermitLost_EndsTheCommand(t *testing.T) {
 	require.Empty(t, childrenAt(t, s, path+"/leases"))
 }
 
-// A path of another recipe is refused before anything is made there: locks that do not see each other exclude nobody.
+// A path of another recipe is refused before anything is made there: locks that do not see each
+// other exclude nobody.
 func TestRun_PathOfAnotherRecipe_IsRefused(t *testing.T) {
 	t.Parallel()
 	srv, root := server(t), lockPath(t)
@@ -313,7 +316,8 @@ func TestOtherRecipe_WhatIsOne(t *testing.T) {
 	}
 }
 
-// Candidates of the library's Elections, of Curator's latches, and writers that read: ls knows their nodes.
+// Candidates of the library's Elections, of Curator's latches, and writers that read: ls knows
+// their nodes.
 func TestList_Elections_AndAWriterThatReads(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)

@@ -1,6 +1,7 @@
 package command
 
-// Attacks on the line of a wait that a terminal redraws: what else is written, a narrow terminal, a zklock in the background.
+// Attacks on the line of a wait that a terminal redraws: what else is written, a narrow terminal, a
+// zklock in the background.
 
 import (
 	"bytes"
@@ -19,7 +20,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// shownBy is what a terminal of this width shows in the end, by its lines, of what was written to it.
+// shownBy is what a terminal of this width shows in the end, by its lines, of what was written to
+// it.
 func shownBy(t *testing.T, written string, width int) []string {
 	t.Helper()
 	rows, column := [][]rune{nil}, 0
@@ -78,7 +80,8 @@ func TestRedrawing_OneLineIsWrittenOver_AndOthersStandAlone(t *testing.T) {
 	show("COMMAND's\n", "zklock: a line", "COMMAND's", "")
 }
 
-// What others wrote moves no cursor, and a line that is longer than the terminal is wide does not wrap: only its last row would go.
+// What others wrote moves no cursor, and a line that is longer than the terminal is wide does not
+// wrap: only its last row would go.
 func TestRedrawing_FitsIntoOneRow(t *testing.T) {
 	for _, text := range []string{
 		strings.Repeat("x", 39), strings.Repeat("x", 40), strings.Repeat("x", 200), strings.Repeat("é", 100), strings.Repeat("名", 100),
@@ -102,7 +105,7 @@ func TestRedrawing_FitsIntoOneRow(t *testing.T) {
 }
 
 // On a terminal of 80 columns a wait says who holds, and since when, however long the path is.
-func TestProgress_InPlace_LongPath_SaysWhoHolds(t *testing.T) {
+func TestProgress_InPlace_LongPath_ReportsTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holder := zklock.Participant{Node: "/l/lock-0000000001", Data: []byte("db1:10112"), SessionID: 1, Token: 4211, Created: time.Now().Add(-192 * time.Second), Holds: true}
 		l := queueLook{holder: holder, place: 3, waiting: 3}
@@ -154,8 +157,8 @@ type stopped struct{ c chan struct{} }
 
 func (s stopped) Write(p []byte) (int, error) { <-s.c; return len(p), nil }
 
-// On a terminal a wait is looked at more often, in one line that is gone when the wait is over. In the background it says a line a minute,
-// as in a pipe.
+// On a terminal a wait is looked at more often, in one line that is gone when the wait is over. In
+// the background it says a line a minute, as in a pipe.
 func TestRun_Waiting_InPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork()

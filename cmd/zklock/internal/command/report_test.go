@@ -1,6 +1,7 @@
 package command
 
-// Attacks on what a --metrics-file says: its words, its labels, and what it takes from the file before.
+// Attacks on what a --metrics-file says: its words, its labels, and what it takes from the file
+// before.
 
 import (
 	"fmt"
@@ -14,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gauges are the values of a file by their metric, without zklock_run_. The labels are those of all.
+// gauges are the values of a file by their metric, without zklock_run_. The labels are those of
+// all.
 type gauges struct {
 	values     map[string]float64
 	path, file string
@@ -26,8 +28,9 @@ var (
 	unescape   = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
 )
 
-// readGauges reads the text format, and no more of it than a report needs: each metric has its help, its type and one sample. It refuses
-// what promlint does: names with an abbreviated unit, of a counter, of a part of a histogram.
+// readGauges reads the text format, and no more of it than a report needs: each metric has its
+// help, its type and one sample. It refuses what promlint does: names with an abbreviated unit, of
+// a counter, of a part of a histogram.
 func readGauges(text string) (g gauges, err error) {
 	g.values = map[string]float64{}
 	lines := strings.Split(text, "\n")
@@ -133,8 +136,9 @@ func TestRunReport_HostileLabels_AreReadAsTheyWere(t *testing.T) {
 	require.Equal(t, "/a\ufffd", g.path)
 }
 
-// The success of an earlier run is what the file says of the same job, and nothing else that may be in it.
-func TestSuccessIn_OnlyWhatAReportSays(t *testing.T) {
+// The success of an earlier run is what the file says of the same job, and nothing else that may be
+// in it.
+func TestSuccessIn_OnlyWhatAReportContains(t *testing.T) {
 	r := runReport{path: "/locks/nightly", file: "backup.prom", succeeded: time.UnixMilli(1_795_700_073_123)}
 	require.True(t, r.succeeded.Equal(successIn(r.String(), r.labels())))
 	for _, other := range []string{

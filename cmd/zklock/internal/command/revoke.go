@@ -214,7 +214,7 @@ func (r *revoking) stillHeld(p zklock.Participant, err error) error {
 	switch {
 	case !errors.As(err, &w):
 		return classify(err)
-	case !r.s.State().Attached():
+	case r.s.Stats().Server == "":
 		err := r.unreached(fmt.Errorf("%w, and there is no connection to a server now: it is not known whether it is still held", w))
 		return exitf(codeUnreached(err), "%s: %w", r.path, err)
 	}

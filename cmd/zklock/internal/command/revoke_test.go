@@ -2,7 +2,8 @@
 
 package command
 
-// Asking for a lock: revoke, and a run that gives way. The holder keeps the lock until its work has ended.
+// Asking for a lock: revoke, and a run that gives way. The holder keeps the lock until its work has
+// ended.
 
 import (
 	"bytes"
@@ -18,7 +19,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// untilTerm is a COMMAND that says that it runs, and on SIGTERM does $1 and ends with $0. sleep runs beside the trap, not before it.
+// untilTerm is a COMMAND that says that it runs, and on SIGTERM does $1 and ends with $0. sleep
+// runs beside the trap, not before it.
 const untilTerm = `trap 'eval "$1"; exit "$0"' TERM; echo "runs $ZKLOCK_NODE"; while :; do sleep 0.02; done`
 
 func revoke(t *testing.T, srv *zkserver.Server, args ...string) *proc {
@@ -129,7 +131,7 @@ func TestRevoke_SeveralHold_AsksWhoIsNamed(t *testing.T) {
 }
 
 // A leader that gives way stands again, behind those who wait, and can be asked again.
-func TestRevoke_Leader_StandsAgain(t *testing.T) {
+func TestRevoke_Leader_CampaignsAgain(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	candidate := func() *proc {
@@ -175,7 +177,8 @@ func TestRevoke_OfTheLibrary_AsksARunAndIsAskedByRevoke(t *testing.T) {
 	require.Equal(t, 0, r.wait())
 }
 
-// The server goes while revoke waits: nobody knows whether the lock is still held, and each server has said something.
+// The server goes while revoke waits: nobody knows whether the lock is still held, and each server
+// has said something.
 func TestRevoke_ServerGoes(t *testing.T) {
 	t.Parallel()
 	srv, path := zkserver.Single(t, zkserver.Own()), lockPath(t)

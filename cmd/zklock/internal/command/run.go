@@ -84,8 +84,8 @@ func (o *runOptions) run(ctx context.Context) error {
 		runner.Dismiss()
 	}()
 
-	if t.plan, err = newPlan(mode, t.s.Timeout(), o.killAfter); err != nil {
-		return exitf(exitUsage, "%w (the servers granted a session timeout of %v)", err, t.s.Timeout())
+	if t.plan, err = newPlan(mode, t.s.Stats().SessionTimeout, o.killAfter); err != nil {
+		return exitf(exitUsage, "%w (the servers granted a session timeout of %v)", err, t.s.Stats().SessionTimeout)
 	}
 	if t.recipe, err = o.recipe(t.s, lockOpts); err != nil {
 		return classify(err)
@@ -249,7 +249,7 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) su
 // short, and a second SIGINT ends everything. lost reports whether the lock was lost before.
 func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, err error) {
 	o, s := t.runOptions, t.s
-	patience := max(2*time.Second, s.Timeout()/3)
+	patience := max(2*time.Second, s.Stats().SessionTimeout/3)
 	if out.Lost != nil {
 		patience = time.Second // there is little to release
 	}
@@ -266,7 +266,7 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 		case sig != os.Interrupt:
 		default:
 			fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d): ended by a second signal: %v; others get the lock when the session ends, within %v\n",
-				o.path, hold.Token(), sig, s.Timeout())
+				o.path, hold.Token(), sig, s.Stats().SessionTimeout)
 			o.report.end(exitCodeOf(sig))
 			interrupted{signal: sig}.end()
 		}
@@ -284,7 +284,7 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 		return true, exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), cause(out.Lost), how)
 	case err != nil && !errors.Is(err, zklock.ErrLost): // a loss before anything ran under the lock is not reported
 		fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d, node %s): %v; others get the lock when the session ends, within %v\n",
-			o.path, hold.Token(), hold.Node(), cause(err), s.Timeout())
+			o.path, hold.Token(), hold.Node(), cause(err), s.Stats().SessionTimeout)
 	}
 	if out.Err != nil {
 		return false, exitf(exitUsage, "%s (token %d, node %s): %w", o.path, hold.Token(), hold.Node(), out.Err)
@@ -328,15 +328,19 @@ func cause(err error) error {
 func followConnection(s *zklock.Session) func() string {
 	ctx, stop := context.WithCancel(context.Background())
 	changes := s.Changes(ctx)
-	now := zklock.Change{State: s.State(), Server: s.Stats().Server}
+	st := s.Stats()
+	now := zklock.Change{State: st.State, Server: st.Server}
+	attached := func(c zklock.Change) bool {
+		return c.State == zklock.StateConnected || c.State == zklock.StateReconnected
+	}
 	return func() string {
 		stop()
 		for c := range changes {
-			if c.State.Attached() != now.State.Attached() {
+			if attached(c) != attached(now) {
 				now = c
 			}
 		}
-		if now.State.Attached() {
+		if attached(now) {
 			return fmt.Sprintf("%s is connected, and does not renew it", now.Server)
 		}
 		return fmt.Sprintf("no server has been connected for %v, the last was %s", time.Since(now.Time).Round(100*time.Millisecond), now.Server)

@@ -89,7 +89,8 @@ func TestRun_NoWait(t *testing.T) {
 	require.Equal(t, 0, p.wait())
 }
 
-// F47: a run waits for the delay of a holder that disappeared, says until when, and ls does too. After a run nobody waits.
+// F47: a run waits for the delay of a holder that disappeared, says until when, and ls does too.
+// After a run nobody waits.
 func TestRun_LockDelay(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
@@ -134,7 +135,8 @@ func TestRun_WaitEnds(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)
 	_, release := occupy(t, s, path)
-	// The wait begins with the connecting. If that took all of it, the answer would be that there is no server.
+	// The wait begins with the connecting. If that took all of it, the answer would be that there is
+	// no server.
 	p := run(t, srv, path, "--wait", "3s", "--", "echo", "ran")
 	require.Equal(t, exitNotAcquired, p.wait())
 	require.Contains(t, p.stderr.String(), "not acquired: gave up after 3s: number 2 of 2 in the queue; held by ")
@@ -145,7 +147,7 @@ func TestRun_WaitEnds(t *testing.T) {
 	require.Empty(t, p.stdout.String()+p.stderr.String())
 
 	p = run(t, srv, path, "--wait", "60s", "--", "echo", "ran")
-	p.prints(fmt.Sprintf("waiting: number 2 of 2 in the queue; held by %s, pid %d, session %#x, ", host, os.Getpid(), s.SessionID()))
+	p.prints(fmt.Sprintf("waiting: number 2 of 2 in the queue; held by %s, pid %d, session %#x, ", host, os.Getpid(), s.Stats().SessionID))
 	release()
 	require.Equal(t, 0, p.wait())
 	require.Equal(t, "ran\n", p.stdout.String())
@@ -175,7 +177,8 @@ func TestRun_SecondSIGINTWhileWaiting_EndsAtOnce(t *testing.T) {
 	p := run(t, srv, path, "--", "echo", "ran")
 	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
 	require.NoError(t, srv.Pause()) // a polite end now takes its time
-	// Signals of a kind are one until the first is taken, which may take a busy machine a while: as many as it takes.
+	// Signals of a kind are one until the first is taken, which may take a busy machine a while: as
+	// many as it takes.
 	began := time.Now()
 	eventually(t, "it ends", func() bool {
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
@@ -188,7 +191,8 @@ func TestRun_SecondSIGINTWhileWaiting_EndsAtOnce(t *testing.T) {
 	require.NoError(t, srv.Resume())
 }
 
-// timeout(1) sends its SIGTERM to its child and to its group. zklock may see that as two signals, and has to give up its place.
+// timeout(1) sends its SIGTERM to its child and to its group. zklock may see that as two signals,
+// and has to give up its place.
 func TestRun_SIGTERMTwiceWhileWaiting_LeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
@@ -422,7 +426,8 @@ func TestRun_ServersRefuse_ExitsWith123(t *testing.T) {
 	}
 }
 
-// The servers lose the chroot while a candidate leads. That is no wrong usage, and --create-chroot is not told to who gave it.
+// The servers lose the chroot while a candidate leads. That is no wrong usage, and --create-chroot
+// is not told to who gave it.
 func TestRun_ServersLoseTheChroot_ExitsWith123(t *testing.T) {
 	srv := zktest.Start(t, zktest.WithConfig("minSessionTimeout=1000", "maxSessionTimeout=60000"))
 	p := start(t, nil, runArgs(srv.Addr()+"/app", "/job", "--create-chroot", "--elect", "--", "sh", "-c", "echo ready; sleep 1000")...)
@@ -459,7 +464,8 @@ func TestRun_ChrootThatIsNotThere_IsRefused(t *testing.T) {
 	require.True(t, there)
 }
 
-// R71: whatever is said, at whatever log level, and whatever is wrong with the credentials, the password is not in it.
+// R71: whatever is said, at whatever log level, and whatever is wrong with the credentials, the
+// password is not in it.
 func TestRun_Credentials_AreNotPrinted(t *testing.T) {
 	t.Parallel()
 	srv := server(t)

@@ -273,7 +273,8 @@ func (o *runOptions) leaseMode() (zklock.LeaseMode, error) {
 	return zklock.LeaseMode{}, exitf(exitUsage, "--lease %q: give quorum or single", o.lease)
 }
 
-// lockOptions returns the options of the lock, whatever its recipe, and rejects flags that no lock can have.
+// lockOptions returns the options of the lock, whatever its recipe, and rejects flags that no lock
+// can have.
 func (o *runOptions) lockOptions() ([]zklock.LockOption, error) {
 	var opts []zklock.LockOption
 	if o.container {
@@ -297,8 +298,9 @@ func (o *runOptions) lockOptions() ([]zklock.LockOption, error) {
 	return append(opts, zklock.WithACL(acl)), err
 }
 
-// nodeACL returns the ACL of created nodes. The servers expand the ACL of creator to each identity of the connection, and each suffices: the user, and
-// the certificate where the servers authenticate by x509.
+// nodeACL returns the ACL of created nodes. The servers expand the ACL of creator to each identity
+// of the connection, and each suffices: the user, and the certificate where the servers
+// authenticate by x509.
 func (o *runOptions) nodeACL() ([]zk.ACL, error) {
 	creds := o.creds()
 	user, password, hasUser := strings.Cut(string(creds.Auth), ":")

@@ -2,7 +2,8 @@
 
 package command
 
-// These tests attack --sasl: a real server that answers nothing without, wrong passwords, and the processes that end another's session.
+// These tests attack --sasl: a real server that answers nothing without, wrong passwords, and the
+// processes that end another's session.
 
 import (
 	"fmt"
@@ -112,7 +113,7 @@ func TestSASL_Expire(t *testing.T) {
 	s := session(t, srv, zklock.WithSASL(sasl.DigestMD5("locker", saslPassword)))
 	hold, _ := occupy(t, s, "/job")
 	args := func(rest ...string) []string {
-		return append([]string{"expire", "--yes", "--servers", srv.ConnectString()}, append(rest, fmt.Sprintf("%#x", s.SessionID()))...)
+		return append([]string{"expire", "--yes", "--servers", srv.ConnectString()}, append(rest, fmt.Sprintf("%#x", s.Stats().SessionID))...)
 	}
 	p := start(t, nil, args()...)
 	require.Equal(t, exitRefused, p.wait())
@@ -149,7 +150,7 @@ func TestSASL_Ending_Refused(t *testing.T) {
 	s := session(t, srv, zklock.WithSASL(sasl.DigestMD5("locker", saslPassword)))
 	endsAs := func(auth string) error {
 		e := scriptedEnding(auth, srv.Addr(), srv.Addr(), srv.Addr())
-		e.ID, e.Password = s.SessionID(), jute.SessionPassword(s.SessionID())
+		e.ID, e.Password = s.Stats().SessionID, jute.SessionPassword(s.Stats().SessionID)
 		e.Creds.SASL = saslDigest
 		return e.end(supervise.Now())
 	}

@@ -1,7 +1,8 @@
 package command
 
-// Side by side with plain: a scene in a terminal runs twice, with and without `zklock run --` before its commands, and has to
-// show the same on the screen: output, exit codes, what the shell says of its jobs, what a script does next, each signal.
+// Side by side with plain: a scene in a terminal runs twice, with and without `zklock run --`
+// before its commands, and has to show the same on the screen: output, exit codes, what the shell
+// says of its jobs, what a script does next, each signal.
 
 import (
 	"context"
@@ -20,7 +21,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// scene is a script for a terminal. $ZK, in front of each command, is empty in the plain run. Each line of play is a step:
+// scene is a script for a terminal. $ZK, in front of each command, is empty in the plain run. Each
+// line of play is a step:
 //
 //	? TEXT        wait until the screen shows it, after what was waited for before
 //	^C ^Z ^D ^\   press this key
@@ -34,11 +36,12 @@ type scene struct {
 	leader  string // what leads the terminal's session; an interactive bash if empty
 	script  string // the file s
 	play    string
-	nightly bool   // a scene of the same kind runs on each change, and this one in make command
+	nightly bool   // a scene of the same kind runs on each change, and this one in make nightly PART=command
 	differ  string // why the two must differ; the play then has what ours shows, and the plain run is left out
 }
 
-// tally is a program that says each signal that comes, as often as it comes, and ends with 3 when it is told to.
+// tally is a program that says each signal that comes, as often as it comes, and ends with 3 when
+// it is told to.
 const tally = `for s in ${COUNT:-INT QUIT HUP USR1 USR2 TSTP CONT TTIN TTOU}; do trap "echo got $s" $s; done
 trap 'echo got TERM; exit 3' TERM
 mkfifo f.$$; exec 9<>f.$$; rm f.$$; echo $$ >pid; echo up
@@ -196,7 +199,8 @@ var scenes = []scene{
 		? got TSTP
 		! kill $(cat pid)
 		? $`},
-	// bash can lose a signal that comes while it is handling the same. It sleeps when it has done with it.
+	// bash can lose a signal that comes while it is handling the same. It sleeps when it has done with
+	// it.
 	{name: "Ctrl-Z, COMMAND cleans up first", nightly: true, script: `c() { echo cleaning; trap - TSTP; kill -TSTP $$; trap c TSTP; echo again; }
 		trap c TSTP; mkfifo f; exec 9<>f; echo up; while :; do read -t 0.02 -u 9; done`, play: `
 		$ZK bash s
@@ -219,7 +223,8 @@ var scenes = []scene{
 		? $
 		echo code $?
 		? code 130`},
-	// Plain, the shell says so as soon as the script has stopped: cat may still read what is typed then.
+	// Plain, the shell says so as soon as the script has stopped: cat may still read what is typed
+	// then.
 	{name: "Ctrl-Z in a script", script: "$ZK cat; echo next $?", play: `
 		bash s
 		@ cat S+
@@ -468,7 +473,8 @@ var scenes = []scene{
 		kill $p; wait $p; echo code $?`, play: `
 		bash s ` + strconv.Itoa(10*rounds) + `
 		? code 143`},
-	// The kernel sends SIGHUP, and so may the shell that leads the session: it comes once or twice, without zklock too.
+	// The kernel sends SIGHUP, and so may the shell that leads the session: it comes once or twice,
+	// without zklock too.
 	{name: "hang-up", script: `trap 'echo HUP >>log; exit' HUP; echo up; mkfifo f; exec 9<>f; while :; do read -t 0.02 -u 9; done`, play: `
 		$ZK bash s
 		? up
@@ -673,7 +679,8 @@ func inSession(sid int, name, state string) bool {
 	return false
 }
 
-// allStopped says whether each thread of a process is stopped: not before does its parent hear of it.
+// allStopped says whether each thread of a process is stopped: not before does its parent hear of
+// it.
 func allStopped(proc string) bool {
 	files, _ := filepath.Glob(proc + "/task/[0-9]*/stat")
 	for _, file := range files {

@@ -58,8 +58,9 @@ func TestServe_ServesClients_AndEndsOnSignals(t *testing.T) {
 	}
 }
 
-// consecutivePorts returns the first of n free ports in a row, of those that no client is given: other tests make
-// connections by the hundred, and each takes a port from where the system would find one for port 0.
+// consecutivePorts returns the first of n free ports in a row, of those that no client is given:
+// other tests make connections by the hundred, and each takes a port from where the system would
+// find one for port 0.
 func consecutivePorts(t *testing.T, n int) int {
 	t.Helper()
 	for {

@@ -2,7 +2,8 @@
 
 package command
 
-// Attacks the control port of serve, as a test in another language uses it, and the flags that make the server another.
+// Attacks the control port of serve, as a test in another language uses it, and the flags that make
+// the server another.
 
 import (
 	"fmt"
@@ -21,7 +22,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// controlled starts a server with a control port, and returns its addresses and what makes requests of the port.
+// controlled starts a server with a control port, and returns its addresses and what makes requests
+// of the port.
 func controlled(t *testing.T, args ...string) (addrs []string, ask func(method, path, body string) (int, string)) {
 	t.Helper()
 	p, addrs := serve(t, append(args, "--control", "127.0.0.1:0")...)
@@ -136,7 +138,8 @@ func TestServe_Control_MembersKeepTheirState(t *testing.T) {
 	require.Equal(t, 400, code)
 }
 
-// A suite in another language prepares the server for a test, looks at it, and empties it for the next test.
+// A suite in another language prepares the server for a test, looks at it, and empties it for the
+// next test.
 func TestServe_Control_BetweenTests(t *testing.T) {
 	t.Parallel()
 	addrs, ask := controlled(t, "--listen", "127.0.0.1:0")

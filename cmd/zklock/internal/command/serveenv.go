@@ -64,9 +64,9 @@ func (s *serving) takeOfficial(environ []string, given func(flag string) bool) (
 	return unknown, nil
 }
 
-// isSetting reports whether a variable is of a server: of the official image or, with ZOOKEEPER_, of
-// Confluent's. Kubernetes and Docker set variables for a Service or link with the name zookeeper.
-// Java's have no effect, except those that set a property.
+// isSetting reports whether a variable is of a server: of the official image or, with ZOOKEEPER_,
+// of Confluent's. Kubernetes and Docker set variables for a Service or link with the name
+// zookeeper. Java's have no effect, except those that set a property.
 func isSetting(name, value string) bool {
 	of, isConfluents := strings.CutPrefix(name, "ZOOKEEPER_")
 	switch {

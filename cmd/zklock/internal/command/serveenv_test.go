@@ -59,7 +59,8 @@ func TestServe_RefusesOfficialVariables(t *testing.T) {
 	}
 }
 
-// Variables of servers that have no effect are named, and no others: not those of a Service, nor the options of Java's memory.
+// Variables of servers that have no effect are named, and no others: not those of a Service, nor
+// the options of Java's memory.
 func TestServe_VariablesOfOtherImages_AreNamed(t *testing.T) {
 	s := serving{}
 	unknown, err := s.takeOfficial([]string{

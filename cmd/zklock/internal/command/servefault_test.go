@@ -1,6 +1,7 @@
 package command
 
-// Attacks the reading of faults: each must come back as it prints, and none may be taken for another.
+// Attacks the reading of faults: each must come back as it prints, and none may be taken for
+// another.
 
 import (
 	"testing"

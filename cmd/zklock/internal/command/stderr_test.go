@@ -149,7 +149,7 @@ func TestStderr_ReaderGone_ExitCodeStays(t *testing.T) {
 }
 
 // What is dropped is counted at its place, and what was taken comes in order.
-func TestAsideWriter_DropsWhatDoesNotFit_AndSaysSo(t *testing.T) {
+func TestAsideWriter_DropsWhatDoesNotFit_AndReportsIt(t *testing.T) {
 	r, w := io.Pipe()
 	a := newAsideWriter(w)
 	defer close(a.said)

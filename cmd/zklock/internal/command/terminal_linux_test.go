@@ -123,7 +123,8 @@ func TestTerminal_CtrlCWhileWaiting(t *testing.T) {
 	require.NotContains(t, s.shown.String(), "\x1b", "TERM=dumb")
 }
 
-// On a terminal that is narrower than what there is to say, the line of the wait takes one row, and is gone when COMMAND writes.
+// On a terminal that is narrower than what there is to say, the line of the wait takes one row, and
+// is gone when COMMAND writes.
 func TestTerminal_Waiting_LineIsGoneWhenTheCommandWrites(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	_, release := occupy(t, session(t, srv), path)
@@ -168,7 +169,7 @@ func shell(t *testing.T, srv *zkserver.Server) (*screen, *exec.Cmd) {
 	return s, cmd
 }
 
-func TestTerminal_CommandStopped_SaysHowLongTheLockLives(t *testing.T) {
+func TestTerminal_CommandStopped_ReportsHowLongTheLockLives(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	s, _ := shell(t, srv)
 	s.typ("$ZK " + path + " -- sh -c 'echo ready; read x'\n")
@@ -178,8 +179,8 @@ func TestTerminal_CommandStopped_SaysHowLongTheLockLives(t *testing.T) {
 	s.expect("Stopped")
 }
 
-// The command ends by itself when the lock is lost, and leaves the terminal as it is. The next step of the script, and no shell,
-// needs it as it was.
+// The command ends by itself when the lock is lost, and leaves the terminal as it is. The next step
+// of the script, and no shell, needs it as it was.
 func TestTerminal_LostLock_IsAsItWas(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	s, _ := shell(t, srv)
@@ -197,8 +198,9 @@ func TestTerminal_LostLock_IsAsItWas(t *testing.T) {
 	s.expect("code 130")
 }
 
-// Each term of a leader has the terminal, as its command would without zklock. (The command ends with an exec: dash 0.5.12 loses a
-// SIGINT that comes between the vfork and the exec of a command that it waits for.)
+// Each term of a leader has the terminal, as its command would without zklock. (The command ends
+// with an exec: dash 0.5.12 loses a SIGINT that comes between the vfork and the exec of a command
+// that it waits for.)
 func TestTerminal_Elect_NextTermHasItAgain(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	s, _ := shell(t, srv)

@@ -17,7 +17,8 @@ import (
 	"github.com/zklock/zklock/internal/testca"
 )
 
-// certificate makes a self-signed one for a name, for servers and clients, and returns its PEM files.
+// certificate makes a self-signed one for a name, for servers and clients, and returns its PEM
+// files.
 func certificate(t *testing.T, name string) (certFile, keyFile string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -28,7 +29,8 @@ func certificate(t *testing.T, name string) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// tlsInFrontOf takes TLS connections of clients that show the certificate, and passes them to a server.
+// tlsInFrontOf takes TLS connections of clients that show the certificate, and passes them to a
+// server.
 func tlsInFrontOf(t *testing.T, addr, certFile, keyFile, clientCert string) string {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -71,8 +73,8 @@ func TestRun_TLS(t *testing.T) {
 	serverCert, serverKey := certificate(t, "zk.test")
 	clientCert, clientKey := certificate(t, "client.test")
 	addr := tlsInFrontOf(t, srv.Addr(), serverCert, serverKey, clientCert)
-	// All at a time: those that must fail take their whole --connect-timeout, which leaves a busy machine time to read all
-	// its certificates.
+	// All at a time: those that must fail take their whole --connect-timeout, which leaves a busy
+	// machine time to read all its certificates.
 	try := func(servers string, flags ...string) *proc {
 		return start(t, nil, runArgs(servers, lockPath(t), append(append([]string{"-q", "--connect-timeout", "8s"}, flags...), "--", "true")...)...)
 	}

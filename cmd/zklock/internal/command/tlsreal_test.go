@@ -2,7 +2,8 @@
 
 package command
 
-// These tests renew certificates under a lock that a real ZooKeeper with TLS has granted, and let one expire.
+// These tests renew certificates under a lock that a real ZooKeeper with TLS has granted, and let
+// one expire.
 
 import (
 	"io"
@@ -50,7 +51,8 @@ func (i *issuer) flags() []string {
 	return []string{"--tls-ca", i.caFile, "--tls-server-name", "zk.test", "--tls-cert", i.cert, "--tls-key", i.keyFile}
 }
 
-// tlsServer runs a ZooKeeper that wants the certificates of clients, and returns where it takes TLS.
+// tlsServer runs a ZooKeeper that wants the certificates of clients, and returns where it takes
+// TLS.
 func (i *issuer) tlsServer() (addr string) {
 	i.t.Helper()
 	port, err := zkserver.FreePort()
@@ -107,8 +109,9 @@ func (w *wire) cut() {
 	w.conns = nil
 }
 
-// F56: the certificate that the connection was made with expires, and the connection is cut. The server refuses that certificate, which the run
-// says. Then the files are renewed, and the lock is held on: the run that waits behind it gets it when COMMAND ends, and not before.
+// F56: the certificate that the connection was made with expires, and the connection is cut. The
+// server refuses that certificate, which the run says. Then the files are renewed, and the lock is
+// held on: the run that waits behind it gets it when COMMAND ends, and not before.
 func TestRun_RealTLS_RenewedUnderTheLock(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -139,7 +142,8 @@ func TestRun_RealTLS_RenewedUnderTheLock(t *testing.T) {
 	require.Zero(t, next.wait(), &next.stderr)
 }
 
-// The guardian of a run that was killed reads the files again: the ones that the run had read are refused by now.
+// The guardian of a run that was killed reads the files again: the ones that the run had read are
+// refused by now.
 func TestRun_RealTLS_GuardianReadsTheRenewal(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -156,7 +160,8 @@ func TestRun_RealTLS_GuardianReadsTheRenewal(t *testing.T) {
 	require.Zero(t, next.wait(), &next.stderr)
 }
 
-// The certificate alone suffices for the nodes of creator, and not for the nodes of user, which a host with another certificate may use.
+// The certificate alone suffices for the nodes of creator, and not for the nodes of user, which a
+// host with another certificate may use.
 func TestRun_RealTLS_ACL_TheUserAlone(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)

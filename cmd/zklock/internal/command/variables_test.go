@@ -2,7 +2,8 @@
 
 package command
 
-// Flags from the environment: each has a variable, the command line wins, and COMMAND gets no secret and nothing of its parent's run.
+// Flags from the environment: each has a variable, the command line wins, and COMMAND gets no
+// secret and nothing of its parent's run.
 
 import (
 	"bytes"
@@ -118,7 +119,8 @@ func TestVariables_Empty_IsWrongUsageWhereItMakesTheRunLessSafe(t *testing.T) {
 	}
 }
 
-// What yields to what are flags, and each rule has a refusal behind it or a flag that has no use beside the other.
+// What yields to what are flags, and each rule has a refusal behind it or a flag that has no use
+// beside the other.
 func TestVariables_YieldToFlagsThatExist(t *testing.T) {
 	known := map[string]bool{}
 	for _, c := range newRootCommand().Commands() {
@@ -151,7 +153,8 @@ func TestVariables_WrongValues_NameTheVariable(t *testing.T) {
 	require.Contains(t, p.stderr.String(), "nothing was done")
 }
 
-// A run from variables alone. COMMAND has those of the servers, and none of the credentials, of the metrics or of this run.
+// A run from variables alone. COMMAND has those of the servers, and none of the credentials, of the
+// metrics or of this run.
 func TestVariables_RunsWithThem_AndPassesOnThoseOfTheServers(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	dir := t.TempDir()

@@ -221,7 +221,7 @@ func (o *runOptions) look(ctx context.Context, s *zklock.Session, r recipe, last
 	if err != nil {
 		return queueLook{}, err
 	}
-	session := s.SessionID()
+	session := s.Stats().SessionID
 	return lookAt(q, session, last.tokenIn(session)), nil
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-func TestLookAt_OurPlace(t *testing.T) {
+func TestWaiting_OurPosition(t *testing.T) {
 	queue := []zklock.Participant{{Node: "/l/lock-0000000001", SessionID: 1, Token: 10, Holds: true}, {Node: "/l/lock-0000000002", SessionID: 2, Token: 20}, {Node: "/l/lock-0000000003", SessionID: 3, Token: 30}}
 	for _, tt := range []struct {
 		name           string
@@ -46,9 +46,10 @@ func TestLookAt_OurPlace(t *testing.T) {
 	require.Zero(t, ourNode{session: 1, token: 7}.tokenIn(2), "in another session we stand elsewhere")
 }
 
-// R93: of a semaphore those who hold are apart, and the place is that among those who wait. One call may wait with several leases, whose
-// tokens are larger than those of nodes that came before it made them, and are behind. Who waits is never said to hold.
-func TestLookAt_Semaphore_OurPlace(t *testing.T) {
+// R93: of a semaphore those who hold are apart, and the place is that among those who wait. One
+// call may wait with several leases, whose tokens are larger than those of nodes that came before
+// it made them, and are behind. Who waits is never said to hold.
+func TestWaiting_Semaphore_OurPosition(t *testing.T) {
 	const id = "/sem/leases/_c_00000000-0000-0000-0000-00000000000"
 	held := []zklock.Participant{{Node: id + "1-lease-0000000001", SessionID: 1, Token: 30}, {Node: id + "2-lease-0000000002", SessionID: 2, Token: 35}}
 	behind := []zklock.Participant{{Node: "/sem/locks/lock-0000000002", SessionID: 3, Token: 20}}
@@ -74,7 +75,7 @@ func TestLookAt_Semaphore_OurPlace(t *testing.T) {
 }
 
 // Who waits for a lock-delay does not hold.
-func TestLookAt_LockDelay_NobodyHolds(t *testing.T) {
+func TestWaiting_LockDelay_NobodyHolds(t *testing.T) {
 	q := queueOf([]zklock.Participant{{Node: "/l/lock-0000000002", SessionID: 2, DelayUntil: time.Now()}, {Node: "/l/lock-0000000003", SessionID: 3}})
 	require.Equal(t, "number 2 of 2 in the queue", lookAt(q, 3, 0).String())
 }
@@ -114,7 +115,7 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 		require.NoError(t, err)
 		l, err := o.look(t.Context(), s, r, ourNode{})
 		require.NoError(t, err)
-		require.Equal(t, 2, srv.Requests().Of(s.SessionID(), zktest.GetData, zktest.GetChildren), "a list, and the holder")
+		require.Equal(t, 2, srv.Requests().Of(s.Stats().SessionID, zktest.GetData, zktest.GetChildren), "a list, and the holder")
 		require.True(t, strings.HasPrefix(l.String(), "101 in the queue; held by db1, pid 4711, session 0x"), l)
 
 		o.waits, o.wait, o.quiet = true, time.Second, true
@@ -183,7 +184,7 @@ func TestRun_WaitIsOver_121OnlyIfAServerHasReportedAClientAhead(t *testing.T) {
 }
 
 // The holder of a semaphore does not stand in its queue.
-func TestRun_Waiting_LongQueueOfASemaphore_SaysWhoHolds(t *testing.T) {
+func TestRun_Waiting_LongQueueOfASemaphore_ReportsTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork()
 		srv := zktest.Start(t, zktest.WithNetwork(network))
@@ -208,7 +209,7 @@ func TestRun_Waiting_LongQueueOfASemaphore_SaysWhoHolds(t *testing.T) {
 		s, r := open("db3:1")
 		l, err := o.look(t.Context(), s, r, ourNode{})
 		require.NoError(t, err)
-		require.Equal(t, 3, srv.Requests().Of(s.SessionID(), zktest.GetData, zktest.GetChildren), "two lists, and the holder")
+		require.Equal(t, 3, srv.Requests().Of(s.Stats().SessionID, zktest.GetData, zktest.GetChildren), "two lists, and the holder")
 		require.True(t, strings.HasPrefix(l.String(), "101 in the queue; held by db1, pid 4711, session 0x"), l)
 		require.NoError(t, hold.Release(t.Context()))
 	})
@@ -234,8 +235,9 @@ func TestDescribe(t *testing.T) {
 	})
 }
 
-// A run that waits says how things stand once and then every minute, and one whose wait has ended says it once more.
-func TestRun_Waiting_SaysWhoHoldsAndOurPlace(t *testing.T) {
+// A run that waits says how things stand once and then every minute, and one whose wait has ended
+// says it once more.
+func TestRun_Waiting_ReportsTheHolderAndOurPosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork()
 		srv := zktest.Start(t, zktest.WithNetwork(network))

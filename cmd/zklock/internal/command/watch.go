@@ -82,8 +82,8 @@ func (l *listing) watchQueues(ctx context.Context, paths []string) error {
 	}
 }
 
-// look reads a queue if it may have changed. A queue whose first node waits for a lock-delay changes
-// without a change on the servers. If no server can be reached, a note reports that.
+// look reads a queue if it may have changed. A queue whose first node waits for a lock-delay
+// changes without a change on the servers. If no server can be reached, a note reports that.
 func (l *listing) look(ctx context.Context, v *view) error {
 	v.isNew = false
 	changed, err := l.lastChange(ctx, v.path)
@@ -123,8 +123,8 @@ func (l *listing) look(ctx context.Context, v *view) error {
 	return err
 }
 
-// lastChange returns the zxids of the last changes of the nodes from which a queue is read. It costs
-// four small requests, however long the queue is.
+// lastChange returns the zxids of the last changes of the nodes from which a queue is read. It
+// costs four small requests, however long the queue is.
 func (l *lister) lastChange(ctx context.Context, path string) (zxids string, err error) {
 	ctx, cancel := l.within(ctx)
 	defer cancel()

@@ -175,7 +175,8 @@ func TestWatch_LockDelay_TheNextHolds(t *testing.T) {
 	})
 }
 
-// With 1,000 waiters, a read without a change costs four small requests: the figure of docs/command.md.
+// With 1,000 waiters, a read without a change costs four small requests: the figure of
+// docs/command.md.
 func TestWatch_ThousandWaiters_WhatASecondCosts(t *testing.T) {
 	inWatch(t, func(t *testing.T, w *watching) {
 		_, err := w.srv.Create("/job", nil, 0)
@@ -193,12 +194,12 @@ func TestWatch_ThousandWaiters_WhatASecondCosts(t *testing.T) {
 		time.Sleep(100 * watchInterval)
 		synctest.Wait()
 		counts := w.srv.Requests()
-		require.LessOrEqual(t, counts.Of(w.s.SessionID(), zktest.Exists), 4*100+20, "and the Session's heartbeat")
-		require.Zero(t, counts.Of(w.s.SessionID(), zktest.GetChildren, zktest.GetData))
+		require.LessOrEqual(t, counts.Of(w.s.Stats().SessionID, zktest.Exists), 4*100+20, "and the Session's heartbeat")
+		require.Zero(t, counts.Of(w.s.Stats().SessionID, zktest.GetChildren, zktest.GetData))
 		w.srv.ResetRequests()
 		create()
 		_, _ = w.take()
-		require.GreaterOrEqual(t, w.srv.Requests().Of(w.s.SessionID(), zktest.GetData), 1002, "each node is read")
+		require.GreaterOrEqual(t, w.srv.Requests().Of(w.s.Stats().SessionID, zktest.GetData), 1002, "each node is read")
 	})
 }
 
@@ -212,7 +213,7 @@ func TestWatch_ConnectionLost_GoesOn(t *testing.T) {
 			require.NoError(t, err)
 			w.watch(nil, "/job")
 			w.shows("/job holds:a")
-			was := w.s.SessionID()
+			was := w.s.Stats().SessionID
 			refused := w.srv.Inject(zktest.RefuseConnections())
 			require.True(t, w.srv.DropConnection(was))
 			time.Sleep(outage)
@@ -224,7 +225,7 @@ func TestWatch_ConnectionLost_GoesOn(t *testing.T) {
 			refused.Remove()
 			time.Sleep(time.Minute)
 			w.shows("/job holds:a waits:b")
-			require.Equal(t, outage > time.Minute, was != w.s.SessionID())
+			require.Equal(t, outage > time.Minute, was != w.s.Stats().SessionID)
 		})
 	}
 }

@@ -48,7 +48,8 @@ func TestRun_WorkerFails(t *testing.T) {
 
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// good is a demo in which all went well: A is killed, B is cut off, C is stopped. Each event is at so many tenths of a second.
+// good is a demo in which all went well: A is killed, B is cut off, C is stopped. Each event is at
+// so many tenths of a second.
 const good = `0 A starts 0, 0 B starts 0, 0 C starts 0, 1 A HOLDS 5, 2 A writes 5, 5 A KILLED 5,
  45 B HOLDS 9, 46 B writes 9, 50 A starts 0, 51 B CUT_OFF 9, 80 B NOTIFIED:_lost 9,
  91 C HOLDS 12, 92 C writes 12, 93 C STOPPED 12, 133 A HOLDS 20, 134 A writes 20,

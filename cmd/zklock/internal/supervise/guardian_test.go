@@ -2,7 +2,8 @@
 
 package supervise
 
-// Attacks on the two processes and what they say to each other: one is late, hangs, or hears that the other is gone.
+// Attacks on the two processes and what they say to each other: one is late, hangs, or hears that
+// the other is gone.
 
 import (
 	"errors"
@@ -41,7 +42,8 @@ func wires(t *testing.T) (*wire[report, order], *wire[order, report]) {
 	return a, b
 }
 
-// The guardian knows the will before the command runs, and each other that follows it, also one that there is nothing to do.
+// The guardian knows the will before the command runs, and each other that follows it, also one
+// that there is nothing to do.
 func TestSupervise_TellsTheGuardianOfEachWill(t *testing.T) {
 	zk, guard := wires(t)
 	g := &guardian{wire: guard}
@@ -66,7 +68,8 @@ func TestSupervise_TellsTheGuardianOfEachWill(t *testing.T) {
 	require.Empty(t, guard.in)
 }
 
-// The guardian acts on zklock's death alone: here its socket has ended and zklock, which is this process, has not.
+// The guardian acts on zklock's death alone: here its socket has ended and zklock, which is this
+// process, has not.
 func TestGuardian_SocketEndsAndZklockLives_WillIsNotCarriedOut(t *testing.T) {
 	l := newLocker(t) // would hear of it
 	l.occupy(t)
@@ -92,7 +95,8 @@ func TestGuardian_SocketEndsAndZklockLives_WillIsNotCarriedOut(t *testing.T) {
 	require.Never(t, func() bool { return l.queued() == 0 }, 500*time.Millisecond, 5*time.Millisecond)
 }
 
-// Nothing that one says gets lost because the other is slow to read it; and nobody waits for the other.
+// Nothing that one says gets lost because the other is slow to read it; and nobody waits for the
+// other.
 func TestWire_SlowReader_GetsEverything(t *testing.T) {
 	zk, guard := wires(t)
 	many := make([]string, 3000)
@@ -123,8 +127,9 @@ func (h *fakeHold) Deadline() time.Time   { return h.deadline }
 func (h *fakeHold) Lost() <-chan struct{} { return h.lost }
 func (h *fakeHold) Err() error            { return h.err }
 
-// superviseFake supervises a command under the hold. A busy machine may keep the command from running for a while: the plan
-// leaves it half a second after SIGTERM to say so, and as long to be gone before the deadline.
+// superviseFake supervises a command under the hold. A busy machine may keep the command from
+// running for a while: the plan leaves it half a second after SIGTERM to say so, and as long to be
+// gone before the deadline.
 func superviseFake(t *testing.T, h Hold, argv ...string) Outcome {
 	t.Helper()
 	return superviseJob(t, Job{Hold: h}, nil, argv...)
@@ -166,7 +171,8 @@ func came(sigs ...os.Signal) func(*Runner) {
 	}
 }
 
-// lookedAtHold is a hold of which something happens when zklock looks at it for the last time before the command starts.
+// lookedAtHold is a hold of which something happens when zklock looks at it for the last time
+// before the command starts.
 type lookedAtHold struct {
 	fakeHold
 	look   func()
@@ -203,7 +209,8 @@ func TestSupervise_LostBeforeTheStart_StartsNothing(t *testing.T) {
 	require.NoFileExists(t, file)
 }
 
-// The guardian hears the word to start when the command should have ended already, because it was stopped meanwhile.
+// The guardian hears the word to start when the command should have ended already, because it was
+// stopped meanwhile.
 func TestGuardian_HearsTheWordTooLate_OpensNothing(t *testing.T) {
 	for late, want := range map[time.Duration]int{0: 0, -patience: 1} {
 		zk, guard := wires(t)
@@ -233,8 +240,8 @@ func TestSupervise_SignalBeforeTheStart_IsPassedOn(t *testing.T) {
 	require.Equal(t, syscall.SIGUSR1, out.Died)
 }
 
-// The guardian hangs before the command starts. Nothing of the command runs then: zklock ends when it is told to, and releases
-// the lock, or says that the lock was lost.
+// The guardian hangs before the command starts. Nothing of the command runs then: zklock ends when
+// it is told to, and releases the lock, or says that the lock was lost.
 func TestSupervise_GuardianHangsBeforeTheStart_ZklockLeaves(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ran")
 	var runner *Runner

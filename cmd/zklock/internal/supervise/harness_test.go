@@ -2,7 +2,8 @@
 
 package supervise
 
-// What the tests share: a lock without a server, and a program that runs a command under it. Both are this test binary.
+// What the tests share: a lock without a server, and a program that runs a command under it. Both
+// are this test binary.
 
 import (
 	"bufio"
@@ -72,8 +73,8 @@ func binary(t testing.TB) string {
 	return p
 }
 
-// locker is a lock: it grants hold after hold, in turn. A hold ends when its holder gives it back, when somebody says that the holder
-// has died, and when the holder was not heard for its timeout.
+// locker is a lock: it grants hold after hold, in turn. A hold ends when its holder gives it back,
+// when somebody says that the holder has died, and when the holder was not heard for its timeout.
 type locker struct {
 	path  string // of its socket, and the lock's name
 	done  chan struct{}
@@ -395,7 +396,8 @@ func holderMain(args []string) int {
 	return out.Exit
 }
 
-// run starts a program that runs a command under the lock: FLAGS COMMAND ARGS..., with a -- in front of the command.
+// run starts a program that runs a command under the lock: FLAGS COMMAND ARGS..., with a -- in
+// front of the command.
 func (l *locker) run(t testing.TB, change func(*exec.Cmd), args ...string) *proctest.Proc {
 	t.Helper()
 	at := slices.Index(args, "--")

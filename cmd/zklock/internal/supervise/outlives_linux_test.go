@@ -1,8 +1,8 @@
 package supervise
 
-// Attacks on the promise that nothing that came from the command runs when the next holder begins. The next holder is a client of
-// the test's own, which looks at all processes of the host in its first instant: what came from the command has the lock's path in
-// its environment.
+// Attacks on the promise that nothing that came from the command runs when the next holder begins.
+// The next holder is a client of the test's own, which looks at all processes of the host in its
+// first instant: what came from the command has the lock's path in its environment.
 
 import (
 	"bytes"
@@ -24,8 +24,8 @@ import (
 	"github.com/zklock/zklock/internal/proctest"
 )
 
-// broods are what a command starts, by how it does, and how many processes that are with the command. The command ends when somebody
-// writes to the pipe $STOP.
+// broods are what a command starts, by how it does, and how many processes that are with the
+// command. The command ends when somebody writes to the pipe $STOP.
 var broods = []struct {
 	name, script string
 	members      int
@@ -39,8 +39,8 @@ var broods = []struct {
 	{"daemon", `(setsid sh -c 'cd /; (setsid sleep 1000 </dev/null >/dev/null 2>&1 &); exec sleep 1000' &)`, 3},
 	{"deaf", `trap "" TERM HUP INT; setsid sh -c 'while :; do sleep 0.05; done' & (setsid sh -c 'sleep 1000; true' &)`, 4},
 	{"stopped", `setsid sh -c 'kill -STOP $$; true' & (setsid sh -c 'sleep 1000 & kill -STOP $$; true' &)`, 4},
-	// It forks as fast as it may, and its user has no place for another process. (Without the millisecond, which leaves a processor to
-	// the others, it is the lease that ends.)
+	// It forks as fast as it may, and its user has no place for another process. (Without the
+	// millisecond, which leaves a processor to the others, it is the lease that ends.)
 	{"storm", `exec nice -n 19 perl -e '$SIG{TERM} = "IGNORE"; if (!fork) { fork // select undef, undef, undef, 0.001 while 1 } open F, $ENV{STOP}; <F>'`, 50},
 }
 
@@ -70,8 +70,8 @@ var faults = []struct {
 	}, true, exitSignal + 9},
 }
 
-// census returns the processes that have the lock's path in their environment. One that has ended has no environment, and
-// neither has one that is past its last instruction.
+// census returns the processes that have the lock's path in their environment. One that has ended
+// has no environment, and neither has one that is past its last instruction.
 func census(path string) (found []string) {
 	mark := []byte("\x00ZKLOCK_PATH=" + path + "\x00")
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -119,12 +119,13 @@ func roundsOf(t *testing.T) int {
 	return n
 }
 
-// Nothing that came from the command runs at the next holder's first instant. ZKLOCK_ROUNDS=100 does it a hundred times.
+// Nothing that came from the command runs at the next holder's first instant. ZKLOCK_ROUNDS=100
+// does it a hundred times.
 func TestOutlives_Nothing(t *testing.T) {
 	for _, fault := range faults {
 		for _, brood := range broods {
 			if brood.name == "storm" && os.Getenv("ZKLOCK_ROUNDS") == "" {
-				continue // it takes the processors from all tests beside it: make command
+				continue // it takes the processors from all tests beside it: make nightly PART=command
 			}
 			t.Run(fault.name+"/"+brood.name, func(t *testing.T) {
 				if fault.slow && brood.name != "storm" {
@@ -215,8 +216,9 @@ func TestLeftovers_End_AllIsEndedAndNamed(t *testing.T) {
 	require.Regexp(t, `: ending processes that the command left running: (\d+ (sleep|timeout|tail)(, )?){3}\n`, p.Stderr.String())
 }
 
-// The reader of a command's output has a moment to read it to its end, and is not worth a word. On a busy machine the moment may be over
-// before the reader gets to it: then the reader was asked to end, and not sooner.
+// The reader of a command's output has a moment to read it to its end, and is not worth a word. On
+// a busy machine the moment may be over before the reader gets to it: then the reader was asked to
+// end, and not sooner.
 func TestLeftovers_ReaderOfTheOutput_ReadsOn(t *testing.T) {
 	l := newLocker(t)
 	for range 50 {
@@ -279,7 +281,8 @@ func TestLeftovers_Leave_OnlyWhatHasASessionOfItsOwnRunsOn(t *testing.T) {
 	}
 }
 
-// The kernel gives 0 for a session whose leader is not of the PID namespace, as unshare and nsenter make them.
+// The kernel gives 0 for a session whose leader is not of the PID namespace, as unshare and nsenter
+// make them.
 func TestLeftovers_Leave_OurSessionHasNoNumber(t *testing.T) {
 	l := newLocker(t)
 	args := []string{"--leftovers", "leave", "--", "sh", "-c", leaves}
@@ -352,7 +355,8 @@ func namespaced(t *testing.T, args ...string) func(*exec.Cmd) {
 	}
 }
 
-// Process 1 of a container cannot tell the command's orphans from those of docker exec. It takes all with it, and the session expires.
+// Process 1 of a container cannot tell the command's orphans from those of docker exec. It takes
+// all with it, and the session expires.
 func TestOutlives_GuardianOfProcess1Killed_AllEndsBeforeTheSession(t *testing.T) {
 	l := newLocker(t)
 	p := l.run(t, namespaced(t, "--pid", "--fork", "--mount-proc"), "--", "sh", "-c",
@@ -368,8 +372,9 @@ func TestOutlives_GuardianOfProcess1Killed_AllEndsBeforeTheSession(t *testing.T)
 	t.Logf("the next holder waited for %v", time.Since(struck).Round(time.Millisecond))
 }
 
-// Without a /proc the command's group is all that the guardian knows. zklock says so. Its processes count until somebody has waited for
-// them: here that is a shell, as process 1 of their namespace. That of a busy machine may take its time.
+// Without a /proc the command's group is all that the guardian knows. zklock says so. Its processes
+// count until somebody has waited for them: here that is a shell, as process 1 of their namespace.
+// That of a busy machine may take its time.
 func TestOutlives_NoProc_GroupIsEnded(t *testing.T) {
 	l, dir := newLocker(t), openDir(t)
 	stay, end, err := os.Pipe()
@@ -423,7 +428,7 @@ func TestTree_NumberIsAnothersNow_IsNotTouched(t *testing.T) {
 
 // A process moves up to the guardian during its first look, when the list of the guardian's
 // children has been read. It is visited like all others, once.
-func TestTree_LookTwice_ParentEndsMeanwhile_ItsChildIsVisited(t *testing.T) {
+func TestTree_ScannedTwice_ParentEndsMeanwhile_ItsChildIsVisited(t *testing.T) {
 	runtime.LockOSThread() // the kernel lists the children of a thread in the order of their start
 	defer runtime.UnlockOSThread()
 	require.True(t, becomeSubreaper())
@@ -459,8 +464,9 @@ func TestTree_LookTwice_ParentEndsMeanwhile_ItsChildIsVisited(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The guardian starts its threads before the command: at the limit of processes it could start none. Eight, and three that Go starts
-// beside those. (On a busy machine Go may have started as many without, so a mistake shows in most of the rounds only.)
+// The guardian starts its threads before the command: at the limit of processes it could start
+// none. Eight, and three that Go starts beside those. (On a busy machine Go may have started as
+// many without, so a mistake shows in most of the rounds only.)
 func TestOutlives_GuardianHasItsThreads(t *testing.T) {
 	for range 5 {
 		p := newLocker(t).run(t, nil, "--", "sh", "-c", "echo ready; sleep 1000; true")
@@ -471,8 +477,9 @@ func TestOutlives_GuardianHasItsThreads(t *testing.T) {
 	}
 }
 
-// The last of two hundred processes acts when the first one dies. It does not get to it: all are stopped before one is killed. (A
-// busy machine may let it die first in any order, so a mistake shows in some of the rounds only.)
+// The last of two hundred processes acts when the first one dies. It does not get to it: all are
+// stopped before one is killed. (A busy machine may let it die first in any order, so a mistake
+// shows in some of the rounds only.)
 func TestOutlives_NobodyActsOnTheDeathOfAnother(t *testing.T) {
 	for range 5 {
 		l, dir := newLocker(t), openDir(t)
@@ -487,8 +494,8 @@ func TestOutlives_NobodyActsOnTheDeathOfAnother(t *testing.T) {
 	}
 }
 
-// A command may unmount the /proc that zklock began with. What has left its group cannot be found then. The lock is held as long as
-// that runs.
+// A command may unmount the /proc that zklock began with. What has left its group cannot be found
+// then. The lock is held as long as that runs.
 func TestOutlives_ProcUnmountedByTheCommand_LockIsHeldForTheRest(t *testing.T) {
 	l := newLocker(t)
 	p := l.run(t, namespaced(t, "--mount"), "--", "sh", "-c",
@@ -513,8 +520,8 @@ func TestOutlives_ProcUnmountedByTheCommand_GroupIsEnded(t *testing.T) {
 	release()
 }
 
-// Nobody but another user's process itself can end it. When zklock is what is left to look after it, it holds the lock as the
-// guardian would.
+// Nobody but another user's process itself can end it. When zklock is what is left to look after
+// it, it holds the lock as the guardian would.
 func TestOutlives_GuardianKilled_LockIsHeldUntilAnotherUsersProcessHasEnded(t *testing.T) {
 	l := newLocker(t)
 	change := limited(t, 1000)

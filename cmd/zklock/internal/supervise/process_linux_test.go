@@ -16,8 +16,8 @@ import (
 	"github.com/zklock/zklock/internal/proctest"
 )
 
-// Three processes of ours come before the command, each with handlers, limits and descriptors of its own. The command
-// sees nothing of that.
+// Three processes of ours come before the command, each with handlers, limits and descriptors of
+// its own. The command sees nothing of that.
 func TestRun_CommandStartsAsWithoutZklock(t *testing.T) {
 	l := newLocker(t)
 	for _, argv := range [][]string{
@@ -50,7 +50,8 @@ func TestSupervise_SignalAtTheStart_IsPassedOn(t *testing.T) {
 	}
 }
 
-// atGate says whether a child of the process catches SIGTTOU, which is what execMain sees to before it waits.
+// atGate says whether a child of the process catches SIGTTOU, which is what execMain sees to before
+// it waits.
 func atGate(t *testing.T, parent int) bool {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/status")
@@ -70,7 +71,8 @@ func atGate(t *testing.T, parent int) bool {
 	return false
 }
 
-// The guardian is killed before zklock knows the command's group: the command does not run, for nobody could end it.
+// The guardian is killed before zklock knows the command's group: the command does not run, for
+// nobody could end it.
 func TestLoss_GuardianKilledBeforeItsGroupIsKnown_NothingRuns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ran")
 	h := &lookedAtHold{fakeHold: fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}}
@@ -96,8 +98,8 @@ func TestLoss_GuardianKilledBeforeItsGroupIsKnown_NothingRuns(t *testing.T) {
 	require.NoFileExists(t, file)
 }
 
-// A Go program cannot know of any other signal that it was ignored: its runtime has set a handler before it can look.
-// docs/command.md says so.
+// A Go program cannot know of any other signal that it was ignored: its runtime has set a handler
+// before it can look. docs/command.md says so.
 func TestRun_OfSignalsIgnoredAtTheStart_HUPAndINTStaySo(t *testing.T) {
 	p := newLocker(t).run(t, func(c *exec.Cmd) {
 		c.Args = append([]string{"sh", "-c", `trap "" HUP INT QUIT TERM USR1 PIPE TSTP TTOU; exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
@@ -114,8 +116,8 @@ func TestRun_OfSignalsIgnoredAtTheStart_HUPAndINTStaySo(t *testing.T) {
 	require.Equal(t, bit(syscall.SIGHUP)|bit(syscall.SIGINT), ignored&ours)
 }
 
-// As PID 1 of a container zklock becomes the parent of whatever lost its own. Here it is a shell's child that zklock
-// inherits by the shell's exec; the kernel makes no difference.
+// As PID 1 of a container zklock becomes the parent of whatever lost its own. Here it is a shell's
+// child that zklock inherits by the shell's exec; the kernel makes no difference.
 func TestRun_Process1_ReapsWhatBecomesItsChild(t *testing.T) {
 	l := newLocker(t)
 	p := l.run(t, func(c *exec.Cmd) {
@@ -135,8 +137,9 @@ func TestRun_Process1_ReapsWhatBecomesItsChild(t *testing.T) {
 	require.Equal(t, 143, p.Wait())
 }
 
-// hidden starts zklock as nobody on a host whose /proc shows nobody other people's processes. $root is a command that
-// becomes root, and so disappears from there: as "$root sleep 1" out of reach of every signal of nobody's, too.
+// hidden starts zklock as nobody on a host whose /proc shows nobody other people's processes. $root
+// is a command that becomes root, and so disappears from there: as "$root sleep 1" out of reach of
+// every signal of nobody's, too.
 func hidden(t *testing.T) (change func(*exec.Cmd), root string) {
 	t.Helper()
 	missing := ""
@@ -183,7 +186,7 @@ func TestLoss_GroupCannotBeSeen_IsReleasedWhenItHasEnded(t *testing.T) {
 }
 
 // A signal to zklock does not reach it, which zklock says. The lock waits for its end.
-func TestLoss_GroupCannotBeSeen_OrSignalled_SaysSo(t *testing.T) {
+func TestLoss_GroupCannotBeSeen_OrSignalled_ReportsIt(t *testing.T) {
 	l := newLocker(t)
 	change, root := hidden(t)
 	stop := filepath.Join(filepath.Dir(root), "stop")

@@ -2,7 +2,8 @@
 
 package supervise
 
-// Attacks on the promise that the command runs as it would without us: what it is given, the signals, its end.
+// Attacks on the promise that the command runs as it would without us: what it is given, the
+// signals, its end.
 
 import (
 	"fmt"

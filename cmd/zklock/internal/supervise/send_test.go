@@ -2,7 +2,8 @@
 
 package supervise
 
-// A signal that the program itself sends to its command: it ends that as one from outside does, and the hold is released after it.
+// A signal that the program itself sends to its command: it ends that as one from outside does, and
+// the hold is released after it.
 
 import (
 	"testing"
