@@ -25,7 +25,7 @@ type Listing struct {
 
 	shared bool // more than one caller requested it; guarded by Lists.mu until the list is sent
 	sort   sync.Once
-	sorted queue.Sorted
+	sorted *queue.Sorted
 }
 
 // PositionOf returns queue.PositionOf for the list. For callers that share the list, the names are

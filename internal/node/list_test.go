@@ -33,8 +33,8 @@ func TestListing_PositionOf_SortsOnceForAll(t *testing.T) {
 		require.NoError(t, l.Wait(context.Background(), w.e.ZKSession))
 		require.Equal(t, queue.PositionOf(rule, names[0], names), l.PositionOf(rule, names[0]))
 	}
-	require.Zero(t, alone.sorted)
-	require.NotZero(t, shared.sorted)
+	require.Nil(t, alone.sorted)
+	require.NotNil(t, shared.sorted)
 	shared.Names = nil // they are not read again
 	for _, self := range append(names, "d-lock-0000000004") {
 		require.Equal(t, queue.PositionOf(rule, self, names), shared.PositionOf(rule, self))

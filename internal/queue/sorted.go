@@ -19,8 +19,8 @@ func (s *Sorted) member(key uint64) Member {
 }
 
 // Sort sorts the children that take part in the queue. It uses the slices, which must not change.
-func Sort(children, markers []string) Sorted {
-	s := Sorted{names: children, markers: markers, all: make([]uint64, 0, len(children))}
+func Sort(children, markers []string) *Sorted {
+	s := &Sorted{names: children, markers: markers, all: make([]uint64, 0, len(children))}
 	for i, name := range children {
 		if m, ok := Parse(name, markers); ok {
 			s.all = append(s.all, keyOf(m.Seq, uint32(i)))
