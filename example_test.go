@@ -753,6 +753,26 @@ func ExampleHold_Release() {
 	// Output: held until now, and free
 }
 
+// Many short holds far from the servers: no cycle waits for its release, neither one by one nor in
+// Do. Close waits for the last one.
+func ExampleHold_ReleaseAsync() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	for range 3 {
+		hold, err := m.Acquire(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := hold.ReleaseAsync(); err != nil {
+			fmt.Println("the work may have overlapped with the next holder's:", err)
+		}
+	}
+	err := m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil }, zklock.AsyncRelease())
+	fmt.Println(err, m.Held(), s.Stats().Unconfirmed)
+	// Output: <nil> false 0
+}
+
 // A lost hold reports the reason by its context, its channel and its error.
 func ExampleHold_Lost() {
 	ctx, s, stop := exampleSession()

@@ -281,17 +281,13 @@ func (r releasing) wait(p *graceTime) (err error) {
 			if !errors.Is(why, ErrClosed) {
 				d.table.unconfirmed.Add(1)
 				if r.async {
-					d.e.Log.Warn("zklock: no server has confirmed a release", append(d.attrs(), "reason", why)...)
+					d.e.Log.Warn("zklock: release not confirmed", append(d.attrs(), "reason", why)...)
 				}
 			}
 		}
 	}
-	switch ended := func() { h.trace.ended(r.began, err, r.lost != nil) }; {
-	case h.trace == nil || !r.first:
-	case r.async: // it may call Close, which waits for this goroutine
-		go ended()
-	default:
-		ended()
+	if h.trace != nil && r.first {
+		h.trace.ended(r.began, err, r.lost != nil, r.async)
 	}
 	return err
 }
@@ -404,7 +400,7 @@ type Hold struct {
 type handleTrace interface {
 	joins(h *Hold, granted handleTrace)
 	lost(err error, at clock.Instant) // the hold, with all of its handles
-	ended(at clock.Instant, err error, isLost bool)
+	ended(at clock.Instant, err error, isLost, async bool)
 }
 
 // holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first

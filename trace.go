@@ -24,7 +24,8 @@ import (
 //
 // AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and can
 // block it. HoldLost, and each HoldEnd that waits for it, run on a goroutine of the Session, one
-// loss after the other. No call waits for these, not even Close.
+// loss after the other, and so does HoldEnd after ReleaseAsync. No call waits for these, not even
+// Close.
 //
 // A panic is logged, and the call continues; if AcquireStart panics, the other functions get an
 // empty context.
@@ -38,7 +39,7 @@ type Trace struct {
 	// HoldLost is called once when a hold ends without a release, also by Close. Its context and
 	// Hold belong to the call that was granted the lock, even if that handle was released.
 	HoldLost func(ctx context.Context, h HoldInfo)
-	// HoldEnd is called when a handle's release is confirmed, or Release stops waiting for that.
+	// HoldEnd is called when a handle's release is confirmed, or the wait for that ends.
 	HoldEnd func(ctx context.Context, h HoldInfo)
 }
 
@@ -295,13 +296,17 @@ func (h *tracedHold) tell() {
 }
 
 // ended calls each HoldEnd, unless AcquireEnd or HoldLost has to be called before. err is the
-// result of Release, and isLost reports that the hold was lost before.
-func (c *traced) ended(at clock.Instant, err error, isLost bool) {
+// result of Release, and isLost reports that the hold was lost before. With async, the caller is a
+// goroutine of the Session, and HoldEnd, which may call Close, does not run on it.
+func (c *traced) ended(at clock.Instant, err error, isLost, async bool) {
 	c.t.mu.Lock()
 	c.isReleased, c.releasedAt, c.end, c.isLost = true, at, err, isLost
 	isDue := c.isDueLocked()
 	c.t.mu.Unlock()
-	if isDue {
+	switch {
+	case isDue && async:
+		go c.tellEnd()
+	case isDue:
 		c.tellEnd()
 	}
 }

@@ -27,7 +27,7 @@ func TestVirtual_Multi_Release_IsOneTransaction(t *testing.T) {
 		for range 2 {
 			h, err := m.Acquire(within(t, time.Minute))
 			require.NoError(t, err)
-			next := []*waiting{v.queueUp(a), v.queueUp(b), v.queueUp(d.WriteLock())}
+			next := []*waiting{v.queueUp(a), v.queueUp(d.WriteLock())}
 			cost := v.cost(func() { require.NoError(t, h.Release(context.Background())) })
 			require.Equal(t, 1, cost.Of(s.Stats().SessionID, zktest.Multi), "%v", cost)
 			require.Zero(t, cost.Of(s.Stats().SessionID, zktest.Delete), "%v", cost)

@@ -27,6 +27,18 @@ const (
 // callsInLog are the scenes about calls and holds.
 var callsInLog = []logScene{
 	{"each hold that many release, although no server confirms it", "zklock: released", releasedByMany},
+	{"each release that no call awaits and no server confirms", "zklock: release not confirmed", func(x *logged) []string {
+		holds := x.tenHolds(x.session())
+		stuck := x.srv.Inject(zktest.Before(zktest.Delete).Fail(zktest.OperationTimeout))
+		for _, h := range holds {
+			require.NoError(x.t, h.ReleaseAsync())
+			require.NoError(x.t, h.ReleaseAsync())
+		}
+		time.Sleep(time.Minute)
+		stuck.Remove()
+		time.Sleep(10 * time.Second)
+		return saidNodes(holds)
+	}},
 	{"each hold that no caller gets, because a trace ended the goroutine", "zklock: released", func(x *logged) []string {
 		ends := &zklock.Trace{AcquireEnd: func(context.Context, zklock.AcquireEndInfo) { runtime.Goexit() }}
 		s, err := zklock.Connect(within(x.t, soon), x.srv.Addr(), zklock.WithDialer(x.net.Dial), zklock.WithTrace(ends), lines(&x.log, slog.LevelDebug))

@@ -138,7 +138,7 @@ func TestVirtual_Lint(t *testing.T) {
 				}
 			}
 		}
-		require.Len(t, names, 16, names)
+		require.Len(t, names, 17, names)
 		require.NoError(t, <-ended)
 		release(t, h)
 	})

@@ -39,7 +39,7 @@
 //
 // # By process
 //
-// These gauges and the counter come from Session.Stats at each scrape, so they cannot drift. They
+// These gauges and counters come from Session.Stats at each scrape, so they cannot drift. They
 // are sums over the watched Sessions.
 //
 //	zklock_waiting             gauge    acquires under way
@@ -51,6 +51,8 @@
 //	zklock_lease_left_seconds  gauge    the shortest lease of a Session that has a hold; missing
 //	                                    without a hold
 //	zklock_reconnects_total    counter  how often Sessions were attached again, also closed ones
+//	zklock_releases_unconfirmed_total
+//	                           counter  releases that no server confirmed in time, likewise
 //
 // # By group of shards
 //

@@ -9,9 +9,9 @@ import (
 )
 
 type sessions struct {
-	mu         sync.Mutex
-	watched    map[*zklock.Session]struct{}
-	reconnects int // of the closed Sessions
+	mu                      sync.Mutex
+	watched                 map[*zklock.Session]struct{}
+	reconnects, unconfirmed int // of the closed Sessions
 }
 
 var (
@@ -23,8 +23,9 @@ var (
 	guardedDesc    = describe("zklock_sessions_guarded", "Sessions that are connected to a guard.")
 	leaseDesc      = describe("zklock_lease_left_seconds", "The shortest time for which holds may be relied on if no further answer comes.")
 	reconnectsDesc = describe("zklock_reconnects_total", "How often Sessions were attached again.")
+	releasesDesc   = describe("zklock_releases_unconfirmed_total", "Releases that no server confirmed in time.")
 
-	byProcess = []*prometheus.Desc{waitingDesc, holdsDesc, deletionsDesc, sessionsDesc, attachedDesc, guardedDesc, leaseDesc, reconnectsDesc}
+	byProcess = []*prometheus.Desc{waitingDesc, holdsDesc, deletionsDesc, sessionsDesc, attachedDesc, guardedDesc, leaseDesc, reconnectsDesc, releasesDesc}
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -46,12 +47,14 @@ func (w *sessions) watch(s *zklock.Session) {
 func (w *sessions) sum() (sum zklock.Stats, open, attached, guarded int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	sum.Reconnects = w.reconnects
+	sum.Reconnects, sum.Unconfirmed = w.reconnects, w.unconfirmed
 	for s := range w.watched {
 		st := s.Stats()
 		sum.Reconnects += st.Reconnects
+		sum.Unconfirmed += st.Unconfirmed
 		if st.State == zklock.StateClosed {
 			w.reconnects += st.Reconnects // a counter must never decrease
+			w.unconfirmed += st.Unconfirmed
 			delete(w.watched, s)
 			continue
 		}
@@ -85,5 +88,6 @@ func (w *sessions) collect(ch chan<- prometheus.Metric) (isOpen bool) {
 		ch <- gauge(leaseDesc, sum.LeaseLeft.Seconds())
 	}
 	ch <- prometheus.MustNewConstMetric(reconnectsDesc, prometheus.CounterValue, float64(sum.Reconnects))
+	ch <- prometheus.MustNewConstMetric(releasesDesc, prometheus.CounterValue, float64(sum.Unconfirmed))
 	return open > 0
 }

@@ -87,16 +87,8 @@ var library = []mutant{
 	// Deletions.
 	{"a rejected transaction has deleted each node", "I4, I5, F27", "internal/node", "TestVirtual_Multi_Release_OneIsRejected|TestVirtual_Multi_Release_NewRootIsUsed", []Swap{{
 		"Reaper.send", "len(xs) > 1 && reply.IsRefusal(err)", "false"}}},
-	{"what one lock root refuses keeps nodes in the other", "I4, F27", "internal/node", "TestVirtual_Semaphore_LeasesMayNotBeDeleted_NodeInTheQueueGoes|TestVirtual_Multi_Release_OneIsRejected", []Swap{{
-		"Reaper.send", "x.goOn(false)\n\t\t\t} else if ended, wait := x.tried(waiters[i]", "r.send(xs)\n\t\t\t\tbreak\n\t\t\t} else if ended, wait := x.tried(waiters[i]"}}},
-	{"a transaction that got no answer was not executed", "F10", "internal/node", "TestVirtual_Multi_Release_AnswerLost", []Swap{{
-		"Reaper.send", "a.Fate == mux.NeverSent ||", "a.Fate != mux.WasAnswered ||"}}},
-	{"a release that is not awaited is unconfirmed at Close", "I4", ".", "TestVirtual_ReleaseAsync_Close", []Swap{{
-		"releasing.confirm", "if r.async {", "if false {"}}},
 	{"a release that is not awaited and not confirmed is silent", "I4", ".", "TestVirtual_ReleaseAsync_NotConfirmed", []Swap{{
 		"releasing.wait", "if !errors.Is(why, ErrClosed) {", "if false {"}}},
-	{"a release that is not awaited hides a loss before it", "I5", ".", "TestVirtual_ReleaseAsync_Lost", []Swap{{
-		"releasing.finish", "if p != nil || !r.last {", "if p == nil && r.lost != nil {\n\t\treturn nil\n\t}\n\tif p != nil || !r.last {"}}},
 
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{

@@ -102,7 +102,7 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 
 // shownBy names the example that shows an exported name without an example of its own.
 var shownBy = map[string]string{
-	"WithTrace": "Trace", "WithName": "Trace",
+	"WithTrace": "Trace", "WithName": "Trace", "AsyncRelease": "Hold_ReleaseAsync",
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Session_Revoke",
 	"NewElection": "Election_Campaign", "Final": "Election_Run", "Election.Candidates": "Election_Leader",
 	"NewSemaphore": "Semaphore_Acquire", "Semaphore.TryAcquire": "Semaphore_Acquire",

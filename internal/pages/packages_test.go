@@ -85,7 +85,7 @@ var goroutines = map[string]int{
 	"internal/link/link.go":               3, // spawn, which all other goroutines use; the loop; the wait for the client's own end
 	"internal/sessionfile/sessionfile.go": 1, // writes to a file system that may hang: Close and Connect wait for them a little
 	"session.go":                          1, // the Close of a Connect in vain
-	"trace.go":                            1, // the user's HoldLost, for which Close does not wait
+	"trace.go":                            2, // the user's HoldLost, and HoldEnd after ReleaseAsync, for which Close does not wait
 	"participants.go":                     2, // reads in flight, waited for before it returns; the user's function of WithRevocation, for which Close does not wait
 }
 
