@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 )
@@ -19,13 +18,7 @@ func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
 	return &MultiHold{holds, under(context.WithoutCancel(ctx), holds)}
 }
 
-// granted is for methods that return no error.
-func (h *MultiHold) granted() *MultiHold {
-	if h == nil || h.holds == nil {
-		panic(fmt.Errorf("zklock: %w", errNoMultiHold))
-	}
-	return h
-}
+func (h *MultiHold) granted() *MultiHold { return usable(h, h != nil && h.holds != nil, errNoMultiHold) }
 
 // Holds returns the locks' holds, in the order of their absolute paths. Pass a resource the token
 // of the lock that guards it.
