@@ -90,13 +90,7 @@ func (e *Election) String() string { return "Election(" + e.made().m.Path() + ")
 
 func (e *Election) isMade() bool { return e != nil && e.m != nil }
 
-// made is for methods that return no error.
-func (e *Election) made() *Election {
-	if !e.isMade() {
-		panic(fmt.Errorf("zklock: %w", errNoElection))
-	}
-	return e
-}
+func (e *Election) made() *Election { return usable(e, e.isMade(), errNoElection) }
 
 // Run calls [Election.Campaign] again after each term, until ctx ends: also after a loss, after
 // Resign, and after an error of lead. It ends early after a final error ([IsFinal]), such as an

@@ -197,6 +197,14 @@ var (
 
 func (b badArgument) Unwrap() error { return b.error }
 
+// usable returns x, and panics with why if x is nil or zero. It is for methods that return no error.
+func usable[T any](x *T, isMade bool, why error) *T {
+	if !isMade {
+		panic(fmt.Errorf("zklock: %w", why))
+	}
+	return x
+}
+
 // errRequeue reports that our node is not in the queue, or has no position of its own: the call
 // queues again at the tail.
 var errRequeue = errors.New("queue again")

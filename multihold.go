@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 )
@@ -19,13 +18,7 @@ func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
 	return &MultiHold{holds, under(context.WithoutCancel(ctx), holds)}
 }
 
-// granted is for methods that return no error.
-func (h *MultiHold) granted() *MultiHold {
-	if h == nil || h.holds == nil {
-		panic(fmt.Errorf("zklock: %w", errNoMultiHold))
-	}
-	return h
-}
+func (h *MultiHold) granted() *MultiHold { return usable(h, h != nil && h.holds != nil, errNoMultiHold) }
 
 // Holds returns the locks' holds, in the order of their absolute paths. Pass a resource the token
 // of the lock that guards it.
@@ -83,12 +76,11 @@ type holdsContext struct {
 type sharedHolds struct {
 	cancel context.CancelCauseFunc
 	mu     sync.Mutex
-	of     map[string]int // the index of the hold of a lock root
-	stops  []func() bool  // the functions that end the context with a hold
+	stops  []func() bool // the functions that end the context with a hold
 }
 
 func newHoldsContext(caller context.Context) *holdsContext {
-	c := &holdsContext{caller: caller, shared: &sharedHolds{of: map[string]int{}}}
+	c := &holdsContext{caller: caller, shared: &sharedHolds{}}
 	c.Context, c.shared.cancel = context.WithCancelCause(caller)
 	return c
 }
@@ -113,7 +105,6 @@ func (c *holdsContext) with(h *Hold) *holdsContext {
 	stop := context.AfterFunc(h.ctx, func() { c.shared.cancel(context.Cause(h.ctx)) })
 	c.shared.mu.Lock()
 	defer c.shared.mu.Unlock()
-	c.shared.of[h.d.key.path] = len(c.holds)
 	c.shared.stops = append(c.shared.stops, stop)
 	return &longer
 }
@@ -147,14 +138,16 @@ func (c *holdsContext) Err() error {
 func (c *holdsContext) Value(key any) any {
 	switch k := key.(type) {
 	case holdKey:
-		for _, h := range c.candidates(k) {
+		for _, h := range slices.Backward(c.holds) {
 			if k.fits(h) {
 				return h
 			}
 		}
 	case *lockRoot:
-		if h := c.holdOf(k.Path()); h != nil && h.isOf(k.Path()) {
-			return h
+		for _, h := range c.holds {
+			if h.isOf(k.Path()) {
+				return h
+			}
 		}
 	case ownerKey:
 	case multiWait:
@@ -171,29 +164,6 @@ func (c *holdsContext) Value(key any) any {
 		}
 	}
 	return c.Context.Value(key)
-}
-
-// candidates returns the holds that may fit, the last first.
-func (c *holdsContext) candidates(k holdKey) (all []*Hold) {
-	if !k.after {
-		if h := c.holdOf(k.root); h != nil {
-			return []*Hold{h}
-		}
-		return nil
-	}
-	all = slices.Clone(c.holds)
-	slices.Reverse(all)
-	return all
-}
-
-// holdOf returns the hold of a lock root, nil if this context does not carry one.
-func (c *holdsContext) holdOf(root string) *Hold {
-	c.shared.mu.Lock()
-	defer c.shared.mu.Unlock()
-	if i, ok := c.shared.of[root]; ok && i < len(c.holds) {
-		return c.holds[i]
-	}
-	return nil
 }
 
 // releaseAll releases the holds, the last first, and then waits for all replies together. It

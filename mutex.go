@@ -73,13 +73,7 @@ func (m *Mutex) Path() string { return m.made().root.Given() }
 
 func (m *Mutex) isMade() bool { return m != nil && m.s != nil }
 
-// made is for methods that return no error.
-func (m *Mutex) made() *Mutex {
-	if !m.isMade() {
-		panic(fmt.Errorf("zklock: %w", errNoMutex))
-	}
-	return m
-}
+func (m *Mutex) made() *Mutex { return usable(m, m.isMade(), errNoMutex) }
 
 // Acquire waits for the lock until ctx ends. ctx does not bound the hold.
 //

@@ -3,7 +3,6 @@ package zklock
 import (
 	"cmp"
 	"errors"
-	"fmt"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
@@ -56,18 +55,12 @@ func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error
 }
 
 // ReadLock returns the side that readers hold together.
-func (m *RWMutex) ReadLock() *Mutex { return m.sides().read }
+func (m *RWMutex) ReadLock() *Mutex { return m.made().read }
 
 // WriteLock returns the side that one writer holds alone.
-func (m *RWMutex) WriteLock() *Mutex { return m.sides().write }
+func (m *RWMutex) WriteLock() *Mutex { return m.made().write }
 
-// sides is for methods that return no error.
-func (m *RWMutex) sides() *RWMutex {
-	if m == nil || !m.read.isMade() {
-		panic(fmt.Errorf("zklock: %w", errNoRWMutex))
-	}
-	return m
-}
+func (m *RWMutex) made() *RWMutex { return usable(m, m != nil && m.read.isMade(), errNoRWMutex) }
 
 // pair is the state of an owner that has both sides of a lock. The second share rests on the first
 // share's node: its own node is created only while the first's exists, under a name that is chosen

@@ -69,13 +69,7 @@ func NewSemaphore(s *Session, path string, n int, opts ...SemaphoreOption) (*Sem
 
 func (sem *Semaphore) isMade() bool { return sem != nil && sem.m.isMade() }
 
-// made is for methods that return no error.
-func (sem *Semaphore) made() *Semaphore {
-	if !sem.isMade() {
-		panic(fmt.Errorf("zklock: %w", errNoSemaphore))
-	}
-	return sem
-}
+func (sem *Semaphore) made() *Semaphore { return usable(sem, sem.isMade(), errNoSemaphore) }
 
 // Acquire takes n permits in one hold, all or none, and waits for them until ctx ends. The release
 // of the hold frees all of them. On failure the call holds nothing; [Mutex.Acquire] lists the

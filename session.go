@@ -243,13 +243,7 @@ func (s *Session) String() string {
 // isConnected reports whether Connect has created the Session.
 func (s *Session) isConnected() bool { return s != nil && s.link != nil }
 
-// connected is for methods that return no error: it panics if Connect has not created s.
-func (s *Session) connected() *Session {
-	if !s.isConnected() {
-		panic(fmt.Errorf("zklock: %w", errNoSession))
-	}
-	return s
-}
+func (s *Session) connected() *Session { return usable(s, s.isConnected(), errNoSession) }
 
 // Changes returns a channel of the state's further changes, and of the changes of Guarded. The
 // channel is closed when ctx ends or the Session is closed. A reader that is more than 64 changes

@@ -34,10 +34,11 @@ type call struct {
 }
 
 type held struct {
-	first        *zklock.Hold
-	granted      *call // nil until its AcquireEnd, which may follow the AcquireEnd of a re-entry
-	handles      int   // handles that have not been released
-	lost, isOver bool  // isOver: the last HoldEnd was called
+	first   *zklock.Hold
+	granted *call       // nil until its AcquireEnd, which may follow the AcquireEnd of a re-entry
+	handles int         // handles that have not been released
+	reason  zklock.Loss // of HoldLost; "" before
+	isOver  bool        // the last HoldEnd was called
 }
 
 type key struct{ *Check }
@@ -99,7 +100,7 @@ func (k *call) end(a zklock.AcquireEndInfo) string {
 		return "AcquireEnd a second time"
 	case (a.Hold == nil) != (a.Err != nil):
 		return fmt.Sprintf("AcquireEnd with the hold %v and the error %v", a.Hold, a.Err)
-	case a.Waited < 0 || a.Position < 0 || a.Requeued < 0 || a.Reentered && (a.Err != nil || a.Position > 0):
+	case (a.Outcome == "acquired") != (a.Err == nil), a.Waited < 0 || a.Position < 0 || a.Requeued < 0 || a.Reentered && (a.Err != nil || a.Position > 0):
 		return fmt.Sprintf("AcquireEnd with %+v", a)
 	}
 	if k.ended, k.hold = true, a.Hold; a.Hold != nil {
@@ -131,14 +132,14 @@ func (k *call) lose(h zklock.HoldInfo) string {
 	switch {
 	case k.hold == nil || h.Hold != k.hold || h.First != k.hold || k.of.granted != k:
 		return "HoldLost of another hold than the granted AcquireEnd's"
-	case k.of.lost:
+	case k.of.reason != "":
 		return "HoldLost a second time"
 	case k.of.isOver:
 		return "HoldLost after the last HoldEnd"
 	case !errors.Is(h.Err, zklock.ErrLost) || h.Reason == "" || h.Held < 0:
 		return fmt.Sprintf("HoldLost with %+v", h)
 	}
-	k.of.lost = true
+	k.of.reason = h.Reason
 	return ""
 }
 
@@ -150,9 +151,9 @@ func (k *call) release(h zklock.HoldInfo) string {
 		return "HoldEnd of another hold than AcquireEnd's"
 	case k.released:
 		return "HoldEnd a second time"
-	case h.Reason != "" && !k.of.lost, h.Reason == "" && foundLost, h.Reason != "" && !foundLost && !h.Last:
-		return fmt.Sprintf("HoldEnd with the error %v and the reason %q; HoldLost was called: %v", h.Err, h.Reason, k.of.lost)
-	case h.Held < 0 || h.Overrun < 0 || h.Overrun > 0 && !k.of.lost:
+	case h.Reason != "" && h.Reason != k.of.reason, h.Reason == "" && foundLost, h.Reason != "" && !foundLost && !h.Last:
+		return fmt.Sprintf("HoldEnd with the error %v and the reason %q; that of HoldLost is %q", h.Err, h.Reason, k.of.reason)
+	case h.Held < 0 || h.Overrun < 0 || h.Overrun > 0 && k.of.reason == "":
 		return fmt.Sprintf("HoldEnd with %+v", h)
 	case h.Last && (k.of.isOver || k.of.granted == nil):
 		return "HoldEnd as the last before the granted AcquireEnd, or a second time"
@@ -191,7 +192,7 @@ func (c *Check) open() error {
 		switch {
 		case !k.ended:
 			return fmt.Errorf("%+v: no AcquireEnd", k.info)
-		case k.hold != nil && !k.of.lost && !k.released:
+		case k.hold != nil && k.of.reason == "" && !k.released:
 			return fmt.Errorf("%+v: neither HoldLost nor HoldEnd", k.info)
 		}
 	}

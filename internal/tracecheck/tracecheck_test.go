@@ -3,6 +3,7 @@ package tracecheck
 // These tests attack the check: each mistake that a tracer can make is found.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ func (f *tracer) start() { f.ctx = f.Check.start(context.Background(), f.info) }
 func (f *tracer) end(a zklock.AcquireEndInfo) {
 	if a.AcquireInfo = f.info; a.Hold != nil {
 		a.First = f.of
+		a.Outcome = cmp.Or(a.Outcome, "acquired")
 	}
 	f.note(f.ctx, a.AcquireInfo, func(k *call) string { return k.end(a) })
 }
@@ -107,16 +109,26 @@ func TestCheck(t *testing.T) {
 			f.lost(lost)
 			f.lost(lost)
 		}, "HoldLost a second time"},
+		"no reason": {func(f *tracer) {
+			f.start()
+			f.end(zklock.AcquireEndInfo{Hold: f.hold})
+			f.lost(zklock.HoldInfo{Err: loss})
+		}, "HoldLost with"},
 		"another reason": {func(f *tracer) {
 			f.start()
 			f.end(zklock.AcquireEndInfo{Hold: f.hold})
 			f.lost(zklock.HoldInfo{Err: loss, Reason: zklock.LossClosed})
-		}, "HoldLost with"},
+			f.released(late)
+		}, "that of HoldLost is"},
+		"another outcome": {func(f *tracer) {
+			f.start()
+			f.end(zklock.AcquireEndInfo{Hold: f.hold, Outcome: "error"})
+		}, "AcquireEnd with {"},
 		"a loss that nobody told": {func(f *tracer) {
 			f.start()
 			f.end(zklock.AcquireEndInfo{Hold: f.hold})
 			f.released(late)
-		}, "HoldLost was called: false"},
+		}, "that of HoldLost is \"\""},
 		"released twice": {func(f *tracer) {
 			f.start()
 			f.end(zklock.AcquireEndInfo{Hold: f.hold})
