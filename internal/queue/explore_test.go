@@ -3,11 +3,7 @@ package queue
 // The explorer runs through every interleaving of a few clients, and finds broken promises.
 
 import (
-	"flag"
-	"fmt"
-	"math/bits"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -194,19 +190,10 @@ func acrossTheEnd(i int) string {
 // pinned gives the numbers of nodes where the counter no longer moves.
 func pinned(i int) string { return []string{"2147483647", "-2147483648", "2147483647"}[i%3] }
 
-func (x *explorer) String() string {
-	return fmt.Sprintf("%d clients on %d sessions, %d acquisitions each, %d give up, %d faults of %d kinds, servers up to %d transactions behind",
-		len(x.sessions), x.start().nSess, x.acquire, x.giveUps, x.faults, bits.OnesCount16(uint16(x.kinds)), x.lagging)
-}
-
 // I1, I2, I3, I8, F34: no interleaving breaks a promise, and the queue never stops, although no
 // client checks again after a while.
 func TestExplore(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		big  bool
-		x    explorer
-	}{
+	exploreAllOf(t, []scene[explorer]{
 		{"one gives up", false, explorer{sessions: three, acquire: 1, lagging: 2, giveUps: 1}},
 		{"one fault", false, explorer{sessions: two, acquire: 2, lagging: 2, faults: 1, kinds: all}},
 		{"one session, one fault", false, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 1, kinds: all}},
@@ -227,24 +214,14 @@ func TestExplore(t *testing.T) {
 		{"two of three share, one gives up, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 1, giveUps: 1, faults: 1, kinds: usual}},
 		{"sessions are given up, another fault", true, explorer{sessions: two, acquire: 2, lagging: 2, faults: 2, kinds: usual | givenUps}},
 		{"three, one fault", true, explorer{sessions: three, acquire: 2, lagging: 2, faults: 1, kinds: usual}},
-	} {
-		if tt.big && !*exploreAll { // minutes: make explore
-			continue
+	}, (*explorer).explore, func(t *testing.T, x *explorer) {
+		require.Positive(t, x.grants[ToList], "nobody was granted on a list")
+		if of := x.start().nSess; x.suffixes == nil { // past the counter's end there is no such number
+			require.True(t, of == 1 || x.grants[ToAwait] > 0, "nobody was granted on an event")
+			require.Equal(t, int(of) < len(x.sessions), x.grants[ToAwaitHandoff] > 0, "granted by a turn")
 		}
-		t.Run(tt.name, func(t *testing.T) {
-			f := tt.x.explore()
-			require.Empty(t, f.Broken, "%s:\n%s", &tt.x, strings.Join(f.Trace, "\n"))
-			require.Positive(t, tt.x.grants[ToList], "nobody was granted on a list")
-			if of := tt.x.start().nSess; tt.x.suffixes == nil { // past the counter's end there is no such number
-				require.True(t, of == 1 || tt.x.grants[ToAwait] > 0, "nobody was granted on an event")
-				require.Equal(t, int(of) < len(tt.x.sessions), tt.x.grants[ToAwaitHandoff] > 0, "granted by a turn")
-			}
-			t.Logf("%s: %d states in %.1f s, and no promise broken in any", &tt.x, f.States, f.Took.Seconds())
-		})
-	}
+	})
 }
-
-var exploreAll = flag.Bool("explore.all", false, "explore the large bounds too, which takes minutes and some GB")
 
 // without is the rule on evidence that was touched up: so a clause is left out.
 func without(touchUp func(k *evidence)) func(evidence) bool {
@@ -263,66 +240,39 @@ func TestExplore_WithoutAClause(t *testing.T) {
 		reset    = disconnects | adminDeletes | adminWrites | lateRestores
 	)
 	// A node whose create got no response is not known to be ours yet, and does not hand off.
-	shared := explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: usual}
-	for _, tt := range []struct {
-		clause string
-		rule   func(evidence) bool
-		x      explorer
-		want   string
-	}{
-		{"all that were ahead are gone", without(func(k *evidence) { k.left = 0 }),
-			explorer{sessions: []uint8{0, 1, 2, 3}, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, giveUps: 1}, "I1: two hold, on live nodes"},
-		{"nothing comes in the predecessor's place", without(func(k *evidence) { k.replaced = false }),
-			explorer{sessions: two, acquire: 1, lagging: 2, faults: 2, kinds: writers}, "I1: granted beside a writer that reads"},
-		{"only deletions count", isFirstNow, explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites, wrong: anyEvent}, overtook},
+	shared := explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: usual, rule: without(func(k *evidence) { k.ours = false })}
+	more := uint8(0)
+	if *exploreAll {
+		more = 2
+	}
+	refuteAllOf(t, []mistake[explorer]{
+		{"all that were ahead are gone", explorer{sessions: []uint8{0, 1, 2, 3}, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, giveUps: 1, rule: without(func(k *evidence) { k.left = 0 })}, "I1: two hold, on live nodes"},
+		{"nothing comes in the predecessor's place", explorer{sessions: two, acquire: 1, lagging: 2, faults: 2, kinds: writers, rule: without(func(k *evidence) { k.replaced = false })}, "I1: granted beside a writer that reads"},
+		{"only deletions count", explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites, wrong: anyEvent}, overtook},
 
-		{"none of them is of our own session", without(func(k *evidence) { k.ours = false }), shared, believes},
+		{"none of them is of our own session", shared, believes},
 		// No connection is known for certain, and none exists now: the two must not count as the
 		// same.
-		{"there is a connection", func(k evidence) bool {
+		{"there is a connection", explorer{sessions: two, queued: true, upTo: ToList, released: true, acquire: 1, lagging: 1, faults: 5, kinds: disconnects | adminDeletes, rule: without(func(k *evidence) {
 			if k.conn == 0 && k.listConn == 0 && k.ownConn == 0 && k.blockerConn == 0 {
 				k.conn, k.listConn, k.ownConn, k.blockerConn = 1, 1, 1, 1
 			}
-			return isFirstNow(k)
-		}, explorer{sessions: two, queued: true, upTo: ToList, released: true, acquire: 1, lagging: 1, faults: 5, kinds: disconnects | adminDeletes}, believes},
-		{"the watch on our own node is of this connection", without(func(k *evidence) { k.ownConn = k.conn }),
-			explorer{sessions: two, queued: true, upTo: ToWatchBlocker, released: true, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
-		{"both watches are", without(func(k *evidence) { k.ownConn, k.blockerConn = k.conn, k.conn }),
-			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
-		{"all is known from this connection", without(func(k *evidence) { k.listConn, k.ownConn, k.blockerConn = k.conn, k.conn, k.conn }),
-			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
+		})}, believes},
+		{"the watch on our own node is of this connection", explorer{sessions: two, queued: true, upTo: ToWatchBlocker, released: true, acquire: 1, lagging: 1, faults: 3, kinds: reset, rule: without(func(k *evidence) { k.ownConn = k.conn })}, believes},
+		{"both watches are", explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset, rule: without(func(k *evidence) { k.ownConn, k.blockerConn = k.conn, k.conn })}, believes},
+		{"all is known from this connection", explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset, rule: without(func(k *evidence) { k.listConn, k.ownConn, k.blockerConn = k.conn, k.conn, k.conn })}, believes},
 		// A watch on our own node that was set on this connection after the last was lost shows
 		// that our node existed then, and reports its deletion before anything later. So the two
 		// clauses beside it follow from it in this model, alone and together. They stay: with them,
 		// the argument is that all evidence is from one connection, and does not depend on which
 		// watches are restored when.
-		{"the list is of this connection", without(func(k *evidence) { k.listConn = k.conn }),
-			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 2, kinds: reset}, ""},
-		{"the watch on the predecessor is of this connection", without(func(k *evidence) { k.blockerConn = k.conn }),
-			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 2, kinds: reset}, ""},
-		{"the list and the watch on the predecessor are", without(func(k *evidence) { k.listConn, k.blockerConn = k.conn, k.conn }),
-			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 2, kinds: reset}, ""},
+		{"the list is of this connection", explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 2 + more, kinds: reset, rule: without(func(k *evidence) { k.listConn = k.conn })}, ""},
+		{"the watch on the predecessor is of this connection", explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 2 + more, kinds: reset, rule: without(func(k *evidence) { k.blockerConn = k.conn })}, ""},
+		{"the list and the watch on the predecessor are", explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 2 + more, kinds: reset, rule: without(func(k *evidence) { k.listConn, k.blockerConn = k.conn, k.conn })}, ""},
 		// The grant checks once more whether its node was deleted: that does not see a watch that
 		// was used up by another event.
-		{"no event of our own node has come", without(func(k *evidence) { k.ownFired = false }),
-			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 2, kinds: adminWrites | adminDeletes}, believes},
-	} {
-		t.Run(tt.clause, func(t *testing.T) {
-			tt.x.rule = tt.rule
-			if tt.want == "" && *exploreAll {
-				tt.x.faults += 2
-			}
-			f := tt.x.explore()
-			if tt.want == "" {
-				require.Empty(t, f.Broken, "this clause is needed after all: say so\n%s", strings.Join(f.Trace, "\n"))
-				t.Logf("%s: nothing breaks without it; %d states", &tt.x, f.States)
-				return
-			}
-			require.Contains(t, f.Broken, tt.want, "after %d states", f.States)
-			require.Greater(t, len(f.Trace), 5)
-			t.Logf("%s; found after %d states:\n%s", &tt.x, f.States, strings.Join(f.Trace, "\n"))
-		})
-	}
+		{"no event of our own node has come", explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 2, kinds: adminWrites | adminDeletes, rule: without(func(k *evidence) { k.ownFired = false })}, believes},
+	}, (*explorer).explore)
 }
 
 // I1, I3, I8: each part of a release's handoff is left out.
@@ -331,34 +281,20 @@ func TestExplore_WithoutThePassing(t *testing.T) {
 		unproved = "I1, I3: granted by a turn that no transaction has passed"
 		overtook = "I8: granted before an earlier node"
 	)
-	for _, tt := range []struct {
-		part  string
-		wrong mistakes
-		after func(done bool, failed int, noNode bool) Handoff
-		x     explorer
-		want  string
-	}{
-		{"the next node is checked", noCheck, nil, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 1, kinds: adminDeletes}, unproved},
-		{"also when the answer was lost", noCheckAgain, nil, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: adminDeletes | disconnects}, unproved},
-		{"the next waits for the answer", passedEarly, nil, explorer{sessions: oneForTwo, acquire: 1, lagging: 2}, unproved},
-		{"only a hold passes it", passedByAll, nil, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, giveUps: 1}, overtook},
-		{"a check that fails grants nothing", 0, func(done bool, failed int, noNode bool) Handoff {
+	refuteAllOf(t, []mistake[explorer]{
+		{"the next node is checked", explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 1, kinds: adminDeletes, wrong: noCheck}, unproved},
+		{"also when the answer was lost", explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: adminDeletes | disconnects, wrong: noCheckAgain}, unproved},
+		{"the next waits for the answer", explorer{sessions: oneForTwo, acquire: 1, lagging: 2, wrong: passedEarly}, unproved},
+		{"only a hold passes it", explorer{sessions: twoOfOne, acquire: 1, lagging: 2, giveUps: 1, wrong: passedByAll}, overtook},
+		{"a check that fails grants nothing", explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 1, kinds: adminDeletes, after: func(done bool, failed int, noNode bool) Handoff {
 			return HandoffAfter(done || failed == 0, failed, noNode)
-		},
-			explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 1, kinds: adminDeletes}, unproved},
-		{"whoever gets no turn is told", tellsNobody, nil, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, giveUps: 1}, "the queue stops"},
-	} {
-		t.Run(tt.part, func(t *testing.T) {
-			tt.x.wrong, tt.x.after = tt.wrong, tt.after
-			f := tt.x.explore()
-			require.Contains(t, f.Broken, tt.want, "after %d states", f.States)
-			t.Logf("%s; found after %d states:\n%s", &tt.x, f.States, strings.Join(f.Trace, "\n"))
-		})
-	}
+		}}, unproved},
+		{"whoever gets no turn is told", explorer{sessions: twoOfOne, acquire: 1, lagging: 2, giveUps: 1, wrong: tellsNobody}, "the queue stops: .*"},
+	}, (*explorer).explore)
 }
 
 // I2, F3: a create whose answer was lost is taken for one that made nothing.
-func TestExplore_WithoutTheLook(t *testing.T) {
+func TestExplore_WithoutTheList(t *testing.T) {
 	x := explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: disconnects}
 	x.fate = func(f mux.Fate, o reply.Outcome, over bool) reply.CreateFate {
 		if f == mux.NoAnswer {
@@ -368,7 +304,7 @@ func TestExplore_WithoutTheLook(t *testing.T) {
 	}
 	f := x.explore()
 	require.Equal(t, "I2: two nodes of one owner", f.Broken)
-	t.Logf("found after %d states:\n%s", f.States, strings.Join(f.Trace, "\n"))
+	t.Log(f)
 }
 
 // F34, I1: nodes past the counter's end are taken in the order of their numbers, as other clients
@@ -385,6 +321,6 @@ func TestExplore_WithoutTheEnd(t *testing.T) {
 		return Position{Kind: Front}
 	}
 	f := x.explore()
-	require.Contains(t, f.Broken, "I8: granted before an earlier node")
-	t.Logf("found after %d states:\n%s", f.States, strings.Join(f.Trace, "\n"))
+	require.Equal(t, "I8: granted before an earlier node", f.Broken)
+	t.Log(f)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/zklock/zklock/internal/explore"
 )
@@ -77,14 +76,14 @@ const (
 )
 
 type newClient struct {
-	phase, left      uint8
-	id, num          uint8
-	isFirst          bool // its own transaction created the root with its node
-	tries, rejected  uint8
-	roots            bool
-	req, del         newRequest
-	unsure, lateNote bool // a delete was unanswered; a late create is noted as an orphan
-	late             newRequest
+	phase, left     uint8
+	id, num         uint8
+	isFirst         bool // its own transaction created the root with its node
+	tries, rejected uint8
+	roots           bool
+	req, del        newRequest
+	lateNote        bool // a late create is noted as an orphan
+	late            newRequest
 }
 
 type newWorld struct {
@@ -120,7 +119,7 @@ type newExplorer struct {
 	mistakes newMistakes
 	leaves   bool // the root may remain
 
-	grants, firsts, deleted int
+	firsts, deleted int
 }
 
 func (s *newState) has(id uint8) bool {
@@ -202,7 +201,6 @@ func (w *newWorld) execute(c uint8, r *newRequest) {
 func (x *newExplorer) grant(w *newWorld, c uint8, how string) {
 	k := &w.c[c]
 	k.phase = nHolds
-	x.grants++
 	if !w.leader().has(k.id) {
 		return // a hold that is lost at once
 	}
@@ -228,7 +226,7 @@ func (x *newExplorer) grant(w *newWorld, c uint8, how string) {
 }
 
 // explore visits all worlds, nearest first.
-func (x *newExplorer) explore(t *testing.T) explore.Found {
+func (x *newExplorer) explore() explore.Found {
 	first := newWorld{faults: x.faults}
 	for i := range first.c {
 		first.c[i] = newClient{phase: nEnded}
@@ -237,15 +235,7 @@ func (x *newExplorer) explore(t *testing.T) explore.Found {
 		}
 	}
 	first.start(len(x.acquire), newState{})
-	model := explore.Model[newWorld]{
-		First:  first,
-		Steps:  x.steps,
-		Broken: func(w *newWorld) string { return w.broken },
-		Stuck:  x.stuck,
-	}
-	found := model.Run()
-	t.Logf("%d worlds, %d grants, %d of them first in a new root, %d roots deleted: %s\n%s", found.States, x.grants, x.firsts, x.deleted, found.Broken, strings.Join(found.Trace, "\n"))
-	return found
+	return explore.Model[newWorld]{First: first, Steps: x.steps, Broken: func(w *newWorld) string { return w.broken }, Stuck: x.stuck}.Run()
 }
 
 // stuck checks a world in which nothing must happen any more.
@@ -318,7 +308,7 @@ func (x *newExplorer) clientSteps(w *newWorld, c uint8, add newStep) {
 		add(true, what, func(n *newWorld, k *newClient) {
 			l.seen = l.lag
 			if n.link[c] = l; !isOn && k.del.op != 0 {
-				k.del.sent, k.unsure = nSent, true
+				k.del.sent = nSent
 			}
 		})
 	})
@@ -413,7 +403,7 @@ func (x *newExplorer) requests(w *newWorld, c uint8, add newStep) {
 			if k.del.op == nDeleteBoth && k.del.response == nOK {
 				x.deleted++
 			}
-			k.del, k.unsure = newRequest{}, false
+			k.del = newRequest{}
 			k.rests()
 		})
 	}

@@ -10,11 +10,7 @@ import (
 
 // I1, I4, I8, F61: no interleaving breaks a promise.
 func TestExploreNewRoot(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		big  bool
-		x    newExplorer
-	}{
+	exploreAllOf(t, []scene[newExplorer]{
 		{"one client, a connection is lost", false, newExplorer{acquire: []uint8{2}, others: "-", faults: 1, acts: "l"}},
 		{"no fault", false, newExplorer{acquire: []uint8{2, 1}, others: "--"}},
 		{"one act of another", false, newExplorer{acquire: []uint8{1, 1}, others: "--", faults: 1, acts: "rRaqd"}},
@@ -31,40 +27,24 @@ func TestExploreNewRoot(t *testing.T) {
 		{"more than one act of another", true, newExplorer{acquire: []uint8{1, 1}, others: "--", faults: 2, acts: "rRaqdz"}},
 		{"a connection is lost, beside a client that creates the root by itself", true, newExplorer{acquire: []uint8{1, 1}, others: "-o", faults: 1, acts: "l", leaves: true}},
 		{"three", true, newExplorer{acquire: []uint8{1, 1, 1}, others: "---"}},
-	} {
-		if tt.big && !*exploreAll { // minutes: make explore
-			continue
-		}
-		t.Run(tt.name, func(t *testing.T) {
-			require.Empty(t, tt.x.explore(t).Broken)
-			require.Positive(t, tt.x.firsts, "no client was first in a new root")
-			require.Positive(t, tt.x.deleted, "no root was deleted")
-		})
-	}
+	}, (*newExplorer).explore, func(t *testing.T, x *newExplorer) {
+		require.Positive(t, x.firsts, "no client was first in a new root")
+		require.Positive(t, x.deleted, "no root was deleted")
+	})
 }
 
 // I1, I2, I4, I8, F61: each rule is left out, and the explorer finds the consequence, by the fewest
 // steps. With -v it prints them.
 func TestExploreNewRoot_WithoutARule(t *testing.T) {
-	for _, tt := range []struct {
-		rule string
-		x    newExplorer
-		want string
-	}{
+	refuteAllOf(t, []mistake[newExplorer]{
 		{"only the success of the transaction grants", newExplorer{acquire: []uint8{1, 1}, others: "--", mistakes: newMistakes{aloneGrants: true}}, "I8: granted alone before an earlier node"},
 		{"a node that was created alone and is found is listed", newExplorer{acquire: []uint8{1, 1}, others: "--", faults: 1, acts: "l", mistakes: newMistakes{foundGrants: true}}, "I8: granted when found before an earlier node"},
-		{"after a lost response, the node is searched for", newExplorer{acquire: []uint8{1}, others: "-", faults: 1, acts: "l", mistakes: newMistakes{createsAgain: true}}, "a client waits"},
-		{"a node in a root with another node is deleted alone", newExplorer{acquire: []uint8{1, 1}, others: "--", mistakes: newMistakes{notEmptyEnds: true}}, "a client waits"},
-		{"an orphan is noted although the root is missing", newExplorer{acquire: []uint8{1}, others: "-", faults: 1, acts: "l", mistakes: newMistakes{forgets: true}}, "a client waits"},
+		{"after a lost response, the node is searched for", newExplorer{acquire: []uint8{1}, others: "-", faults: 1, acts: "l", mistakes: newMistakes{createsAgain: true}}, "a client waits, and nothing happens"},
+		{"a node in a root with another node is deleted alone", newExplorer{acquire: []uint8{1, 1}, others: "--", mistakes: newMistakes{notEmptyEnds: true}}, "a client waits, and nothing happens"},
+		{"an orphan is noted although the root is missing", newExplorer{acquire: []uint8{1}, others: "-", faults: 1, acts: "l", mistakes: newMistakes{forgets: true}}, "a client waits, and nothing happens"},
 		{"an orphan is deleted with its root", newExplorer{acquire: []uint8{1}, others: "-", faults: 1, acts: "l", mistakes: newMistakes{orphanAlone: true}}, "the lock root is left"},
 		{"only the creator deletes the root", newExplorer{acquire: []uint8{1, 1}, others: "-o", mistakes: newMistakes{anyDeletes: true}}, "the lock root of another client is deleted"},
-	} {
-		t.Run(tt.rule, func(t *testing.T) {
-			found := tt.x.explore(t)
-			require.Contains(t, found.Broken, tt.want)
-			require.Greater(t, len(found.Trace), 5)
-		})
-	}
+	}, (*newExplorer).explore)
 }
 
 // I1, I4, I8, F61: the next step after a rejection. The table has each rejection that differs.

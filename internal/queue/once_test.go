@@ -276,10 +276,10 @@ func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result
 }
 
 // explore visits all worlds.
-func (x *onceExplorer) explore(t *testing.T) explore.Found {
+func (x *onceExplorer) explore() explore.Found {
 	first := oWorld{faults: x.faults}
 	first.start(oHolders, oState{alive: 1<<oHolders - 1})
-	f := explore.Model[oWorld]{First: first, Broken: func(w *oWorld) string { return w.broken },
+	return explore.Model[oWorld]{First: first, Broken: func(w *oWorld) string { return w.broken },
 		Steps: func(w *oWorld, take func(next *oWorld, must bool, what func() string)) {
 			x.steps(*w, func(n *oWorld, what string) { take(n, n.faults == w.faults, func() string { return what }) })
 		},
@@ -289,54 +289,33 @@ func (x *onceExplorer) explore(t *testing.T) explore.Found {
 			}
 			return ""
 		}}.Run()
-	if f.Broken == "" {
-		t.Logf("works %v, %d faults: %d worlds", x.works, x.faults, f.States)
-	}
-	return f
 }
 
 var sameWork, otherWorks, twoWorks = [oHolders][]uint8{{0}, {0}}, [oHolders][]uint8{{0}, {1}}, [oHolders][]uint8{{0, 1}, {0, 1}}
 
 // No interleaving begins marked work, loses a mark or stops.
 func TestExploreOnce(t *testing.T) {
+	var scenes []scene[onceExplorer]
 	for name, works := range map[string][oHolders][]uint8{"one work": sameWork, "two works": otherWorks, "two works each under a hold": twoWorks} {
-		t.Run(name, func(t *testing.T) {
-			x := onceExplorer{works: works, faults: 2, denies: true}
-			if *exploreAll {
-				x.faults++
-			}
-			f := x.explore(t)
-			require.Empty(t, f.Broken, f)
-			require.Positive(t, x.begun)
-			require.True(t, x.done || name == "two works", "nobody found the work done")
-		})
+		scenes = append(scenes, scene[onceExplorer]{name, false, onceExplorer{works: works, faults: 2, denies: true}},
+			scene[onceExplorer]{name + ", another fault", true, onceExplorer{works: works, faults: 3, denies: true}})
 	}
+	exploreAllOf(t, scenes, (*onceExplorer).explore, func(t *testing.T, x *onceExplorer) {
+		require.Positive(t, x.begun)
+		require.True(t, x.done || x.works[0][0] != x.works[1][0], "nobody found the work done")
+	})
 }
 
 // Each rule is left out, and the explorer finds the consequence.
 func TestExploreOnce_WithoutTheRule(t *testing.T) {
 	const again, forgotten, lost = "work that is marked is begun", "a mark is gone", "who has lost the lock marks"
-	for _, tt := range []struct {
-		rule     string
-		works    [oHolders][]uint8
-		faults   uint8
-		denies   bool
-		mistakes oMistakes
-		want     string
-	}{
-		{"a grant is no proof to reads", sameWork, 1, false, oMistakes{grantProves: true}, again},
-		{"the proof writes the mark as it was read", sameWork, 1, false, oMistakes{onlyChecks: true}, again},
-		{"the proof writes the mark", sameWork, 1, true, oMistakes{onlyChecks: true}, "work is begun that cannot be marked"},
-		{"the proof names the version", sameWork, 1, false, oMistakes{rewrites: true}, forgotten},
-		{"the write checks the node", sameWork, 2, false, oMistakes{unchecked: true}, lost},
-		{"the write names the version", twoWorks, 1, false, oMistakes{unversioned: true}, forgotten},
-		{"a write without an answer is looked for", sameWork, 1, false, oMistakes{believes: true}, "it says that the work is marked"},
-	} {
-		t.Run(tt.rule, func(t *testing.T) {
-			x := onceExplorer{works: tt.works, faults: tt.faults, denies: tt.denies, mistakes: tt.mistakes}
-			f := x.explore(t)
-			require.Equal(t, tt.want, f.Broken)
-			t.Log(f)
-		})
-	}
+	refuteAllOf(t, []mistake[onceExplorer]{
+		{"a grant is no proof to reads", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{grantProves: true}}, again},
+		{"the proof writes the mark as it was read", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{onlyChecks: true}}, again},
+		{"the proof writes the mark", onceExplorer{works: sameWork, faults: 1, denies: true, mistakes: oMistakes{onlyChecks: true}}, "work is begun that cannot be marked"},
+		{"the proof names the version", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{rewrites: true}}, forgotten},
+		{"the write checks the node", onceExplorer{works: sameWork, faults: 2, denies: false, mistakes: oMistakes{unchecked: true}}, lost},
+		{"the write names the version", onceExplorer{works: twoWorks, faults: 1, denies: false, mistakes: oMistakes{unversioned: true}}, forgotten},
+		{"a write without an answer is looked for", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{believes: true}}, "it says that the work is marked"},
+	}, (*onceExplorer).explore)
 }

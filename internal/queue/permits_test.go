@@ -5,6 +5,7 @@ package queue
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -103,39 +104,46 @@ func TestOrphansIn(t *testing.T) {
 // I1, I4, I6 of permits: no more are held than there are, no client waits indefinitely, and no node
 // is left.
 func TestExplorePermits(t *testing.T) {
-	worlds := []permitExplorer{
+	explorePermits(t, []int{0}, []permitExplorer{
 		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 1, giveUps: 1},
 		{wants: []uint8{2, 2}, limit: 2, acquire: 2, faults: 1, giveUps: 1},
 		{wants: []uint8{2, 1, 2}, limit: 3, acquire: 1, faults: 1},
 		{wants: []uint8{2, 1, 1}, limit: 2, limits: []uint8{1, 3}, acquire: 1, faults: 1},
 		{wants: []uint8{1, 1}, limit: 1, limits: []uint8{2, 0, 1}, acquire: 2, faults: 1},
 		{wants: []uint8{2, 1, 1}, limit: 3, limits: []uint8{1}, acquire: 1, faults: 1, giveUps: 1}, // the end may be a pause
+	}, []permitExplorer{
+		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 2, giveUps: 1},
+		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 2, faults: 1},
+		{wants: []uint8{2, 2}, limit: 2, acquire: 2, faults: 2, giveUps: 1},
+		{wants: []uint8{2, 1, 2}, limit: 3, acquire: 1, faults: 2, giveUps: 1},
+		{wants: []uint8{2, 1, 1}, limit: 2, limits: []uint8{1, 0, 3}, acquire: 1, faults: 1, giveUps: 2}, // giving up is what a try does, too
+	})
+}
+
+// explorePermits explores worlds in each way to take permits: with 1, callers further back look for
+// capacity; with 2, all try straight away first.
+func explorePermits(t *testing.T, ways []int, small, big []permitExplorer) {
+	var scenes []scene[permitExplorer]
+	for i, x := range slices.Concat(small, big) {
+		for _, way := range ways {
+			x.further, x.straight = way&1 != 0, way&2 != 0
+			scenes = append(scenes, scene[permitExplorer]{fmt.Sprintf("%+v", x), i >= len(small), x})
+		}
 	}
-	if *exploreAll {
-		worlds = append(worlds,
-			permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 2, giveUps: 1},
-			permitExplorer{wants: []uint8{1, 1, 1}, limit: 2, acquire: 2, faults: 1},
-			permitExplorer{wants: []uint8{2, 2}, limit: 2, acquire: 2, faults: 2, giveUps: 1},
-			permitExplorer{wants: []uint8{2, 1, 2}, limit: 3, acquire: 1, faults: 2, giveUps: 1},
-			permitExplorer{wants: []uint8{2, 1, 1}, limit: 2, limits: []uint8{1, 0, 3}, acquire: 1, faults: 1, giveUps: 2}) // giving up is what a try does, too
-	}
-	for _, x := range worlds {
-		require.Empty(t, x.explore(t), "%v of %d", x.wants, x.limit)
-	}
+	exploreAllOf(t, scenes, (*permitExplorer).explore, func(*testing.T, *permitExplorer) {})
 }
 
 // The same with clients that take several permits, beside Curator's client in each position. No
 // client is overtaken.
 func TestExplorePermits_Several(t *testing.T) {
-	small := []permitExplorer{
+	explorePermits(t, []int{1, 2, 3}, []permitExplorer{
 		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, giveUps: 1},
 		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 1},
 		{wants: []uint8{2, 1}, limit: 2, acquire: 1, faults: 1},
 		{wants: []uint8{1, 1}, limit: 1, limits: []uint8{2, 0, 1}, acquire: 1, faults: 1},
 		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, giveUps: 1, curator: 1},
 		{wants: []uint8{2, 1, 1}, limit: 2, acquire: 1, curator: 3},
-	}
-	large := []permitExplorer{
+	}, []permitExplorer{
 		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 2, giveUps: 1},
 		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 1, faults: 2, giveUps: 1},
 		{wants: []uint8{2, 1, 1}, limit: 2, acquire: 1, faults: 1},
@@ -147,49 +155,27 @@ func TestExplorePermits_Several(t *testing.T) {
 		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 1, faults: 1, giveUps: 1, curator: 2},
 		{wants: []uint8{2, 1, 1}, limit: 2, acquire: 1, faults: 1, giveUps: 1, curator: 3},
 		{wants: []uint8{1, 2, 1}, limit: 3, acquire: 2, curator: 3},
-	}
-	worlds := small
-	if *exploreAll {
-		worlds = append(worlds, large...)
-	}
-	for _, x := range worlds {
-		for way := range 3 {
-			x.further, x.straight = way != 1, way != 0
-			require.Empty(t, x.explore(t), "%v of %d, further %v, straight %v, Curator %d", x.wants, x.limit, x.further, x.straight, x.curator)
-		}
-	}
+	})
 }
 
 // I4, F60, R105: the servers deny lists and deletions for a while, and responses are lost around
 // that. When they allow them again, nothing is left, and all are granted.
 func TestExplorePermits_Denied(t *testing.T) {
-	worlds := []permitExplorer{
+	explorePermits(t, []int{0, 1, 2, 3}, []permitExplorer{
 		{wants: []uint8{1}, limit: 1, acquire: 2, faults: 1, denials: 2},
 		{wants: []uint8{2}, limit: 2, acquire: 1, faults: 2, denials: 2},
 		{wants: []uint8{2, 1}, limit: 2, acquire: 1, faults: 1, denials: 1},
-	}
-	if *exploreAll {
-		worlds = append(worlds,
-			permitExplorer{wants: []uint8{1}, limit: 1, acquire: 3, faults: 2, denials: 3},
-			permitExplorer{wants: []uint8{1, 1}, limit: 1, acquire: 2, faults: 1, denials: 2},
-			permitExplorer{wants: []uint8{2, 1}, limit: 2, acquire: 1, faults: 1, denials: 2, giveUps: 1},
-			permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 1, denials: 1})
-	}
-	for _, x := range worlds {
-		for way := range 4 {
-			x.further, x.straight = way&1 != 0, way&2 != 0
-			require.Empty(t, x.explore(t), "%v of %d, further %v, straight %v", x.wants, x.limit, x.further, x.straight)
-		}
-	}
+	}, []permitExplorer{
+		{wants: []uint8{1}, limit: 1, acquire: 3, faults: 2, denials: 3},
+		{wants: []uint8{1, 1}, limit: 1, acquire: 2, faults: 1, denials: 2},
+		{wants: []uint8{2, 1}, limit: 2, acquire: 1, faults: 1, denials: 2, giveUps: 1},
+		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 1, denials: 1},
+	})
 }
 
 // Each rule is needed: without it the explorer finds the stated consequence.
 func TestExplorePermits_WithoutTheRule(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		x    permitExplorer
-		want string
-	}{
+	refuteAllOf(t, []mistake[permitExplorer]{
 		{"by count", permitExplorer{wants: []uint8{1, 1}, limit: 1, faults: 1, mistakes: permitMistakes{byCount: true}}, "a client waits for ever"},
 		{"sent again", permitExplorer{wants: []uint8{1}, limit: 2, faults: 1, mistakes: permitMistakes{sendsAgain: true}}, "a lease is left"},
 		{"the queue node is deleted last", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, mistakes: permitMistakes{dropsLast: true}}, "a client waits for ever"}, // for its own lease
@@ -202,10 +188,7 @@ func TestExplorePermits_WithoutTheRule(t *testing.T) {
 		{"an orphan is identified by its id alone", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, denials: 1, mistakes: permitMistakes{orphanByID: true}}, "a lease is left"},
 		{"an orphan is not noted", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, denials: 1, mistakes: permitMistakes{dropsNote: true}}, "a lease is left"},
 		{"the limit is not watched", permitExplorer{wants: []uint8{1, 1}, limit: 0, limits: []uint8{1}, mistakes: permitMistakes{limitUnheard: true}}, "a client waits for ever"},
-	} {
-		c.x.acquire = 1
-		require.Equal(t, c.want, c.x.explore(t), c.name)
-	}
+	}, (*permitExplorer).explore)
 }
 
 // Observers count the leases of one transaction, whatever number a client claims.

@@ -5,7 +5,6 @@ package queue
 import (
 	"fmt"
 	"slices"
-	"testing"
 
 	"github.com/zklock/zklock/internal/explore"
 )
@@ -111,15 +110,15 @@ type dMistakes struct {
 }
 
 type delayExplorer struct {
-	sessions       []uint8
-	acquire        uint8
-	faults         uint8
-	giveUps        uint8
-	writes, anew   uint8
-	mistakes       dMistakes
-	places         map[[2]uint16]Position
-	granted        int
-	waited, synced bool
+	sessions     []uint8
+	acquire      uint8
+	faults       uint8
+	giveUps      uint8
+	writes, anew uint8
+	mistakes     dMistakes
+	places       map[[2]uint16]Position
+	granted      int
+	waited       bool
 }
 
 func dName(i uint8) string {
@@ -389,7 +388,6 @@ func (x *delayExplorer) walks(w dWorld, i uint8, ready bool, add dAdd) {
 				synced := c.walk.Sync
 				if synced {
 					x.answered(n, s)
-					x.synced = true
 				}
 				x.reads(n, c, n.record(s), false, synced)
 			})
@@ -578,17 +576,17 @@ func (x *delayExplorer) deletes(w dWorld, i uint8, add dAdd) {
 }
 
 // explore visits all worlds.
-func (x *delayExplorer) explore(t *testing.T) explore.Found {
+func (x *delayExplorer) explore() explore.Found {
 	first := dWorld{faults: x.faults, giveUps: x.giveUps, writes: x.writes, anew: x.anew}
 	for i := range first.c {
 		if first.c[i].phase = dEnded; i < len(x.sessions) {
-			first.c[i] = dClient{left: x.acquire}
+			first.c[i] = dClient{left: max(x.acquire, 1)}
 		}
 	}
 	first.numbered = true
 	first.start(int(slices.Max(x.sessions))+1, dState{})
 	x.places = map[[2]uint16]Position{}
-	f := explore.Model[dWorld]{First: first, Broken: func(w *dWorld) string { return w.broken },
+	return explore.Model[dWorld]{First: first, Broken: func(w *dWorld) string { return w.broken },
 		Steps: func(w *dWorld, take func(next *dWorld, must bool, what func() string)) {
 			x.steps(*w, func(n *dWorld, what string) {
 				must := n.faults == w.faults && n.giveUps == w.giveUps && n.writes == w.writes && n.anew == w.anew && *n != *w
@@ -601,9 +599,4 @@ func (x *delayExplorer) explore(t *testing.T) explore.Found {
 			}
 			return ""
 		}}.Run()
-	if f.Broken == "" {
-		t.Logf("%d clients on %d sessions, %d acquisitions each, %d faults, %d give up, %d other writes, %d roots made anew: %d worlds", len(x.sessions), slices.Max(x.sessions)+1,
-			x.acquire, x.faults, x.giveUps, x.writes, x.anew, f.States)
-	}
-	return f
 }

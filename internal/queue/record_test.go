@@ -14,11 +14,7 @@ import (
 // F47: a holder that disappears delays the next one by d, and a holder that releases delays no
 // client, in every interleaving.
 func TestExploreDelay(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		big  bool
-		x    delayExplorer
-	}{
+	exploreAllOf(t, []scene[delayExplorer]{
 		{"two, one fault", false, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 1, writes: 1}},
 		{"two of one session", false, delayExplorer{sessions: []uint8{0, 0}, acquire: 2, faults: 1, writes: 1}},
 		{"two of one session, one fault", true, delayExplorer{sessions: []uint8{0, 0, 1}, acquire: 1, faults: 1}},
@@ -28,17 +24,10 @@ func TestExploreDelay(t *testing.T) {
 		{"three, two faults", true, delayExplorer{sessions: []uint8{0, 1, 2}, acquire: 1, faults: 2}},
 		{"two, two turns, two faults", true, delayExplorer{sessions: []uint8{0, 1}, acquire: 2, faults: 2, writes: 1}},
 		{"two of one session, two faults, one gives up", true, delayExplorer{sessions: []uint8{0, 0, 1}, acquire: 1, faults: 2, giveUps: 1}},
-	} {
-		if tt.big && !*exploreAll { // minutes: make explore
-			continue
-		}
-		t.Run(tt.name, func(t *testing.T) {
-			f := tt.x.explore(t)
-			require.Empty(t, f.Broken, f)
-			require.Positive(t, tt.x.granted)
-			require.True(t, tt.x.waited, "nobody waited for the delay")
-		})
-	}
+	}, (*delayExplorer).explore, func(t *testing.T, x *delayExplorer) {
+		require.Positive(t, x.granted)
+		require.True(t, x.waited, "nobody waited for the delay")
+	})
 }
 
 // Each rule is left out, and the explorer finds the consequence. The first design had seven of
@@ -50,11 +39,7 @@ func TestExploreDelay_WithoutTheRule(t *testing.T) {
 		left    = "the record names a node that was released or given up"
 	)
 	two, mates := []uint8{0, 1}, []uint8{0, 0, 1}
-	for _, tt := range []struct {
-		rule string
-		x    delayExplorer
-		want string
-	}{
+	refuteAllOf(t, []mistake[delayExplorer]{
 		{"a root is made anew with its record", delayExplorer{sessions: two, faults: 1, anew: 1, mistakes: dMistakes{anewEmpty: true}}, skipped},
 		{"words are merged", delayExplorer{sessions: two, faults: 1, writes: 1, mistakes: dMistakes{replaces: true}}, skipped},
 		{"a release that meets a conflict reads again", delayExplorer{sessions: two, writes: 1, mistakes: dMistakes{plainConflict: true}}, left},
@@ -68,14 +53,7 @@ func TestExploreDelay_WithoutTheRule(t *testing.T) {
 		{"the grant's write names the version", delayExplorer{sessions: two, faults: 2, mistakes: dMistakes{unversioned: true}}, skipped},
 		{"it checks the node", delayExplorer{sessions: two, faults: 1, giveUps: 1, mistakes: dMistakes{unchecked: true}}, left},
 		{"it is there", delayExplorer{sessions: two, faults: 1, mistakes: dMistakes{unrecorded: true}}, skipped},
-	} {
-		t.Run(tt.rule, func(t *testing.T) {
-			tt.x.acquire = max(tt.x.acquire, 1)
-			f := tt.x.explore(t)
-			require.Equal(t, tt.want, f.Broken)
-			t.Log(f)
-		})
-	}
+	}, (*delayExplorer).explore)
 }
 
 // Words are kept as they are; any other data belongs to another program.

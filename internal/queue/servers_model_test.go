@@ -2,7 +2,17 @@ package queue
 
 // What the explorers' worlds have in common: ZooKeeper's servers. Each explorer adds its clients.
 
-import "fmt"
+import (
+	"flag"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/explore"
+)
+
+var exploreAll = flag.Bool("explore.all", false, "explore the large bounds too, which takes minutes and some GB")
 
 const (
 	mostBehind   = 2 // transactions that a server may be behind, if not fewer
@@ -93,5 +103,46 @@ func (v *servers[S]) next(i uint8, take func(what string, l link)) {
 		for l.lag = range l.seen + 1 {
 			take(fmt.Sprintf("is connected again, to a server that is %d behind", l.lag), l)
 		}
+	}
+}
+
+// scene is a world of an explorer X. A big one takes minutes: -explore.all.
+type scene[X any] struct {
+	name string
+	big  bool
+	x    X
+}
+
+// exploreAllOf explores the scenes: no promise breaks in any. reached then checks what the scene was
+// to reach.
+func exploreAllOf[X any](t *testing.T, scenes []scene[X], run func(x *X) explore.Found, reached func(t *testing.T, x *X)) {
+	for _, s := range scenes {
+		if s.big && !*exploreAll {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			f := run(&s.x)
+			require.Empty(t, f.Broken, "%v", f)
+			t.Logf("%d states in %.1f s, and no promise broken in any", f.States, f.Took.Seconds())
+			reached(t, &s.x)
+		})
+	}
+}
+
+// mistake is a world in which a rule is left out, and the promises of which one then breaks.
+type mistake[X any] struct {
+	rule string
+	x    X
+	want string // a regular expression; "" if none breaks
+}
+
+// refuteAllOf finds the consequence of each mistake, by the fewest steps. With -v it prints them.
+func refuteAllOf[X any](t *testing.T, mistakes []mistake[X], run func(x *X) explore.Found) {
+	for _, m := range mistakes {
+		t.Run(m.rule, func(t *testing.T) {
+			f := run(&m.x)
+			require.Regexp(t, "^("+m.want+")$", f.Broken, "%v", f)
+			t.Log(f)
+		})
 	}
 }
