@@ -38,7 +38,6 @@ func TestExploreShards(t *testing.T) {
 		{twoNames, 2, events(evJoin, evLeave)},
 		{twoNames, 2, events(evJoin, evCrash)},
 		{threeNames, 2, events(evDie)},
-		{threeNames, 1, events(evJoin, evDie)},
 	}
 	if !testing.Short() {
 		worlds = append(worlds, []struct {
@@ -50,6 +49,7 @@ func TestExploreShards(t *testing.T) {
 			{threeNames, 2, events(evJoin, evLose, evDrop)},
 			{threeNames, 2, events(evLeave, evLose, evJoin)},
 			{twoNames, 2, events(evJoin, evLose)},
+			{threeNames, 1, events(evJoin, evDie)},
 			{threeNames, 2, events(evDie, evDie)},
 			{threeNames, 2, events(evDie, evLeave)},
 			{threeNames, 1, events(evJoin, evDie, evLeave)},

@@ -11,7 +11,8 @@ import (
 	"github.com/zklock/zklock/internal/explore"
 )
 
-// The model: a lock root, and clients with a session each (servers). A client decides with Rejection, PositionOf and KeepsRoot, as the library does.
+// The model: a lock root, and clients with a session each (servers). A client decides with
+// Rejection, PositionOf and KeepsRoot, as the library does.
 //
 //	nIdle ──▶ nCreates ─┬─ with the root ─────▶ nHolds ──▶ nIdle, nEnded
 //	            ▲   ▲   └─ alone ──▶ nLists ──────▲

@@ -12,11 +12,11 @@ import (
 	"github.com/zklock/zklock/internal/explore"
 )
 
-// The model: a lock root and a mark, and holders with a session each (servers). A holder does its works one after the other under one hold, each by
-// its own state machine (Once). A request and its response are one step. On a connection that is
-// lost, a write may have been executed, or arrive later, or never. A grant is an event. How a
-// node is granted is explored elsewhere: here the first that lives is granted when its server has
-// applied all earlier writes.
+// The model: a lock root and a mark, and holders with a session each (servers). A holder does its
+// works one after the other under one hold, each by its own state machine (Once). A request and its
+// response are one step. On a connection that is lost, a write may have been executed, or arrive
+// later, or never. A grant is an event. How a node is granted is explored elsewhere: here the first
+// that lives is granted when its server has applied all earlier writes.
 //
 // The servers may begin to deny writes of the mark permanently, unless a holder is between the
 // proof and the mark of a work.
@@ -310,12 +310,12 @@ func TestExploreOnce(t *testing.T) {
 func TestExploreOnce_WithoutTheRule(t *testing.T) {
 	const again, forgotten, lost = "work that is marked is begun", "a mark is gone", "who has lost the lock marks"
 	refuteAllOf(t, []mistake[onceExplorer]{
-		{"a grant is no proof to reads", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{grantProves: true}}, again},
-		{"the proof writes the mark as it was read", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{onlyChecks: true}}, again},
+		{"a grant is no proof to reads", onceExplorer{works: sameWork, faults: 1, mistakes: oMistakes{grantProves: true}}, again},
+		{"the proof writes the mark as it was read", onceExplorer{works: sameWork, faults: 1, mistakes: oMistakes{onlyChecks: true}}, again},
 		{"the proof writes the mark", onceExplorer{works: sameWork, faults: 1, denies: true, mistakes: oMistakes{onlyChecks: true}}, "work is begun that cannot be marked"},
-		{"the proof names the version", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{rewrites: true}}, forgotten},
-		{"the write checks the node", onceExplorer{works: sameWork, faults: 2, denies: false, mistakes: oMistakes{unchecked: true}}, lost},
-		{"the write names the version", onceExplorer{works: twoWorks, faults: 1, denies: false, mistakes: oMistakes{unversioned: true}}, forgotten},
-		{"a write without an answer is looked for", onceExplorer{works: sameWork, faults: 1, denies: false, mistakes: oMistakes{believes: true}}, "it says that the work is marked"},
+		{"the proof names the version", onceExplorer{works: sameWork, faults: 1, mistakes: oMistakes{rewrites: true}}, forgotten},
+		{"the write checks the node", onceExplorer{works: sameWork, faults: 2, mistakes: oMistakes{unchecked: true}}, lost},
+		{"the write names the version", onceExplorer{works: twoWorks, faults: 1, mistakes: oMistakes{unversioned: true}}, forgotten},
+		{"a write without an answer is looked for", onceExplorer{works: sameWork, faults: 1, mistakes: oMistakes{believes: true}}, "it says that the work is marked"},
 	}, (*onceExplorer).explore)
 }

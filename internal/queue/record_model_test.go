@@ -9,8 +9,9 @@ import (
 	"github.com/zklock/zklock/internal/explore"
 )
 
-// The model: a lock root with nodes and a record; sessions (servers), each with one or two clients.
-// A client decides with Machine, PositionOf and Record's rules, as the library does.
+// The model: a lock root with nodes and a record, at a leader; servers that are some transactions
+// behind; sessions, each with one or two clients. A client decides with Machine, PositionOf and
+// Record's rules, as the library does.
 //
 //	dIdle ──▶ dWalking (Machine) ──▶ dHolding ──▶ dDeleting ──▶ dIdle, dEnded
 //	              └── gives up ─────────────────────▲

@@ -22,7 +22,7 @@ const (
 // servers are a leader, which executes transactions in one order, and a server for each session,
 // which applies them in that order, some time later. S is the state that they change. An event
 // carries no zxid, so the server of the next connection may be behind it, but never behind a
-// response.
+// response. (The explorer of the queue is stricter: its sessions never see less than an event.)
 type servers[S any] struct {
 	hist     [mostBehind + 1]S // the leader's state, and those before it
 	link     [mostSessions]link
@@ -43,7 +43,7 @@ func (v *servers[S]) view(i uint8) *S { return &v.hist[v.link[i].lag] }
 
 func (v *servers[S]) isOn(i uint8) bool { return v.link[i].conn > 0 }
 
-// start has the sessions connected, to servers that have applied all.
+// start connects the sessions to servers that have applied all transactions.
 func (v *servers[S]) start(sessions int, s S) {
 	if v.most == 0 {
 		v.most = mostBehind
@@ -113,8 +113,8 @@ type scene[X any] struct {
 	x    X
 }
 
-// exploreAllOf explores the scenes: no promise breaks in any. reached then checks what the scene was
-// to reach.
+// exploreAllOf explores the scenes: no promise breaks in any. reached then checks that a scene has
+// reached the states that it is for.
 func exploreAllOf[X any](t *testing.T, scenes []scene[X], run func(x *X) explore.Found, reached func(t *testing.T, x *X)) {
 	for _, s := range scenes {
 		if s.big && !*exploreAll {
@@ -129,11 +129,11 @@ func exploreAllOf[X any](t *testing.T, scenes []scene[X], run func(x *X) explore
 	}
 }
 
-// mistake is a world in which a rule is left out, and the promises of which one then breaks.
+// mistake is a world in which a rule is left out, and the promise that then breaks.
 type mistake[X any] struct {
 	rule string
 	x    X
-	want string // a regular expression; "" if none breaks
+	want string // a regular expression; "" if none breaks, because other rules suffice in the model
 }
 
 // refuteAllOf finds the consequence of each mistake, by the fewest steps. With -v it prints them.
