@@ -172,13 +172,11 @@ soak:
 	scripts/setup chaos
 	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 0 -run TestLongRun ./internal/cutup -chaos.cuts=$(CUTS) -chaos.for=$(DURATION)
 
-## zklock beside the other locks on ZooKeeper, on one server: BENCH='-only contend -rounds 3', or '-distance 2ms' for servers that are a
-## round trip of that length away; some twenty minutes without.
-## bench-quick is for its checks and not for its times
-BENCH ?= -out results/single.md
+## zklock beside the other locks on ZooKeeper, and etcd's: renews bench/results in less than 20 minutes; REVISION=v1.2.0 has that one beside it.
+## `cd bench && go run . -help` lists the flags of a single table. bench-quick is for its checks and not for its times
 bench:
-	scripts/setup compiler zookeeper clients
-	cd bench && $(GO) run . $(BENCH)
+	scripts/setup compiler zookeeper clients etcd
+	scripts/bench $(REVISION)
 bench-quick:
 	scripts/setup zookeeper clients
 	cd bench && $(GO) run . -quick

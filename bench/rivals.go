@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -11,11 +12,11 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// timeout is the session timeout. The holder of a take-over has a shorter one.
-var timeout = 30 * time.Second
+// timeout is the session timeout.
+const timeout = 30 * time.Second
 
-// The locks that are written in Go, and the floor: a node that is created and deleted, over the
-// client that two of the locks use.
+// The locks that are written in Go, and raw: a node that is created and deleted, over the client
+// that two of the locks use.
 
 func openClient(addr string) (*zk.Conn, error) {
 	c, events, err := zk.Connect(strings.Split(addr, ","), timeout, zk.WithLogger(quiet{}))
@@ -38,16 +39,16 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// floor excludes no other client.
-type floor struct{ c *zk.Conn }
+// raw excludes no other client.
+type raw struct{ c *zk.Conn }
 
-func openFloor(addr string) (session, error) {
+func openRaw(addr string) (session, error) {
 	c, err := openClient(addr)
-	return floor{c}, err
+	return raw{c}, err
 }
 
-func (s floor) close() { s.c.Close() }
-func (s floor) lock(path string) lock {
+func (s raw) close() { s.c.Close() }
+func (s raw) lock(path string) lock {
 	_, _ = s.c.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
 	return &bareNode{c: s.c, path: path}
 }
@@ -80,25 +81,50 @@ type zkLock struct{ *zk.Lock }
 func (l zkLock) acquire() error { return l.Lock.Lock() }
 func (l zkLock) release() error { return l.Lock.Unlock() }
 
-type ours struct{ s *zklock.Session }
+type ours struct {
+	s     *zklock.Session
+	async bool // releases without waiting
+}
 
-func openOurs(addr string, opts ...zklock.Option) (session, error) {
+func openOurs(addr string, async bool) (session, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	s, err := zklock.Connect(ctx, addr, append(opts, zklock.WithSessionTimeout(timeout), zklock.WithMaxLockNodes(100_000),
-		zklock.WithLogger(slog.New(slog.DiscardHandler)))...)
-	return ours{s}, err
+	s, err := zklock.Connect(ctx, addr, zklock.WithSessionTimeout(timeout), zklock.WithMaxLockNodes(100_000),
+		zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	return ours{s, async}, err
 }
+
+// releaser is a Hold, unless it is one of an older revision.
+type releaser interface{ ReleaseAsync() error }
+
+var _, hasAsync = any((*zklock.Hold)(nil)).(releaser)
 
 func (s ours) close()                { _ = s.s.Close() }
 func (s ours) lock(path string) lock { return s.mutex(path) }
 
-func (s ours) mutex(path string, opts ...zklock.MutexOption) lock {
-	m, err := zklock.NewMutex(s.s, path, opts...)
+func (s ours) mutex(path string) lock {
+	m, err := zklock.NewMutex(s.s, path)
 	if err != nil {
 		panic(err)
 	}
-	return &mutex{m: m}
+	return &mutex{m: m, async: s.async}
+}
+
+// multi returns n locks that are held together.
+func (s ours) multi(n int, path string) lock {
+	var all []zklock.Lock
+	for i := range n {
+		all = append(all, s.mutex(fmt.Sprintf("%s-%d", path, i)).(*mutex).m)
+	}
+	m, err := zklock.NewMulti(all...)
+	if err != nil {
+		panic(err)
+	}
+	var h *zklock.MultiHold
+	return calls{func() (err error) {
+		h, err = m.Acquire(context.Background())
+		return err
+	}, func() error { return h.Release(context.Background()) }}
 }
 
 func (s ours) recipe(w workload, path string) (l, reader lock) {
@@ -125,15 +151,22 @@ func (s ours) recipe(w workload, path string) (l, reader lock) {
 
 // mutex is a mutex, a side of a read/write lock, or a permit.
 type mutex struct {
-	m zklock.Lock
-	h *zklock.Hold
+	m     zklock.Lock
+	h     *zklock.Hold
+	async bool
 }
 
 func (l *mutex) acquire() (err error) {
 	l.h, err = l.m.Acquire(context.Background())
 	return err
 }
-func (l *mutex) release() error { return l.h.Release(context.Background()) }
+
+func (l *mutex) release() error {
+	if l.async {
+		return any(l.h).(releaser).ReleaseAsync()
+	}
+	return l.h.Release(context.Background())
+}
 
 // election is a candidate: acquire campaigns until it leads, and release ends its leadership.
 type election struct {
