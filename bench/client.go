@@ -7,24 +7,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
 // job is one workload for a rival in Go. It runs in a process of its own, so that the rival's CPU
 // and heap are its own, and an old revision of zklock is a rival like all others.
 type job struct {
-	Rival, Addr, Path string
-	Workload          workload
-	For               time.Duration
-	Near              string // the servers' addresses without the distance
-	Servers           servers
-	Profile           string
-}
-
-func (j job) of(rival string) job {
-	j.Rival = rival
-	return j
+	Rival, Addr, Near, Path string // Near are the servers' addresses without the distance
+	Workload                workload
+	For                     time.Duration
+	Servers                 servers
+	Profile                 string
 }
 
 // rivalsInGo open a session.
@@ -94,19 +87,9 @@ func openAdmin(addr string) error {
 
 // buildBeside builds this program with zklock as of a revision, below dir.
 func buildBeside(dir, revision string) (bench string, err error) {
-	if err := os.Mkdir(filepath.Join(dir, "old"), 0o755); err != nil {
-		return "", err
-	}
-	mod, err := os.ReadFile("go.mod")
-	if err != nil {
-		return "", err
-	}
-	mod = []byte(strings.Replace(string(mod), "=> ../", "=> "+filepath.Join(dir, "old"), 1))
-	if err := os.WriteFile(filepath.Join(dir, "old.mod"), mod, 0o644); err != nil {
-		return "", err
-	}
 	bench = filepath.Join(dir, "bench-old")
-	build := exec.Command("sh", "-ec", `cp go.sum "$1/old.sum"; git -C .. archive "$2" | tar -x -C "$1/old"; go build -modfile "$1/old.mod" -o "$3" .`, "sh", dir, revision, bench)
+	build := exec.Command("sh", "-ec", `mkdir "$1/old"; git -C .. archive "$2" | tar -x -C "$1/old"
+		sed "s,=> \.\./,=> $1/old," go.mod >"$1/old.mod"; cp go.sum "$1/old.sum"; go build -modfile "$1/old.mod" -o "$3" .`, "sh", dir, revision, bench)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("zklock of %s: %w\n%s", revision, err, out)
 	}
