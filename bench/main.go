@@ -163,9 +163,7 @@ func run() error {
 	all := func(workload) bool { return true }
 	short := func(w workload) bool { return w.Waiters == 0 && w.Drain <= 1000 }
 	rivals := []rival{
-		{"raw", func(w workload) bool {
-			return w.Drain+w.Waiters == 0 && !w.isRecipe() && w.Sessions == 1 && w.Threads < 32
-		}, onZooKeeper(self, "raw")},
+		{"raw", func(w workload) bool { return w.Sessions == 1 && w.Threads < 32 && !w.isRecipe() }, onZooKeeper(self, "raw")},
 		{"zk.Lock", func(w workload) bool { return !w.isRecipe() }, onZooKeeper(self, "zk.Lock")},
 	}
 	curator, err := startCurator(dir, addr)
