@@ -88,12 +88,11 @@ FUZZTIME ?= 60s
 fuzz:
 	FUZZTIME=$(FUZZTIME) scripts/fuzz
 
-## zklock beside the other locks on ZooKeeper, on one server: BENCH='-only contend -rounds 3', or '-distance 2ms' for servers that are a
-## round trip of that length away; some twenty minutes without
-BENCH ?= -out results/single.md
+## zklock beside the other locks on ZooKeeper, and etcd's: renews bench/results in less than 20 minutes; REVISION=v1.2.0 has that one
+## beside it. `cd bench && go run . -help` lists the flags of a single table
 bench:
-	scripts/setup compiler zookeeper clients
-	cd bench && $(GO) run . $(BENCH)
+	scripts/setup compiler zookeeper clients etcd
+	scripts/bench $(REVISION)
 
 ## the command, its man page, completions, pages and licenses below PREFIX: make install PREFIX=/usr DESTDIR=/tmp/package. With REMOVE=1 it
 ## deletes them

@@ -17,9 +17,10 @@ import (
 // child is a rival in another language: a process that reads a workload in one line and replies
 // with its result in one.
 type child struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Scanner
+	servers servers // that it uses
 }
 
 func startChild(name string, args ...string) (*child, error) {
@@ -42,8 +43,9 @@ func (c *child) measure(w workload, path string, d time.Duration) (r result, err
 	if w.Election {
 		election = 1
 	}
-	if _, err := fmt.Fprintf(c.in, "%s %d %d %d %d %d %d %d %d %d %d\n", path, w.Sessions, w.Threads, w.Locks, w.Hold.Microseconds(), w.Drain, w.Burst, d.Milliseconds(),
-		w.Reads, w.Permits, election); err != nil {
+	before := c.servers.read()
+	if _, err := fmt.Fprintf(c.in, "%s %d %d %d %d %d %d %d %d %d %d %d\n", path, w.Sessions, w.Threads, w.Locks, w.Hold.Microseconds(), w.Drain, w.Burst, d.Milliseconds(),
+		w.Reads, w.Permits, election, w.Several); err != nil {
 		return r, err
 	}
 	if !c.out.Scan() {
@@ -56,7 +58,11 @@ func (c *child) measure(w workload, path string, d time.Duration) (r result, err
 	const us = time.Microsecond
 	r.Took, r.P50, r.CPU = time.Duration(took)*us, time.Duration(p50)*us, time.Duration(cpu)*us/time.Duration(max(r.Ops, 1))
 	r.Between = (r.Took - time.Duration(held)*us) / time.Duration(max(r.Ops, 1))
-	return r, nil
+	after := c.servers.read()
+	if w.Drain == 0 && r.Ops > 0 { // otherwise its queueing would be counted
+		r.charge(before, after)
+	}
+	return r, errors.Join(before.err, after.err)
 }
 
 func (c *child) close() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -11,11 +12,11 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// timeout is the session timeout. The holder of a take-over has a shorter one.
-var timeout = 30 * time.Second
+// timeout is the session timeout.
+const timeout = 30 * time.Second
 
-// The locks that are written in Go, and the floor: a node that is created and deleted, over the
-// client that two of the locks use.
+// The locks that are written in Go, and raw: a node that is created and deleted, over the client
+// that two of the locks use.
 
 func openClient(addr string) (*zk.Conn, error) {
 	c, events, err := zk.Connect(strings.Split(addr, ","), timeout, zk.WithLogger(quiet{}))
@@ -38,16 +39,16 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// floor excludes no other client.
-type floor struct{ c *zk.Conn }
+// raw excludes no other client.
+type raw struct{ c *zk.Conn }
 
-func openFloor(addr string) (session, error) {
+func openRaw(addr string) (session, error) {
 	c, err := openClient(addr)
-	return floor{c}, err
+	return raw{c}, err
 }
 
-func (s floor) close() { s.c.Close() }
-func (s floor) lock(path string) lock {
+func (s raw) close() { s.c.Close() }
+func (s raw) lock(path string) lock {
 	_, _ = s.c.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
 	return &bareNode{c: s.c, path: path}
 }
@@ -82,34 +83,48 @@ func (l zkLock) release() error { return l.Lock.Unlock() }
 
 type ours struct {
 	s     *zklock.Session
-	async bool // releases are not awaited
+	async bool // releases without waiting
 }
 
-func openAsync(addr string) (session, error) {
-	s, err := openOurs(addr)
-	if err != nil {
-		return nil, err
-	}
-	return ours{s.(ours).s, true}, nil
-}
-
-func openOurs(addr string, opts ...zklock.Option) (session, error) {
+func openOurs(addr string, async bool) (session, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	s, err := zklock.Connect(ctx, addr, append(opts, zklock.WithSessionTimeout(timeout), zklock.WithMaxLockNodes(100_000),
-		zklock.WithLogger(slog.New(slog.DiscardHandler)))...)
-	return ours{s: s}, err
+	s, err := zklock.Connect(ctx, addr, zklock.WithSessionTimeout(timeout), zklock.WithMaxLockNodes(100_000),
+		zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	return ours{s, async}, err
 }
+
+// releaser is a Hold, unless it is one of an older revision.
+type releaser interface{ ReleaseAsync() error }
+
+var _, hasAsync = any((*zklock.Hold)(nil)).(releaser)
 
 func (s ours) close()                { _ = s.s.Close() }
 func (s ours) lock(path string) lock { return s.mutex(path) }
 
-func (s ours) mutex(path string, opts ...zklock.MutexOption) lock {
-	m, err := zklock.NewMutex(s.s, path, opts...)
+func (s ours) mutex(path string) lock {
+	m, err := zklock.NewMutex(s.s, path)
 	if err != nil {
 		panic(err)
 	}
 	return &mutex{m: m, async: s.async}
+}
+
+// multi returns n locks that are held together.
+func (s ours) multi(n int, path string) lock {
+	var all []zklock.Lock
+	for i := range n {
+		all = append(all, s.mutex(fmt.Sprintf("%s-%d", path, i)).(*mutex).m)
+	}
+	m, err := zklock.NewMulti(all...)
+	if err != nil {
+		panic(err)
+	}
+	var h *zklock.MultiHold
+	return calls{func() (err error) {
+		h, err = m.Acquire(context.Background())
+		return err
+	}, func() error { return h.Release(context.Background()) }}
 }
 
 func (s ours) recipe(w workload, path string) (l, reader lock) {
@@ -137,8 +152,8 @@ func (s ours) recipe(w workload, path string) (l, reader lock) {
 // mutex is a mutex, a side of a read/write lock, or a permit.
 type mutex struct {
 	m     zklock.Lock
-	async bool
 	h     *zklock.Hold
+	async bool
 }
 
 func (l *mutex) acquire() (err error) {
@@ -148,7 +163,7 @@ func (l *mutex) acquire() (err error) {
 
 func (l *mutex) release() error {
 	if l.async {
-		return l.h.ReleaseAsync()
+		return any(l.h).(releaser).ReleaseAsync()
 	}
 	return l.h.Release(context.Background())
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -21,6 +21,52 @@ type family interface {
 	// recipe returns the lock that the workload needs. For a read/write lock it also returns the
 	// reader's side.
 	recipe(w workload, path string) (l, reader lock)
+}
+
+// ownerless is a session whose locks do not exclude each other's users.
+type ownerless interface {
+	// owner returns a session of the same client for one more owner.
+	owner() (session, error)
+}
+
+// another returns a session for one more owner.
+func another(s session) (session, error) {
+	if s, ok := s.(ownerless); ok {
+		return s.owner()
+	}
+	return s, nil
+}
+
+// lockOf returns the lock that the workload needs.
+func lockOf(s session, w workload, path string) (l, reader lock) {
+	switch zklock, ok := s.(ours); {
+	case w.isRecipe():
+		return s.(family).recipe(w, path)
+	case w.Several > 0 && ok:
+		return zklock.multi(w.Several, path), nil
+	case w.Several > 0:
+		return inTurn(s, w.Several, path), nil
+	}
+	return s.lock(path), nil
+}
+
+// inTurn acquires several locks one after the other.
+func inTurn(s session, n int, path string) lock {
+	var all []lock
+	for i := range n {
+		all = append(all, s.lock(fmt.Sprintf("%s-%d", path, i)))
+	}
+	return calls{func() (err error) {
+		for _, l := range all {
+			err = errors.Join(err, l.acquire())
+		}
+		return err
+	}, func() (err error) {
+		for _, l := range slices.Backward(all) {
+			err = errors.Join(err, l.release())
+		}
+		return err
+	}}
 }
 
 // lock is used by one goroutine at a time.
@@ -38,13 +84,8 @@ type workload struct {
 	Hold     time.Duration // how long each hold lasts
 	Drain    int           // if set: so many wait, over the sessions, and the time until the queue is empty is measured
 	Burst    int           // so many of one session queue one after the other
-	Waiters  int           // if set: so many wait, over the sessions and locks, and their cost is measured
-	Holding  bool          // if set: each session holds a lock of its own, and the server's requests are counted
-	Connect  bool          // if set: from no connection to the first grant, and back
-	Turns    int           // if set: one of two clients takes the lock so often, then the other once, and so on: neither waits
-	TakeOver bool          // if set: the holder's process is killed, and the time after the end of its session is measured
-	Guard    bool          // with TakeOver: the holder has a guard, and the time after its death is measured
-	File     bool          // with TakeOver: the holder has a session file, and is started again after its death
+	Waiters  int           // if set: so many queue at once, over the sessions, and their joining is measured, then the drain
+	Several  int           // if set: so many locks at a time
 	Reads    int           // if set: a read/write lock, and so many of 100 acquisitions are a reader's
 	Permits  int           // if set: a semaphore of so many permits
 	Election bool          // if set: the holder leads, and hands over in order
@@ -73,10 +114,12 @@ type result struct {
 	Between  time.Duration // from the end of a hold to the beginning of the next, if there is one lock and each hold lasts for a while
 	Overlaps int           // how often more were in than allowed
 	CPU      time.Duration // of the client's process, for each acquisition
+	Server   time.Duration // of the servers' processes, for each acquisition; 0 if unknown
+	Requests float64       // that the servers receive for each acquisition; 0 if unknown
+	Events   float64       // that the servers send for each acquisition
 	Mallocs  float64       // for each acquisition; 0 if unknown
 	Bytes    float64       // for each waiter, of heap and stacks
-	Requests float64       // that the server receives in a second
-	Routines float64       // goroutines for each waiter, including its caller's
+	Drain    time.Duration // for each of the waiters, if they are drained
 }
 
 func (r result) perSecond() float64 { return float64(r.Ops) / r.Took.Seconds() }
@@ -103,9 +146,6 @@ func (i *inside) visit(k int, takes, room int32, hold time.Duration) {
 
 // measure runs a workload in this process for the duration d.
 func measure(open func() (session, error), w workload, path string, d time.Duration) (r result, err error) {
-	if w.Connect {
-		return connect(open, path, d)
-	}
 	sessions := make([]session, w.Sessions)
 	for i := range sessions {
 		if sessions[i], err = open(); err != nil {
@@ -119,12 +159,6 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	if w.Waiters > 0 {
 		return waiters(sessions, w, path)
 	}
-	if w.Holding {
-		return holding(sessions, path)
-	}
-	if w.Turns > 0 {
-		return turns(sessions, w, path, d)
-	}
 	seen := inside{in: make([]atomic.Int32, w.Locks)}
 	var mu sync.Mutex
 	var times []time.Duration
@@ -132,20 +166,17 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	owners, readers := make([][]lock, w.Sessions*w.Threads), make([][]lock, w.Sessions*w.Threads)
 	for i := range owners {
 		s := sessions[i/w.Threads]
-		for k := range w.Locks {
-			name := fmt.Sprintf("%s-%d", path, k)
-			if w.isRecipe() {
-				l, reader := s.(family).recipe(w, name)
-				owners[i], readers[i] = append(owners[i], l), append(readers[i], reader)
-			} else {
-				owners[i] = append(owners[i], s.lock(name))
+		if !w.isRecipe() {
+			if s, err = another(s); err != nil {
+				return r, err
 			}
 		}
+		for k := range w.Locks {
+			l, reader := lockOf(s, w, fmt.Sprintf("%s-%d", path, k))
+			owners[i], readers[i] = append(owners[i], l), append(readers[i], reader)
+		}
 	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	cpu, start := cpuTime(), time.Now()
-	end := start.Add(d)
+	start, end := begin(), time.Now().Add(d)
 	for i, locks := range owners {
 		n := i % w.Threads
 		all.Go(func() {
@@ -175,42 +206,13 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 		})
 	}
 	all.Wait()
-	r.Took, r.CPU = time.Since(start), cpuTime()-cpu
-	runtime.ReadMemStats(&after)
-	if err != nil {
+	r, failed := start.end(len(times))
+	if err = errors.Join(err, failed); err != nil {
 		return r, err
 	}
 	slices.Sort(times)
-	r.Ops, r.P50, r.Overlaps = len(times), times[len(times)/2], int(seen.overlaps.Load())
+	r.P50, r.Overlaps = times[len(times)/2], int(seen.overlaps.Load())
 	r.Between = (r.Took - time.Duration(seen.held.Load())) / time.Duration(r.Ops)
-	r.CPU /= time.Duration(r.Ops)
-	r.Mallocs = float64(after.Mallocs-before.Mallocs) / float64(r.Ops)
-	return r, nil
-}
-
-// turns has two clients take one lock, a busy one and a rare one, neither of which ever waits.
-func turns(sessions []session, w workload, path string, d time.Duration) (r result, err error) {
-	busy, rare := sessions[0].lock(path+"-0"), sessions[1].lock(path+"-0")
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	cpu, start := cpuTime(), time.Now()
-	for i := 0; time.Since(start) < d; i++ {
-		l := busy
-		if i%(w.Turns+1) == w.Turns {
-			l = rare
-		}
-		if err := l.acquire(); err != nil {
-			return r, err
-		}
-		if err := l.release(); err != nil {
-			return r, err
-		}
-		r.Ops++
-	}
-	r.Took, r.CPU = time.Since(start), (cpuTime()-cpu)/time.Duration(r.Ops)
-	runtime.ReadMemStats(&after)
-	r.P50 = r.Took / time.Duration(r.Ops)
-	r.Mallocs = float64(after.Mallocs-before.Mallocs) / float64(r.Ops)
 	return r, nil
 }
 
@@ -227,7 +229,11 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 	}
 	errs := make(chan error, w.Drain)
 	for i := range w.Drain {
-		l := sessions[i/w.Burst%len(sessions)].lock(path)
+		s, err := another(sessions[i/w.Burst%len(sessions)])
+		if err != nil {
+			return r, err
+		}
+		l := s.lock(path)
 		go func() {
 			err := l.acquire()
 			if err == nil {
@@ -241,7 +247,7 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 		}
 	}
 	time.Sleep(time.Second) // most likely until the last watches are set; only the figures depend on it, no check does
-	cpu, start := cpuTime(), time.Now()
+	start := begin()
 	if err := first.release(); err != nil {
 		return r, err
 	}
@@ -250,119 +256,68 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 			err = e
 		}
 	}
-	r = result{Ops: w.Drain, Took: time.Since(start), Overlaps: int(seen.overlaps.Load()), CPU: (cpuTime() - cpu) / time.Duration(w.Drain)}
-	r.P50 = r.Took / time.Duration(w.Drain)
-	return r, err
+	r, failed := start.end(w.Drain)
+	r.P50, r.Overlaps = r.Took/time.Duration(w.Drain), int(seen.overlaps.Load())
+	return r, errors.Join(err, failed)
 }
 
-// received returns the number of requests that the server has received.
-var received func() (int, error)
+// pause is the time from one look at a long queue to the next.
+const pause = 100 * time.Millisecond
 
-// holding counts the server's requests while every session holds.
-func holding(sessions []session, path string) (r result, err error) {
-	for i, s := range sessions {
-		if err := s.lock(fmt.Sprintf("%s-%d", path, i)).acquire(); err != nil {
-			return r, err
-		}
-	}
-	time.Sleep(timeout / 3) // until each has its rhythm
-	before, err := received()
-	if err != nil {
+// waiters has many clients queue at once behind one hold. They have joined when each has its node
+// and this process does nothing more. Then the queue is drained.
+func waiters(sessions []session, w workload, path string) (r result, err error) {
+	path += "-0"
+	holder := sessions[0].lock(path)
+	if err := holder.acquire(); err != nil {
 		return r, err
 	}
-	start := time.Now()
-	time.Sleep(timeout)
-	after, err := received()
-	r.Took, r.Ops = time.Since(start), len(sessions)
-	r.Requests = float64(after-before) / r.Took.Seconds()
-	return r, err
-}
-
-// waiters has many clients wait, and measures the cost of each.
-func waiters(sessions []session, w workload, path string) (r result, err error) {
-	var all sync.WaitGroup
-	var failed atomic.Pointer[error]
-	holders := make([]lock, w.Locks)
-	name := func(k int) string { return fmt.Sprintf("%s-%d", path, k) }
-	for k := range holders {
-		holders[k] = sessions[0].lock(name(k))
-		if err := holders[k].acquire(); err != nil {
-			return r, err
-		}
-	}
+	errs := make(chan error, w.Waiters)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	routines, start := runtime.NumGoroutine(), time.Now()
+	start := begin()
 	for i := range w.Waiters {
-		l := sessions[i%len(sessions)].lock(name(i % w.Locks))
-		all.Go(func() {
+		l := sessions[i%len(sessions)].lock(path)
+		go func() {
 			err := l.acquire()
 			if err == nil {
 				err = l.release()
 			}
-			if err != nil {
-				failed.Store(&err)
-			}
-		})
-		for at := i / w.Locks; (i+1)%w.Locks == 0 && queued(name(w.Locks-1)) < at+2; {
-			time.Sleep(time.Millisecond)
-		}
+			errs <- err
+		}()
 	}
-	for k := range holders {
-		for queued(name(k)) < w.Waiters/w.Locks+1 {
-			time.Sleep(time.Millisecond)
+	const idle = 10 * time.Millisecond
+	var joined time.Time
+	var cpu time.Duration
+	for quiet, used := 0, cpuTime(); quiet < 5; quiet++ {
+		time.Sleep(pause)
+		if len(errs) > 0 {
+			return r, fmt.Errorf("a waiter ended: %w", <-errs)
 		}
+		now := cpuTime()
+		if now-used > idle || queued(path) <= w.Waiters {
+			quiet, joined, cpu = 0, time.Now(), now
+		}
+		used = cpuTime() // less that of the question
 	}
-	r.Took = time.Since(start)
-	time.Sleep(time.Second) // most likely until the last watches are set
+	if r, err = start.end(w.Waiters); err != nil {
+		return r, err
+	}
+	r.Took, r.CPU = joined.Sub(start.at), (cpu-start.client)/time.Duration(w.Waiters)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	n := float64(w.Waiters)
-	r.Ops = w.Waiters
-	r.Bytes = (float64(after.HeapAlloc+after.StackInuse) - float64(before.HeapAlloc+before.StackInuse)) / n
-	r.Routines = float64(runtime.NumGoroutine()-routines) / n
-	for k := range holders {
-		if err := holders[k].release(); err != nil {
-			return r, err
-		}
+	r.Bytes = (float64(after.HeapAlloc+after.StackInuse) - float64(before.HeapAlloc+before.StackInuse)) / float64(w.Waiters)
+	if _, ok := sessions[0].(goZookeeper); ok { // each handoff lists the queue, which would take too long
+		return r, nil
 	}
-	all.Wait()
-	if e := failed.Load(); e != nil {
-		err = *e
+	drained := time.Now()
+	if err := holder.release(); err != nil {
+		return r, err
 	}
+	for range w.Waiters {
+		err = errors.Join(err, <-errs)
+	}
+	r.Drain = time.Since(drained) / time.Duration(w.Waiters)
 	return r, err
-}
-
-// connect measures the time that each run of a command needs until its first grant.
-func connect(open func() (session, error), path string, d time.Duration) (r result, err error) {
-	var times []time.Duration
-	start := time.Now()
-	for time.Since(start) < d || len(times) < 5 {
-		began := time.Now()
-		s, err := open()
-		if err != nil {
-			return r, err
-		}
-		l := s.lock(path + "-0")
-		if err := l.acquire(); err != nil {
-			return r, err
-		}
-		times = append(times, time.Since(began))
-		err = l.release()
-		s.close()
-		if err != nil {
-			return r, err
-		}
-	}
-	slices.Sort(times)
-	return result{Ops: len(times), Took: time.Since(start), P50: times[len(times)/2]}, nil
-}
-
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

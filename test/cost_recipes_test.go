@@ -18,7 +18,7 @@ type cost struct{ requests, events int }
 
 // I8: the request budget of all other recipes, without heartbeats, pings and keep-alive reads, row
 // by row next to Curator's, which TestCuratorBudget counts. The table in docs/performance.md has
-// these numbers.
+// some of them.
 func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 	want := map[string]cost{
 		"read lock":                     {requests: 2},

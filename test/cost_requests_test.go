@@ -17,7 +17,7 @@ import (
 )
 
 // I8: the request budget: the requests of each operation and the events that it gets, without
-// pings, heartbeats and keep-alive reads. The table in docs/performance.md has these numbers.
+// pings, heartbeats and keep-alive reads. The table in docs/performance.md has some of them.
 func TestRequestBudget(t *testing.T) {
 	srv := target(t)
 	a, root := admin(t, srv), lockPath(t, srv)

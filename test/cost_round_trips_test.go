@@ -15,7 +15,7 @@ import (
 )
 
 // I8: the round trips that each call waits for, in virtual time, with a network that takes 1 ms
-// each way and servers that take no time. The table in docs/performance.md has these numbers.
+// each way and servers that take no time. The table in docs/performance.md has some of them.
 func TestRoundTrips(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const way = time.Millisecond

@@ -13,6 +13,7 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.leader.LeaderSelector;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.locks.InterProcessLock;
+import org.apache.curator.framework.recipes.locks.InterProcessMultiLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
@@ -23,7 +24,7 @@ import org.apache.curator.retry.RetryNTimes;
  * Puts Curator's recipes to workloads: java Bench ADDRESS.
  *
  * <p>Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN BURST MILLIS READS PERMITS
- * ELECTION. The answer is a line: OPERATIONS TOOK_MICROS MEDIAN_MICROS OVERLAPS CPU_MICROS HELD_MICROS.
+ * ELECTION SEVERAL. The answer is a line: OPERATIONS TOOK_MICROS MEDIAN_MICROS OVERLAPS CPU_MICROS HELD_MICROS.
  */
 public final class Bench {
     private static final class Inside {
@@ -39,7 +40,7 @@ public final class Bench {
             String[] w = line.split(" ");
             System.out.println(run(args[0], w[0], Integer.parseInt(w[1]), Integer.parseInt(w[2]), Integer.parseInt(w[3]),
                 Long.parseLong(w[4]), Integer.parseInt(w[5]), Integer.parseInt(w[6]), Long.parseLong(w[7]),
-                Integer.parseInt(w[8]), Integer.parseInt(w[9]), w[10].equals("1")));
+                Integer.parseInt(w[8]), Integer.parseInt(w[9]), w[10].equals("1"), Integer.parseInt(w[11])));
             System.out.flush();
         }
     }
@@ -67,6 +68,14 @@ public final class Bench {
             body.run();
             semaphore.returnLease(lease);
         };
+    }
+
+    private static InterProcessLock together(CuratorFramework client, String name, int several) {
+        List<String> paths = new ArrayList<>();
+        for (int i = 0; i < several; i++) {
+            paths.add(name + "-" + i);
+        }
+        return new InterProcessMultiLock(client, paths);
     }
 
     /** A candidate queues again by itself whenever it has led, from the first hold on, until it is closed: left open, it would try
@@ -108,7 +117,7 @@ public final class Bench {
     }
 
     private static String run(String address, String path, int sessions, int threads, int locks, long hold, int drain, int burst, long millis,
-        int reads, int permits, boolean election) throws Exception {
+        int reads, int permits, boolean election, int several) throws Exception {
         int room = reads > 0 ? 1 << 20 : Math.max(1, permits);
         overlaps.set(0);
         held.set(0);
@@ -171,6 +180,7 @@ public final class Bench {
                                 readers.add(of(both.readLock()));
                                 mine.add(reads > 0 ? of(both.writeLock())
                                     : permits > 0 ? of(new InterProcessSemaphoreV2(client, name, permits))
+                                    : several > 0 ? of(together(client, name, several))
                                     : election ? candidate(client, name, () -> visit(in, 1, 1, hold), selectors)
                                     : of(new InterProcessMutex(client, name)));
                             }

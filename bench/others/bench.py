@@ -1,6 +1,7 @@
 """Puts kazoo's locks to workloads: bench.py ADDRESS.
 
-Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN BURST MILLIS READS PERMITS ELECTION.
+Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN BURST MILLIS READS PERMITS ELECTION
+SEVERAL, where several locks at a time are left to the others.
 The answer is a line: OPERATIONS TOOK_MICROS MEDIAN_MICROS OVERLAPS CPU_MICROS HELD_MICROS.
 """
 
@@ -15,7 +16,7 @@ from kazoo.recipe.election import Election
 from kazoo.recipe.lock import Lock, ReadLock, Semaphore, WriteLock
 
 
-def run(address, path, sessions, threads, locks, hold, drain, burst, millis, reads, permits, election):
+def run(address, path, sessions, threads, locks, hold, drain, burst, millis, reads, permits, election, _several):
     clients = []
     for _ in range(sessions):
         client = KazooClient(hosts=address, timeout=30)
