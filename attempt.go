@@ -21,11 +21,11 @@ import (
 
 // A new recipe embeds plain, and has the methods of recipe that differ; its New… calls mutexOf.
 // recipe_test.go adds two. Data of one attempt, and then of its hold, is in the type that newState
-// returns, which embeds noState. If the hold rests on further nodes, its giveBack deletes them. Data
-// of a lock root is a type for node.Note and node.NotesOn. Send requests through a.e, and pass their
-// errors to findingOf. A wait ends with a.ctx, with the session, and with the deletion of our node.
-// If the response to a create is lost, find out what became of it. Decisions on the names in the
-// queue are in internal/queue, whose explorers check them. internal/frames gets a scene.
+// returns, which embeds noState. If the hold rests on further nodes, its giveBack deletes them.
+// Data of a lock root is a type for node.Note and node.NotesOn. Send requests through a.e, and pass
+// their errors to findingOf. A wait ends with a.ctx, with the session, and with the deletion of our
+// node. If the response to a create is lost, find out what became of it. Decisions on the names in
+// the queue are in internal/queue, whose explorers check them. internal/frames gets a scene.
 
 // recipe is the part that one kind of lock adds to the engine. The engine creates a node, waits
 // until it is first in the queue and grants the lock. The engine calls the recipe and names none. A

@@ -29,9 +29,9 @@ import (
 // A new option is a field of sessionOptions or mutexOptions with its default in new…Options, a rule
 // in check whose error names the remedy, and a With… function, whose comment states default, unit
 // and cost. The type that it returns decides which functions accept it: LockOption for each recipe,
-// otherwise one such as SemaphoreOption, with a line in internal/pages/options_test.go. Test default
-// and rejection in options_test.go, and the effect in test/. Add an example with an output and a
-// line in CHANGELOG.md, and run scripts/api -update.
+// otherwise one such as SemaphoreOption, with a line in internal/pages/options_test.go. Test
+// default and rejection in options_test.go, and the effect in test/. Add an example with an output
+// and a line in CHANGELOG.md, and run scripts/api -update.
 
 // Option configures Connect.
 type Option func(*sessionOptions)

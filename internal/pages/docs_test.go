@@ -323,3 +323,20 @@ func TestDocs_GoDocBeginsWithWhatToCall(t *testing.T) {
 	require.NotContains(t, text, "# Words")
 	require.Contains(t, readFile(t, "docs/design.md"), "## Glossary")
 }
+
+// The targets and the parts that pages and workflows name exist.
+func TestDocs_MakeTargets(t *testing.T) {
+	targets, parts := "\n"+readFile(t, "Makefile"), readFile(t, "scripts/nightly")
+	workflows, err := filepath.Glob(".github/workflows/*.yml")
+	require.NoError(t, err)
+	named := 0
+	for _, name := range append(append(pages(t), ".ci/run", "internal/conformance/suites.md"), workflows...) {
+		for _, m := range regexp.MustCompile("(?m)(?:^ *|`|true |run: )make ([a-z-]+)(?: PART=([a-z-]+))?").FindAllStringSubmatch(readFile(t, name), -1) {
+			named++
+			assert.True(t, strings.Contains(targets, "\n"+m[1]+":"), "%s names %s, and the Makefile has no such target", name, m[0])
+			isPart := regexp.MustCompile(`(?m)^\t(\S+ \| )*` + m[2] + `( \| \S+)*\)`).MatchString(parts)
+			assert.True(t, m[2] == "" || isPart, "%s names %s, and scripts/nightly has no such part", name, m[0])
+		}
+	}
+	require.Greater(t, named, 10)
+}

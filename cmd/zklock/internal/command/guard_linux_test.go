@@ -87,10 +87,10 @@ func holdOne(servers, path string) error {
 }
 
 // guardedHolder starts a holder of n locks, with the guard at this socket.
-func guardedHolder(t testing.TB, servers, path, socket string, n int) *proctest.Proc {
+func guardedHolder(t testing.TB, servers, path, socket string, n int, env ...string) *proctest.Proc {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], servers, path, strconv.Itoa(n))
-	cmd.Env = append(os.Environ(), envHolder+"=1", "ZKLOCK_GUARD="+socket)
+	cmd.Env = append(append(os.Environ(), envHolder+"=1", "ZKLOCK_GUARD="+socket), env...)
 	p := proctest.Start(t, cmd)
 	p.Prints("holds all")
 	return p

@@ -93,6 +93,7 @@ func eat() {
 // shares with its guard. (If a cgroup of version 2 has memory.oom.group, as a container has, the
 // guard in it is killed too.)
 func TestGuard_Real_OutOfMemory_NextHoldsLongBeforeTheTimeout(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"guard outside", "guard inside"} {
 		t.Run(name, func(t *testing.T) {
 			srv, path := server(t), lockPath(t)
@@ -137,8 +138,7 @@ func TestGuard_Real_GuardAndHolderKilled_SessionExpires(t *testing.T) {
 	srv, path, socket := server(t), lockPath(t), socketIn(t)
 	guard := guardAt(t, socket)
 	s := clientOf(t, srv.ConnectString())
-	t.Setenv(envHolderTimeout, timeout.String())
-	p := guardedHolder(t, srv.ConnectString(), path, socket, 1)
+	p := guardedHolder(t, srv.ConnectString(), path, socket, 1, envHolderTimeout+"="+timeout.String())
 	requireGuarded(t, p, 1)
 	guard.signal(syscall.SIGKILL)
 	p.Signal(syscall.SIGKILL)
@@ -151,12 +151,12 @@ func TestGuard_Real_GuardAndHolderKilled_SessionExpires(t *testing.T) {
 // F58: a holder is stopped for three session timeouts. The servers let its session expire, and the
 // guard ends nothing.
 func TestGuard_Real_HolderStopped_GuardEndsNothing(t *testing.T) {
+	t.Parallel()
 	const timeout = 2 * time.Second
 	srv, path, socket := server(t), lockPath(t), socketIn(t)
 	guard := guardAt(t, socket)
 	s := clientOf(t, srv.ConnectString())
-	t.Setenv(envHolderTimeout, timeout.String())
-	p := guardedHolder(t, srv.ConnectString(), path, socket, 1)
+	p := guardedHolder(t, srv.ConnectString(), path, socket, 1, envHolderTimeout+"="+timeout.String())
 	requireGuarded(t, p, 1)
 	p.Signal(syscall.SIGSTOP)
 	require.Greater(t, acquired(t, s, path+"/0"), timeout/2)
