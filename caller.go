@@ -122,9 +122,9 @@ func (by caller) waitsForItself(t *lockTable, root *lockRoot, err error) error {
 // forever is the wait of a call that only its context limits.
 const forever = time.Duration(math.MaxInt64)
 
-// multiWait is the wait that a Multi passes to one of the locks that it calls, in the context, under
-// the zero multiWait as the key. Acquire takes only a context, and an end of that context would have
-// another meaning. No context of a hold carries this key.
+// multiWait is the wait that a Multi passes to one of the locks that it calls, in the context,
+// under the zero multiWait as the key. Acquire takes only a context, and an end of that context
+// would have another meaning. No context of a hold carries this key.
 type multiWait struct {
 	path  string    // of the lock, absolute: a wrapper's method may acquire other locks with this context
 	until time.Time // the end of the wait; zero for no limit

@@ -197,7 +197,8 @@ var (
 
 func (b badArgument) Unwrap() error { return b.error }
 
-// usable returns x, and panics with why if x is nil or zero. It is for methods that return no error.
+// usable returns x, and panics with why if x is nil or zero. It is for methods that return no
+// error.
 func usable[T any](x *T, isMade bool, why error) *T {
 	if !isMade {
 		panic(fmt.Errorf("zklock: %w", why))

@@ -120,8 +120,8 @@ func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) {
 }
 
 // Do acquires all the locks, runs f under them, and releases them as [MultiHold.Release] does, also
-// if f panics. If it does not get all locks, it returns Acquire's error and does not call f. ctx bounds
-// the waits and the work; [WaitAtMost] bounds all waits together.
+// if f panics. If it does not get all locks, it returns Acquire's error and does not call f. ctx
+// bounds the waits and the work; [WaitAtMost] bounds all waits together.
 //
 // The context of f is derived from ctx, carries all the holds, and also ends as soon as one lock is
 // lost, with that hold's Err as its cause. f must return soon after. The error is f's, joined with

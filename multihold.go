@@ -18,7 +18,9 @@ func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
 	return &MultiHold{holds, under(context.WithoutCancel(ctx), holds)}
 }
 
-func (h *MultiHold) granted() *MultiHold { return usable(h, h != nil && h.holds != nil, errNoMultiHold) }
+func (h *MultiHold) granted() *MultiHold {
+	return usable(h, h != nil && h.holds != nil, errNoMultiHold)
+}
 
 // Holds returns the locks' holds, in the order of their absolute paths. Pass a resource the token
 // of the lock that guards it.

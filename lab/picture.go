@@ -113,7 +113,8 @@ type lane struct {
 	Spans []span
 }
 
-// widest is the mean width of the characters of a name in DejaVu Sans, of the usual fonts the widest.
+// widest is the mean width of the characters of a name in DejaVu Sans, of the usual fonts the
+// widest.
 const widest = 6.5
 
 // timeline draws lanes as SVG, in the reader's light or dark theme.

@@ -78,8 +78,8 @@ func TestVirtual_RollingRestart(t *testing.T) {
 	t.Run("20s between", func(t *testing.T) { require.LessOrEqual(t, restart(t, 20*time.Second, false), 2*n) })
 }
 
-// The ways to deploy that docs/shards.md compares: each new member is started a second before an old
-// one ends, or the members are restarted one by one, with pauses shorter or longer than Quiet.
+// The ways to deploy that docs/shards.md compares: each new member is started a second before an
+// old one ends, or the members are restarted one by one, with pauses shorter or longer than Quiet.
 func TestVirtual_Deploy(t *testing.T) {
 	for _, size := range []struct{ n, m int }{{60, 3}, {500, 6}} {
 		n, m := size.n, size.m

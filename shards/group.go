@@ -270,8 +270,8 @@ func (g *Group) Observe(ctx context.Context) iter.Seq2[Assignment, error] {
 }
 
 // Holder returns the client that holds the shard's lock now, whatever the plan says: Data is the
-// member's name, and Token its fencing token. If no client does, Node is empty. It reads each node in
-// the lock's queue.
+// member's name, and Token its fencing token. If no client does, Node is empty. It reads each node
+// in the lock's queue.
 func (g *Group) Holder(ctx context.Context, shard int) (zklock.Participant, error) {
 	g.mu.Lock()
 	n := g.n

@@ -436,8 +436,8 @@ func (l slow) Acquire(ctx context.Context) (*zklock.Hold, error) {
 	return l.Mutex.Acquire(ctx)
 }
 
-// R86: if the first lock takes all the time, the call queues for no other, and reports that it did not get the
-// next one in time. The connection is not at fault.
+// R86: if the first lock takes all the time, the call queues for no other, and reports that it did
+// not get the next one in time. The connection is not at fault.
 func TestVirtual_Multi_FirstLockTakesTheBudget_NotAcquired(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()

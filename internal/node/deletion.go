@@ -175,8 +175,8 @@ const mostOps = 1000
 
 // Begin sends the first requests of deletions. Those that have none in common, such as the locks of
 // a Multi, share one transaction. If it succeeds, each deletion has succeeded, with the waiter that
-// its check names. If it is rejected, nothing was deleted, and each deletion continues by itself; so
-// it does after a lost response, when each may have been executed. Deletions that are begun, or
+// its check names. If it is rejected, nothing was deleted, and each deletion continues by itself;
+// so it does after a lost response, when each may have been executed. Deletions that are begun, or
 // nil, are skipped.
 func (r *Reaper) Begin(xs ...*Deletion) {
 	var together []*Deletion

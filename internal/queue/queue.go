@@ -12,9 +12,9 @@
 // explore_test.go runs the same code through every interleaving of a few clients.
 //
 // Read queue.go first: PositionOf, isFirstNow and HandoffAfter are the proofs that no node blocks
-// ours, with the creation of the lock root in newroot.go (sorted.go is PositionOf for many waiters).
-// Then rule.go: the nodes that readers and writers wait for. Then machine.go: the state machine of
-// one node's wait. R and F are numbers of internal/faults/faults.md.
+// ours, with the creation of the lock root in newroot.go (sorted.go is PositionOf for many
+// waiters). Then rule.go: the nodes that readers and writers wait for. Then machine.go: the state
+// machine of one node's wait. R and F are numbers of internal/faults/faults.md.
 package queue
 
 import (

@@ -121,8 +121,8 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 	}
 }
 
-// disappeared reports whether the node that the lock root's data names was deleted, and its name was
-// not: the holder did not release.
+// disappeared reports whether the node that the lock root's data names was deleted, and its name
+// was not: the holder did not release.
 func (r *record) disappeared(byPath map[string]*lockNode, lock string, until time.Time) bool {
 	held := ""
 	for _, a := range r.applied {
