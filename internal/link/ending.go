@@ -18,13 +18,13 @@ import (
 // An attached client sends the end of the session itself. Otherwise, for example because no message
 // reaches the client, End sends it.
 func (l *Link) End(why error) {
-	z, _, conn, _ := l.now()
+	z, _, conn := l.now()
 	l.close(why)
 	if z != nil && conn == 0 && !z.leftToExpire() {
 		l.endApart(z, nil, time.Now().Add(apart*3/4))
 	}
 	l.client.Close()
-	if _, t, _, _ := l.now(); t != nil {
+	if _, t, _ := l.now(); t != nil {
 		t.Cut()
 	}
 	l.work.Wait()

@@ -154,7 +154,7 @@ type wakeups struct {
 // holder that only waits for its context must be notified soon after a suspend.
 func (l *Link) checkState(seen *wakeups) (again, end time.Duration) {
 	const never = time.Hour
-	z, t, conn, _ := l.now()
+	z, t, conn := l.now()
 	now := l.Clock.Now()
 	next := seen.out.NextLook(now, conn != 0, func(d time.Duration) {
 		if l.dials.Refusal() != nil { // a rejection is no outage, and was logged
@@ -261,9 +261,9 @@ func (l *Link) grantedLocked() []any {
 	return []any{"timeout", t, "margin", l.Mode.Room(t).Round(time.Millisecond)}
 }
 
-// now returns the present state of the link. conn is the connection over which requests are sent, 0
-// if none can be sent.
-func (l *Link) now() (z *ZKSession, t *mux.Mux, conn uint64, state State) {
+// now returns the current ZooKeeper session, and the mux of the last connection. conn is the
+// connection over which requests are sent, 0 if none can be sent.
+func (l *Link) now() (z *ZKSession, t *mux.Mux, conn uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.mu.conn; c != nil {
@@ -271,7 +271,7 @@ func (l *Link) now() (z *ZKSession, t *mux.Mux, conn uint64, state State) {
 			conn = t.Seq
 		}
 	}
-	return l.mu.session, t, conn, l.mu.state.state
+	return l.mu.session, t, conn
 }
 
 // ZKSession returns the current ZooKeeper session, or nil.

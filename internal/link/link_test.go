@@ -138,7 +138,7 @@ func (t *linkTest) attach(c report, session int64) {
 var hasSession = zk.Event{Type: zk.EventSession, State: zk.StateHasSession}
 
 func (t *linkTest) isAttached() bool {
-	_, _, conn, _ := t.l.now()
+	_, _, conn := t.l.now()
 	return conn != 0
 }
 
