@@ -180,13 +180,13 @@ func (h *Hold) Release(ctx context.Context) error {
 }
 
 // ReleaseAsync is Release without the wait: it sends the delete, and returns nil, or [ErrLost] if
-// the lock was lost before. The next acquire of this Session is sent after the delete, so an
-// uncontended cycle takes one round trip. It may be called where Release may.
+// the lock was lost before. The Session's next acquire is sent behind the delete, so without
+// contention a cycle takes one round trip.
 //
-// A goroutine of the Session waits instead, as long as Release would. Without a confirmation it
-// logs a warning, counts it in Stats.Unconfirmed, and passes [ErrNotConfirmed] to Trace.HoldEnd. A
-// loss that only the servers have seen is logged and traced. Close waits for the confirmation, and
-// until then the node counts for [WithMaxLockNodes].
+// The Session waits for the confirmation instead, until the Deadline, and Close waits for it, too. A
+// release that is not confirmed is logged, traced and counted in Stats.Unconfirmed; one that finds
+// the node deleted is logged and traced as a loss. Until then the node counts for
+// [WithMaxLockNodes].
 func (h *Hold) ReleaseAsync() error {
 	if h == nil || h.d == nil {
 		return &Error{Op: "release", Err: errNoHold}

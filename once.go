@@ -83,7 +83,7 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 	case !queue.IsKey(key):
 		err = badArgument{fmt.Errorf("key %q: give 1 to %d bytes of printable text, such as a day", key[:min(len(key), node.MaxShown)], queue.MaxKey)}
 	case o.async:
-		err = badArgument{errors.New("AsyncRelease: Once returns the errors of its release, so it waits for that: leave the option out")}
+		err = badArgument{errors.New("AsyncRelease: the caller of Once has to learn of a loss, so Once waits for its release: leave the option out")}
 	default:
 		if isDone, err := m.isDone(ctx, key); isDone || err != nil {
 			return false, err

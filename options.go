@@ -456,8 +456,8 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 // connected and a client is ahead, and otherwise ErrNotConnected.
 func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
 
-// AsyncRelease makes Do release the lock as [Hold.ReleaseAsync] does: Do returns as soon as f has,
-// and never returns ErrNotConfirmed. [Mutex.Once] rejects it, because it has to confirm its mark.
+// AsyncRelease makes Do release the lock as [Hold.ReleaseAsync] does. [Mutex.Once] rejects it,
+// because its caller has to learn of a loss.
 func AsyncRelease() DoOption { return func(o *doOptions) { o.async = true } }
 
 func wireACL(acl []zk.ACL) []wire.ACL {

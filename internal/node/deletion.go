@@ -169,15 +169,15 @@ func resultOf(a mux.Reply, err error, n int) (failed int, _ error) {
 	return -1, err
 }
 
-// mostOps is the most operations in a transaction for several deletions. (A semaphore's hold has
-// as many leases as the transaction could have that created them.)
+// mostOps is the most operations in a transaction for several deletions. (One deletion may have
+// more: as many leases as one transaction has created.)
 const mostOps = 1000
 
-// Begin sends the first requests of deletions. Those that have none in common, such as the locks of
-// a Multi, share one transaction. If it succeeds, each deletion has succeeded, with the waiter that
-// its check names. If it is rejected, nothing was deleted, and each deletion continues by itself;
-// so it does after a lost response, when each may have been executed. Deletions that are begun, or
-// nil, are skipped.
+// Begin sends the first requests of deletions, such as those of a Multi's locks, as one transaction.
+// If it succeeds, each deletion has succeeded, and so has each handoff, whose check is in the same
+// transaction (queue.HandoffAfter). If it is rejected, nothing was deleted, and each deletion
+// continues by itself. It also does so after a lost response, and then its request may have been
+// executed. Deletions that are begun or nil are skipped.
 func (r *Reaper) Begin(xs ...*Deletion) {
 	var together []*Deletion
 	for _, x := range xs {
