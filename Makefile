@@ -11,23 +11,22 @@ all: check test
 
 ## the library, the command and the test server, in the time that CONTRIBUTING.md states. Every package is compiled once, without the race
 ## detector and with the checks of the library's invariants (internal/invariants), and runs all its tests with -short. The packages whose
-## goroutines meet in real time, RACED, are compiled a second time, and their tests in real time run under the detector, where there is a C
-## compiler. What is left out runs elsewhere:
+## goroutines meet in real time, RACED, are compiled a second time, and their tests in real time, with the examples of every recipe, run
+## under the detector, where there is a C compiler. What is left out runs elsewhere:
 ##
-##	what                                                             where
-##	the other packages and the command under the detector, with a
-##	    share of the tests in virtual time, which take 4 times as long  make race SHORT=1, in .ci/run
-##	the tests of the command and of zktest on a real ZooKeeper       the same, and make real
-##	all worlds, crash loops and scopes of shards; the larger worlds     .ci/run, without -short
-##	    of its explorer
-##	50 random worlds of mutexes, 5 of each other recipe, instead of 1   .ci/run
-##	every test under the detector, without -short                    make race, in make nightly
-##	vet                                                              make check, in .ci/run
+##	the other packages and the command under the detector, and a share     make race SHORT=1, in .ci/run
+##	    of the tests in virtual time, which take four times as long
+##	tests of the command, zktest and expire on a real ZooKeeper            the same, and make real
+##	all worlds, crash loops and scopes of shards; one case in 14 of        .ci/run, without -short
+##	    internal/frames, instead of 28; the differences between two APIs
+##	50 random worlds of mutexes, 5 of each other recipe, instead of 1      .ci/run
+##	every test under the detector, without -short                          make race, in make nightly
+##	vet                                                                    make check, in .ci/run
 ##
 ## The tests of the command's module mostly wait: they run beside the others. The build compiles for both modules what they share.
 INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
-RACED := ./test . ./internal/link ./internal/mux ./internal/node
+RACED := . ./internal/link ./internal/mux ./internal/node
 SHORT_TEST := -vet=off -count=1 -timeout 30m -short -p 2
 LONGEST := ./test ./shards
 test: export ZKLOCK_TEST_REAL = 0

@@ -168,6 +168,10 @@ const enough = 5
 // F1, F3, F5–F10, F15, F16, F30–F33, R10, R22, R41, R53, R61, R62, R64, I1–I7: in each scenario,
 // every frame on the client's connection meets every kind of fault.
 func TestVirtual_Frames(t *testing.T) {
+	every := *framesEvery
+	if testing.Short() {
+		every *= 2
+	}
 	var mu sync.Mutex
 	var total frameTallies
 	t.Run("scenarios", func(t *testing.T) {
@@ -184,7 +188,7 @@ func TestVirtual_Frames(t *testing.T) {
 				}
 				cases := casesFor(recording, true)
 				for i, c := range cases {
-					if failed < enough && (*frameCaseFlag == c.String() || *frameCaseFlag == "" && (i%*framesEvery == 0 || c.fault.deaf)) {
+					if failed < enough && (*frameCaseFlag == c.String() || *frameCaseFlag == "" && (i%every == 0 || c.fault.deaf)) {
 						run(c)
 					}
 				}

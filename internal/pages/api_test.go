@@ -17,6 +17,9 @@ import (
 )
 
 func TestAPI_EachChangeIsInTheDiff(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the public packages several times: not with -short")
+	}
 	const page = "internal/pages/testdata/api.txt"
 	list, err := exec.Command("go", "list", "-f", `{{if and .GoFiles (ne .Name "main")}}{{.ImportPath}}{{end}}`, "./...").Output()
 	require.NoError(t, err)

@@ -319,10 +319,12 @@ func TestNothingInstalled_SkipsOrFails(t *testing.T) {
 	t.Setenv("ZOOKEEPER_HOME", t.TempDir())
 	t.Setenv(zkserver.EnvServers, "")
 
-	for _, tt := range []struct{ require, want string }{
-		{"", "skip: zkserver: no ZooKeeper is installed: "},
-		{"1", "fatal: zkserver: no ZooKeeper is installed: "},
+	for _, tt := range []struct{ real, require, want string }{
+		{"", "", "skip: zkserver: no ZooKeeper is installed: "},
+		{"", "1", "fatal: zkserver: no ZooKeeper is installed: "},
+		{"0", "1", "skip: zkserver: starts a ZooKeeper, and "},
 	} {
+		t.Setenv(zkserver.EnvReal, tt.real)
 		t.Setenv(zkserver.EnvRequire, tt.require)
 		tb := &fakeTB{}
 		require.Nil(t, zkserver.Single(tb))
