@@ -36,7 +36,7 @@ func (j job) start(bench string) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bench, "client", string(in))
 	cmd.Stderr = os.Stderr
