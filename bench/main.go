@@ -285,10 +285,8 @@ func run() error {
 			return err
 		}
 	}
-	if overlaps > 0 {
-		failed = errors.Join(failed, fmt.Errorf("%d times more were in than may", overlaps))
-	} else {
-		fmt.Println("no more were ever in than may")
+	if fmt.Println(overlaps, "times more were in than may"); overlaps > 0 {
+		failed = errors.Join(failed, errors.New("exclusion was broken"))
 	}
 	return failed
 }
