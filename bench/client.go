@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,7 +36,9 @@ func (j job) start(bench string) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.Command(bench, "client", string(in))
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bench, "client", string(in))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
