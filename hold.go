@@ -183,9 +183,9 @@ func (h *Hold) Release(ctx context.Context) error {
 // the lock was lost before. The Session's next acquire is sent behind the delete, so without
 // contention a cycle takes one round trip.
 //
-// The Session waits for the confirmation instead, until the Deadline, and Close waits for it, too. A
-// release that is not confirmed is logged, traced and counted in Stats.Unconfirmed; one that finds
-// the node deleted is logged and traced as a loss. Until then the node counts for
+// The Session waits for the confirmation instead, until the Deadline, and Close waits for it, too.
+// A release that is not confirmed is logged, traced and counted in Stats.Unconfirmed; one that
+// finds the node deleted is logged and traced as a loss. Until then the node counts for
 // [WithMaxLockNodes].
 func (h *Hold) ReleaseAsync() error {
 	if h == nil || h.d == nil {

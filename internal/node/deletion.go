@@ -173,11 +173,11 @@ func resultOf(a mux.Reply, err error, n int) (failed int, _ error) {
 // more: as many leases as one transaction has created.)
 const mostOps = 1000
 
-// Begin sends the first requests of deletions, such as those of a Multi's locks, as one transaction.
-// If it succeeds, each deletion has succeeded, and so has each handoff, whose check is in the same
-// transaction (queue.HandoffAfter). If it is rejected, nothing was deleted, and each deletion
-// continues by itself. It also does so after a lost response, and then its request may have been
-// executed. Deletions that are begun or nil are skipped.
+// Begin sends the first requests of deletions, such as those of a Multi's locks, as one
+// transaction. If it succeeds, each deletion has succeeded, and so has each handoff, whose check is
+// in the same transaction (queue.HandoffAfter). If it is rejected, nothing was deleted, and each
+// deletion continues by itself. It also does so after a lost response, and then its request may
+// have been executed. Deletions that are begun or nil are skipped.
 func (r *Reaper) Begin(xs ...*Deletion) {
 	var together []*Deletion
 	for _, x := range xs {

@@ -31,8 +31,8 @@ import (
 // exception is a request that was in flight when the connection was lost, which may have arrived
 // (see disconnects).
 //
-// An owner that does not await its release is two clients of one session: one deletes its node while
-// the other acquires.
+// An owner that does not await its release is two clients of one session: one deletes its node
+// while the other acquires.
 //
 // The explorer looks for a state without a next step; not for a circle in which there always is
 // one.

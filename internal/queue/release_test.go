@@ -10,11 +10,12 @@ import (
 	"github.com/zklock/zklock/internal/explore"
 )
 
-// The model: in each of two lock roots, a hold's node and, behind it, a node of a waiter of the same
-// session. One transaction releases both holds (node.Reaper.Begin): for each root it checks the
-// waiter's node and deletes the hold's. If it is rejected, or gets no response, each root continues
-// by itself (node.Deletion). Between the steps, another client may delete any node, the servers may
-// deny a transaction, and a response may be lost, with a request that was executed or was not.
+// The model: in each of two lock roots, a hold's node and, behind it, a node of a waiter of the
+// same session. One transaction releases both holds (node.Reaper.Begin): for each root it checks
+// the waiter's node and deletes the hold's. If it is rejected, or gets no response, each root
+// continues by itself (node.Deletion). Between the steps, another client may delete any node, the
+// servers may deny a transaction, and a response may be lost, with a request that was executed or
+// was not.
 //
 // The explorer looks for: a handoff to a waiter whose node did not exist; a release that succeeds
 // although the node exists, or although another client had deleted it; a loss that is none; a stop.
