@@ -76,7 +76,7 @@ func TestSession_Guarded_IsCounted(t *testing.T) {
 }
 
 // While no server can be reached the Session is not attached, the lease of its hold runs down, and
-// unconfirmed deletions show.
+// unconfirmed deletions and releases show, the releases also after Close.
 func TestVirtual_NoServer_Shows(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
@@ -94,12 +94,17 @@ func TestVirtual_NoServer_Shows(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, a.Release(ctx), zklock.ErrNotConfirmed)
 		require.Equal(t, 1.0, v.shown()["zklock_deletions_pending"])
+		require.Equal(t, 1.0, v.shown()["zklock_releases_unconfirmed_total"])
 		require.NoError(t, v.srv.Start())
 		time.Sleep(10 * time.Second)
 		now = v.shown()
 		require.Zero(t, now["zklock_deletions_pending"])
 		require.Equal(t, 1.0, now["zklock_sessions_attached"])
 		_ = b.Release(context.Background())
+		require.NoError(t, s.Close())
+		for range 2 {
+			require.Equal(t, 1.0, v.shown()["zklock_releases_unconfirmed_total"])
+		}
 	})
 }
 
@@ -141,7 +146,7 @@ func TestNew_NilOption_PanicsWithAText(t *testing.T) {
 // A Metrics without Sessions shows zeros. Nothing of it runs.
 func TestNew_ShowsZeros(t *testing.T) {
 	now := shownBy(t, newMetrics())
-	require.Len(t, now, 8)
+	require.Len(t, now, 9)
 	require.Zero(t, now.sum("zklock_"))
 }
 
