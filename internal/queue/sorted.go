@@ -59,7 +59,7 @@ func (s *Sorted) PositionOf(rule Rule, self string) Position {
 	case len(blockers) == 0:
 		return Position{Kind: Front}
 	}
-	near := make([]Member, 0, fewReaders)
+	var near []Member // not an array on the stack: it would double the stack of each waiting reader
 	for _, key := range blockers[:min(len(blockers), fewReaders)] {
 		near = append(near, s.member(key))
 	}
