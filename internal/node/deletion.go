@@ -175,9 +175,10 @@ const mostOps = 1000
 
 // Begin sends the first requests of deletions, such as those of a Multi's locks, as one
 // transaction. If it succeeds, each deletion has succeeded, and so has each handoff, whose check is
-// in the same transaction (queue.HandoffAfter). If it is rejected, nothing was deleted, and each
-// deletion continues by itself. It also does so after a lost response, and then its request may
-// have been executed. Deletions that are begun or nil are skipped.
+// in the same transaction (queue.HandoffAfter). If it is rejected, nothing was deleted: the
+// deletion whose operation failed has its result, and each of the rest continues by itself. All
+// continue by themselves after a lost response, and then their request may have been executed.
+// Deletions that are begun or nil are skipped.
 func (r *Reaper) Begin(xs ...*Deletion) {
 	var together []*Deletion
 	for _, x := range xs {
@@ -209,9 +210,9 @@ func (r *Reaper) begins(x *Deletion) bool {
 // send sends the requests of several deletions as one, or halves them if that is too long.
 func (r *Reaper) send(xs []*Deletion) {
 	var ops []wire.MultiOp
-	waiters := make([]*Waiter, len(xs))
+	waiters, from := make([]*Waiter, len(xs)), make([]int, len(xs))
 	for i, x := range xs {
-		waiters[i] = x.nextWaiter()
+		waiters[i], from[i] = x.nextWaiter(), len(ops)
 		ops = append(ops, x.operations(waiters[i])...)
 	}
 	op, body := requestOf(ops)
@@ -221,9 +222,14 @@ func (r *Reaper) send(xs []*Deletion) {
 			err = r.z.EndErr()
 		}
 		for i, x := range xs {
-			if a.Fate == mux.NeverSent || len(xs) > 1 && reply.IsRefusal(err) {
+			to := len(ops)
+			if i+1 < len(xs) {
+				to = from[i+1]
+			}
+			isItsOwn := failed >= from[i] && failed < to
+			if a.Fate == mux.NeverSent || len(xs) > 1 && reply.IsRefusal(err) && !isItsOwn {
 				x.goOn(false)
-			} else if ended, wait := x.tried(waiters[i], failed, err); !ended {
+			} else if ended, wait := x.tried(waiters[i], max(-1, failed-from[i]), err); !ended {
 				x.goOn(wait)
 			}
 		}
@@ -346,7 +352,7 @@ func (x *Deletion) refuse(why error) {
 }
 
 func (x *Deletion) end(err error) {
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+	if err != nil {
 		x.withRoot.Store(false)
 	}
 	x.r.mu.Lock()

@@ -66,7 +66,7 @@ func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
 // handOff deletes the node of a hold that is released. If the hold may hand off the lock
 // (queue.Rule.HandsOff), the next waiter gets it: a waiter of this ZooKeeper session that is
 // directly behind the node. The same transaction removes the record. If withRoot is set and no such
-// waiter exists, the lock root is deleted as by deleteWithRoot.
+// waiter exists, the lock root is deleted in the same transaction.
 func (r *Reaper) handOff(node string, rule queue.Rule, downgraded, withRoot bool, record *GrantRecord) *Deletion {
 	x := &Deletion{node: node, root: withRoot}
 	if rule.HandsOff(downgraded) {

@@ -71,15 +71,6 @@ func (x *Deletion) readRecord() bool {
 	return true
 }
 
-// markedRequest is request, and removes the record as well.
-func (x *Deletion) markedRequest(w *Waiter) (ops wire.MultiRequest) {
-	if w != nil {
-		ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpCheck, Path: w.Node, Version: -1})
-	}
-	ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: x.node, Version: -1}, x.takesBack())
-	return ops
-}
-
 // takesBack returns the operation on the root's data.
 func (x *Deletion) takesBack() wire.MultiOp {
 	op := wire.MultiOp{Op: wire.OpCheck, Path: x.record.Root, Version: x.record.Version}
