@@ -154,7 +154,10 @@ func describe(p zklock.Participant) string {
 	var b strings.Builder
 	e := entryOf(p)
 	b.WriteString(nameIn(e) + ", " + e.lifetime())
-	fmt.Fprintf(&b, ", token %d, queued since %s", e.Token, e.queued())
+	fmt.Fprintf(&b, ", token %d, queued since %s (%v)", e.Token, e.queued(), e.since())
+	if e.DelayUntil != nil {
+		fmt.Fprintf(&b, ", and waits for the lock-delay until %s", e.DelayUntil.Local().Format(time.RFC3339))
+	}
 	return b.String()
 }
 
