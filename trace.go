@@ -24,8 +24,8 @@ import (
 //
 // AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and can
 // block it. HoldLost, and each HoldEnd that waits for it, run on a goroutine of the Session, one
-// loss after the other, and so does HoldEnd after ReleaseAsync. No call waits for these, not even
-// Close.
+// loss after the other. HoldEnd after ReleaseAsync runs on a goroutine of its own, once the
+// deletion is confirmed or given up. No call waits for these, not even Close.
 //
 // A panic is logged, and the call continues; if AcquireStart panics, the other functions get an
 // empty context.
