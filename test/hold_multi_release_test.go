@@ -85,6 +85,20 @@ func TestVirtual_Multi_Release_OneIsRejected(t *testing.T) {
 	}
 }
 
+// I5: another client has deleted one of the nodes. The rejection of the transaction decides that
+// this hold was lost; a second delete, whose response could be lost as well, is not sent for it.
+func TestVirtual_Multi_Release_LostNode_IsNotDeletedAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		h, err := newMulti(t, newMutex(t, s, "/job/a"), newMutex(t, s, "/job/b")).Acquire(within(t, time.Minute))
+		require.NoError(t, err)
+		require.NoError(t, v.srv.Delete(h.Holds()[1].Node()))
+		cost := v.cost(func() { require.ErrorIs(t, h.Release(within(t, time.Minute)), zklock.ErrLost) })
+		require.Equal(t, 1, cost.Of(s.Stats().SessionID, zktest.Multi), "%v", cost)
+		require.Equal(t, 1, cost.Of(s.Stats().SessionID, zktest.Delete), "of the node of /job/a: %v", cost)
+	})
+}
+
 // F9, F10: the response to the transaction is lost, or the transaction. Each lock is released.
 func TestVirtual_Multi_Release_AnswerLost(t *testing.T) {
 	for _, lost := range []zktest.Fault{
