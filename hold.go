@@ -180,13 +180,12 @@ func (h *Hold) Release(ctx context.Context) error {
 }
 
 // ReleaseAsync is Release without the wait: it sends the delete, and returns nil, or [ErrLost] if
-// the lock was lost before. The Session's next acquire is sent behind the delete, so without
-// contention a cycle takes one round trip.
+// the lock was lost before. The next acquire on the same connection is sent behind the delete, so
+// without contention a cycle takes one round trip.
 //
-// The Session waits for the confirmation instead, until the Deadline, and Close waits for it, too.
-// A release that is not confirmed is logged, traced and counted in Stats.Unconfirmed; one that
-// finds the node deleted is logged and traced as a loss. Until then the node counts for
-// [WithMaxLockNodes].
+// The Session awaits the confirmation, until the Deadline, and so does Close. A release that is not
+// confirmed is logged, traced and counted in Stats.Unconfirmed; one that finds the node deleted is
+// logged and traced as a loss. Until then the node counts for [WithMaxLockNodes].
 func (h *Hold) ReleaseAsync() error {
 	if h == nil || h.d == nil {
 		return &Error{Op: "release", Err: errNoHold}

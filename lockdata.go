@@ -36,8 +36,8 @@ type lockRoot struct {
 
 // lockTable records each owner that holds or tries to get a lock, and the number of its handles.
 type lockTable struct {
-	// mu guards all fields below, and every lockData, acquisition and handle in the table. It is never
-	// held across a channel that blocks, a user's callback or a ZooKeeper call.
+	// mu guards the fields up to leaving, and every lockData, acquisition and handle in the table. It
+	// is never held across a channel that blocks, a user's callback or a ZooKeeper call.
 	mu      invariants.Mutex
 	byKey   map[lockKey]*lockData
 	leaving []*acquisition // acquisitions whose calls have left, and that have not ended

@@ -70,8 +70,8 @@ func (p *permits) newState(a *attempt, before recipeState) recipeState {
 	return s
 }
 
-// giveBack begins the deletion of the leases. The release also waits for the deletion of the node
-// in the queue, which began after the grant: until then no other client is first in the queue.
+// giveBack returns the deletion of the leases, and that of the node in the queue, which began after
+// the grant: until it ends no other client is first in the queue.
 func (s *permitState) giveBack(d *lockData) (xs [2]*node.Deletion) {
 	xs[0] = d.e.Reaper.ToDelete(d.held...)
 	s.p.leases.RestartAfter(d.e, d.held[0], xs[0])

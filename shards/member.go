@@ -146,9 +146,10 @@ func (r *run) planW() (read reading, err error) {
 
 // isCurrent reports whether the plan was read in the current ZooKeeper session.
 func (r *run) isCurrent() bool {
+	session := r.l.s.Stats().SessionID
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.session != 0 && r.mu.session == r.l.s.Stats().SessionID
+	return r.mu.session != 0 && r.mu.session == session
 }
 
 // endures reports whether this member stays in the group after the error: if its candidate, PATH or

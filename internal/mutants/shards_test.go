@@ -30,5 +30,5 @@ var sharding = []mutant{
 	{"the shards of a crash go to members that are not ready", "R128, shards: small faults", "shards", "TestVirtual_CrashLoop", []Swap{{
 		"schedule.decide", "return next(p, n, ready, keepers(p, all, ready), isBalanced)", "return next(p, n, all, nil, isBalanced)"}}},
 	{"a worker queues in a session in which the plan was not read", "R129, shards: one number", "shards", "TestVirtual_SetShards_WhileAMemberIsCutOff", []Swap{{
-		"run.isCurrent", "return r.mu.session != 0 && r.mu.session == r.l.s.Stats().SessionID", "return r.mu.session != 0"}}},
+		"run.isCurrent", "r.mu.session == session", "session != 0"}}},
 }

@@ -306,7 +306,7 @@ const (
 	HandoffIsOurs                 // no node blocks ours: the lock was handed off
 	HandoffUnknown                // no handoff is possible: the releaser retries without the waiter, which lists after the deletion
 	NodeDeleted                   // our own node is deleted
-	BlockerDeleted                // the predecessor is deleted, by a successful delete of it alone, so ours was not deleted with it
+	BlockerDeleted                // the predecessor is deleted, by a successful request that did not delete ours
 )
 
 // HandoffAfter is the rule by which a release grants without an event. One transaction checks the
