@@ -161,8 +161,6 @@ func TestVirtual_BadPlan(t *testing.T) {
 				p.gone()
 				p.s.Close()
 
-				require.NoError(t, w.srv.SetData(groupPath+"/plan", good))
-				w.steady("with a plan that is repaired")
 				require.NoError(t, w.srv.SetData(groupPath+"/plan", nil))
 				w.steady("with a plan that is emptied")
 				w.steady("with a plan that is written again")
