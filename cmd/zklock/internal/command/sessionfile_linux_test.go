@@ -3,6 +3,7 @@ package command
 // Attacks on --session-file.
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -120,6 +122,17 @@ func TestRun_SessionFile_InUse_IsWaitedForAsTheLock(t *testing.T) {
 	first.wait()
 	require.Equal(t, 0, next.wait(), next.stderr)
 	require.Contains(t, next.stderr.String(), waited+"zklock: /other: acquired, token ")
+}
+
+// The wait can end just after an attempt that --connect-timeout has ended: the error of the attempt
+// names another cause.
+func TestExplainConnect_SessionFileInUse_CauseOfTheWait(t *testing.T) {
+	wait, cancel := context.WithCancelCause(t.Context())
+	cancel(errWaited{time.Second})
+	o := &runOptions{}
+	o.path, o.sessionFile = "/other", "zk.session"
+	require.ErrorContains(t, o.explainConnect(wait, zklock.ErrSessionFileInUse), "/other: not acquired: gave up after 1s: the session file zk.session is in use")
+	require.NotContains(t, o.explainConnect(t.Context(), zklock.ErrSessionFileInUse).Error(), "gave up")
 }
 
 // hasOpen reports whether a process has a file open.
