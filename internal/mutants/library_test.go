@@ -76,7 +76,7 @@ var library = []mutant{
 	{"readers watch all who are ahead", "I8", "internal/queue", "TestPositionOf_ReadersAndWriters|TestVirtual_RequestBudget_ReadersBehindWriters", []Swap{{
 		"Rule.watches", "blockers <= fewWriters && ", ""}}},
 	{"downgrade: the writer's node is not checked", "I1", ".", "TestVirtual_Downgrade_WritersNodeGone_IsReported", []Swap{{
-		"makeDowngraded", "{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: w.root.path, Version: -1}"}}},
+		"makeDowngraded", "{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: w.root.Path(), Version: -1}"}}},
 	{"downgrade: a node that an earlier try made is an error", "F3", ".", "TestVirtual_Downgrade_AnswerLost|TestVirtual_Downgrade_ReadsAgain|TestVirtual_Downgrade_GivenUp", []Swap{{
 		"makeDowngraded", "if errors.Is(err, zk.ErrNodeExists) {", "if false {"}}},
 	{"downgrade: the reader's node goes when nobody writes", "I1, R73", ".", "TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_SimulationOfReadersAndWriters", []Swap{{

@@ -156,7 +156,7 @@ func TestRun_Ends_GuardianLeavesTheSessionAlone(t *testing.T) {
 	for name, code := range map[string]string{"well": "0", "badly": "3"} {
 		t.Run(name, func(t *testing.T) {
 			addr, connections := counted(t, server(t).Addr())
-			p := start(t, nil, runArgs(addr, lockPath(t), "-q", "--", "sh", "-c", "exit "+code)...)
+			p := start(t, nil, runArgs(addr, lockPath(t), longSession, "-q", "--", "sh", "-c", "exit "+code)...)
 			require.Equal(t, code, strconv.Itoa(p.wait()))
 			require.Empty(t, p.stderr.String())
 			require.EqualValues(t, 1, connections.Load())
