@@ -90,7 +90,7 @@ func TestREADME_ProgramRuns(t *testing.T) {
 	require.True(t, found)
 	program, rest, _ := strings.Cut(program, "```")
 	require.Contains(t, program, `"127.0.0.1:2181"`, "the address of zklock serve")
-	_, shown, found := strings.Cut(rest, "It prints its line between two lines of the log:\n\n")
+	_, shown, found := strings.Cut(rest, "It prints:\n\n")
 	require.True(t, found)
 	shown, _, _ = strings.Cut(shown, "\n\n")
 	name := filepath.Join(t.TempDir(), "main.go")

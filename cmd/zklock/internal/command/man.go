@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -92,37 +93,44 @@ func writeManPage(w io.Writer, root *cobra.Command) {
 	manParagraphs(w, manSeeAlso)
 }
 
-// manOptions writes the flags of run in their groups, and then the flags of the other commands that
-// run does not have.
+// manOptions writes the flags of run in their groups, and then those that run does not have, each
+// once, under the commands that have it.
 func manOptions(w io.Writer, commands []*cobra.Command) {
-	seen := map[string]bool{}
-	write := func(c *cobra.Command) {
+	key := func(f *pflag.Flag) string { return f.Name + f.Usage }
+	owners := map[string][]string{}
+	var titles []string
+	flags := map[string][]*pflag.Flag{}
+	runFirst := slices.Clone(commands)
+	run := slices.IndexFunc(runFirst, func(c *cobra.Command) bool { return c.Name() == "run" })
+	runFirst = slices.Insert(slices.Delete(runFirst, run, run+1), 0, commands[run])
+	for _, c := range runFirst {
+		for _, f := range each(c.LocalFlags().VisitAll) {
+			owners[key(f)] = append(owners[key(f)], c.CommandPath())
+		}
+	}
+	for _, c := range runFirst {
 		for _, g := range groupsOf(c) {
-			title := g.title
-			if c.Name() != "run" {
-				title = "Only " + c.CommandPath()
-			}
 			for _, f := range each(g.flags.VisitAll) {
-				if f.Name == "help" || seen[f.Name+f.Usage] {
-					continue
+				if by := owners[key(f)]; f.Name != "help" && by[0] == c.CommandPath() {
+					title := g.title
+					if c.Name() != "run" {
+						title = "Only " + strings.Join(by, " and ")
+					}
+					if flags[title] == nil {
+						titles = append(titles, title)
+					}
+					flags[title] = append(flags[title], f)
 				}
-				seen[f.Name+f.Usage] = true
-				if title != "" {
-					fmt.Fprintf(w, ".SS %s\n", roff(title))
-					title = ""
-				}
-				one := pflag.NewFlagSet(f.Name, pflag.ContinueOnError)
-				one.AddFlag(f)
-				name, usage, _ := strings.Cut(strings.TrimSpace(one.FlagUsages()), "   ")
-				fmt.Fprintf(w, ".TP\n.B %s\n%s\n", roff(name), roff(strings.TrimSpace(usage)))
 			}
 		}
 	}
-	for _, isRun := range []bool{true, false} {
-		for _, c := range commands {
-			if (c.Name() == "run") == isRun {
-				write(c)
-			}
+	for _, title := range titles {
+		fmt.Fprintf(w, ".SS %s\n", roff(title))
+		for _, f := range flags[title] {
+			one := pflag.NewFlagSet(f.Name, pflag.ContinueOnError)
+			one.AddFlag(f)
+			name, usage, _ := strings.Cut(strings.TrimSpace(one.FlagUsages()), "   ")
+			fmt.Fprintf(w, ".TP\n.B %s\n%s\n", roff(name), roff(strings.TrimSpace(usage)))
 		}
 	}
 }

@@ -60,6 +60,11 @@ func TestManPage_HasEachSectionAndEachFlag(t *testing.T) {
 			require.Contains(t, flags, "--"+f.Name, "zklock %s", c.Name())
 		}
 	}
+	_, options, _ := strings.Cut(strings.ReplaceAll(page, `\-`, "-"), "\n.SH OPTIONS\n")
+	options, _, _ = strings.Cut(options, "\n.SH ")
+	headings := regexp.MustCompile(`(?m)^\.SS .*`).FindAllString(options, -1)
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(headings))), len(headings), "two have the same name")
+	require.Regexp(t, `(?s)\.SS Only zklock prune and zklock runs\n\.TP\n\.B --json\nprint a JSON array\n`, options)
 	_, files, _ := strings.Cut(page, "\n.SH FILES\n")
 	files, _, _ = strings.Cut(files, "\n.SH ")
 	for _, c := range newRootCommand().Commands() {

@@ -24,7 +24,7 @@ func newPruneCommand() *cobra.Command {
 	p := pruner{changed: map[string]int32{}}
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "prune [--older-than D] [--yes] [flags] PATH",
+		Use:   "prune [--older-than D] [--with-path] [--yes] [flags] PATH",
 		Short: "Remove the empty roots of unused locks",
 		Long:  pruneHelp,
 		Example: `  zklock prune /orders
