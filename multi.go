@@ -192,12 +192,14 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 	defer context.AfterFunc(ctx, func() { a.grace.remaining() })()
 	defer a.work.end(nil)
 	for began, left := time.Now(), wait; len(a.holds) < len(m.locks); {
-		err := a.acquireNext(m.locks[len(a.holds)], max(0, left))
-		if wait > 0 && wait < forever {
-			left = wait - time.Since(began) // if the locks so far took it all, the others are tried
-		}
+		err := a.acquireNext(m.locks[len(a.holds)], left)
 		if err != nil || len(a.holds) == len(m.locks) || a.work.Err() != nil {
 			err = a.firstEnd(err)
+		}
+		if wait > 0 && wait < forever {
+			if left = wait - time.Since(began); left <= 0 && err == nil && len(a.holds) < len(m.locks) {
+				_, err = fail(m.locks[len(a.holds)].in.Path(), fmt.Errorf("%w, or no time was left: the locks before it took all of the %v", ErrNotAcquired, wait))
+			}
 		}
 		if err != nil { // do not wait for the deletions longer than the wait's own clean-up may take
 			a.grace.beginGrace(time.Now().Add(grace + min(left, 0)))
