@@ -25,7 +25,7 @@ import (
 	"github.com/zklock/zklock/shards"
 )
 
-// partitions can never change: see docs/shards.md before you change it.
+// partitions is the number of the group's shards. Only SetShards changes it: see docs/shards.md.
 const partitions = 64
 
 // partitionOf must be the same function in all workers and clients.

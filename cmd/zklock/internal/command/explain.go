@@ -11,15 +11,15 @@ import (
 	"github.com/zklock/zklock/internal/link"
 )
 
-// explainConnect gives the error of a failed Connect, for which ctx was the wait, its exit code,
-// which is the signal's if a signal ended it.
-func (o *runOptions) explainConnect(ctx context.Context, err error) error {
+// explainConnect gives the error of a Connect that failed within the wait its exit code, which is
+// the signal's if a signal ended ctx.
+func (o *runOptions) explainConnect(ctx, wait context.Context, err error) error {
 	var i interrupted
 	var w errWaited
 	switch {
 	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
 		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
-	case isFileInUse(err) && errors.As(context.Cause(ctx), &w): // err can be that of --connect-timeout
+	case isFileInUse(err) && errors.As(context.Cause(wait), &w): // err can be that of --connect-timeout
 		return exitf(exitNotAcquired, "%s: not acquired: %w: %s", o.path, w, o.fileInUse())
 	case isFileInUse(err):
 		return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, o.fileInUse())

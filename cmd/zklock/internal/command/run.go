@@ -77,7 +77,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		opts = append(opts, zklock.WithCreateChroot(acl...))
 	}
 	if t.s, err = o.connectWithFile(wctx, append(opts, zklock.WithLease(mode))); err != nil {
-		return o.skip(o.explainConnect(wctx, err))
+		return o.skip(o.explainConnect(ctx, wctx, err))
 	}
 	defer func() {
 		_ = t.s.Close() // ends the ZooKeeper session, and with it all remaining nodes of the lock

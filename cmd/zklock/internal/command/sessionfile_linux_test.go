@@ -131,8 +131,15 @@ func TestExplainConnect_SessionFileInUse_CauseOfTheWait(t *testing.T) {
 	cancel(errWaited{time.Second})
 	o := &runOptions{}
 	o.path, o.sessionFile = "/other", "zk.session"
-	require.ErrorContains(t, o.explainConnect(wait, zklock.ErrSessionFileInUse), "/other: not acquired: gave up after 1s: the session file zk.session is in use")
-	require.NotContains(t, o.explainConnect(t.Context(), zklock.ErrSessionFileInUse).Error(), "gave up")
+	require.ErrorContains(t, o.explainConnect(t.Context(), wait, zklock.ErrSessionFileInUse), "/other: not acquired: gave up after 1s: the session file zk.session is in use")
+	require.NotContains(t, o.explainConnect(t.Context(), t.Context(), zklock.ErrSessionFileInUse).Error(), "gave up")
+
+	// A signal wins, also if it comes after the wait.
+	ctx, end := context.WithCancelCause(t.Context())
+	end(interrupted{signal: syscall.SIGTERM})
+	var exit *exitError
+	require.ErrorAs(t, o.explainConnect(ctx, wait, zklock.ErrSessionFileInUse), &exit)
+	require.Equal(t, 128+int(syscall.SIGTERM), exit.code)
 }
 
 // hasOpen reports whether a process has a file open.
