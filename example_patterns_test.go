@@ -113,8 +113,8 @@ func Example_preferredLeader() {
 	// replica-1
 }
 
-// announce keeps an ephemeral node at path until ctx ends, and then deletes it. The parent must
-// exist.
+// announce keeps an ephemeral node at path until ctx ends, and then deletes it; if that fails, the
+// node remains until its session ends. The parent must exist.
 func announce(ctx context.Context, conn *zk.Conn, path string, data []byte) {
 	for ctx.Err() == nil {
 		_, err := conn.Create(path, data, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))

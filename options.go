@@ -401,9 +401,9 @@ func WithName(name string) LockOption {
 }
 
 // WithRevocation calls f, on its own goroutine and at most once for each hold, when a client
-// requests the lock with Session.Revoke or Curator's Revoker. f should end the work and release the
-// hold; if it panics, the hold continues. The option costs two requests for each acquire without
-// re-entry, and for each permit.
+// requests the lock with Session.Revoke or Curator's Revoker. f should end the work, then release
+// the hold; if it panics, the hold continues. The option costs two requests for each acquire
+// without re-entry, and for each permit.
 func WithRevocation(f func(*Hold)) LockOption {
 	return lockOption(func(o *lockOptions) {
 		if o.revoke = f; f == nil {
