@@ -57,9 +57,11 @@ func ClassPath(libraries ...string) ([]string, error) {
 		}
 	} else {
 		jars = []string{filepath.Join(debianJars, "zookeeper.jar"), filepath.Join(debianJars, "slf4j-simple.jar")}
-		// TLS needs it, and the manifest of Debian's zookeeper.jar omits it.
-		if codec := filepath.Join(debianJars, "netty-codec.jar"); exists(codec) {
-			jars = append(jars, codec)
+		// TLS needs them, and the manifest of Debian's zookeeper.jar omits them: a server's, a client's.
+		for _, netty := range []string{"netty-codec.jar", "netty-resolver.jar"} {
+			if jar := filepath.Join(debianJars, netty); exists(jar) {
+				jars = append(jars, jar)
+			}
 		}
 	}
 	for _, name := range libraries {
