@@ -146,7 +146,7 @@ func (r *run) planW() (read reading, err error) {
 
 // isCurrent reports whether the plan was read in the current ZooKeeper session.
 func (r *run) isCurrent() bool {
-	session := r.l.s.Stats().SessionID
+	session := r.l.s.Stats().SessionID // before r.mu, because Stats takes other mutexes
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.session != 0 && r.mu.session == session

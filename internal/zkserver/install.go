@@ -57,7 +57,8 @@ func ClassPath(libraries ...string) ([]string, error) {
 		}
 	} else {
 		jars = []string{filepath.Join(debianJars, "zookeeper.jar"), filepath.Join(debianJars, "slf4j-simple.jar")}
-		// TLS needs them, and the manifest of Debian's zookeeper.jar omits them: a server's, a client's.
+		// Debian's zookeeper.jar names neither in its manifest, and TLS needs both: a server the
+		// first, a client the second.
 		for _, netty := range []string{"netty-codec.jar", "netty-resolver.jar"} {
 			if jar := filepath.Join(debianJars, netty); exists(jar) {
 				jars = append(jars, jar)
