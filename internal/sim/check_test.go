@@ -59,7 +59,7 @@ func (r *record) check(checked map[string]int) (violations []string) {
 		r.checkCall(o, byPath, queue, checked, failf)
 	}
 	violations = append(violations, r.checkPermits(byPath, checked)...)
-	violations = append(violations, r.checkOnce(checked)...)
+	violations = append(violations, r.checkOnce(byPath, checked)...)
 	for lock, q := range queue {
 		if !slices.IsSortedFunc(slices.DeleteFunc(slices.Clone(q), func(n *lockNode) bool { return n.beside }), func(a, b *lockNode) int { return cmp.Compare(a.czxid, b.czxid) }) {
 			violations = append(violations, "the servers' history is out of order")

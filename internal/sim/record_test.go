@@ -52,7 +52,7 @@ type op struct {
 	err       error
 	node      string
 	token     int64
-	grant     *op // that a re-entry, a release or a write is about
+	grant     *op // that a re-entry, a release, a write or work that is done once is about
 
 	// How the lock is taken.
 	shared  bool     // for reading

@@ -124,7 +124,7 @@ func (k *worker) doOnce(key int, bound time.Duration) *op {
 	ran, err := m.Once(ctx, keyOf(key), func(_ context.Context, h *zklock.Hold) error {
 		w.mu.Lock()
 		w.rec.ops = append(w.rec.ops, g)
-		o.point, o.believed = w.orderLocked(), h.Err() == nil
+		o.grant, o.point, o.believed = g, w.orderLocked(), h.Err() == nil
 		w.mu.Unlock()
 		k.c.got(s, g, h, nil)
 		end := k.listen(h, g)
