@@ -91,7 +91,7 @@ func (r *record) asleep(g *op) bool { _, yes := r.paused(g.client, g.ret); retur
 func keyOf(work int) string { return fmt.Sprint("work-", work) }
 
 // checkOnce: no holder begins work that a call has reported as done, and no call reports work as
-// done that no holder has begun. A holder whose node an admin deleted, also with its session, cannot
+// done that no holder has begun. A holder whose node an admin deleted, or with its session, cannot
 // be notified in time, so it may begin.
 func (r *record) checkOnce(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
 	type work struct{ lock, key int }
