@@ -113,8 +113,9 @@ func WithWeight(w int) Option { return func(o *options) { o.weight = w } }
 // WithQuiet sets for how long no member must join or leave before the shards are balanced; the
 // default is DefaultQuiet. Shards without an owner do not wait for that. A new member must be
 // present for as long before it gets shards, except at the group's start or from a member that
-// leaves. Each crash of a member soon after it has got shards doubles that time, up to 5 minutes.
-// All members should have the same value: the one that plans uses its own.
+// leaves. Each crash of a member soon after it has got shards (the first one, before that too)
+// doubles that time, up to 5 minutes. All members should have the same value: the one that plans
+// uses its own.
 func WithQuiet(d time.Duration) Option { return func(o *options) { o.quiet = d } }
 
 // WithACL sets the ACL of all znodes that the group creates, as zklock.WithACL does for a lock.

@@ -127,7 +127,7 @@ func TestVirtual_SameName(t *testing.T) {
 }
 
 // Somebody writes garbage, or a plan of a later format: nobody touches it, and everybody works on.
-// When it is repaired or emptied, the members follow it again, and nothing moves.
+// When it is emptied, the members follow it again, and nothing moves.
 func TestVirtual_BadPlan(t *testing.T) {
 	for what, data := range map[string]string{
 		"garbage":                           "hello",

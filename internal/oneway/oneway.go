@@ -135,7 +135,7 @@ func (c *conn) deliver(w *Way) {
 	}()
 	for p := range pieces {
 		// No timer that is due at once: if two goroutines receive from such timers in a bubble of
-		// testing/synctest, the race detector crashes (Go 1.26).
+		// testing/synctest, the race detector can crash (Go 1.26).
 		if wait := time.Until(p.due); wait > 0 {
 			select {
 			case <-time.After(wait):

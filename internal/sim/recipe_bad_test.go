@@ -153,7 +153,13 @@ func TestSimulation_OnceRefusesBadHistories(t *testing.T) {
 		{"as it should be", "", func(_, _ *op) {}},
 		{"begun again", "work-7 is begun again", func(_, second *op) { second.point, second.believed = order(6), true }},
 		{"begun again without the lock", "", func(_, second *op) { second.point = order(6) }},
-		{"begun again, its node deleted by an admin", "", func(_, second *op) { second.point, second.believed, second.grant.node = order(6), true, "touched" }},
+		{"begun again, its node deleted by an admin", "", func(_, second *op) { second.point, second.believed, second.grant.node = order(6), true, "taken" }},
+		{"begun again, and an admin deleted its node later", "work-7 is begun again", func(_, second *op) {
+			second.point, second.believed, second.grant.node = order(6), true, "taken later"
+		}},
+		{"begun again on a node that never was", "work-7 is begun again", func(_, second *op) {
+			second.point, second.believed, second.grant.node = order(6), true, "none"
+		}},
 		{"begun again after a call without success", "", func(first, second *op) {
 			first.err = context.DeadlineExceeded
 			second.point, second.believed = order(6), true
@@ -163,9 +169,9 @@ func TestSimulation_OnceRefusesBadHistories(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			first := &op{did: once, value: 7, call: order(1), point: order(2), believed: true, ret: order(4)}
-			second := &op{did: once, value: 7, call: order(3), ret: order(7), grant: &op{node: "own"}}
+			second := &op{did: once, value: 7, call: order(3), ret: order(7), grant: &op{node: "own", end: at(6)}}
 			c.bad(first, second)
-			byPath := map[string]*lockNode{"own": {}, "touched": {touched: true}}
+			byPath := map[string]*lockNode{"own": {}, "taken": {touched: true, deleted: at(5)}, "taken later": {touched: true, deleted: at(8)}}
 			said := strings.Join((&record{ops: []*op{first, second}}).checkOnce(byPath, map[string]int{}), "\n")
 			require.Equal(t, c.want == "", said == "", said)
 			require.Contains(t, said, c.want)

@@ -91,8 +91,8 @@ func (r *record) asleep(g *op) bool { _, yes := r.paused(g.client, g.ret); retur
 func keyOf(work int) string { return fmt.Sprint("work-", work) }
 
 // checkOnce: no holder begins work that a call has reported as done, and no call reports work as
-// done that no holder has begun. A holder whose node an admin deleted, or with its session, cannot
-// be notified in time, so it may begin.
+// done that no holder has begun. A holder whose node an admin had deleted by then, or with its
+// session, cannot be notified in time, so it may begin.
 func (r *record) checkOnce(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
 	type work struct{ lock, key int }
 	done, begun := map[work]int64{}, map[work]int64{}
@@ -116,13 +116,15 @@ func (r *record) checkOnce(byPath map[string]*lockNode, checked map[string]int) 
 			continue
 		}
 		w := work{o.lock, o.value}
-		if at, ok := done[w]; ok && o.point > at && o.believed && !byPath[o.grant.node].touched {
-			violations = append(violations, fmt.Sprintf("%s is begun again (%v)", keyOf(o.value), o))
+		if at, ok := done[w]; ok && o.ret > at {
+			checked[sawOnce]++
+			if o.point > at && o.believed && !byPath[o.grant.node].takenBy(o.grant.end) {
+				violations = append(violations, fmt.Sprintf("%s is begun again (%v)", keyOf(o.value), o))
+			}
 		}
 		if at, ok := begun[w]; o.err == nil && (!ok || at > o.ret) {
 			violations = append(violations, fmt.Sprintf("%s is reported as done, and was not begun (%v)", keyOf(o.value), o))
 		}
-		checked[sawOnce]++
 	}
 	return violations
 }

@@ -133,6 +133,9 @@ type lockNode struct {
 
 func (n *lockNode) there() bool { return n.dzxid == 0 }
 
+// takenBy reports whether an admin had deleted the node by then: its client was not notified.
+func (n *lockNode) takenBy(at time.Time) bool { return n != nil && n.touched && !n.deleted.After(at) }
+
 // blocks reports whether another node waits for this one if it is behind.
 func (n *lockNode) blocks(other *lockNode) bool { return !n.reads || !other.reads }
 
