@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -104,10 +106,7 @@ func hostPort(h string) (string, error) {
 	if strings.ContainsAny(host, " \t\r\n") {
 		return "", fmt.Errorf("server %q has white space in it", h)
 	}
-	if strings.Contains(host, ":") {
-		return "[" + host + "]:" + port, nil
-	}
-	return host + ":" + port, nil
+	return net.JoinHostPort(host, port), nil
 }
 
 // ValidatePath returns the error that NewMutex would return for a lock path, or nil.
@@ -157,21 +156,10 @@ func PathOf(root, name string) string { return strings.TrimSuffix(root, "/") + "
 const maxEscaped = 200
 
 func escaped(name string) string {
-	reserved := name == "." || name == ".." || name == "zookeeper"
-	var b strings.Builder
-	for i := range len(name) {
-		c := name[i]
-		switch {
-		case i == 0 && reserved:
-			fmt.Fprintf(&b, "%%%02X", c)
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-._~", c) >= 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	s := b.String()
+	s := strings.ReplaceAll(url.QueryEscape(name), "+", "%20") // only a space becomes a plus
 	switch {
+	case name == ".", name == "..", name == "zookeeper":
+		return fmt.Sprintf("%%%02X", name[0]) + name[1:]
 	case s == "":
 		return "%"
 	case len(s) > maxEscaped:
