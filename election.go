@@ -51,19 +51,16 @@ type campaign struct {
 // change the kind, end all candidates first: a LeaderLatch does not check the kind, and leads
 // alongside.
 func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, error) {
-	if !s.isConnected() {
-		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
-	}
 	o := newLockOptions(opts)
-	m, err := mutexOf(s, path, o.name, o, candidate{})
-	if err == nil {
-		err = checkCandidate(o.data, o.name)
-	}
+	m, err := mutexOf(s, "new election", path, o.name, o, candidate{})
 	if err != nil {
+		return nil, err
+	}
+	if err := checkCandidate(o.data, o.name); err != nil {
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
 	m.traced = KindElection
-	return &Election{m: &m, mu: new(candidacy)}, nil
+	return &Election{m: m, mu: new(candidacy)}, nil
 }
 
 // checkCandidate rejects a name that other clients could not read.

@@ -35,29 +35,29 @@ type Lock interface {
 // NewMutex returns the lock on path, and sends nothing. The path is absolute, below the Session's
 // chroot, and not /zookeeper or below it. The first acquire creates the lock root and its parents.
 func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
-	if !s.isConnected() {
-		return nil, &Error{Op: "new mutex", Path: path, Err: errNoSession}
-	}
-	m, err := mutexOf(s, path, queue.MutexName, newLockOptions(opts), plain{})
-	if err != nil {
-		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
-	}
-	return &m, nil
+	return mutexOf(s, "new mutex", path, queue.MutexName, newLockOptions(opts), plain{})
 }
 
-// mutexOf returns the lock whose nodes have this name.
-func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, error) {
+// mutexOf returns the lock whose nodes have this name, or the error of the New function, which is
+// op.
+func mutexOf(s *Session, op, path, name string, o lockOptions, by recipe) (*Mutex, error) {
+	if !s.isConnected() {
+		return nil, &Error{Op: op, Path: path, Err: errNoSession}
+	}
 	err := checkPath(path)
 	if err == nil {
 		err = o.check()
 	}
-	m := Mutex{s: s, opts: o, recipe: by, kind: "Mutex", traced: KindMutex}
+	if err != nil {
+		return nil, &Error{Op: op, Path: path, Err: badArgument{err}}
+	}
+	m := &Mutex{s: s, opts: o, recipe: by, kind: "Mutex", traced: KindMutex}
 	markers := queue.Markers
 	if name == queue.LatchName {
 		markers = []string{name}
 	}
 	m.root = lockRoot{Root: node.NewRoot(s.chroot+path, s.rootOptions(path, queue.Rule{Name: name, Markers: markers}, &o)), share: name}
-	return m, err
+	return m, nil
 }
 
 // rootOptions returns the options of a lock root of this Session.
