@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -229,20 +230,24 @@ func (m *Mutex) take(by caller, values context.Context, trace handleTrace) (*Hol
 	case by.ctx.Err() != nil:
 		return nil, nil, m.notLetIn(by, nil, ctxError(by.ctx))
 	}
-	h, wait := newHold(values, by.wait == 0, trace), by.wait
+	h := newHold(values, by.wait == 0, trace)
 	var offline error
 	if h.try {
-		wait, offline = m.s.tryLimit()
+		by.wait, offline = m.s.tryLimit()
 	}
-	by.startTimer(wait)
-	a, err := m.enterTable(h, by, offline)
+	if by.wait != forever {
+		by.late = time.After(by.wait)
+	}
+	var a *acquisition
+	err := errBusy
 	for err == errBusy {
-		if err = m.awaitOther(by, a); err == nil {
-			a, err = m.enterTable(h, by, offline)
+		m.s.loseIfLate() // a lost hold is not re-entered
+		a, err = m.s.locks.enter(h, &m.root, by, offline, m.recipe.admitLocked)
+		if err == errBusy {
+			err = cmp.Or(m.awaitOther(by, a), errBusy)
 		}
 	}
-	switch {
-	case err == nil && a != nil:
+	if err == nil && a != nil {
 		a.link, a.opts = m.s.link, &m.opts
 		if !a.link.Spawn(func() { a.run(m.recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
@@ -254,12 +259,6 @@ func (m *Mutex) take(by caller, values context.Context, trace handleTrace) (*Hol
 		return nil, a, m.notLetIn(by, a, err)
 	}
 	return h, a, nil
-}
-
-// enterTable is lockTable.enter after a check of the lease: a lost hold is not re-entered.
-func (m *Mutex) enterTable(h *Hold, by caller, offline error) (*acquisition, error) {
-	m.s.loseIfLate()
-	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.admitLocked)
 }
 
 // awaitOther waits until the owner's other call has its outcome or has left.
