@@ -179,18 +179,13 @@ func (a *attempt) beginDelay(held string) error {
 // awaitDelay waits until the delay has passed.
 func (a *attempt) awaitDelay() error {
 	for left := a.delay.until.Sub(a.e.Clock.Now()); left > 0; left = a.delay.until.Sub(a.e.Clock.Now()) {
-		t := time.NewTimer(left)
 		select {
-		case <-t.C:
-			continue
+		case <-time.After(left):
 		case <-a.logNow:
-			t.Stop()
 			return nil
 		case <-a.e.Ended():
-			t.Stop()
 			return a.e.EndErr()
 		case <-a.ctx.Done():
-			t.Stop()
 			return link.ErrCtxEnded
 		}
 	}

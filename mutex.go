@@ -289,11 +289,9 @@ func (m *Mutex) awaitOutcome(by caller, a *acquisition, h *Hold) error {
 		return <-h.outcome
 	}
 	if !errors.Is(why, ErrNotConnected) {
-		t := time.NewTimer(grace)
-		defer t.Stop()
 		select {
 		case <-a.done:
-		case <-t.C:
+		case <-time.After(grace):
 		}
 	}
 	return why

@@ -75,9 +75,8 @@ func (m minHold) awaitEnd(check *node.Deletion) {
 func (m minHold) lasts() bool {
 	e, endedEarly := m.d.e, error(nil)
 	for endedEarly == nil && m.remaining() > 0 {
-		t := time.NewTimer(m.remaining())
 		select {
-		case <-t.C:
+		case <-time.After(m.remaining()):
 		case why := <-m.ended:
 			// With any other reason the node exists, and its READ permission was removed.
 			if errors.Is(why, link.ErrNodeGone) || e.HasEnded() {
@@ -86,7 +85,6 @@ func (m minHold) lasts() bool {
 		case <-e.Ended():
 			endedEarly = e.Cause()
 		}
-		t.Stop()
 	}
 	if endedEarly != nil && !errors.Is(endedEarly, ErrClosed) {
 		e.Log.Warn("zklock: minimum hold ended early", append(m.d.attrs(), "reason", endedEarly, "until", e.Clock.Wall(m.d.minHoldUntil))...)
