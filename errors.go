@@ -217,10 +217,6 @@ var errGranted = errors.New("granted")
 // one. A second acquisition could wait for the first.
 var errBusy = errors.New("the owner is being served in another call")
 
-func errNoChroot(chroot string) error {
-	return fmt.Errorf("%w: create %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
-}
-
 // lostBecause returns ErrLost with its reason. errors.Is finds both.
 func lostBecause(reason error) error {
 	if errors.Is(reason, ErrLost) {

@@ -206,7 +206,7 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 			return nil, a.giveBack(ctx, err)
 		}
 	}
-	return newMultiHold(ctx, a.holds), nil
+	return &MultiHold{a.holds, under(context.WithoutCancel(ctx), a.holds)}, nil
 }
 
 // multiAcquire is one call that acquires the locks of a Multi.

@@ -217,8 +217,9 @@ func (o *marking) markRun(work context.Context, f func(ctx context.Context, hold
 		case queue.OnceWrite:
 			found, err = o.write(ctx)
 			w = w.Wrote(found)
-		case queue.OnceLost:
-			err = o.lost()
+		case queue.OnceLost: // the node does not exist
+			o.h.d.e.LoseNode(o.h.d.node, link.ErrNodeGone)
+			err = lostBecause(link.ErrNodeGone)
 		case queue.OnceDone:
 			return false, nil
 		case queue.OnceMarked:
@@ -244,13 +245,6 @@ func (o *marking) lasting(ctx context.Context) (context.Context, func()) {
 	last, cancel := context.WithCancel(o.h.ctx)
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(o.remaining(), cancel) })
 	return last, func() { stop(); cancel() }
-}
-
-// lost ends the hold, whose node does not exist.
-func (o *marking) lost() error {
-	d := o.h.d
-	d.e.LoseNode(d.node, link.ErrNodeGone)
-	return lostBecause(link.ErrNodeGone)
 }
 
 // read reads the mark.

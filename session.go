@@ -210,7 +210,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 		}
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
-			return errNoChroot(s.chroot)
+			return fmt.Errorf("%w: create %s, or give WithCreateChroot to Connect", ErrNoChroot, s.chroot)
 		case errors.Is(err, link.ErrHungUp):
 			return err
 		case err == nil, reply.IsRefusal(err): // it exists, although we may lack permissions
