@@ -329,7 +329,7 @@ func (lockOption) forSemaphore()          {}
 func (lockOption) forElection()           {}
 
 func newLockOptions[O option](opts []O) lockOptions {
-	o := lockOptions{data: defaultData(), acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName}
+	o := lockOptions{data: defaultData(), acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName, keptRuns: 100}
 	for _, opt := range opts {
 		if any(opt) == nil {
 			o.wrong = errors.New("nil option: leave it out")
