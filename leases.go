@@ -155,9 +155,6 @@ func (a permitAttempt) sendLeases(id string) (answered <-chan mux.Reply, err err
 			got.Body = slices.Clone(got.Body)
 			ch <- got
 		})
-		if err := link.TooLong(r, a.e.Longest); err != nil {
-			return nil, err
-		}
 		if _, err := a.e.WaitAttached(a.ctx); err != nil {
 			return nil, err
 		}
