@@ -323,13 +323,11 @@ func (e *Election) readLeader(ctx context.Context, z *node.ZKSession) (Participa
 		return Participant{}, err
 	}
 	p, err := readParticipant(ctx, z, node)
-	if err != nil {
-		return Participant{}, err
+	if err == nil {
+		p.Holds = e.m.root.HoldsInFront(node)
+		err = e.m.opts.describe(ctx, z, &e.m.root, &p)
 	}
-	first := []Participant{p}
-	first[0].Holds = e.m.root.HoldsInFront(node)
-	err = e.m.opts.describe(ctx, z, &e.m.root, first)
-	return first[0], err
+	return p, err
 }
 
 // firstCandidate returns the first node, absolute, and reports whether the root exists. It returns

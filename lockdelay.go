@@ -57,15 +57,15 @@ type delayWait struct {
 }
 
 // describe adds the time until which the first node in the queue waits for the lock-delay.
-func (o *lockOptions) describe(ctx context.Context, e *node.ZKSession, root *lockRoot, ps []Participant) error {
-	if o.delay == 0 || len(ps) == 0 {
+func (o *lockOptions) describe(ctx context.Context, e *node.ZKSession, root *lockRoot, first *Participant) error {
+	if o.delay == 0 {
 		return nil
 	}
 	var got wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.Path()}, &got); err != nil {
 		return reply.Ignoring(reply.Denied(err, "get", "READ", root.Path()), zk.ErrNoNode)
 	}
-	ps[0].delayedUntil(o.delayUntil(got.Data, ps[0].Node, ps[0].Created))
+	first.delayedUntil(o.delayUntil(got.Data, first.Node, first.Created))
 	return nil
 }
 

@@ -176,8 +176,8 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	}
 	var ps []Participant
 	err := m.reading(ctx, "participants", func(e *node.ZKSession) (err error) {
-		if ps, err = participantsIn(ctx, e, m.root.Root); err == nil {
-			err = m.opts.describe(ctx, e, &m.root, ps)
+		if ps, err = participantsIn(ctx, e, m.root.Root); err == nil && len(ps) > 0 {
+			err = m.opts.describe(ctx, e, &m.root, &ps[0])
 		}
 		return err
 	})
