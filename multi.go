@@ -127,10 +127,7 @@ func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) {
 // lost, with that hold's Err as its cause. f must return soon after. The error is f's, joined with
 // each release's, as with [Mutex.Do].
 func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiHold) error, opts ...DoOption) (err error) {
-	o, err := newDoOptions(opts)
-	if err == nil && f == nil {
-		err = errors.New("nil function: give Do the work")
-	}
+	o, err := newDoOptions(opts, f != nil)
 	if err != nil && m != nil {
 		return &Error{Op: "do", Path: m.paths(), Err: badArgument{err}}
 	}

@@ -129,10 +129,7 @@ func (m *Mutex) do(p *graceTime, f func(ctx context.Context, hold *Hold) error, 
 		return &Error{Op: "do", Err: errNoMutex}
 	}
 	ctx := p.ctx
-	o, err := newDoOptions(opts)
-	if err == nil && f == nil {
-		err = errors.New("nil function: give Do the work")
-	}
+	o, err := newDoOptions(opts, f != nil)
 	if err != nil {
 		return &Error{Op: "do", Path: m.root.Given(), Err: badArgument{err}}
 	}

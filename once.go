@@ -66,7 +66,7 @@ type OnceRun struct {
 // Goroutines that share an owner may run a key twice. On a read lock Once returns an error: use
 // [RWMutex.WriteLock].
 func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (ran bool, err error) {
-	o, _ := newDoOptions(opts) // do returns the error
+	o, _ := newDoOptions(opts, true) // do returns the error
 	switch {
 	case !m.isMade():
 		return false, &Error{Op: "once", Err: errNoMutex}

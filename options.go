@@ -437,7 +437,8 @@ type doOptions struct {
 	async bool
 }
 
-func newDoOptions(opts []DoOption) (doOptions, error) {
+// newDoOptions also checks that Do has work.
+func newDoOptions(opts []DoOption, hasWork bool) (doOptions, error) {
 	o := doOptions{wait: forever}
 	for _, opt := range opts {
 		if opt == nil {
@@ -447,6 +448,9 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 	}
 	if o.wait < 0 {
 		return o, fmt.Errorf("WaitAtMost(%v): give 0 for a try, or how long to wait", o.wait)
+	}
+	if !hasWork {
+		return o, errors.New("nil function: give Do the work")
 	}
 	return o, nil
 }
