@@ -121,12 +121,7 @@ func listenForRevocation(d *lockData, e *node.ZKSession, node string, revoke fun
 	e.Carrier.Spawn(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		for {
-			select {
-			case <-ended:
-				return
-			default:
-			}
+		for !link.IsClosed(ended) {
 			w, err := e.Watches.Watch(ctx, node)
 			var now wire.DataResponse
 			if err == nil {
