@@ -318,10 +318,8 @@ func (m *Mutex) notInTime(by caller, a *acquisition) error {
 	switch z, _, err := m.s.link.AttachedNow(); {
 	case err != nil:
 		return err
-	case z != nil:
-		if m.s.locks.position(a).waits() {
-			return ErrNotAcquired
-		}
+	case z != nil && m.s.locks.position(a).waits():
+		return ErrNotAcquired
 	}
 	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, by.wait)
 }
