@@ -151,23 +151,21 @@ func checkPath(p string) error {
 // Names are escaped as by Python's quote(name, safe=""), and url.PathUnescape reverses that.
 // Exceptions: the first byte of ".", ".." and "zookeeper" is escaped, the empty name is "%", and an
 // escaped name above 200 bytes is cut to 134, followed by "%~" and the name's SHA-256.
-func PathOf(root, name string) string { return strings.TrimSuffix(root, "/") + "/" + escaped(name) }
-
-const maxEscaped = 200
-
-func escaped(name string) string {
+func PathOf(root, name string) string {
 	s := strings.ReplaceAll(url.QueryEscape(name), "+", "%20") // only a space becomes a plus
 	switch {
 	case name == ".", name == "..", name == "zookeeper":
-		return fmt.Sprintf("%%%02X", name[0]) + name[1:]
+		s = fmt.Sprintf("%%%02X", name[0]) + name[1:]
 	case s == "":
-		return "%"
+		s = "%"
 	case len(s) > maxEscaped:
 		hash := fmt.Sprintf("%%~%x", sha256.Sum256([]byte(name)))
-		return s[:maxEscaped-len(hash)] + hash
+		s = s[:maxEscaped-len(hash)] + hash
 	}
-	return s
+	return strings.TrimSuffix(root, "/") + "/" + s
 }
+
+const maxEscaped = 200
 
 // nameOf returns the last part of a path.
 func nameOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
