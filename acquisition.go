@@ -87,7 +87,7 @@ type lockOptions struct {
 	name      string // of the nodes
 	label     string
 	limit     string // the node with a semaphore's limit
-	keptRuns  int    // of Once's marks; 0: the default
+	keptRuns  int    // of Once's marks
 	wrong     error  // an option's invalid argument
 
 	// An acquisition uses these:

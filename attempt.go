@@ -180,7 +180,11 @@ func (a *attempt) grant() error {
 		e.LetGo(d, held...)
 		return errRequeue
 	}
-	if !d.table.grant(a.acquisition, a.minHoldUntil()) { // the grant: from here on the lock is ours
+	var minHoldUntil clock.Instant // the earliest time to delete the node; 0 for no minimum
+	if a.opts.minHold > 0 {
+		minHoldUntil = e.Clock.Now().Add(a.opts.minHold)
+	}
+	if !d.table.grant(a.acquisition, minHoldUntil) { // the grant: from here on the lock is ours
 		e.LetGo(d, held...)
 		if a.ctx.Err() != nil {
 			return link.ErrCtxEnded
@@ -226,14 +230,6 @@ func (a *attempt) putUnderLease(held []string) error {
 			return errRequeue
 		}
 	}
-}
-
-// minHoldUntil returns the earliest time to delete a node that is granted now; 0 for no minimum.
-func (a *attempt) minHoldUntil() clock.Instant {
-	if a.opts.minHold == 0 {
-		return 0
-	}
-	return a.e.Clock.Now().Add(a.opts.minHold)
 }
 
 // beginWait counts the attempt among the attempts that wait, once, and logs its position.

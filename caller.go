@@ -53,7 +53,7 @@ type caller struct {
 	multi string          // the name in traces of the Multi that makes the call; "" for none
 
 	wait time.Duration    // how long it may wait; forever if only ctx bounds that, 0 for a try
-	late <-chan time.Time // delivers when the wait has ended; nil until it begins (startTimer), and if it is forever
+	late <-chan time.Time // delivers when the wait has ended; nil until it begins, and if it is forever
 }
 
 // callerIn looks up the caller in its context, and the wait for which a Multi calls. Most contexts
@@ -77,13 +77,6 @@ func callerIn(ctx context.Context, t *lockTable, root *lockRoot, op string, wait
 		by.under = h
 	}
 	return by
-}
-
-// startTimer begins the wait.
-func (by *caller) startTimer(wait time.Duration) {
-	if by.wait = wait; wait != forever {
-		by.late = time.After(wait)
-	}
 }
 
 // reads reports whether the call is for the read lock, under a write hold in its context.

@@ -14,26 +14,18 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 )
 
-// workContext returns a context that ends with the hold and with the caller's context, with the
-// cause of the first of them to end. done ends it, too.
-func (h *Hold) workContext(caller context.Context) (work *holdContext, done func()) {
-	inner, cancel := context.WithCancelCause(caller)
-	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
-	return &holdContext{inner, caller, h, cancel}, func() {
-		stop()
-		cancel(nil)
-	}
-}
-
 // runWork runs f under the hold, until ctx ends, and then releases it (releasing.finish).
 // It returns Do's error, and whether the hold was lost before the release. If ctx has ended as the
 // lock was granted, or the lock was lost already, it does not call f.
 func (h *Hold) runWork(ctx context.Context, p *graceTime, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
-	work, done := h.workContext(ctx)
+	inner, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	work := &holdContext{inner, ctx, h, cancel} // ends with the cause of the first of the two to end
 	returned := watchWork(h)
 	defer func() { // also if f panics
 		returned()
-		done()
+		stop()
+		cancel(nil)
 		before := h.Err() // f may have released it
 		end := cmp.Or(beginReleases(h)[0].finish(p), before)
 		lost, err = errors.Is(end, ErrLost), h.outcomeOf(work, err, end)

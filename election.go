@@ -51,19 +51,16 @@ type campaign struct {
 // change the kind, end all candidates first: a LeaderLatch does not check the kind, and leads
 // alongside.
 func NewElection(s *Session, path string, opts ...ElectionOption) (*Election, error) {
-	if !s.isConnected() {
-		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
-	}
 	o := newLockOptions(opts)
-	m, err := mutexOf(s, path, o.name, o, candidate{})
-	if err == nil {
-		err = checkCandidate(o.data, o.name)
-	}
+	m, err := mutexOf(s, "new election", path, o.name, o, candidate{})
 	if err != nil {
+		return nil, err
+	}
+	if err := checkCandidate(o.data, o.name); err != nil {
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
 	m.traced = KindElection
-	return &Election{m: &m, mu: new(candidacy)}, nil
+	return &Election{m: m, mu: new(candidacy)}, nil
 }
 
 // checkCandidate rejects a name that other clients could not read.
@@ -326,13 +323,11 @@ func (e *Election) readLeader(ctx context.Context, z *node.ZKSession) (Participa
 		return Participant{}, err
 	}
 	p, err := readParticipant(ctx, z, node)
-	if err != nil {
-		return Participant{}, err
+	if err == nil {
+		p.Holds = e.m.root.HoldsInFront(node)
+		err = e.m.opts.describe(ctx, z, &e.m.root, &p)
 	}
-	first := []Participant{p}
-	first[0].Holds = e.m.root.HoldsInFront(node)
-	err = e.m.opts.describe(ctx, z, &e.m.root, first)
-	return first[0], err
+	return p, err
 }
 
 // firstCandidate returns the first node, absolute, and reports whether the root exists. It returns

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -218,10 +217,6 @@ var errGranted = errors.New("granted")
 // one. A second acquisition could wait for the first.
 var errBusy = errors.New("the owner is being served in another call")
 
-func errNoChroot(chroot string) error {
-	return fmt.Errorf("%w: create %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
-}
-
 // lostBecause returns ErrLost with its reason. errors.Is finds both.
 func lostBecause(reason error) error {
 	if errors.Is(reason, ErrLost) {
@@ -294,41 +289,11 @@ func wordOf[T ~string](err error, words []word[T], other T) T {
 // ErrAuthFailed is first, because rejected credentials are the reason why no server replied.
 var lossReasons = []word[Loss]{
 	{ErrAuthFailed, LossAuth}, {ErrClosed, LossClosed}, {link.ErrStoodStill, LossPaused}, {link.ErrSilence, LossNoServer}, {link.ErrNoQuorum, LossNoQuorum},
-	{link.ErrNodeGone, LossNode}, {link.ErrUnreadable, LossUnreadable}, {link.ErrExpired, LossSession}, {ErrLost, LossOther},
+	{link.ErrNodeGone, LossNode}, {link.ErrUnreadable, LossUnreadable}, {link.ErrExpired, LossSession},
 }
 
-// lossReason returns the reason of a loss: the first constant of Loss that fits. It returns "" if
-// err does not wrap ErrLost.
-func lossReason(err error) Loss {
-	loss := lossIn(err)
-	if loss == nil {
-		return ""
-	}
-	return wordOf(loss, lossReasons, LossOther)
-}
-
-// lossIn returns the error in the tree that wraps ErrLost itself, alongside its reason
-// (lostBecause).
-func lossIn(err error) error {
-	switch e := err.(type) {
-	case interface{ Unwrap() error }:
-		return lossIn(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		all := e.Unwrap()
-		if slices.Contains(all, ErrLost) {
-			return err
-		}
-		for _, branch := range all {
-			if loss := lossIn(branch); loss != nil {
-				return loss
-			}
-		}
-	}
-	if err == ErrLost {
-		return err
-	}
-	return nil
-}
+// lossReason returns the reason of a loss: the first constant of Loss that fits.
+func lossReason(loss error) Loss { return wordOf(loss, lossReasons, LossOther) }
 
 // The end of the caller's context is first, because its cause can be any error.
 var outcomes = []word[string]{

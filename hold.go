@@ -73,12 +73,7 @@ func (c *holdContext) Err() error {
 }
 
 // granted is for methods that return no error.
-func (h *Hold) granted() *lockData {
-	if h == nil || h.d == nil {
-		panic(fmt.Errorf("zklock: %w", errNoHold))
-	}
-	return h.d
-}
+func (h *Hold) granted() *lockData { return usable(h, h != nil && h.d != nil, errNoHold).d }
 
 // String returns the lock node and the token. A JSON handler of log/slog does not call it.
 func (h *Hold) String() string {

@@ -20,40 +20,30 @@ import (
 )
 
 // created rejects the path of another recipe, before the Session creates a lock root or a lease
-// there.
-func (p *permits) created(a *attempt) (err error) {
-	s := a.state.(*permitState)
-	if s.fits == nil {
-		return nil
-	}
-	if err = fitsSemaphore(a.ctx, a.e, a.d.root.Root, s.fits); err == nil {
-		s.fits = nil
-		node.Note(a.d.root.Root, func(n *recipeNotes) { n.fits = true })
-	}
-	return err
-}
-
-// fitsSemaphore returns an error if the list shows that another recipe uses the path. queued is the
-// root of the semaphore's queue.
-func fitsSemaphore(ctx context.Context, e *node.ZKSession, queued *node.Root, list *node.Listing) error {
-	path := queued.ShownPath()
-	for backoff := (link.Backoff{}); ; list = e.Lists.List(path) {
-		err := list.Wait(ctx, e.ZKSession)
+// there: it awaits the list of the path, and lists again if there was no answer.
+func (p *permits) created(a *attempt) error {
+	s, e, root := a.state.(*permitState), a.e, a.d.root
+	for backoff := (link.Backoff{}); s.fits != nil; {
+		err := s.fits.Wait(a.ctx, e.ZKSession)
 		switch {
 		case err == nil:
-			if other := queue.OtherThanSemaphore(list.Names, queued.Rule().Markers); other != "" {
-				return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(other))}
+			if other := queue.OtherThanSemaphore(s.fits.Names, root.Rule().Markers); other != "" {
+				return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", root.ShownPath(), shown(other))}
 			}
-			return nil
 		case reply.IsRefusal(err): // the path does not exist, or we may not list it
-			return nil
 		case err == link.ErrCtxEnded, e.HasEnded(), errors.Is(err, ErrClosed):
 			return err
+		default:
+			if err := e.PauseUnder(a.ctx, backoff.Next()); err != nil {
+				return err
+			}
+			s.fits = e.Lists.List(root.ShownPath())
+			continue
 		}
-		if err := e.PauseUnder(ctx, backoff.Next()); err != nil {
-			return err
-		}
+		s.fits = nil
+		node.Note(root.Root, func(n *recipeNotes) { n.fits = true })
 	}
+	return nil
 }
 
 // whenFirst creates leases, waits for capacity and grants. Exclusion does not depend on the
@@ -165,9 +155,6 @@ func (a permitAttempt) sendLeases(id string) (answered <-chan mux.Reply, err err
 			got.Body = slices.Clone(got.Body)
 			ch <- got
 		})
-		if err := link.TooLong(r, a.e.Longest); err != nil {
-			return nil, err
-		}
 		if _, err := a.e.WaitAttached(a.ctx); err != nil {
 			return nil, err
 		}

@@ -57,15 +57,15 @@ type delayWait struct {
 }
 
 // describe adds the time until which the first node in the queue waits for the lock-delay.
-func (o *lockOptions) describe(ctx context.Context, e *node.ZKSession, root *lockRoot, ps []Participant) error {
-	if o.delay == 0 || len(ps) == 0 {
+func (o *lockOptions) describe(ctx context.Context, e *node.ZKSession, root *lockRoot, first *Participant) error {
+	if o.delay == 0 {
 		return nil
 	}
 	var got wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.Path()}, &got); err != nil {
 		return reply.Ignoring(reply.Denied(err, "get", "READ", root.Path()), zk.ErrNoNode)
 	}
-	ps[0].delayedUntil(o.delayUntil(got.Data, ps[0].Node, ps[0].Created))
+	first.delayedUntil(o.delayUntil(got.Data, first.Node, first.Created))
 	return nil
 }
 
@@ -179,18 +179,13 @@ func (a *attempt) beginDelay(held string) error {
 // awaitDelay waits until the delay has passed.
 func (a *attempt) awaitDelay() error {
 	for left := a.delay.until.Sub(a.e.Clock.Now()); left > 0; left = a.delay.until.Sub(a.e.Clock.Now()) {
-		t := time.NewTimer(left)
 		select {
-		case <-t.C:
-			continue
+		case <-time.After(left):
 		case <-a.logNow:
-			t.Stop()
 			return nil
 		case <-a.e.Ended():
-			t.Stop()
 			return a.e.EndErr()
 		case <-a.ctx.Done():
-			t.Stop()
 			return link.ErrCtxEnded
 		}
 	}

@@ -16,6 +16,7 @@ import (
 // cause a deadlock.
 type Multi struct {
 	locks []member // in the order in which they are acquired
+	name  string   // for traces
 }
 
 // member is one of a Multi's locks: the Lock as it was given, whose methods are called, and the
@@ -23,7 +24,6 @@ type Multi struct {
 type member struct {
 	Lock
 	in *Mutex
-	of string // the Multi's name, for traces
 }
 
 // mutexUnder returns the Mutex in whose queue a lock waits. It returns false if the type has no
@@ -77,10 +77,7 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 	if len(locks) == 0 {
 		return fail("", errors.New("no locks: give at least one"))
 	}
-	name := "Multi(" + m.paths() + ")"
-	for i := range m.locks {
-		m.locks[i].of = name
-	}
+	m.name = "Multi(" + m.paths() + ")"
 	return m, nil
 }
 
@@ -127,10 +124,7 @@ func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) {
 // lost, with that hold's Err as its cause. f must return soon after. The error is f's, joined with
 // each release's, as with [Mutex.Do].
 func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiHold) error, opts ...DoOption) (err error) {
-	o, err := newDoOptions(opts)
-	if err == nil && f == nil {
-		err = errors.New("nil function: give Do the work")
-	}
+	o, err := newDoOptions(opts, f != nil)
 	if err != nil && m != nil {
 		return &Error{Op: "do", Path: m.paths(), Err: badArgument{err}}
 	}
@@ -192,7 +186,7 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 	defer context.AfterFunc(ctx, func() { a.grace.remaining() })()
 	defer a.work.end(nil)
 	for began, left := time.Now(), wait; len(a.holds) < len(m.locks); {
-		err := a.acquireNext(m.locks[len(a.holds)], left)
+		err := a.acquireNext(m.locks[len(a.holds)], m.name, left)
 		if err != nil || len(a.holds) == len(m.locks) || a.work.Err() != nil {
 			err = a.firstEnd(err)
 		}
@@ -206,7 +200,7 @@ func (m *Multi) acquireAll(ctx context.Context, op string, wait time.Duration) (
 			return nil, a.giveBack(ctx, err)
 		}
 	}
-	return newMultiHold(ctx, a.holds), nil
+	return &MultiHold{a.holds, under(context.WithoutCancel(ctx), a.holds)}, nil
 }
 
 // multiAcquire is one call that acquires the locks of a Multi.
@@ -220,7 +214,7 @@ type multiAcquire struct {
 }
 
 // acquireNext acquires the next lock. If that does not return, it releases the holds.
-func (a *multiAcquire) acquireNext(l member, wait time.Duration) error {
+func (a *multiAcquire) acquireNext(l member, of string, wait time.Duration) error {
 	hasReturned := false
 	defer func() {
 		if !hasReturned { // a wrapper's method panics, or a trace ends the goroutine
@@ -228,7 +222,7 @@ func (a *multiAcquire) acquireNext(l member, wait time.Duration) error {
 			releaseAll(a.grace, a.holds)
 		}
 	}()
-	hold, err := l.acquireMember(a.work, wait)
+	hold, err := l.acquireMember(a.work, of, wait)
 	hasReturned = true
 	if hold != nil {
 		a.holds, a.work = append(a.holds, hold), a.work.with(hold)
@@ -255,8 +249,9 @@ func (a *multiAcquire) giveBack(ctx context.Context, failed error) error {
 	return outcomeOf(a.holds, a.work, failed, releaseAll(a.grace, a.holds))
 }
 
-// acquireMember calls the lock's own methods, which bound a wait by the context alone.
-func (l member) acquireMember(ctx context.Context, wait time.Duration) (*Hold, error) {
+// acquireMember calls the lock's own methods, which bound a wait by the context alone. of is the
+// Multi's name.
+func (l member) acquireMember(ctx context.Context, of string, wait time.Duration) (*Hold, error) {
 	op, enter := "acquire", l.Acquire
 	var w multiWait
 	switch {
@@ -266,7 +261,7 @@ func (l member) acquireMember(ctx context.Context, wait time.Duration) (*Hold, e
 		w.until = time.Now().Add(wait)
 	}
 	if len(l.in.s.opts.traces) > 0 {
-		w.multi = l.of
+		w.multi = of
 	}
 	if w != (multiWait{}) {
 		w.path = l.in.root.Path()

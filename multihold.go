@@ -14,10 +14,6 @@ type MultiHold struct {
 	ctx   *holdsContext // of all the holds
 }
 
-func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
-	return &MultiHold{holds, under(context.WithoutCancel(ctx), holds)}
-}
-
 func (h *MultiHold) granted() *MultiHold {
 	return usable(h, h != nil && h.holds != nil, errNoMultiHold)
 }

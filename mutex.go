@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,29 +36,29 @@ type Lock interface {
 // NewMutex returns the lock on path, and sends nothing. The path is absolute, below the Session's
 // chroot, and not /zookeeper or below it. The first acquire creates the lock root and its parents.
 func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
-	if !s.isConnected() {
-		return nil, &Error{Op: "new mutex", Path: path, Err: errNoSession}
-	}
-	m, err := mutexOf(s, path, queue.MutexName, newLockOptions(opts), plain{})
-	if err != nil {
-		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
-	}
-	return &m, nil
+	return mutexOf(s, "new mutex", path, queue.MutexName, newLockOptions(opts), plain{})
 }
 
-// mutexOf returns the lock whose nodes have this name.
-func mutexOf(s *Session, path, name string, o lockOptions, by recipe) (Mutex, error) {
+// mutexOf returns the lock whose nodes have this name, or the error of the New function, which is
+// op.
+func mutexOf(s *Session, op, path, name string, o lockOptions, by recipe) (*Mutex, error) {
+	if !s.isConnected() {
+		return nil, &Error{Op: op, Path: path, Err: errNoSession}
+	}
 	err := checkPath(path)
 	if err == nil {
 		err = o.check()
 	}
-	m := Mutex{s: s, opts: o, recipe: by, kind: "Mutex", traced: KindMutex}
+	if err != nil {
+		return nil, &Error{Op: op, Path: path, Err: badArgument{err}}
+	}
+	m := &Mutex{s: s, opts: o, recipe: by, kind: "Mutex", traced: KindMutex}
 	markers := queue.Markers
 	if name == queue.LatchName {
 		markers = []string{name}
 	}
 	m.root = lockRoot{Root: node.NewRoot(s.chroot+path, s.rootOptions(path, queue.Rule{Name: name, Markers: markers}, &o)), share: name}
-	return m, err
+	return m, nil
 }
 
 // rootOptions returns the options of a lock root of this Session.
@@ -128,10 +129,7 @@ func (m *Mutex) do(p *graceTime, f func(ctx context.Context, hold *Hold) error, 
 		return &Error{Op: "do", Err: errNoMutex}
 	}
 	ctx := p.ctx
-	o, err := newDoOptions(opts)
-	if err == nil && f == nil {
-		err = errors.New("nil function: give Do the work")
-	}
+	o, err := newDoOptions(opts, f != nil)
 	if err != nil {
 		return &Error{Op: "do", Path: m.root.Given(), Err: badArgument{err}}
 	}
@@ -175,8 +173,8 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	}
 	var ps []Participant
 	err := m.reading(ctx, "participants", func(e *node.ZKSession) (err error) {
-		if ps, err = participantsIn(ctx, e, m.root.Root); err == nil {
-			err = m.opts.describe(ctx, e, &m.root, ps)
+		if ps, err = participantsIn(ctx, e, m.root.Root); err == nil && len(ps) > 0 {
+			err = m.opts.describe(ctx, e, &m.root, &ps[0])
 		}
 		return err
 	})
@@ -229,20 +227,24 @@ func (m *Mutex) take(by caller, values context.Context, trace handleTrace) (*Hol
 	case by.ctx.Err() != nil:
 		return nil, nil, m.notLetIn(by, nil, ctxError(by.ctx))
 	}
-	h, wait := newHold(values, by.wait == 0, trace), by.wait
+	h := newHold(values, by.wait == 0, trace)
 	var offline error
 	if h.try {
-		wait, offline = m.s.tryLimit()
+		by.wait, offline = m.s.tryLimit()
 	}
-	by.startTimer(wait)
-	a, err := m.enterTable(h, by, offline)
+	if by.wait != forever {
+		by.late = time.After(by.wait)
+	}
+	var a *acquisition
+	err := errBusy
 	for err == errBusy {
-		if err = m.awaitOther(by, a); err == nil {
-			a, err = m.enterTable(h, by, offline)
+		m.s.loseIfLate() // a lost hold is not re-entered
+		a, err = m.s.locks.enter(h, &m.root, by, offline, m.recipe.admitLocked)
+		if err == errBusy {
+			err = cmp.Or(m.awaitOther(by, a), errBusy)
 		}
 	}
-	switch {
-	case err == nil && a != nil:
+	if err == nil && a != nil {
 		a.link, a.opts = m.s.link, &m.opts
 		if !a.link.Spawn(func() { a.run(m.recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
@@ -254,12 +256,6 @@ func (m *Mutex) take(by caller, values context.Context, trace handleTrace) (*Hol
 		return nil, a, m.notLetIn(by, a, err)
 	}
 	return h, a, nil
-}
-
-// enterTable is lockTable.enter after a check of the lease: a lost hold is not re-entered.
-func (m *Mutex) enterTable(h *Hold, by caller, offline error) (*acquisition, error) {
-	m.s.loseIfLate()
-	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.admitLocked)
 }
 
 // awaitOther waits until the owner's other call has its outcome or has left.
@@ -290,11 +286,9 @@ func (m *Mutex) awaitOutcome(by caller, a *acquisition, h *Hold) error {
 		return <-h.outcome
 	}
 	if !errors.Is(why, ErrNotConnected) {
-		t := time.NewTimer(grace)
-		defer t.Stop()
 		select {
 		case <-a.done:
-		case <-t.C:
+		case <-time.After(grace):
 		}
 	}
 	return why
@@ -324,10 +318,8 @@ func (m *Mutex) notInTime(by caller, a *acquisition) error {
 	switch z, _, err := m.s.link.AttachedNow(); {
 	case err != nil:
 		return err
-	case z != nil:
-		if m.s.locks.position(a).waits() {
-			return ErrNotAcquired
-		}
+	case z != nil && m.s.locks.position(a).waits():
+		return ErrNotAcquired
 	}
 	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, by.wait)
 }

@@ -5,7 +5,6 @@ package zklock
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,10 +27,7 @@ import (
 // the next call may run it again. The error wraps the reason.
 var ErrNotMarked = errors.New("the run succeeded, and is not marked as done")
 
-const (
-	defaultKeptRuns = 100
-	mostKeptRuns    = 1000 // they fit into the default jute.maxbuffer, whatever the lengths of their keys
-)
+const mostKeptRuns = 1000 // they fit into the default jute.maxbuffer, whatever the lengths of their keys
 
 // WithKeptRuns sets how many runs of this lock Once keeps as marked: 1 to 1,000; the default is
 // 100. Once drops older runs, so they can run again, and logs that at INFO. All clients of the lock
@@ -70,7 +66,7 @@ type OnceRun struct {
 // Goroutines that share an owner may run a key twice. On a read lock Once returns an error: use
 // [RWMutex.WriteLock].
 func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (ran bool, err error) {
-	o, _ := newDoOptions(opts) // do returns the error
+	o, _ := newDoOptions(opts, true) // do returns the error
 	switch {
 	case !m.isMade():
 		return false, &Error{Op: "once", Err: errNoMutex}
@@ -90,7 +86,7 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 		}
 		p := &graceTime{ctx: ctx}
 		err = m.do(p, func(ctx context.Context, h *Hold) (err error) {
-			o := &marking{h: h, remaining: p.remaining, mark: m.markPath(), key: key, kept: cmp.Or(m.opts.keptRuns, defaultKeptRuns), acl: m.opts.acl, by: m.opts.data}
+			o := &marking{m: m, h: h, remaining: p.remaining, key: key}
 			ran, err = o.markRun(ctx, f)
 			return err
 		}, opts)
@@ -172,13 +168,10 @@ func has(runs []OnceRun, key string) bool {
 
 // marking is a call of Once that has the lock.
 type marking struct {
+	m         *Mutex
 	h         *Hold
 	remaining func() time.Duration // how long the mark and the release have together after the end of the context
-	mark      string
 	key       string
-	kept      int // the largest number of runs in the mark
-	acl       []wire.ACL
-	by        []byte
 	data      []byte    // of the mark, as it was read
 	runs      []OnceRun // in the data
 	isThere   bool      // the node exists, in this version
@@ -217,8 +210,9 @@ func (o *marking) markRun(work context.Context, f func(ctx context.Context, hold
 		case queue.OnceWrite:
 			found, err = o.write(ctx)
 			w = w.Wrote(found)
-		case queue.OnceLost:
-			err = o.lost()
+		case queue.OnceLost: // the node does not exist
+			o.h.d.e.LoseNode(o.h.d.node, link.ErrNodeGone)
+			err = lostBecause(link.ErrNodeGone)
 		case queue.OnceDone:
 			return false, nil
 		case queue.OnceMarked:
@@ -246,21 +240,14 @@ func (o *marking) lasting(ctx context.Context) (context.Context, func()) {
 	return last, func() { stop(); cancel() }
 }
 
-// lost ends the hold, whose node does not exist.
-func (o *marking) lost() error {
-	d := o.h.d
-	d.e.LoseNode(d.node, link.ErrNodeGone)
-	return lostBecause(link.ErrNodeGone)
-}
-
 // read reads the mark.
 func (o *marking) read(ctx context.Context) (queue.Finding, error) {
 	e := o.h.d.e
-	got, err := link.Await(ctx, e.ZKSession, e.StartRead(o.mark))
+	got, err := link.Await(ctx, e.ZKSession, e.StartRead(o.m.markPath()))
 	if err != nil {
 		return queue.Unknown, err
 	}
-	runs, err := runsIn(got, o.mark)
+	runs, err := runsIn(got, o.m.markPath())
 	if got.Err != nil && err != nil {
 		return o.finding(ctx, -1, err)
 	}
@@ -290,17 +277,18 @@ func (o *marking) write(ctx context.Context) (queue.Finding, error) {
 	found, err := o.put(ctx, o.marked(time.Now()))
 	if dropped := o.dropped(); found == queue.Exists && len(dropped) > 0 {
 		o.h.d.e.Log.Info("zklock: dropped the oldest runs that Once has marked; a call with one of their keys runs again",
-			"path", o.h.d.root.ShownPath(), "kept", o.kept, "dropped", len(dropped), "last", dropped[len(dropped)-1].Key)
+			"path", o.h.d.root.ShownPath(), "kept", o.m.opts.keptRuns, "dropped", len(dropped), "last", dropped[len(dropped)-1].Key)
 	}
 	return found, err
 }
 
 // dropped returns the runs that do not fit into the mark with this one.
-func (o *marking) dropped() []OnceRun { return o.runs[:max(0, len(o.runs)+1-o.kept)] }
+func (o *marking) dropped() []OnceRun { return o.runs[:max(0, len(o.runs)+1-o.m.opts.keptRuns)] }
 
 // marked returns the data of the mark with this run, which succeeded at that time.
 func (o *marking) marked(at time.Time) []byte {
-	now := OnceRun{o.key, shown(string(o.by[:min(len(o.by), node.MaxShown)])), at.UTC(), o.h.Token()}
+	by := o.m.opts.data
+	now := OnceRun{o.key, shown(string(by[:min(len(by), node.MaxShown)])), at.UTC(), o.h.Token()}
 	var data bytes.Buffer
 	lines := json.NewEncoder(&data)
 	lines.SetEscapeHTML(false)
@@ -313,11 +301,11 @@ func (o *marking) marked(at time.Time) []byte {
 // put writes the mark against the version that was read, in a transaction that checks the lock
 // node.
 func (o *marking) put(ctx context.Context, data []byte) (queue.Finding, error) {
-	e, node := o.h.d.e, o.h.d.node
-	op, request, permission, on := wire.MultiOp{Op: wire.OpSetData, Path: o.mark, Data: data, Version: o.version}, "set", "WRITE", o.mark
+	e, node, mark := o.h.d.e, o.h.d.node, o.m.markPath()
+	op, request, permission, on := wire.MultiOp{Op: wire.OpSetData, Path: mark, Data: data, Version: o.version}, "set", "WRITE", mark
 	if !o.isThere {
-		op = wire.MultiOp{Op: wire.OpCreate, Path: o.mark, Create: wire.CreateRequest{Path: o.mark, Data: data, ACL: o.acl, Flags: wire.FlagPersistent}}
-		request, permission, on = "create", "CREATE", parentOf(o.mark)
+		op = wire.MultiOp{Op: wire.OpCreate, Path: mark, Create: wire.CreateRequest{Path: mark, Data: data, ACL: o.m.opts.acl, Flags: wire.FlagPersistent}}
+		request, permission, on = "create", "CREATE", parentOf(mark)
 	}
 	check, failed := wire.MultiOp{Op: wire.OpCheck, Path: node, Version: -1}, -1
 	a, err := e.Ask(ctx, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{check, op}})

@@ -329,7 +329,7 @@ func (lockOption) forSemaphore()          {}
 func (lockOption) forElection()           {}
 
 func newLockOptions[O option](opts []O) lockOptions {
-	o := lockOptions{data: defaultData(), acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName}
+	o := lockOptions{data: defaultData(), acl: wireACL(zk.WorldACL(zk.PermAll)), name: queue.MutexName, keptRuns: 100}
 	for _, opt := range opts {
 		if any(opt) == nil {
 			o.wrong = errors.New("nil option: leave it out")
@@ -437,7 +437,8 @@ type doOptions struct {
 	async bool
 }
 
-func newDoOptions(opts []DoOption) (doOptions, error) {
+// newDoOptions also checks that Do has work.
+func newDoOptions(opts []DoOption, hasWork bool) (doOptions, error) {
 	o := doOptions{wait: forever}
 	for _, opt := range opts {
 		if opt == nil {
@@ -447,6 +448,9 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 	}
 	if o.wait < 0 {
 		return o, fmt.Errorf("WaitAtMost(%v): give 0 for a try, or how long to wait", o.wait)
+	}
+	if !hasWork {
+		return o, errors.New("nil function: give Do the work")
 	}
 	return o, nil
 }

@@ -121,12 +121,7 @@ func listenForRevocation(d *lockData, e *node.ZKSession, node string, revoke fun
 	e.Carrier.Spawn(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		for {
-			select {
-			case <-ended:
-				return
-			default:
-			}
+		for !link.IsClosed(ended) {
 			w, err := e.Watches.Watch(ctx, node)
 			var now wire.DataResponse
 			if err == nil {
@@ -141,14 +136,14 @@ func listenForRevocation(d *lockData, e *node.ZKSession, node string, revoke fun
 					return
 				}
 				continue
-			case bytes.Equal(now.Data, revokeMessage) && d.takeMessage(now.Stat.Mzxid):
-				if h := d.anyHandle(); h != nil {
+			case bytes.Equal(now.Data, revokeMessage):
+				if h := d.takeMessage(now.Stat.Mzxid); h != nil {
 					// Close does not wait for the user's code.
 					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) {
 						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.ShownPath(), "node", node, "panic", p, "stack", stack)
 					})
+					return
 				}
-				return
 			}
 			select {
 			case <-w.Fired:
@@ -200,23 +195,18 @@ func (s *Session) Revoke(ctx context.Context, node string) error {
 // release.
 var revokeMessage = []byte("__REVOKE__")
 
-// takeMessage notes that the hold is given the revocation with that zxid, and reports whether it is
-// for this hold. A node that stays after its hold keeps the message that the hold was given.
-func (d *lockData) takeMessage(written int64) (isNew bool) {
+// takeMessage notes that the hold is given the revocation with that zxid, and returns one of its
+// handles. It returns nil if none is left, because the hold has ended, and if the revocation is for
+// an earlier hold: a node that stays after its hold keeps the message that the hold was given.
+func (d *lockData) takeMessage(written int64) *Hold {
 	d.table.mu.Lock()
 	defer d.table.mu.Unlock()
-	if d.heard == nil {
-		return true
+	if d.heard != nil {
+		if written <= *d.heard {
+			return nil
+		}
+		*d.heard = written
 	}
-	isNew = written > *d.heard
-	*d.heard = max(*d.heard, written)
-	return isNew
-}
-
-// anyHandle returns a handle that is not released, or nil.
-func (d *lockData) anyHandle() *Hold {
-	d.table.mu.Lock()
-	defer d.table.mu.Unlock()
 	for h := range d.handles {
 		return h
 	}

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -104,10 +106,7 @@ func hostPort(h string) (string, error) {
 	if strings.ContainsAny(host, " \t\r\n") {
 		return "", fmt.Errorf("server %q has white space in it", h)
 	}
-	if strings.Contains(host, ":") {
-		return "[" + host + "]:" + port, nil
-	}
-	return host + ":" + port, nil
+	return net.JoinHostPort(host, port), nil
 }
 
 // ValidatePath returns the error that NewMutex would return for a lock path, or nil.
@@ -152,34 +151,21 @@ func checkPath(p string) error {
 // Names are escaped as by Python's quote(name, safe=""), and url.PathUnescape reverses that.
 // Exceptions: the first byte of ".", ".." and "zookeeper" is escaped, the empty name is "%", and an
 // escaped name above 200 bytes is cut to 134, followed by "%~" and the name's SHA-256.
-func PathOf(root, name string) string { return strings.TrimSuffix(root, "/") + "/" + escaped(name) }
-
-const maxEscaped = 200
-
-func escaped(name string) string {
-	reserved := name == "." || name == ".." || name == "zookeeper"
-	var b strings.Builder
-	for i := range len(name) {
-		c := name[i]
-		switch {
-		case i == 0 && reserved:
-			fmt.Fprintf(&b, "%%%02X", c)
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-._~", c) >= 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	s := b.String()
+func PathOf(root, name string) string {
+	s := strings.ReplaceAll(url.QueryEscape(name), "+", "%20") // only a space becomes a plus
 	switch {
+	case name == ".", name == "..", name == "zookeeper":
+		s = fmt.Sprintf("%%%02X", name[0]) + name[1:]
 	case s == "":
-		return "%"
+		s = "%"
 	case len(s) > maxEscaped:
 		hash := fmt.Sprintf("%%~%x", sha256.Sum256([]byte(name)))
-		return s[:maxEscaped-len(hash)] + hash
+		s = s[:maxEscaped-len(hash)] + hash
 	}
-	return s
+	return strings.TrimSuffix(root, "/") + "/" + s
 }
+
+const maxEscaped = 200
 
 // nameOf returns the last part of a path.
 func nameOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }

@@ -228,10 +228,6 @@ func (p *permits) overLimit(n int) string {
 	return fmt.Sprintf("it wants %d, and the limit in %s is %d", p.k, p.limit, n)
 }
 
-func badPermits(k, n int) error {
-	return badArgument{fmt.Errorf("%d permits of a semaphore that has %d: ask for 1 to %d", k, n, n)}
-}
-
 // WithSharedLimit reads a Semaphore's limit from a node that all clients share. By default the
 // limit is fixed. The node may have any path below the chroot, outside the semaphore's locks and
 // leases. If it is missing, the first acquire creates it with NewSemaphore's number; with

@@ -101,7 +101,12 @@ func (a *attempt) giveUp(why error) error {
 	defer t.Stop()
 	isGone := true
 	for _, x := range xs {
-		awaitGone(e, x, late)
+		select {
+		case <-x.Done:
+		case <-x.Refused:
+		case <-e.Ended():
+		case <-late:
+		}
 		isGone = isGone && link.IsClosed(x.Done)
 	}
 	if restarted != nil && errors.Is(why, ErrSequenceExhausted) && isGone {
@@ -115,14 +120,4 @@ func (a *attempt) giveUp(why error) error {
 		}
 	}
 	return why
-}
-
-// awaitGone waits until a deletion has ended, or cannot end.
-func awaitGone(e *node.ZKSession, x *node.Deletion, late <-chan struct{}) {
-	select {
-	case <-x.Done:
-	case <-x.Refused:
-	case <-e.Ended():
-	case <-late:
-	}
 }

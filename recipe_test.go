@@ -56,7 +56,7 @@ func TestRecipe_OnceIsAddedWithoutAChange(t *testing.T) {
 		s, err := Connect(t.Context(), srv.Addr(), WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
-		m, err := mutexOf(s, "/job", queue.MutexName, newLockOptions[LockOption](nil), once{done: "/done"})
+		m, err := mutexOf(s, "new job", "/job", queue.MutexName, newLockOptions[LockOption](nil), once{done: "/done"})
 		require.NoError(t, err)
 		for range 3 {
 			all.Go(func() {
@@ -137,7 +137,7 @@ func TestRecipe_WithStateIsAddedWithoutAChange(t *testing.T) {
 				s, err := Connect(t.Context(), srv.Addr(), WithLogger(slog.New(slog.DiscardHandler)))
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, s.Close()) })
-				m, err := mutexOf(s, "/job", queue.MutexName, o, patient{nth: 2, released: released})
+				m, err := mutexOf(s, "new job", "/job", queue.MutexName, o, patient{nth: 2, released: released})
 				require.NoError(t, err)
 				roots = append(roots, &m.root)
 				all.Go(func() {

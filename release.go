@@ -75,9 +75,8 @@ func (m minHold) awaitEnd(check *node.Deletion) {
 func (m minHold) lasts() bool {
 	e, endedEarly := m.d.e, error(nil)
 	for endedEarly == nil && m.remaining() > 0 {
-		t := time.NewTimer(m.remaining())
 		select {
-		case <-t.C:
+		case <-time.After(m.remaining()):
 		case why := <-m.ended:
 			// With any other reason the node exists, and its READ permission was removed.
 			if errors.Is(why, link.ErrNodeGone) || e.HasEnded() {
@@ -86,7 +85,6 @@ func (m minHold) lasts() bool {
 		case <-e.Ended():
 			endedEarly = e.Cause()
 		}
-		t.Stop()
 	}
 	if endedEarly != nil && !errors.Is(endedEarly, ErrClosed) {
 		e.Log.Warn("zklock: minimum hold ended early", append(m.d.attrs(), "reason", endedEarly, "until", e.Clock.Wall(m.d.minHoldUntil))...)
@@ -163,10 +161,7 @@ func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {
 		return false
 	}
 	d.lost, d.lostAt = d.errorf("hold", lostBecause(cause)), min(d.e.Clock.Now(), end)
-	lost, closing := d.lost, []chan struct{}{d.lostCh, d.ended}
-	if link.IsClosed(d.ended) { // the hold was released before
-		closing = closing[:1]
-	}
+	lost, lostCh, ended := d.lost, d.lostCh, d.ended
 	handles := slices.Collect(maps.Keys(d.handles))
 	d.table.mu.Unlock()
 	if errors.Is(cause, link.ErrNodeGone) { // the caller's next acquire may need the capacity (WithMaxLockNodes)
@@ -175,9 +170,8 @@ func (d *lockData) loseNode(node string, cause error, end clock.Instant) bool {
 	for _, h := range handles {
 		h.ctx.cancel(lost)
 	}
-	for _, ch := range closing { // last: a goroutine that wakes here finds that Context and Err have ended
-		close(ch)
-	}
+	close(lostCh) // last: a goroutine that wakes here finds that Context and Err have ended
+	close(ended)
 	if len(handles) > 0 {
 		d.logLost(cause, end)
 		d.traceLoss(lost, d.lostAt)

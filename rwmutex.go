@@ -39,19 +39,16 @@ type RWMutex struct{ read, write *Mutex }
 // Curator's InterProcessReadWriteLock shares the lock from version 5.5 on. Older versions admit a
 // reader alongside a writer (docs/curator.md).
 func NewRWMutex(s *Session, path string, opts ...RWMutexOption) (*RWMutex, error) {
-	if !s.isConnected() {
-		return nil, &Error{Op: "new rwmutex", Path: path, Err: errNoSession}
-	}
 	o := newLockOptions(opts)
-	read, err := mutexOf(s, path, queue.ReadName, o, readSide{})
+	read, err := mutexOf(s, "new rwmutex", path, queue.ReadName, o, readSide{})
 	if err != nil {
-		return nil, &Error{Op: "new rwmutex", Path: path, Err: badArgument{err}}
+		return nil, err
 	}
-	write, _ := mutexOf(s, path, queue.WriteName, o, writeSide{})
+	write, _ := mutexOf(s, "new rwmutex", path, queue.WriteName, o, writeSide{})
 	read.root.other, write.root.other = write.root.share, read.root.share
 	read.kind, read.traced = "ReadLock", KindRead
 	write.kind, write.traced = "WriteLock", KindWrite
-	return &RWMutex{&read, &write}, nil
+	return &RWMutex{read, write}, nil
 }
 
 // ReadLock returns the side that readers hold together.

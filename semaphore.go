@@ -131,7 +131,7 @@ func (sem *Semaphore) mutexFor(k int) *Mutex {
 // nil.
 func (m *Mutex) neverGrants(p *permits) error {
 	if p.k < 1 || p.k > p.n {
-		return badPermits(p.k, p.n)
+		return badArgument{fmt.Errorf("%d permits of a semaphore that has %d: ask for 1 to %d", p.k, p.n, p.n)}
 	}
 	if all, most := p.base+int64(p.k)*p.each, int64(m.s.opts.juteMaxBuffer); all > most {
 		return badArgument{fmt.Errorf("%d permits take a request of %d bytes, %d for each, and servers read %d (jute.maxbuffer): ask for %d at most, or give less data",

@@ -71,7 +71,12 @@ func (h *Hold) Sequencer() Sequencer {
 // String returns a text for ParseSequencer: printable ASCII without spaces, some 110 bytes plus the
 // path.
 func (q Sequencer) String() string {
-	return sequencerScheme + (&url.URL{Path: q.Path}).EscapedPath() + "?" + q.words()
+	mode := q.mode()
+	if q.Permits != 0 {
+		mode += "&permits=" + strconv.Itoa(q.Permits)
+	}
+	path := (&url.URL{Path: q.Path}).EscapedPath()
+	return fmt.Sprintf("%s%s?root=%d&mode=%s&token=%d&node=%s", sequencerScheme, path, q.Root, mode, q.Token, nameOf(q.Node))
 }
 
 const sequencerScheme = "zklock:"
@@ -86,32 +91,15 @@ func (q Sequencer) mode() string {
 	return modeExclusive
 }
 
-func (q Sequencer) words() string {
-	mode := q.mode()
-	if q.Permits != 0 {
-		mode += "&permits=" + strconv.Itoa(q.Permits)
-	}
-	return fmt.Sprintf("root=%d&mode=%s&token=%d&node=%s", q.Root, mode, q.Token, nameOf(q.Node))
-}
-
 // ParseSequencer parses the text that Sequencer.String returned, and does not check the hold. The
 // error is [ErrBadSequencer].
 func ParseSequencer(text string) (Sequencer, error) {
-	q, ok := parseSequencer(text)
-	if !ok {
-		err := fmt.Errorf("%w: %q; give what Sequencer.String returned", ErrBadSequencer, text[:min(len(text), node.MaxShown)])
-		return Sequencer{}, &Error{Op: "parse sequencer", Err: badArgument{err}}
-	}
-	return q, nil
-}
-
-func parseSequencer(text string) (q Sequencer, ok bool) {
 	// The errors are ignored: wherever parsing fails, the String of the result differs from the text.
 	path, words, _ := strings.Cut(strings.TrimPrefix(text, sequencerScheme), "?")
 	path, _ = url.PathUnescape(path)
 	values, _ := url.ParseQuery(words)
 	mode, above := values.Get("mode"), path
-	q = Sequencer{Path: path, Shared: mode != modeExclusive}
+	q := Sequencer{Path: path, Shared: mode != modeExclusive}
 	if mode == modePermits {
 		above += "/leases"
 	}
@@ -119,12 +107,12 @@ func parseSequencer(text string) (q Sequencer, ok bool) {
 	q.Root, _ = strconv.ParseInt(values.Get("root"), 10, 64)
 	q.Token, _ = strconv.ParseInt(values.Get("token"), 10, 64)
 	q.Permits, _ = strconv.Atoi(values.Get("permits"))
-	switch {
-	case q.String() != text, checkPath(path) != nil, q.Root < 1, q.Token < 1, q.Permits < 0, q.Permits > maxPermits:
-		return q, false
+	_, isNode := q.rule()
+	if !isNode || q.String() != text || checkPath(path) != nil || q.Root < 1 || q.Token < 1 || q.Permits < 0 || q.Permits > maxPermits {
+		err := fmt.Errorf("%w: %q; give what Sequencer.String returned", ErrBadSequencer, text[:min(len(text), node.MaxShown)])
+		return Sequencer{}, &Error{Op: "parse sequencer", Err: badArgument{err}}
 	}
-	_, ok = q.rule()
-	return q, ok
+	return q, nil
 }
 
 // rule returns the rule of the node's queue; false if no such hold can have the node.

@@ -210,7 +210,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 		}
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
-			return errNoChroot(s.chroot)
+			return fmt.Errorf("%w: create %s, or give WithCreateChroot to Connect", ErrNoChroot, s.chroot)
 		case errors.Is(err, link.ErrHungUp):
 			return err
 		case err == nil, reply.IsRefusal(err): // it exists, although we may lack permissions
@@ -330,16 +330,13 @@ func (s *Session) loseIfLate() {
 // LeaseMode selects the replies that renew the lease, and so how long a hold lasts: docs/lease.md.
 type LeaseMode struct{ mode lease.Mode }
 
-// defaultLeaderPing is two ticks of ZooKeeper's default tickTime. The leader pings every half tick.
-const defaultLeaderPing = 4 * time.Second
-
 // QuorumLease, the default, counts a reply only if the client sent a write at least leaderPing
 // later and it succeeded: a follower that is cut off from the leader cannot renew the lease.
 // leaderPing is the longest time between the leader's pings to a follower. Zero means 4 s, two
 // ticks of ZooKeeper's default tickTime; for another tickTime, give two ticks.
 func QuorumLease(leaderPing time.Duration) LeaseMode {
 	if leaderPing == 0 {
-		leaderPing = defaultLeaderPing
+		leaderPing = 4 * time.Second // the leader pings every half tick
 	}
 	return LeaseMode{lease.Quorum(leaderPing)}
 }

@@ -124,8 +124,9 @@ func (s *Session) endSessionLeft(k sessionkey.Key) {
 	was, err := s.link.EndOfDead(k, f.taken.Add(k.Timeout+k.Timeout/2), func(err error) {
 		f.log.Info("zklock: a server did not end the session of a crashed process; zklock asks the others", "session", id, "err", err)
 	})
+	_, _, closed := s.link.AttachedNow()
 	switch {
-	case err != nil && !errors.Is(err, expire.ErrRefused) && s.isClosed():
+	case err != nil && !errors.Is(err, expire.ErrRefused) && closed != nil:
 		return
 	case err != nil:
 		f.log.Warn("zklock: the session of a crashed process was not ended; it expires", "session", id, "timeout", k.Timeout, "err", err)
@@ -134,11 +135,6 @@ func (s *Session) endSessionLeft(k sessionkey.Key) {
 		f.log.Info("zklock: ended the session of a crashed process", "session", id)
 	}
 	f.over(k.ID)
-}
-
-func (s *Session) isClosed() bool {
-	_, _, err := s.link.AttachedNow()
-	return err != nil
 }
 
 // awaitSessionsLeft waits until these sessions have ended, so that the nodes of this Session do not

@@ -87,7 +87,7 @@ type changeFeed struct {
 		sync.Mutex
 		closed  bool
 		last    Change
-		readers map[chan Change]func() bool // the function, once set, stops the reader's AfterFunc
+		readers map[chan Change]func() bool // the function stops the reader's AfterFunc
 	}
 }
 
@@ -135,24 +135,21 @@ func (f *changeFeed) tellLocked(c Change) {
 // they are the user's and may call the link: the context of a hold does when its lease has ended.
 func (f *changeFeed) subscribe(ctx context.Context) <-chan Change {
 	ch := make(chan Change, 64)
-	if ctx == nil || ctx.Err() != nil || !f.add(ch) {
+	if ctx == nil || ctx.Err() != nil {
 		close(ch)
 		return ch
 	}
 	stop := context.AfterFunc(ctx, func() { f.remove(ch) })
-	f.mu.Lock()
-	_, reads := f.mu.readers[ch]
-	if reads {
-		f.mu.readers[ch] = stop
-	}
-	f.mu.Unlock()
-	if !reads { // closed in between
+	if !f.add(ch, stop) {
 		stop()
+		close(ch)
+	} else if link.IsClosed(ctx.Done()) { // perhaps before the channel was added
+		f.remove(ch)
 	}
 	return ch
 }
 
-func (f *changeFeed) add(ch chan Change) bool {
+func (f *changeFeed) add(ch chan Change, stop func() bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.closed {
@@ -161,7 +158,7 @@ func (f *changeFeed) add(ch chan Change) bool {
 	if f.mu.readers == nil {
 		f.mu.readers = make(map[chan Change]func() bool)
 	}
-	f.mu.readers[ch] = nil
+	f.mu.readers[ch] = stop
 	return true
 }
 
@@ -184,8 +181,6 @@ func (f *changeFeed) close() {
 	}
 	f.mu.Unlock()
 	for _, stop := range readers {
-		if stop != nil {
-			stop()
-		}
+		stop()
 	}
 }

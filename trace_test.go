@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/link"
 )
 
 // The word for metrics matches the caller's result.
@@ -32,12 +34,15 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// The reason is that of the loss itself, whatever is joined with it.
+// Each reason of a loss has its word. Rejected credentials are the reason why no server replied.
 func TestLossReason(t *testing.T) {
-	require.Empty(t, lossReason(nil))
-	require.Empty(t, lossReason(ErrNotHeld))
-	require.Equal(t, LossOther, lossReason(ErrLost))
-	// Do joins the error of the work, which may be another Session's.
-	lost := fmt.Errorf("%w: %w", ErrLost, errors.New("why"))
-	require.Equal(t, LossOther, lossReason(errors.Join(ErrClosed, fmt.Errorf("release: %w", lost))))
+	for want, why := range map[Loss]error{
+		LossOther:    errors.New("why"),
+		LossNode:     link.ErrNodeGone,
+		LossAuth:     fmt.Errorf("%w: %w", link.ErrSilence, ErrAuthFailed),
+		LossClosed:   ErrClosed,
+		LossNoServer: link.ErrSilence,
+	} {
+		require.Equal(t, want, lossReason(&Error{Op: "hold", Err: lostBecause(why)}))
+	}
 }
