@@ -341,9 +341,6 @@ func ProtectedPath(root, id, name string) string {
 	return root + "/" + protectedPrefix + id + "-" + name
 }
 
-// LeasePath is ProtectedPath for a lease of a semaphore.
-func LeasePath(root, id string) string { return root + "/" + protectedPrefix + id + "-" + LeaseName }
-
 // ProtectionID returns the uuid in a protected node's name, _c_<36-char uuid>-….
 func ProtectionID(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, protectedPrefix)
