@@ -194,11 +194,9 @@ func (d *Dialer) Rest(longest func(laps, servers int) time.Duration) error {
 		case left > clientPause:
 			return errResting
 		}
-		t := time.NewTimer(left)
 		select {
-		case <-t.C:
+		case <-time.After(left):
 		case <-d.ctx.Done():
-			t.Stop()
 			return d.ctx.Err()
 		}
 	}

@@ -115,10 +115,8 @@ func (c *Client) run(first chan struct{}) {
 // report calls changed at the first result, and when it differs from the previous one. Close is no
 // change.
 func (c *Client) report(err error) {
-	select {
-	case <-c.ctx.Done():
+	if c.ctx.Err() != nil {
 		return
-	default:
 	}
 	if is := err == nil; c.reported == nil || *c.reported != is {
 		c.reported = &is

@@ -114,8 +114,7 @@ func (l *Link) Start() (*zk.Conn, error) {
 		return nil, err
 	}
 	l.client = conn
-	l.work.Add(1)
-	go l.watchClient(events)
+	l.work.Go(func() { l.watchClient(events) })
 	go l.loop()
 	return conn, nil
 }
@@ -369,11 +368,7 @@ func (l *Link) spawnLocked(f func()) bool {
 	if l.mu.why != nil {
 		return false
 	}
-	l.work.Add(1)
-	go func() {
-		defer l.work.Done()
-		f()
-	}()
+	l.work.Go(f)
 	return true
 }
 

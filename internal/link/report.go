@@ -252,7 +252,6 @@ func (l *Link) clientEvent(ev zk.Event) {
 // watchClient drains the client's event channel. The channel can lose events (the event callback
 // cannot), so they are ignored; but it closes when the client has ended.
 func (l *Link) watchClient(events <-chan zk.Event) {
-	defer l.work.Done()
 	for range events {
 	}
 	l.close(errConnClosed)

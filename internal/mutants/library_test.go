@@ -28,7 +28,7 @@ var library = []mutant{
 	{"any event of a node ahead grants", "I1, F31, R22", "internal/queue", "TestMachine|TestIsFirstNow_EachClause|TestVirtual_SpuriousEvents|TestVirtual_Few_NodeIsWrittenTo_WriterWaits", []Swap{{
 		"Machine.BlockerEvent", "w, isLast := w.observed(i, isDeletion)", "w, isLast := w.observed(i, true)"}}},
 	{"those ahead that are not watched do not count", "I1, I8", "internal/queue", "TestMachine|TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits", []Swap{{
-		"Machine.Left", "n := w.Blockers", "n := w.watched"}}},
+		"Machine.Left", "return w.Blockers -", "return w.watched -"}}},
 	{"another node may take the place of the farther ones", "I1, R73", "internal/queue", "TestPositionOf_ReadersAndWriters|TestVirtual_Few_WriterAmongThem_LeavesAReader", []Swap{{
 		"Rule.behind", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
 	{"whatever is told of a node of our own session is its deletion", "I1, F27", ".", "TestVirtual_Few_ReleaseRefused_WriterWaits", []Swap{{

@@ -62,7 +62,7 @@ func dir(pkg string) string {
 // reaches a rule that a table test specifies.
 var pure = map[string][]string{
 	"internal/lease": {"errors", "fmt", "time", module + "/internal/clock"},
-	"internal/queue": {"slices", "strings", "unicode", "unicode/utf8"},
+	"internal/queue": {"cmp", "math/bits", "slices", "strings", "unicode", "unicode/utf8"},
 	"internal/reply": {"errors", "fmt", "slices", "github.com/go-zookeeper/zk", module + "/internal/mux", module + "/internal/wire"},
 }
 
