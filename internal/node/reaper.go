@@ -54,12 +54,8 @@ func (r *Reaper) ToDelete(nodes ...string) *Deletion {
 // DeleteAfter is Delete, and begins when the first deletion has ended: until then, a transaction
 // whose response was lost could create the node again. first may be nil.
 func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
-	x := r.add(&Deletion{node: node})
-	if first == nil {
-		r.Begin(x)
-	} else if r.begins(x) {
-		x.goOnAfter(first)
-	}
+	x := r.add(&Deletion{node: node, after: first})
+	r.Begin(x)
 	return x
 }
 
