@@ -63,7 +63,7 @@ func multiBody(results ...wire.MultiResult) []byte {
 
 // handOff begins the release of a mutex's node.
 func handOff(r *Reaper, node string) *Deletion {
-	x := r.handOff(node, queue.Rule{}, false, false, nil)
+	x := r.add(&Deletion{node: node, handsOff: true})
 	r.Begin(x)
 	return x
 }

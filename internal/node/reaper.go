@@ -59,18 +59,6 @@ func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
 	return x
 }
 
-// handOff deletes the node of a hold that is released. If the hold may hand off the lock
-// (queue.Rule.HandsOff), the next waiter gets it: a waiter of this ZooKeeper session that is
-// directly behind the node. The same transaction removes the record. If withRoot is set and no such
-// waiter exists, the lock root is deleted in the same transaction.
-func (r *Reaper) handOff(node string, rule queue.Rule, downgraded, withRoot bool, record *GrantRecord) *Deletion {
-	x := &Deletion{node: node, root: withRoot}
-	if rule.HandsOff(downgraded) {
-		x.record, x.handsOff = record, true
-	}
-	return r.add(x)
-}
-
 // add returns a deletion that Begin has to begin. If the node is being deleted already, that is the
 // deletion under way.
 func (r *Reaper) add(x *Deletion) *Deletion {

@@ -363,11 +363,16 @@ func (r *Root) DeleteNode(e *ZKSession, withRoot bool, record *GrantRecord, node
 	return xs, restarted
 }
 
-// HandOff is DeleteNode for the node of a hold, and the caller begins it. It also hands the lock to
-// the next waiter, if that waiter's node belongs to this ZooKeeper session. paired reports that
-// another node of the owner depends on it. No lock root is deleted in a handoff.
+// HandOff is DeleteNode for the node of a hold, and the caller begins it. If the hold may hand off
+// the lock (queue.Rule.HandsOff), the next waiter gets it in the same transaction: a waiter of this
+// ZooKeeper session that is directly behind the node. paired reports that another node of the owner
+// depends on it. No lock root is deleted in a handoff.
 func (r *Root) HandOff(e *ZKSession, node string, paired, withRoot bool, record *GrantRecord) *Deletion {
-	x := e.Reaper.handOff(node, r.o.Rule, paired, withRoot, record)
+	x := &Deletion{node: node, root: withRoot}
+	if r.o.Rule.HandsOff(paired) {
+		x.record, x.handsOff = record, true
+	}
+	x = e.Reaper.add(x)
 	r.noteDeletion(withRoot, x)
 	r.RestartAfter(e, node, x)
 	return x
