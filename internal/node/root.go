@@ -124,14 +124,7 @@ func Note[N comparable](root *Root, change func(*N)) (before N) {
 }
 
 // NotesOn returns the Session's notes of type N on a lock root.
-func NotesOn[N comparable](root *Root) (now N) {
-	root.o.Notes.mu.Lock()
-	defer root.o.Notes.mu.Unlock()
-	if n, ok := root.o.Notes.notes[noteKey{root.path, (*N)(nil)}].(*N); ok {
-		now = *n
-	}
-	return now
-}
+func NotesOn[N comparable](root *Root) N { return Note(root, func(*N) {}) }
 
 // evictLocked deletes notes if there are too many, because most of them only save round trips and
 // warnings: first the notes that have a method isEvictedFirst, and then all but those that have a
@@ -462,7 +455,7 @@ func (r *Root) startAgain(e *ZKSession) error {
 // HoldsInFront reports whether the first node in a root's queue holds, or is about to hold.
 func (r *Root) HoldsInFront(node string) bool {
 	mem, isMember := queue.Parse(path.Base(node), r.o.Rule.Markers)
-	return isMember && queue.HoldersOf([]queue.Member{mem})[0]
+	return isMember && !mem.PastTheEnd()
 }
 
 // errChrootLost is for a chroot that Connect has found or created.
