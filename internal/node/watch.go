@@ -38,18 +38,10 @@ type Watch struct {
 // the node's deletion and changes of its data; exists, its creation too; getChildren2, its deletion
 // and changes of its children.
 type WatchKey struct {
-	Path string
-	Op   wire.Op
-	Use  WatchUse
+	Path     string
+	Op       wire.Op
+	Observed bool // its users are observers, which get all of the data; waiters have a watch of their own
 }
-
-// WatchUse distinguishes the users of a watch. Each use has a watch of its own on a node.
-type WatchUse uint8
-
-const (
-	ofWaiters   WatchUse = iota
-	OfObservers          // they get all of the data
-)
 
 func (k WatchKey) isOfChildren() bool { return k.Op == wire.OpGetChildren2 }
 

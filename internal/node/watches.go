@@ -25,7 +25,6 @@ type Watches struct {
 		invariants.Mutex
 		watches  map[WatchKey]*Watch // watches that have not fired
 		queued   int                 // attempts that have a node and wait
-		users    int                 // users of observed watches
 		checking bool                // checkWatches is running
 		since    int64               // restore the watches as of this zxid, the last one of the last connection on which all of them were set
 		missing  int                 // requests without a response that restore watches on the present connection
@@ -44,17 +43,12 @@ func (w *Watches) checkInvariants() {
 	if !invariants.Enabled {
 		return
 	}
-	observers := 0
 	for key, on := range invariants.Sample(w.mu.watches) {
 		invariants.Check(on.WatchKey == key, "a watch is kept under its key", "under %v there is the watch %v", key, on.WatchKey)
 		invariants.Check(on.users > 0, "a watch is not kept without a caller (I7)", "%v has %d callers", key, on.users)
 		invariants.Check(!on.HasFired() && !on.HasFailed(), "a watch is kept until it fires or fails", "%v: fired %t, failed %t", key, on.HasFired(), on.HasFailed())
-		if on.Use == OfObservers {
-			observers += on.users
-		}
 	}
-	invariants.Check(w.mu.users >= observers && w.mu.queued >= 0, "each caller that waits or observes is counted once",
-		"%d callers observe, %d are counted; %d wait", observers, w.mu.users, w.mu.queued)
+	invariants.Check(w.mu.queued >= 0, "each caller that waits is counted once", "%d wait", w.mu.queued)
 	invariants.Check(w.mu.checking || w.mu.queued == 0 && len(w.mu.watches) == 0, "missed events are looked for while anything is watched or waits (F30)",
 		"%d watches, %d callers wait", len(w.mu.watches), w.mu.queued)
 }
@@ -77,15 +71,14 @@ func (w *Watches) StartWatch(path string) *Watch {
 func (w *Watches) start(key WatchKey) *Watch {
 	w.mu.Lock()
 	if on := w.mu.watches[key]; on != nil {
-		w.useLocked(on, 1)
+		on.users++
 		w.mu.Unlock()
 		return on
 	}
 	// Registered before the request is sent, because the event can arrive before the response is
 	// read here.
-	on := &Watch{WatchKey: key, armed: make(chan struct{}), Fired: make(chan struct{})}
+	on := &Watch{WatchKey: key, armed: make(chan struct{}), Fired: make(chan struct{}), users: 1}
 	w.mu.watches[key] = on
-	w.useLocked(on, 1)
 	mustStart := !w.mu.checking
 	w.mu.checking = true
 	w.mu.Unlock()
@@ -97,13 +90,6 @@ func (w *Watches) start(key WatchKey) *Watch {
 		w.armed(on, mux.Reply{Fate: mux.NeverSent})
 	}
 	return on
-}
-
-func (w *Watches) useLocked(on *Watch, n int) {
-	on.users += n
-	if on.Use == OfObservers {
-		w.mu.users += n
-	}
 }
 
 // Keep returns the watch that a user needs from now on. If the user already has that watch and it
@@ -132,7 +118,7 @@ func (w *Watches) Leave(on *Watch) {
 		return
 	}
 	w.mu.Lock()
-	w.useLocked(on, -1)
+	on.users--
 	isLast := on.users == 0 && w.mu.watches[on.WatchKey] == on
 	if isLast {
 		w.endLocked(on, zk.EventNotWatching)
@@ -164,8 +150,8 @@ func (w *Watches) Leave(on *Watch) {
 // sameLocked returns our watches that share one watch on the server with that key.
 func (w *Watches) sameLocked(key WatchKey) (same []*Watch) {
 	for _, op := range []wire.Op{wire.OpGetData, wire.OpExists, wire.OpGetChildren2} {
-		for _, use := range []WatchUse{ofWaiters, OfObservers} {
-			other := WatchKey{key.Path, op, use}
+		for _, observed := range []bool{false, true} {
+			other := WatchKey{key.Path, op, observed}
 			if on := w.mu.watches[other]; on != nil && other.isOfChildren() == key.isOfChildren() {
 				same = append(same, on)
 			}
@@ -190,7 +176,7 @@ func (w *Watches) armed(on *Watch, a mux.Reply) {
 			}
 		}
 	} else {
-		if on.Use != OfObservers {
+		if !on.Observed {
 			data.Data = data.Data[:min(len(data.Data), MaxShown)]
 		}
 		on.Stat, on.Data = data.Stat, slices.Clone(data.Data)
