@@ -28,7 +28,6 @@ func (l *Link) End(why error) {
 		t.Cut()
 	}
 	l.work.Wait()
-	<-l.loopDone
 }
 
 // close makes the link unusable, once, and notifies all waiting callers.

@@ -67,11 +67,10 @@ type Link struct {
 	zxids lastzxid.Seen // kept on the client's behalf
 	xids  mux.Xids      // of our requests, never reused
 
-	client   *zk.Conn
-	served   atomic.Bool    // a server has responded to a request: no rejection is final
-	wake     chan struct{}  // makes the loop check again; holds one
-	work     sync.WaitGroup // all goroutines of the link and of its callers; none starts after the link is closed
-	loopDone chan struct{}
+	client *zk.Conn
+	served atomic.Bool    // a server has responded to a request: no rejection is final
+	wake   chan struct{}  // makes the loop check again; holds one
+	work   sync.WaitGroup // all goroutines of the link and of its callers; none starts after the link is closed
 
 	mu struct {
 		sync.Mutex             // never held across a channel that blocks, a callback or a ZooKeeper call
@@ -96,7 +95,7 @@ type Link struct {
 
 // New returns a link that has not started.
 func New(o Options) *Link {
-	l := &Link{Options: o, wake: make(chan struct{}, 1), loopDone: make(chan struct{})}
+	l := &Link{Options: o, wake: make(chan struct{}, 1)}
 	o.Dial.Log = o.Log
 	l.dials = dial.New(o.Dial, o.Clock, o.Addrs, l.Spawn)
 	l.mu.changed, l.mu.unknown = make(chan struct{}), make(map[wire.Op]int)
@@ -115,14 +114,13 @@ func (l *Link) Start() (*zk.Conn, error) {
 	}
 	l.client = conn
 	l.work.Go(func() { l.watchClient(events) })
-	go l.loop()
+	l.Spawn(l.loop)
 	return conn, nil
 }
 
 // loop owns the heartbeat and the lease's timer, and detects servers that do not respond or are
 // unreachable. It ends when the state is Closed.
 func (l *Link) loop() {
-	defer close(l.loopDone)
 	next, expiry := time.NewTimer(0), time.NewTimer(time.Hour)
 	var seen wakeups
 	for {
