@@ -51,11 +51,14 @@ func (c Config) overTLS() bool { return c.TLS != nil || c.Files != nil }
 type Dialer struct {
 	how   Config
 	hosts *hosts
-	names names
 	spawn func(func()) bool
 	ctx   context.Context // ends with the Session: the client cannot interrupt a dial
 	stop  context.CancelFunc
 
+	names struct {
+		sync.Mutex // never held across a lookup
+		byHost     map[string]*hostName
+	}
 	mu struct {
 		sync.Mutex
 		tried map[string]error  // by the label of an address, since a server accepted the session
@@ -69,7 +72,7 @@ type Dialer struct {
 func New(how Config, clk *clock.Clock, addrs []string, spawn func(func()) bool) *Dialer {
 	d := &Dialer{how: how, hosts: newHosts(addrs, clk), spawn: spawn}
 	d.ctx, d.stop = context.WithCancel(context.Background())
-	d.names.lookup, d.names.ctx, d.names.mu.byHost = how.Lookup, d.ctx, make(map[string]*hostName)
+	d.names.byHost = make(map[string]*hostName)
 	d.mu.tried, d.mu.label, d.mu.said = make(map[string]error), make(map[string]string), make(map[string]error)
 	return d
 }
@@ -170,7 +173,7 @@ func (d *Dialer) addresses(ctx context.Context, addr string, patience time.Durat
 	if net.ParseIP(host) != nil {
 		return []string{addr}, nil
 	}
-	found, err := d.names.resolve(ctx, d.spawn, host, patience)
+	found, err := d.resolve(ctx, host, patience)
 	var addrs []string
 	for _, a := range found {
 		addrs = append(addrs, net.JoinHostPort(a, port))
