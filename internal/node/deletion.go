@@ -50,9 +50,10 @@ type Deletion struct {
 
 	withRoot atomic.Bool // the last request deletes the lock root, too; false if the deletion was given up
 
-	Done chan struct{} // closed when the fields below are set
-	OK   bool          // our own delete succeeded, or may have done so although its response was lost
-	Err  error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
+	Done chan struct{} // closed when the field below is set
+	// Nil: our own delete succeeded, or may have done so although its response was lost.
+	// ErrNoNode: the node was deleted before our first try. Otherwise why the deletion was given up.
+	Err error
 }
 
 // goOn continues the tries on a separate goroutine.
@@ -254,7 +255,7 @@ func (r *Reaper) send(xs []*Deletion) {
 //	  NoNode for one of two nodes
 //	4 NoNode for one of several nodes   nothing was deleted: delete singly         at once
 //	5 success, or NoNode for our node   these are deleted; some are left           at once
-//	6   … and none is left              OK, or ErrNoNode if one was missing        end
+//	6   … and none is left              success, or ErrNoNode if one was missing   end
 //	7 the session or Session has ended  the session deletes its nodes              end
 //	8 no response, throttled, rejected  no response: unanswered; reject: Refused   pause
 //
@@ -308,7 +309,7 @@ func (x *Deletion) tried(w *Waiter, failed int, err error) (ended, wait bool) {
 		if x.gone += n; x.gone <= len(x.rest) {
 			return false, false
 		}
-		if x.OK, err = !x.missing, nil; x.missing {
+		if err = nil; x.missing {
 			err = zk.ErrNoNode
 		}
 		x.end(err)
