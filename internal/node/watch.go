@@ -48,7 +48,8 @@ func (k WatchKey) isOfChildren() bool { return k.Op == wire.OpGetChildren2 }
 // MaxShown limits the bytes of a node's data that logs and errors show.
 const MaxShown = 64
 
-// WaitArmed waits until the watch is set or has failed.
+// WaitArmed waits until the watch is set or has failed: the error is that of the read that sets it,
+// zk.ErrNoNode if the node does not exist.
 func (w *Watch) WaitArmed(ctx context.Context, z *link.ZKSession) error {
 	if _, err := link.Await(ctx, z, w.armed); err != nil {
 		return err

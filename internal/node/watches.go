@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"slices"
 
@@ -53,15 +52,7 @@ func (w *Watches) checkInvariants() {
 		"%d watches, %d callers wait", len(w.mu.watches), w.mu.queued)
 }
 
-// Watch joins the watch on path, or sets one. It waits for the server's response under ctx; the
-// watch itself outlives the caller. The error is the error of the read that sets the watch:
-// zk.ErrNoNode if the node does not exist.
-func (w *Watches) Watch(ctx context.Context, path string) (*Watch, error) {
-	on := w.StartWatch(path)
-	return on, on.WaitArmed(ctx, w.z)
-}
-
-// StartWatch is watch without the wait.
+// StartWatch joins the watch on path, or sets one, which outlives the caller.
 func (w *Watches) StartWatch(path string) *Watch {
 	return w.start(WatchKey{Path: path, Op: wire.OpGetData})
 }
@@ -123,7 +114,7 @@ func (w *Watches) Leave(on *Watch) {
 	if isLast {
 		w.endLocked(on, zk.EventNotWatching)
 	}
-	isLast = isLast && len(w.sameLocked(on.WatchKey)) == 0
+	isLast = isLast && len(w.sameLocked(on.Path, on.isOfChildren())) == 0
 	w.mu.Unlock()
 	if !isLast {
 		return
@@ -137,7 +128,7 @@ func (w *Watches) Leave(on *Watch) {
 			return
 		}
 		w.mu.Lock()
-		since := w.sameLocked(on.WatchKey)
+		since := w.sameLocked(on.Path, on.isOfChildren())
 		w.mu.Unlock()
 		for _, other := range since {
 			if other.IsArmed() {
@@ -147,12 +138,13 @@ func (w *Watches) Leave(on *Watch) {
 	}))
 }
 
-// sameLocked returns our watches that share one watch on the server with that key.
-func (w *Watches) sameLocked(key WatchKey) (same []*Watch) {
+// sameLocked returns our watches that share one watch on the server: the watch on a node or, if
+// ofChildren is true, on its children.
+func (w *Watches) sameLocked(path string, ofChildren bool) (same []*Watch) {
 	for _, op := range []wire.Op{wire.OpGetData, wire.OpExists, wire.OpGetChildren2} {
 		for _, observed := range []bool{false, true} {
-			other := WatchKey{key.Path, op, observed}
-			if on := w.mu.watches[other]; on != nil && other.isOfChildren() == key.isOfChildren() {
+			on := w.mu.watches[WatchKey{path, op, observed}]
+			if on != nil && on.isOfChildren() == ofChildren {
 				same = append(same, on)
 			}
 		}
@@ -286,16 +278,11 @@ func (w *Watches) fire(ev wire.WatcherEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	event := zk.EventType(ev.Type)
-	for _, ofChildren := range []bool{false, true} {
-		if event != zk.EventNodeDeleted && ofChildren != (event == zk.EventNodeChildrenChanged) {
-			continue // the server keeps those watches
-		}
-		op := wire.OpGetData
-		if ofChildren {
-			op = wire.OpGetChildren2
-		}
-		for _, on := range w.sameLocked(WatchKey{Path: ev.Path, Op: op}) {
-			w.endLocked(on, event)
-		}
+	fired := w.sameLocked(ev.Path, event == zk.EventNodeChildrenChanged)
+	if event == zk.EventNodeDeleted { // otherwise the server keeps the watches of the other kind
+		fired = append(fired, w.sameLocked(ev.Path, true)...)
+	}
+	for _, on := range fired {
+		w.endLocked(on, event)
 	}
 }
