@@ -61,18 +61,18 @@ func (l *Link) ClosedErr() error {
 	return l.mu.why
 }
 
-func (r report) AskedToEnd(outcome expire.Outcome) {
-	if z := r.zkSession(); z != nil {
+func (c *connection) AskedToEnd(outcome expire.Outcome) {
+	if z := c.zkSession(); z != nil {
 		if outcome == expire.NoAnswer {
-			z.noteUnanswered(r.link.SASL != nil)
+			z.noteUnanswered(c.link.SASL != nil)
 		}
-		r.link.endRequested(z, r.server(), outcome)
+		c.link.endRequested(z, c.server(), outcome)
 	}
 }
 
-func (r report) Ended() {
-	if z := r.zkSession(); z != nil {
-		r.link.over(z)
+func (c *connection) Ended() {
+	if z := c.zkSession(); z != nil {
+		c.link.over(z)
 	}
 }
 

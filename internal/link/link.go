@@ -371,7 +371,7 @@ func (l *Link) spawnLocked(f func()) bool {
 }
 
 // Lost implements Carrier. If z was given up, it may still live on the servers, but the client does
-// not attach to it again (see report.Connecting).
+// not attach to it again (see connection.Connecting).
 func (l *Link) Lost(z *ZKSession, cause error) {
 	if IsClosing(cause) {
 		return // the Session is closed
