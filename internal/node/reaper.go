@@ -39,11 +39,7 @@ func (r *Reaper) Deleting() int {
 }
 
 // Delete deletes a node of ours. If the node is being deleted already, it returns that deletion.
-func (r *Reaper) Delete(node string) *Deletion {
-	x := r.add(&Deletion{node: node})
-	r.Begin(x)
-	return x
-}
+func (r *Reaper) Delete(node string) *Deletion { return r.DeleteAfter(nil, node) }
 
 // ToDelete is Delete for nodes of one lock root, in one transaction, and the caller begins it
 // (Begin). If one of the nodes is missing, the rest are deleted one by one.
