@@ -331,7 +331,7 @@ func (r releasing) confirm(p *graceTime) error {
 	for i := 0; i < len(r.xs) && r.xs[i] != nil; {
 		x := r.xs[i]
 		if link.IsClosed(x.Done) { // also after the time limit: the wait for another deletion may have used it up
-			if err := howItEnded(i, x.OK, x.Err); err != nil {
+			if err := howItEnded(i, x.Err); err != nil {
 				return err
 			}
 			i++
@@ -348,7 +348,7 @@ func (r releasing) confirm(p *graceTime) error {
 			if link.IsClosed(x.Done) {
 				continue
 			}
-			return howItEnded(i, false, e.EndErr())
+			return howItEnded(i, e.EndErr())
 		case <-x.Refused:
 			return notConfirmed(x.Refusal)
 		case <-ctxEnded:
@@ -368,9 +368,9 @@ func (r releasing) confirm(p *graceTime) error {
 
 // howItEnded returns the error of a hold after the end of the i-th deletion of its release: nil if
 // its node existed until then.
-func howItEnded(i int, ok bool, err error) error {
+func howItEnded(i int, err error) error {
 	switch {
-	case ok, errors.Is(err, link.ErrExpired), errors.Is(err, zk.ErrNoNode) && i > 0: // our delete removed it, or the end of its session
+	case err == nil, errors.Is(err, link.ErrExpired), errors.Is(err, zk.ErrNoNode) && i > 0: // our delete removed it, or the end of its session
 		return nil
 	case errors.Is(err, zk.ErrNoNode):
 		return lostBecause(link.ErrNodeGone)

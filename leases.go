@@ -175,7 +175,7 @@ func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCheck, Path: queued, Version: -1})
 	}
 	for range p.k {
-		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.Path(), id), Data: data, ACL: p.leases.ACL(), Flags: wire.FlagEphemeralSequential}
+		create := wire.CreateRequest{Path: queue.ProtectedPath(p.leases.Path(), id, queue.LeaseName), Data: data, ACL: p.leases.ACL(), Flags: wire.FlagEphemeralSequential}
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCreate, Path: create.Path, Create: create})
 	}
 	return ask

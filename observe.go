@@ -120,7 +120,7 @@ func (o *observing) attached(ctx context.Context, l *link.Link) (*node.ZKSession
 
 // watch replaces the watch before, unless that is the same watch and has not fired.
 func (o *observing) watch(ctx context.Context, before **node.Watch, path string, op wire.Op) (*node.Watch, error) {
-	*before = o.z.Watches.Keep(*before, node.WatchKey{Path: path, Op: op, Use: node.OfObservers})
+	*before = o.z.Watches.Keep(*before, node.WatchKey{Path: path, Op: op, Observed: true})
 	return *before, (*before).WaitArmed(ctx, o.z.ZKSession)
 }
 
@@ -162,7 +162,7 @@ func (o *observing) readLeader(ctx context.Context, z *node.ZKSession, isFirst b
 		if there {
 			op = wire.OpGetChildren2
 		}
-		if o.on.IsActive(node.WatchKey{Path: root, Op: op, Use: node.OfObservers}) { // it was set before this list
+		if o.on.IsActive(node.WatchKey{Path: root, Op: op, Observed: true}) { // it was set before this list
 			return nil
 		}
 		if _, err := o.watch(ctx, &o.on, root, op); err != nil && !errors.Is(err, zk.ErrNoNode) {

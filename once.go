@@ -196,7 +196,7 @@ func (o *marking) markRun(work context.Context, f func(ctx context.Context, hold
 			w = w.Read(found)
 		case queue.OnceProve:
 			found, err = o.prove(ctx)
-			w = w.Proved(found)
+			w = w.Wrote(found)
 		case queue.OnceWork:
 			if err = ctx.Err(); err == nil {
 				ran = true // also if f does not return

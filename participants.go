@@ -122,7 +122,8 @@ func listenForRevocation(d *lockData, e *node.ZKSession, node string, revoke fun
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		for !link.IsClosed(ended) {
-			w, err := e.Watches.Watch(ctx, node)
+			w := e.Watches.StartWatch(node)
+			err := w.WaitArmed(ctx, e.ZKSession)
 			var now wire.DataResponse
 			if err == nil {
 				// The message may have been written before the watch was set.

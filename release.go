@@ -60,7 +60,7 @@ func (m minHold) awaitEnd(check *node.Deletion) {
 		check.Refusal = err
 		close(check.Refused)
 	} else {
-		check.OK, check.Err = err == nil, err
+		check.Err = err
 		close(check.Done)
 	}
 	if isGone || m.lasts() {

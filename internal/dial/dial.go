@@ -51,11 +51,14 @@ func (c Config) overTLS() bool { return c.TLS != nil || c.Files != nil }
 type Dialer struct {
 	how   Config
 	hosts *hosts
-	names names
 	spawn func(func()) bool
 	ctx   context.Context // ends with the Session: the client cannot interrupt a dial
 	stop  context.CancelFunc
 
+	names struct {
+		sync.Mutex // never held across a lookup
+		byHost     map[string]*hostName
+	}
 	mu struct {
 		sync.Mutex
 		tried map[string]error  // by the label of an address, since a server accepted the session
@@ -69,7 +72,7 @@ type Dialer struct {
 func New(how Config, clk *clock.Clock, addrs []string, spawn func(func()) bool) *Dialer {
 	d := &Dialer{how: how, hosts: newHosts(addrs, clk), spawn: spawn}
 	d.ctx, d.stop = context.WithCancel(context.Background())
-	d.names.lookup, d.names.ctx, d.names.mu.byHost = how.Lookup, d.ctx, make(map[string]*hostName)
+	d.names.byHost = make(map[string]*hostName)
 	d.mu.tried, d.mu.label, d.mu.said = make(map[string]error), make(map[string]string), make(map[string]error)
 	return d
 }
@@ -107,11 +110,11 @@ func (d *Dialer) Dial(to To) (tapped, raw net.Conn, err error) {
 	label := d.begin(to.Addr, at)
 	c, raw, ours, err := d.dialRaw(ctx, to, at)
 	if err != nil {
-		d.note(label, err)
+		d.Note(label, err)
 		return nil, nil, err
 	}
-	d.note(label, notYet("connected, and no answer to the handshake yet: if that lasts, no quorum, or not a ZooKeeper server"))
-	return &greeting{Conn: c, overTLS: d.how.overTLS(), ours: ours, tell: func(err error) { d.note(label, err) }}, raw, nil
+	d.Note(label, notYet("connected, and no answer to the handshake yet: if that lasts, no quorum, or not a ZooKeeper server"))
+	return &greeting{Conn: c, overTLS: d.how.overTLS(), ours: ours, tell: func(err error) { d.Note(label, err) }}, raw, nil
 }
 
 // Until returns a context that ends at the deadline, and with the Dialer.
@@ -170,7 +173,7 @@ func (d *Dialer) addresses(ctx context.Context, addr string, patience time.Durat
 	if net.ParseIP(host) != nil {
 		return []string{addr}, nil
 	}
-	found, err := d.names.resolve(ctx, d.spawn, host, patience)
+	found, err := d.resolve(ctx, host, patience)
 	var addrs []string
 	for _, a := range found {
 		addrs = append(addrs, net.JoinHostPort(a, port))
@@ -181,10 +184,8 @@ func (d *Dialer) addresses(ctx context.Context, addr string, patience time.Durat
 // dialRaw connects to an address of a server. It returns the connection to use, the underlying one,
 // which closes without delay, and the name of our certificate that it presented.
 func (d *Dialer) dialRaw(ctx context.Context, to To, at string) (c, raw net.Conn, ours string, err error) {
-	limit := to.Limit
-	if deadline, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(deadline))
-	}
+	deadline, _ := ctx.Deadline()
+	limit := min(to.Limit, time.Until(deadline))
 	if limit <= 0 { // many dialers treat that as "no limit"
 		return nil, nil, "", os.ErrDeadlineExceeded
 	}
@@ -270,18 +271,12 @@ func (d *Dialer) forgetOthers(server string, addrs []string) {
 	})
 }
 
-// Note records the result of the last try at a server, or its progress. Until the try has ended,
-// the result of the previous one at the same address is kept.
+// Note records the result of the last try at a server, or at an address with that label, or its
+// progress. Until the try has ended, the result of the previous one at the same address is kept.
 func (d *Dialer) Note(server string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.noteLocked(cmp.Or(d.mu.label[server], server), err)
-}
-
-func (d *Dialer) note(label string, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.noteLocked(label, err)
 }
 
 func (d *Dialer) noteLocked(label string, err error) {

@@ -36,9 +36,8 @@ type hosts struct {
 		untried     []string // of the server that was handed out; it is next again, at once
 
 		atOnce bool          // the next try needs no rest
-		rests  bool          // before the next try
-		began  clock.Instant // since when
-		part   float64       // of what the caller allows
+		part   float64       // of what the caller allows: the rest before the next try; 0 if none has begun
+		began  clock.Instant // when the rest did
 		again  bool          // the server that was handed out has not been tried: the rest continues
 	}
 }
@@ -163,16 +162,16 @@ func (h *hosts) rest(longest time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock.Now()
-	if !h.mu.atOnce && !h.mu.rests {
-		h.mu.rests, h.mu.began, h.mu.part = true, now, (1+rand.Float64())/2
-	}
 	if !h.mu.atOnce {
+		if h.mu.part == 0 {
+			h.mu.began, h.mu.part = now, (1+rand.Float64())/2
+		}
 		if left := h.mu.began.Add(time.Duration(h.mu.part * float64(longest))).Sub(now); left > 0 {
 			h.mu.again = left > clientPause
 			return left
 		}
 	}
-	h.mu.atOnce, h.mu.rests, h.mu.again = false, false, false
+	h.mu.atOnce, h.mu.part, h.mu.again = false, 0, false
 	return 0
 }
 
@@ -194,11 +193,9 @@ func (d *Dialer) Rest(longest func(laps, servers int) time.Duration) error {
 		case left > clientPause:
 			return errResting
 		}
-		t := time.NewTimer(left)
 		select {
-		case <-t.C:
+		case <-time.After(left):
 		case <-d.ctx.Done():
-			t.Stop()
 			return d.ctx.Err()
 		}
 	}

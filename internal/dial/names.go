@@ -5,26 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 )
 
 // lookupCap is how long a lookup may take, even when no dial waits for it any more.
 const lookupCap = 30 * time.Second
 
-// names resolves host names, again in each lap. If a lookup takes longer than one dial may wait, it
-// continues and serves the next dial. While the name server is slow or unreachable, names uses the
-// last addresses that it returned (F46).
-type names struct {
-	lookup func(ctx context.Context, host string) ([]string, error)
-	ctx    context.Context // ends with the Session
-
-	mu struct {
-		sync.Mutex // never held across a lookup
-		byHost     map[string]*hostName
-	}
-}
-
+// hostName is a name, which is resolved again in each lap. If a lookup takes longer than one dial
+// may wait, it continues and serves the next dial. While the name server is slow or unreachable,
+// the last addresses that it returned are used (F46).
 type hostName struct {
 	addrs  []string      // of the last lookup that returned any
 	err    error         // of the last lookup
@@ -32,13 +21,13 @@ type hostName struct {
 }
 
 // resolve returns the addresses of a host. It waits for the lookup until ctx ends, but only for
-// patience if it has older addresses. spawn starts the lookup, and reports whether it could.
-func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host string, patience time.Duration) ([]string, error) {
-	n.mu.Lock()
-	h := n.mu.byHost[host]
+// patience if it has older addresses.
+func (d *Dialer) resolve(ctx context.Context, host string, patience time.Duration) ([]string, error) {
+	d.names.Lock()
+	h := d.names.byHost[host]
 	if h == nil {
 		h = &hostName{}
-		n.mu.byHost[host] = h
+		d.names.byHost[host] = h
 	}
 	asking, known := h.asking, len(h.addrs) > 0
 	start := asking == nil
@@ -46,12 +35,12 @@ func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host strin
 		asking = make(chan struct{})
 		h.asking = asking
 	}
-	n.mu.Unlock()
-	switch isOpen := !start || spawn(func() { n.lookUp(n.ctx, h, host) }); {
+	d.names.Unlock()
+	switch isOpen := !start || d.spawn(func() { d.lookUp(d.ctx, h, host) }); {
 	case !isOpen && known:
-		n.noteLookUp(h, nil, net.ErrClosed) // the Session is being closed; older addresses will do
+		d.noteLookUp(h, nil, net.ErrClosed) // the Session is being closed; older addresses will do
 	case !isOpen: // a name that was never tried, perhaps of the only server that serves
-		n.lookUp(ctx, h, host)
+		d.lookUp(ctx, h, host)
 	}
 	if known {
 		var cancel context.CancelFunc
@@ -64,8 +53,8 @@ func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host strin
 	case <-ctx.Done():
 		ended = context.Cause(ctx)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	d.names.Lock()
+	defer d.names.Unlock()
 	switch {
 	case len(h.addrs) > 0:
 		return h.addrs, nil
@@ -75,20 +64,20 @@ func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host strin
 	return nil, h.err
 }
 
-func (n *names) lookUp(ctx context.Context, h *hostName, host string) {
+func (d *Dialer) lookUp(ctx context.Context, h *hostName, host string) {
 	ctx, cancel := context.WithTimeout(ctx, lookupCap)
 	defer cancel()
-	addrs, err := n.lookup(ctx, host)
+	addrs, err := d.how.Lookup(ctx, host)
 	if err == nil && len(addrs) == 0 {
 		err = errors.New("no address for " + host)
 	}
-	n.noteLookUp(h, addrs, err)
+	d.noteLookUp(h, addrs, err)
 }
 
 // noteLookUp records the result of a lookup, for all callers that wait for it.
-func (n *names) noteLookUp(h *hostName, addrs []string, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (d *Dialer) noteLookUp(h *hostName, addrs []string, err error) {
+	d.names.Lock()
+	defer d.names.Unlock()
 	if h.err = err; err == nil {
 		h.addrs = addrs
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 // F46: names are resolved again each time; a dial that must not wait gets the addresses from
@@ -17,7 +19,7 @@ import (
 func TestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		takes, answer, fails := 3*time.Second, []string{"192.0.2.1"}, error(nil)
-		n := &names{ctx: t.Context(), lookup: func(ctx context.Context, _ string) ([]string, error) {
+		lookup := func(ctx context.Context, _ string) ([]string, error) {
 			addrs, err := answer, fails
 			select {
 			case <-time.After(takes):
@@ -25,13 +27,13 @@ func TestNames(t *testing.T) {
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-		}}
-		n.mu.byHost = map[string]*hostName{}
-		spawn := func(f func()) bool { go f(); return true }
+		}
+		d := New(Config{Lookup: lookup}, clock.New(nil), nil, func(f func()) bool { go f(); return true })
+		defer d.Close()
 		resolve := func(limit, patience time.Duration) ([]string, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			return n.resolve(ctx, spawn, "zk", patience)
+			return d.resolve(ctx, "zk", patience)
 		}
 		_, err := resolve(2*time.Second, time.Minute)
 		require.ErrorContains(t, err, "looking up zk: no answer")
@@ -66,10 +68,11 @@ func TestNames(t *testing.T) {
 // server may be the only one that serves. It waits for no other lookup.
 func TestNames_Closing_NewNameIsLookedUp(t *testing.T) {
 	asked := 0
-	n := &names{ctx: t.Context(), lookup: func(context.Context, string) ([]string, error) { asked++; return []string{"192.0.2.1"}, nil }}
-	n.mu.byHost = map[string]*hostName{}
+	lookup := func(context.Context, string) ([]string, error) { asked++; return []string{"192.0.2.1"}, nil }
+	d := New(Config{Lookup: lookup}, clock.New(nil), nil, func(func()) bool { return false })
+	defer d.Close()
 	for range 2 {
-		got, err := n.resolve(t.Context(), func(func()) bool { return false }, "zk", time.Minute)
+		got, err := d.resolve(t.Context(), "zk", time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, []string{"192.0.2.1"}, got)
 	}

@@ -130,10 +130,8 @@ const logGrace = 500 * time.Millisecond
 // Close waits until everything is written, but not for a handler that blocks.
 func (l *Log) Close() {
 	close(l.stop)
-	t := time.NewTimer(logGrace)
-	defer t.Stop()
 	select {
 	case <-l.done:
-	case <-t.C:
+	case <-time.After(logGrace):
 	}
 }

@@ -58,7 +58,7 @@ func Dead(ctx context.Context, session wire.ConnectRequest, ensemble Ensemble) (
 				}
 				there, sent := false, false
 				if err == nil {
-					there, sent, err = deadAt(ctx, limit, session, server, at, ensemble.Open)
+					there, sent, err = ensemble.deadAt(ctx, limit, session, server, at)
 				}
 				if err == nil {
 					return was || there, nil
@@ -102,13 +102,10 @@ func (e Ensemble) addresses(ctx context.Context, limit time.Duration, server str
 // deadAt is one attempt of Dead. there reports whether the server attached us to the session, and
 // sent whether there was a connection. With SASL the server may have attached us if no response
 // arrives: the request to end the session follows later.
-func deadAt(
-	ctx context.Context, limit time.Duration, session wire.ConnectRequest, server, at string,
-	open func(ctx context.Context, server, at string) (net.Conn, Credentials, error),
-) (there, sent bool, err error) {
+func (e Ensemble) deadAt(ctx context.Context, limit time.Duration, session wire.ConnectRequest, server, at string) (there, sent bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	conn, shown, err := open(ctx, server, at)
+	conn, shown, err := e.Open(ctx, server, at)
 	if err == nil {
 		defer conn.Close()
 		defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()

@@ -11,10 +11,8 @@ import (
 // ErrSlow is the cause to give a context of Do that ends although the caller does not.
 var ErrSlow = errors.New("the file system does not respond")
 
-var running = struct {
-	sync.Mutex
-	paths map[string]chan struct{} // closed when the call ends
-}{paths: make(map[string]chan struct{})}
+// running has, by path, a channel that is closed when the call under way there ends.
+var running sync.Map
 
 // Do calls f, which uses the path, and returns its result. If ctx ends first, Do returns its cause,
 // and the value of a call that succeeds later is passed to late. While another call for the path is
@@ -22,17 +20,12 @@ var running = struct {
 func Do[T any](ctx context.Context, path string, f func() (T, error), late func(T)) (v T, err error) {
 	ended := make(chan struct{})
 	for {
-		running.Lock()
-		other := running.paths[path]
-		if other == nil {
-			running.paths[path] = ended
-		}
-		running.Unlock()
-		if other == nil {
+		other, isRunning := running.LoadOrStore(path, ended)
+		if !isRunning {
 			break
 		}
 		select {
-		case <-other:
+		case <-other.(chan struct{}):
 		case <-ctx.Done():
 			return v, context.Cause(ctx)
 		}
@@ -44,9 +37,7 @@ func Do[T any](ctx context.Context, path string, f func() (T, error), late func(
 	results := make(chan result)
 	go func() {
 		v, err := f()
-		running.Lock()
-		delete(running.paths, path)
-		running.Unlock()
+		running.Delete(path)
 		close(ended)
 		select {
 		case results <- result{v, err}:

@@ -58,8 +58,7 @@ type Client struct {
 	reported *bool // whether a guard was connected at the last call of changed; owned by run
 
 	mu struct {
-		sync.Mutex // held while a line is written
-		closed     bool
+		sync.Mutex          // held while a line is written
 		conn       net.Conn // nil without one, and after Close
 		sessions   []session
 	}
@@ -115,10 +114,8 @@ func (c *Client) run(first chan struct{}) {
 // report calls changed at the first result, and when it differs from the previous one. Close is no
 // change.
 func (c *Client) report(err error) {
-	select {
-	case <-c.ctx.Done():
+	if c.ctx.Err() != nil {
 		return
-	default:
 	}
 	if is := err == nil; c.reported == nil || *c.reported != is {
 		c.reported = &is
@@ -142,7 +139,7 @@ func (c *Client) connect() (net.Conn, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.closed {
+	if c.ctx.Err() != nil {
 		_ = conn.Close()
 		return nil, net.ErrClosed
 	}
@@ -230,7 +227,6 @@ func (c *Client) Close() {
 	}
 	c.stop()
 	c.mu.Lock()
-	c.mu.closed = true
 	c.sendLocked(encode(Message{Bye: true}))
 	c.dropLocked()
 	c.mu.Unlock()

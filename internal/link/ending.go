@@ -28,7 +28,6 @@ func (l *Link) End(why error) {
 		t.Cut()
 	}
 	l.work.Wait()
-	<-l.loopDone
 }
 
 // close makes the link unusable, once, and notifies all waiting callers.
@@ -62,18 +61,18 @@ func (l *Link) ClosedErr() error {
 	return l.mu.why
 }
 
-func (r report) AskedToEnd(outcome expire.Outcome) {
-	if z := r.zkSession(); z != nil {
+func (c *connection) AskedToEnd(outcome expire.Outcome) {
+	if z := c.zkSession(); z != nil {
 		if outcome == expire.NoAnswer {
-			z.noteUnanswered(r.link.SASL != nil)
+			z.noteUnanswered(c.link.SASL != nil)
 		}
-		r.link.endRequested(z, r.server(), outcome)
+		c.link.endRequested(z, c.server(), outcome)
 	}
 }
 
-func (r report) Ended() {
-	if z := r.zkSession(); z != nil {
-		r.link.over(z)
+func (c *connection) Ended() {
+	if z := c.zkSession(); z != nil {
+		c.link.over(z)
 	}
 }
 
@@ -176,7 +175,10 @@ func (l *Link) endAt(z *ZKSession, server, addr string, deadline time.Time) (isA
 	defer raw.Close()
 	_ = c.SetDeadline(deadline)
 	ask := wire.ConnectRequest{Timeout: int32(z.Timeout().Milliseconds()), SessionID: z.ID, Password: z.Password.Reveal()}
-	outcome := l.endOver(ctx, c, server, ask)
+	outcome := expire.NoAnswer
+	if exchange, err := l.startSASL(ctx, server); err == nil {
+		outcome = expire.OutcomeOf(expire.Close(c, ask, expire.Credentials{SASL: exchange, Auths: l.digests()}))
+	}
 	l.endRequested(z, addr, outcome)
 	return outcome != expire.NoAnswer
 }
@@ -199,12 +201,4 @@ func (l *Link) EndOfDead(k sessionkey.Key, until time.Time, failed func(error)) 
 		return c, expire.Credentials{SASL: exchange, Auths: l.digests()}, err
 	}
 	return expire.Dead(ctx, ask, expire.Ensemble{Servers: l.Addrs, Addresses: l.dials.Addresses, Open: open, Failed: failed})
-}
-
-func (l *Link) endOver(ctx context.Context, c net.Conn, server string, ask wire.ConnectRequest) expire.Outcome {
-	exchange, err := l.startSASL(ctx, server)
-	if err != nil {
-		return expire.NoAnswer
-	}
-	return expire.OutcomeOf(expire.Close(c, ask, expire.Credentials{SASL: exchange, Auths: l.digests()}))
 }

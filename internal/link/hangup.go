@@ -12,8 +12,8 @@ import (
 
 // Disconnected counts how often servers have ended the connection instead of responding. They do so
 // at a request above their jute.maxbuffer and at a request that they do not support.
-func (r report) Disconnected(h mux.HangUp) (why error) {
-	l := r.link
+func (c *connection) Disconnected(h mux.HangUp) (why error) {
+	l := c.link
 	l.mu.Lock()
 	if h.Longest > LongRequest {
 		h.At = 0 // it may be too long
@@ -27,23 +27,23 @@ func (r report) Disconnected(h mux.HangUp) (why error) {
 		l.mu.hangUps++
 	}
 	if l.mu.hangUps == 2 {
-		l.Log.Warn("zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?", "server", r.server(), "bytes", h.Longest)
+		l.Log.Warn("zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?", "server", c.server(), "bytes", h.Longest)
 	}
 	l.mu.hungUpOn = h.Longest
-	why = r.unknownLocked(h.At)
+	why = c.unknownLocked(h.At)
 	l.mu.Unlock()
-	r.detached()
+	c.detached()
 	return why
 }
 
 // detached reports to the state machine that the connection has ended.
-func (r report) detached() {
-	l := r.link
+func (c *connection) detached() {
+	l := c.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.conn == r.connection {
-		r.shaken, r.authed = false, false
-		l.stepLocked(stateEvent{kind: detached, err: whyDetached(r.mux.Why())})
+	if l.mu.conn == c {
+		c.shaken, c.authed = false, false
+		l.stepLocked(stateEvent{kind: detached, err: whyDetached(c.mux.Why())})
 	}
 }
 
@@ -51,9 +51,9 @@ func (r report) detached() {
 // responded to such a request or is known to have executed it. From the third on it returns an
 // error. Only requests that ZooKeeper has since 3.5 count: all servers support older ones, so a
 // connection that ends at one of those is an outage.
-func (r report) unknownLocked(at wire.Op) error {
-	l := r.link
-	maps.DeleteFunc(l.mu.unknown, func(op wire.Op, _ int) bool { return r.mux.Answers(op) })
+func (c *connection) unknownLocked(at wire.Op) error {
+	l := c.link
+	maps.DeleteFunc(l.mu.unknown, func(op wire.Op, _ int) bool { return c.mux.Answers(op) })
 	if at != wire.OpCreate2 && at != wire.OpCreateContainer {
 		return nil
 	}
@@ -63,10 +63,10 @@ func (r report) unknownLocked(at wire.Op) error {
 		return nil
 	}
 	if n == 3 {
-		l.Log.Warn("zklock: the server closes the connection at each request of one kind; is it ZooKeeper 3.5 or later?", "server", r.server(), "request", at.String())
+		l.Log.Warn("zklock: the server closes the connection at each request of one kind; is it ZooKeeper 3.5 or later?", "server", c.server(), "request", at.String())
 	}
 	return fmt.Errorf("%w: %w: %v, %d times in a row, the last was %s: use ZooKeeper 3.5 or later, and look at what is between it and this process",
-		zk.ErrConnectionClosed, ErrHungUp, at, n, r.server())
+		zk.ErrConnectionClosed, ErrHungUp, at, n, c.server())
 }
 
 // HangUps counts how many times in a row servers have ended the connection instead of responding to

@@ -197,7 +197,7 @@ func (z *ZKSession) leaseEndedLocked(now clock.Instant) error {
 
 // Lose ends the session, once: every hold in it is lost and every waiter wakes. It may still live
 // on the servers, but Lost is final: the client does not attach to it again (see
-// report.Connecting).
+// connection.Connecting).
 func (z *ZKSession) Lose(cause error) {
 	z.mu.Lock()
 	if z.mu.cause != nil {

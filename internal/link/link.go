@@ -67,11 +67,10 @@ type Link struct {
 	zxids lastzxid.Seen // kept on the client's behalf
 	xids  mux.Xids      // of our requests, never reused
 
-	client   *zk.Conn
-	served   atomic.Bool    // a server has responded to a request: no rejection is final
-	wake     chan struct{}  // makes the loop check again; holds one
-	work     sync.WaitGroup // all goroutines of the link and of its callers; none starts after the link is closed
-	loopDone chan struct{}
+	client *zk.Conn
+	served atomic.Bool    // a server has responded to a request: no rejection is final
+	wake   chan struct{}  // makes the loop check again; holds one
+	work   sync.WaitGroup // all goroutines of the link and of its callers; none starts after the link is closed
 
 	mu struct {
 		sync.Mutex             // never held across a channel that blocks, a callback or a ZooKeeper call
@@ -96,7 +95,7 @@ type Link struct {
 
 // New returns a link that has not started.
 func New(o Options) *Link {
-	l := &Link{Options: o, wake: make(chan struct{}, 1), loopDone: make(chan struct{})}
+	l := &Link{Options: o, wake: make(chan struct{}, 1)}
 	o.Dial.Log = o.Log
 	l.dials = dial.New(o.Dial, o.Clock, o.Addrs, l.Spawn)
 	l.mu.changed, l.mu.unknown = make(chan struct{}), make(map[wire.Op]int)
@@ -114,16 +113,14 @@ func (l *Link) Start() (*zk.Conn, error) {
 		return nil, err
 	}
 	l.client = conn
-	l.work.Add(1)
-	go l.watchClient(events)
-	go l.loop()
+	l.work.Go(func() { l.watchClient(events) })
+	l.Spawn(l.loop)
 	return conn, nil
 }
 
 // loop owns the heartbeat and the lease's timer, and detects servers that do not respond or are
 // unreachable. It ends when the state is Closed.
 func (l *Link) loop() {
-	defer close(l.loopDone)
 	next, expiry := time.NewTimer(0), time.NewTimer(time.Hour)
 	var seen wakeups
 	for {
@@ -369,16 +366,12 @@ func (l *Link) spawnLocked(f func()) bool {
 	if l.mu.why != nil {
 		return false
 	}
-	l.work.Add(1)
-	go func() {
-		defer l.work.Done()
-		f()
-	}()
+	l.work.Go(f)
 	return true
 }
 
 // Lost implements Carrier. If z was given up, it may still live on the servers, but the client does
-// not attach to it again (see report.Connecting).
+// not attach to it again (see connection.Connecting).
 func (l *Link) Lost(z *ZKSession, cause error) {
 	if IsClosing(cause) {
 		return // the Session is closed

@@ -88,7 +88,7 @@ func (t *linkTest) fake() *fakeConn {
 }
 
 // dial replaces the connection.
-func (t *linkTest) dial() report {
+func (t *linkTest) dial() *connection {
 	l := t.l
 	if l.mu.conn != nil {
 		_ = t.current().Disconnected(mux.HangUp{})
@@ -100,16 +100,16 @@ func (t *linkTest) dial() report {
 }
 
 // current is the current connection.
-func (t *linkTest) current() report { return report{t.l.mu.conn, t.l} }
+func (t *linkTest) current() *connection { return t.l.mu.conn }
 
 // leaseWait is a connection whose end is not reported to the link: the goroutine that ended it is
 // delayed before the report.
-type heldUp struct{ report }
+type heldUp struct{ *connection }
 
 func (heldUp) Disconnected(mux.HangUp) error { return nil }
 
 // dialHeldUp is dial, for a connection that is leaseWait.
-func (t *linkTest) dialHeldUp() report {
+func (t *linkTest) dialHeldUp() *connection {
 	l, c := t.l, t.dial()
 	conn := t.fake()
 	c.mux = mux.New(conn, conn, heldUp{c}, l.Clock, l.zxids.Connect(), &l.xids, l.mu.conns, time.Now().Add(3*time.Second))
@@ -117,7 +117,7 @@ func (t *linkTest) dialHeldUp() report {
 }
 
 // shake has the client ask for the session, and the server grant it.
-func (t *linkTest) shake(c report, session int64) error {
+func (t *linkTest) shake(c *connection, session int64) error {
 	_, err := c.mux.Write(wire.Frame(wire.ConnectRequest{Timeout: 10_000, Password: make([]byte, 16)}))
 	require.NoError(t, err)
 	answer := wire.Frame(wire.ConnectResponse{Timeout: 10_000, SessionID: session, Password: make([]byte, 16)})
@@ -128,7 +128,7 @@ func (t *linkTest) shake(c report, session int64) error {
 }
 
 // attach performs all steps that lead to attached.
-func (t *linkTest) attach(c report, session int64) {
+func (t *linkTest) attach(c *connection, session int64) {
 	t.Helper()
 	require.NoError(t, t.shake(c, session))
 	t.l.clientEvent(hasSession)
@@ -205,7 +205,7 @@ func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 }
 
 // sent returns the requests that went out over a connection.
-func (t *linkTest) sent(c report) (ops []wire.Op) {
+func (t *linkTest) sent(c *connection) (ops []wire.Op) {
 	synctest.Wait()
 	var s wire.Stream
 	s.Add(c.mux.Conn.(*fakeConn).out.Bytes())
@@ -357,7 +357,7 @@ func TestLink_EventsForNobody(t *testing.T) {
 			{}, {Type: wire.EventDeleted}, {Type: wire.EventDeleted, Path: "/locks/a/gone"}, {Type: -2, Path: "/locks/a/n"}, {Type: 99, Path: "/"},
 		}
 		states := []zk.Event{{Type: zk.EventSession, State: zk.StateDisconnected}, {Type: zk.EventSession, State: 99}}
-		all := func(c report) {
+		all := func(c *connection) {
 			for _, ev := range strange {
 				c.Event(ev)
 			}
@@ -365,7 +365,7 @@ func TestLink_EventsForNobody(t *testing.T) {
 				l.l.clientEvent(ev)
 			}
 		}
-		all(report{nil, l.l})
+		all(&connection{link: l.l})
 		for range 2 {
 			c := l.dial()
 			all(c)

@@ -23,21 +23,18 @@ import (
 //
 //	dial ──▶ connected ──▶ authenticated ─┬─▶ attached: watches are restored, and then requests go
 //	              └──▶ the client's handshake is done ─┘
+//
+// It is the sink of its mux, and passes the reports to the link. Responses and events go to the
+// ZooKeeper session while the connection is the current one (zkSession), and are dropped
+// afterwards.
 type connection struct {
+	link   *Link
 	mux    *mux.Mux
 	addr   string // of the server, as given to Connect
 	sasl   sasl.Exchange
 	shaken bool // the client has finished its handshake; guarded by link.mu
 	authed bool // the server accepted the credentials; guarded by link.mu
 	served bool // it has responded to a request; owned by the goroutine that reads
-}
-
-// report is the sink of the mux: it passes the reports of one connection to the link. Responses and
-// events go to the ZooKeeper session while the connection is the current one (zkSession), and are
-// dropped afterwards.
-type report struct {
-	*connection
-	link *Link
 }
 
 // dialServer is the client's dialer: it opens the connection, over TLS if so configured, and wraps
@@ -52,8 +49,8 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	}
 	d := dial.To{Network: network, Addr: addr}
 	if old != nil {
-		_ = old.mux.Close()       // when the client is notified of an expiry, it leaves that connection open
-		report{old, l}.detached() // the goroutine that ended it reports this too, but perhaps too late
+		_ = old.mux.Close() // when the client is notified of an expiry, it leaves that connection open
+		old.detached()      // the goroutine that ended it reports this too, but perhaps too late
 		d.Last = old.mux.RemoteAddr().String()
 	}
 	timeout := l.Timeout
@@ -120,26 +117,26 @@ func (l *Link) longestPause(laps, servers int) time.Duration {
 	return s.Pause(timeout, laps, servers)
 }
 
-func (l *Link) connectLocked(c, raw net.Conn, handshakeDeadline time.Time) report {
-	r := report{new(connection), l}
+func (l *Link) connectLocked(c, raw net.Conn, handshakeDeadline time.Time) *connection {
+	r := &connection{link: l}
 	l.mu.conns++
 	r.mux = mux.New(c, raw, r, l.Clock, l.zxids.Connect(), &l.xids, l.mu.conns, handshakeDeadline)
-	l.mu.conn = r.connection
+	l.mu.conn = r
 	l.spawnLocked(r.mux.WriteRequests)
 	return r
 }
 
-func (r report) server() string { return r.mux.RemoteAddr().String() }
+func (c *connection) server() string { return c.mux.RemoteAddr().String() }
 
 // zkSession returns the ZooKeeper session that the connection carries, nil if it is not the current
 // connection.
-func (r report) zkSession() *ZKSession {
-	r.link.mu.Lock()
-	defer r.link.mu.Unlock()
-	if r.link.mu.conn != r.connection {
+func (c *connection) zkSession() *ZKSession {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if c.link.mu.conn != c {
 		return nil
 	}
-	return r.link.mu.session
+	return c.link.mu.session
 }
 
 // Connecting decides about the client's connect request. If we have given the session up and it may
@@ -152,8 +149,8 @@ func (r report) zkSession() *ZKSession {
 // it ends T and a tick later (R65), and until then its nodes block the nodes of the next session
 // (I2). When a server has responded in that next session, the servers are asked again: if they were
 // unreachable, no try has reached them, and they begin to count T from the start.
-func (r report) Connecting(session int64) mux.Approach {
-	z := r.zkSession()
+func (c *connection) Connecting(session int64) mux.Approach {
+	z := c.zkSession()
 	switch {
 	case z == nil || z.ID != session || !z.HasEnded():
 		return mux.Attach
@@ -163,18 +160,18 @@ func (r report) Connecting(session int64) mux.Approach {
 	return mux.EndIt
 }
 
-func (r report) Connected(resp mux.Response, sent, answered clock.Instant) error {
-	l, shook := r.link, lease.Exchange{Sent: sent, Answered: answered}
+func (c *connection) Connected(resp mux.Response, sent, answered clock.Instant) error {
+	l, shook := c.link, lease.Exchange{Sent: sent, Answered: answered}
 	l.mu.Lock()
 	old, why, isNew, isOver := l.mu.session, ErrExpired, false, false
-	if l.mu.conn != r.connection || l.mu.why != nil {
+	if l.mu.conn != c || l.mu.why != nil {
 		l.mu.Unlock()
 		return ErrClosed
 	}
 	switch {
 	case resp.SessionID == 0 && old == nil: // not forgiven: the same rejection would follow at once
 		l.mu.Unlock()
-		l.dials.Note(r.addr, errNoneToExpire)
+		l.dials.Note(c.addr, errNoneToExpire)
 		return errNoneToExpire
 	case resp.SessionID == 0:
 		if old.leftToExpire() && l.mu.unended == nil {
@@ -185,17 +182,17 @@ func (r report) Connected(resp mux.Response, sent, answered clock.Instant) error
 		l.mu.session = nil
 		l.dials.Forgive()
 	case old == nil || old.ID != resp.SessionID: // a change without an Expired event is an expiry too (F37)
-		l.mu.session = NewZKSession(l, l.Log, l.Clock, l.Mode, resp, r.server(), r.mux.Seq, shook)
+		l.mu.session = NewZKSession(l, l.Log, l.Clock, l.Mode, resp, c.server(), c.mux.Seq, shook)
 		l.mu.session.Inside = l.Open(l.mu.session)
 		isNew = true
 		if old != nil {
-			why = fmt.Errorf("%w: %s did not know the session %#x that it was asked for, and gave another, %#x", ErrExpired, r.server(), old.ID, resp.SessionID)
+			why = fmt.Errorf("%w: %s did not know the session %#x that it was asked for, and gave another, %#x", ErrExpired, c.server(), old.ID, resp.SessionID)
 		}
 	case old.HasEnded(): // given up while the connect request was in flight
 		l.mu.Unlock()
 		return fmt.Errorf("zklock: session %#x was given up", resp.SessionID)
 	default:
-		old.reattach(r.server(), r.mux.Seq, shook, resp.Timeout)
+		old.reattach(c.server(), c.mux.Seq, shook, resp.Timeout)
 		old = nil
 	}
 	z := l.mu.session
@@ -212,8 +209,8 @@ func (r report) Connected(resp mux.Response, sent, answered clock.Instant) error
 	return nil
 }
 
-func (r report) Credentials() expire.Credentials {
-	return expire.Credentials{SASL: r.sasl, Auths: r.link.digests()}
+func (c *connection) Credentials() expire.Credentials {
+	return expire.Credentials{SASL: c.sasl, Auths: c.link.digests()}
 }
 
 func (l *Link) digests() (auths []wire.AuthRequest) {
@@ -223,16 +220,16 @@ func (l *Link) digests() (auths []wire.AuthRequest) {
 	return auths
 }
 
-func (r report) Authenticated(err error) {
-	l := r.link
+func (c *connection) Authenticated(err error) {
+	l := c.link
 	if err != nil {
-		l.unauthenticated(r.addr, r.server(), err)
+		l.unauthenticated(c.addr, c.server(), err)
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.conn == r.connection {
-		r.authed = true
+	if l.mu.conn == c {
+		c.authed = true
 		l.attachLocked()
 	}
 }
@@ -252,7 +249,6 @@ func (l *Link) clientEvent(ev zk.Event) {
 // watchClient drains the client's event channel. The channel can lose events (the event callback
 // cannot), so they are ignored; but it closes when the client has ended.
 func (l *Link) watchClient(events <-chan zk.Event) {
-	defer l.work.Done()
 	for range events {
 	}
 	l.close(errConnClosed)
@@ -324,47 +320,47 @@ func (l *Link) Because(err error) error {
 	return l.Unreached(err)
 }
 
-func (r report) Answered(sent, answered clock.Instant) {
-	if !r.served {
-		r.served = true
-		r.link.served.Store(true)
-		r.link.dials.Served()
+func (c *connection) Answered(sent, answered clock.Instant) {
+	if !c.served {
+		c.served = true
+		c.link.served.Store(true)
+		c.link.dials.Served()
 	}
-	if z := r.zkSession(); z != nil {
-		z.answered(r.mux.Seq, lease.Exchange{Sent: sent, Answered: answered})
-	}
-}
-
-func (r report) Quorum(sent clock.Instant) {
-	if z := r.zkSession(); z != nil {
-		z.quorum(r.mux.Seq, sent)
+	if z := c.zkSession(); z != nil {
+		z.answered(c.mux.Seq, lease.Exchange{Sent: sent, Answered: answered})
 	}
 }
 
-func (r report) Refused(op wire.Op, code wire.Code) {
+func (c *connection) Quorum(sent clock.Instant) {
+	if z := c.zkSession(); z != nil {
+		z.quorum(c.mux.Seq, sent)
+	}
+}
+
+func (c *connection) Refused(op wire.Op, code wire.Code) {
 	if code == wire.AuthRequired { // whatever the request was
-		why := rejectedBy(r.server(), code)
-		r.link.dials.Note(r.addr, why)
-		if !r.link.served.Load() {
-			r.link.close(why)
+		why := rejectedBy(c.server(), code)
+		c.link.dials.Note(c.addr, why)
+		if !c.link.served.Load() {
+			c.link.close(why)
 		}
-		r.mux.Leave(why)
+		c.mux.Leave(why)
 		return
 	}
 	if code == wire.SessionMoved {
 		// The server executes no more writes of this connection, and another connection takes the
 		// session over. Servers since ZOOKEEPER-2886 close the connection themselves.
-		r.mux.Leave(fmt.Errorf("%w (%d)", errMoved, code))
+		c.mux.Leave(fmt.Errorf("%w (%d)", errMoved, code))
 		return
 	}
 	err := ErrExpired
 	if op == wire.OpPing {
-		err = fmt.Errorf("%w: %s, code %d", errPingRefused, r.server(), code)
+		err = fmt.Errorf("%w: %s, code %d", errPingRefused, c.server(), code)
 	}
-	if z := r.zkSession(); z != nil {
+	if z := c.zkSession(); z != nil {
 		z.Lose(err)
 	}
-	r.mux.Cut()
+	c.mux.Cut()
 }
 
 // Executed notes that a server has executed a request of that kind, although the response was lost.
@@ -376,8 +372,8 @@ func (l *Link) Executed(op wire.Op) {
 
 // Event is called by the mux when a watch has fired, in the order in which the server sent the
 // events.
-func (r report) Event(ev wire.WatcherEvent) {
-	if z := r.zkSession(); z != nil {
+func (c *connection) Event(ev wire.WatcherEvent) {
+	if z := c.zkSession(); z != nil {
 		z.nodeEvent(ev)
 	}
 }

@@ -108,14 +108,7 @@ type Carrier interface {
 func (z *ZKSession) Ended() <-chan struct{} { return z.endedCh }
 
 // HasEnded reports whether the session has ended.
-func (z *ZKSession) HasEnded() bool {
-	select {
-	case <-z.Ended():
-		return true
-	default:
-		return false
-	}
-}
+func (z *ZKSession) HasEnded() bool { return IsClosed(z.endedCh) }
 
 // Cause returns why the session ended, nil if it has not.
 func (z *ZKSession) Cause() error {
@@ -139,9 +132,7 @@ func (z *ZKSession) Pause(d time.Duration) bool { return z.PauseUnder(context.Ba
 
 // PauseUnder waits. If the session or ctx ends first, it returns that error at once.
 func (z *ZKSession) PauseUnder(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	_, err := Await(ctx, z, t.C)
+	_, err := Await(ctx, z, time.After(d))
 	return err
 }
 

@@ -28,7 +28,7 @@ var library = []mutant{
 	{"any event of a node ahead grants", "I1, F31, R22", "internal/queue", "TestMachine|TestIsFirstNow_EachClause|TestVirtual_SpuriousEvents|TestVirtual_Few_NodeIsWrittenTo_WriterWaits", []Swap{{
 		"Machine.BlockerEvent", "w, isLast := w.observed(i, isDeletion)", "w, isLast := w.observed(i, true)"}}},
 	{"those ahead that are not watched do not count", "I1, I8", "internal/queue", "TestMachine|TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits", []Swap{{
-		"Machine.Left", "n := w.Blockers", "n := w.watched"}}},
+		"Machine.Left", "return w.Blockers -", "return w.watched -"}}},
 	{"another node may take the place of the farther ones", "I1, R73", "internal/queue", "TestPositionOf_ReadersAndWriters|TestVirtual_Few_WriterAmongThem_LeavesAReader", []Swap{{
 		"Rule.behind", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
 	{"whatever is told of a node of our own session is its deletion", "I1, F27", ".", "TestVirtual_Few_ReleaseRefused_WriterWaits", []Swap{{
@@ -156,9 +156,9 @@ var library = []mutant{
 
 	// The state of the session, and its notifications.
 	{"SessionExpired is taken for a reconnect", "I5, F8", "internal/link", "TestVirtual_SessionExpires_IsNotifiedAtOnce", []Swap{{
-		"report.Connected", "old.Lose(why)", "_ = why"}}},
+		"connection.Connected", "old.Lose(why)", "_ = why"}}},
 	{"a new session id is taken for a reconnect", "I5, F37", "internal/link", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
-		"report.Connected", "case old == nil || old.ID != resp.SessionID:", "case old == nil:"}}},
+		"connection.Connected", "case old == nil || old.ID != resp.SessionID:", "case old == nil:"}}},
 	{"the connection that reassures falsely is kept", "F12, R41", "internal/link", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
 		"Link.Lost", "t.Cut()", "_ = t"}}},
 
@@ -178,9 +178,9 @@ var library = []mutant{
 	{"a place is lost in a short outage", "F22", "internal/lease", "TestVirtual_ServerAway_WaiterKeepsItsPlace", []Swap{{
 		"Unheard", "return timeout + IdleRead(timeout) + time.Second", "return timeout"}}},
 	{"a session that was given up is taken up again", "I5", "internal/link", "TestLink_GivenUpSession_IsRefused", []Swap{{
-		"report.Connected", "case old.HasEnded(): // given up", "case false: // given up"}}},
+		"connection.Connected", "case old.HasEnded(): // given up", "case false: // given up"}}},
 	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "internal/link", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
-		"report.Connecting", "return mux.EndIt", "return mux.Attach"}}},
+		"connection.Connecting", "return mux.EndIt", "return mux.Attach"}}},
 
 	// Our requests between the client's (the mux).
 	{"what was handed to the network was never sent", "I2, F3", "internal/mux", "TestRequest_Fates|TestVirtual_CreateLost_IsAdopted", []Swap{{

@@ -8,7 +8,7 @@ var sessionFile = []mutant{
 	{"a copy of the file counts", "F58", "internal/sessionfile", "TestMismatch|TestOpen_Copy|TestVirtual_F58_FileIsCopied_LiveSessionRemains", []Swap{{
 		"header.mismatch", "case h.file != now.file:", "case false:"}}},
 	{"a session is written after its first node", "F58", "internal/link", "TestLink_ReportsEachSessionAndItsConfirmedEnd|TestF58_Kill_TheNextProcessHolds", []Swap{{
-		"report.Connected", "l.Opened(l.Key(z))", "time.AfterFunc(time.Second, func() { l.Opened(l.Key(z)) })"}}},
+		"connection.Connected", "l.Opened(l.Key(z))", "time.AfterFunc(time.Second, func() { l.Opened(l.Key(z)) })"}}},
 	{"sessions are ended before the file is locked", "F58", "internal/sessionfile", "TestF58_ChildHasTheFile_FileIsInUse", []Swap{{
 		"open", "if err = flock(file); err != nil {", "if _ = flock(file); err != nil {"}}},
 	{"a free lock is proof enough", "F58", "internal/sessionfile", "TestOpen_OwnerLivesWithoutTheLock", []Swap{{

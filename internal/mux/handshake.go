@@ -2,12 +2,10 @@ package mux
 
 import (
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/expire"
-	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -39,56 +37,50 @@ type Response struct {
 // goroutine. SASL ends before the client sees the response, because a server that requires SASL
 // accepts no other request before.
 type handshake struct {
-	conn     net.Conn
-	sink     Sink
-	zxids    *lastzxid.Conn
-	in       *inbound
-	xids     *Xids
-	deadline time.Time // the handshake must end by then
-
-	begun bool          // the connect request has been sent
-	isNew bool          // it requests a new session
-	sent  clock.Instant // the time of that
-	auths int           // credentials without a reply so far
+	deadline time.Time     // the handshake must end by then
+	begun    bool          // the connect request has been sent
+	isNew    bool          // it requests a new session
+	sent     clock.Instant // the time of that
+	auths    int           // credentials without a reply so far
 }
 
-// begin handles the client's connect request.
-func (h *handshake) begin(f []byte, at clock.Instant) error {
+// connectRequest handles the client's connect request.
+func (t *Mux) connectRequest(f []byte, at clock.Instant) error {
 	var r wire.ConnectRequest
 	d := wire.NewDecoder(f[4:])
 	if r.Decode(d); d.Err() != nil {
 		return fmt.Errorf("zklock: the client's connect request: %w", d.Err())
 	}
-	h.begun, h.isNew, h.sent = true, r.SessionID == 0, at
-	switch h.sink.Connecting(r.SessionID) {
+	t.handshake.begun, t.handshake.isNew, t.handshake.sent = true, r.SessionID == 0, at
+	switch t.sink.Connecting(r.SessionID) {
 	case EndIt:
-		return h.endSession(r)
+		return t.endSession(r)
 	case SayItsEnded:
-		h.in.stream.Add(expiredReply())
+		t.in.stream.Add(expiredReply())
 		return nil
 	}
-	h.zxids.ConnectRequest(f[4:])
-	_, err := h.conn.Write(f)
+	t.zxids.ConnectRequest(f[4:])
+	_, err := t.Conn.Write(f)
 	return err
 }
 
 // endSession ends the session instead of attaching the client to it. If the server does not
 // respond, the client may try the next one. After any response to the close, none of our requests
 // touches the session again: the client is notified that it expired.
-func (h *handshake) endSession(r wire.ConnectRequest) error {
-	there, err := expire.Close(h.conn, r, h.sink.Credentials())
+func (t *Mux) endSession(r wire.ConnectRequest) error {
+	there, err := expire.Close(t.Conn, r, t.sink.Credentials())
 	outcome := expire.OutcomeOf(there, err)
-	h.sink.AskedToEnd(outcome)
+	t.sink.AskedToEnd(outcome)
 	if outcome == expire.NoAnswer {
 		return err
 	}
-	h.in.stream.Add(expiredReply())
+	t.in.stream.Add(expiredReply())
 	return nil
 }
 
-// response reads the connect response.
-func (h *handshake) response(body []byte) (r Response, err error) {
-	h.zxids.ConnectResponse(body)
+// connectResponse reads the connect response.
+func (t *Mux) connectResponse(body []byte) (r Response, err error) {
+	t.zxids.ConnectResponse(body)
 	var w wire.ConnectResponse
 	d := wire.NewDecoder(body)
 	if w.Decode(d); d.Err() != nil {
@@ -102,12 +94,12 @@ func (h *handshake) response(body []byte) (r Response, err error) {
 
 // sasl performs the connection's exchange, if it has one. Its replies do not prove that the session
 // is alive, because the server does not touch the session for them.
-func (h *handshake) sasl(exchange sasl.Exchange) error {
+func (t *Mux) sasl(exchange sasl.Exchange) error {
 	if exchange == nil {
 		return nil
 	}
-	err := exchange(sasl.Over(h.conn, h.xids.next, func() ([]byte, error) {
-		f, err := h.in.next()
+	err := exchange(sasl.Over(t.Conn, t.xids.next, func() ([]byte, error) {
+		f, err := t.nextFrame()
 		if err != nil {
 			return nil, err
 		}
@@ -115,46 +107,46 @@ func (h *handshake) sasl(exchange sasl.Exchange) error {
 	}))
 	if err != nil {
 		err = fmt.Errorf("SASL: %w", err)
-		h.sink.Authenticated(err)
-		h.endNew()
+		t.sink.Authenticated(err)
+		t.endNew()
 	}
 	return err
 }
 
 // endNew ends a session that the server has just created, and that no request will use. A server
 // that requires SASL rejects a close before it: there the session expires.
-func (h *handshake) endNew() {
-	if !h.isNew {
+func (t *Mux) endNew() {
+	if !t.handshake.isNew {
 		return
 	}
-	if _, err := h.conn.Write(wire.Frame(wire.RequestHeader{Xid: h.xids.next(), Op: wire.OpClose})); err == nil {
-		_, _ = h.in.next() // closing the connection before the response could discard the request
+	if _, err := t.Conn.Write(wire.Frame(wire.RequestHeader{Xid: t.xids.next(), Op: wire.OpClose})); err == nil {
+		_, _ = t.nextFrame() // closing the connection before the response could discard the request
 	}
 }
 
 // authenticate sends the credentials before the client can send anything. The client's own method
 // (AddAuth) can block the client indefinitely if a write fails while it authenticates again.
-func (h *handshake) authenticate(creds []wire.AuthRequest) error {
-	h.auths = len(creds)
+func (t *Mux) authenticate(creds []wire.AuthRequest) error {
+	t.handshake.auths = len(creds)
 	for _, c := range creds {
-		if _, err := h.conn.Write(authFrame(c)); err != nil {
+		if _, err := t.Conn.Write(authFrame(c)); err != nil {
 			return fmt.Errorf("zklock: sending credentials: %w", err)
 		}
 	}
 	if len(creds) == 0 {
-		h.sink.Authenticated(nil)
+		t.sink.Authenticated(nil)
 	}
 	return nil
 }
 
 // authReply handles the reply to one of the credentials. An error ends the connection.
-func (h *handshake) authReply(code wire.Code) error {
+func (t *Mux) authReply(code wire.Code) error {
 	if code != wire.OK {
-		h.sink.Authenticated(code)
+		t.sink.Authenticated(code)
 		return fmt.Errorf("the server rejected the credentials (code %d)", code)
 	}
-	if h.auths--; h.auths == 0 {
-		h.sink.Authenticated(nil)
+	if t.handshake.auths--; t.handshake.auths == 0 {
+		t.sink.Authenticated(nil)
 	}
 	return nil
 }

@@ -94,8 +94,7 @@ func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xid
 	t := &Mux{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, Seq: seq, traffic: traffic{xids: xids, toWrite: make(chan struct{}, 1)}}
 	t.mu.pending = make(map[int32]outstanding)
 	t.mu.patience = time.Until(handshakeDeadline)
-	t.in = inbound{conn: c, clock: clk, traffic: &t.traffic, stream: wire.Stream{Limit: wire.MaxHandshake}}
-	t.handshake = handshake{conn: c, sink: sink, zxids: zxids, in: &t.in, xids: xids, deadline: handshakeDeadline}
+	t.in.stream.Limit, t.handshake.deadline = wire.MaxHandshake, handshakeDeadline
 	if l, ok := raw.(interface{ SetLinger(sec int) error }); ok {
 		// Data that is still in the socket at the close must not arrive later: it would touch a
 		// session that we have given up, or create a node in it.
@@ -139,7 +138,7 @@ func (t *Mux) Write(p []byte) (int, error) {
 		case f == nil:
 			return len(p), nil
 		case !t.handshake.begun:
-			err = t.handshake.begin(f, at)
+			err = t.connectRequest(f, at)
 		default:
 			t.zxids.Request(f[4:])
 			if t.pass(f, at) {
@@ -189,7 +188,7 @@ func (t *Mux) writeOut() {
 // Read returns the frames for the client, and handles each frame before the client sees any of it.
 func (t *Mux) Read(p []byte) (int, error) {
 	for len(t.toClient) == 0 {
-		f, err := t.in.next()
+		f, err := t.nextFrame()
 		if err == nil {
 			t.toClient, err = t.received(f)
 		}
@@ -298,7 +297,7 @@ func (t *Mux) received(f []byte) ([]byte, error) {
 		}
 		return f, nil
 	case wire.XidAuth:
-		return nil, t.handshake.authReply(h.Err)
+		return nil, t.authReply(h.Err)
 	case wire.XidPing:
 		t.pingReply(h.Err)
 		return f, nil
@@ -342,14 +341,14 @@ func checked(f []byte, x outstanding, h wire.ReplyHeader, body []byte) []byte {
 // connected handles the connect response. It reports the response only after SASL, because until
 // then the connection serves no request.
 func (t *Mux) connected(body []byte) error {
-	r, err := t.handshake.response(body)
+	r, err := t.connectResponse(body)
 	if err != nil {
 		return err
 	}
 	answered, creds := t.clock.Now(), expire.Credentials{}
 	if r.SessionID != 0 {
 		creds = t.sink.Credentials()
-		if err := t.handshake.sasl(creds.SASL); err != nil {
+		if err := t.sasl(creds.SASL); err != nil {
 			return err
 		}
 	}
@@ -358,7 +357,7 @@ func (t *Mux) connected(body []byte) error {
 	if err := t.sink.Connected(r, t.handshake.sent, answered); err != nil || r.SessionID == 0 {
 		return err
 	}
-	return t.handshake.authenticate(creds.Auths)
+	return t.authenticate(creds.Auths)
 }
 
 // judge reports the meaning of a reply for the session.

@@ -345,7 +345,7 @@ func TestVirtual_ManyAnswers_KeepTheConnection(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
 		conn := &slowConn{fakeConn: tt.conn}
-		tt.tap.Conn, tt.tap.in.conn = conn, conn
+		tt.tap.Conn = conn
 		for range 30 {
 			tt.ask(wire.OpExists, root)
 		}
@@ -365,7 +365,7 @@ func TestVirtual_OnlyOursAnswered_IsLeft(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
 		conn := &slowConn{fakeConn: tt.conn}
-		tt.tap.Conn, tt.tap.in.conn = conn, conn
+		tt.tap.Conn = conn
 		tt.send(clientFrame(wire.XidPing, wire.OpPing))
 		for i := range 60 {
 			tt.ask(wire.OpExists, root)

@@ -340,14 +340,6 @@ func (t *traffic) servesClient(now clock.Instant) (patience time.Duration, ok bo
 	return patience, len(t.mu.pings) == 0 || t.mu.pings[0] > now.Add(-2*patience)
 }
 
-// Outstanding returns the numbers of tracked requests: unanswered requests, our requests among
-// them, pings, and requests that wait for capacity.
-func (t *traffic) Outstanding() (unanswered, ours, pings, waiting int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.mu.pending), t.mu.ours.frames, len(t.mu.pings), len(t.mu.waiting)
-}
-
 // Silence returns since when the server has not sent a byte, since when it owes a reply, and
 // whether it owes one.
 func (t *traffic) Silence() (heard, asked clock.Instant, owes bool) {

@@ -6,7 +6,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/wire"
 )
 
 // The slow check of the watches of one ZooKeeper session (watches.go): whether events are lost.
@@ -38,38 +37,37 @@ func (w *Watches) checkWatches() {
 			w.mu.Unlock()
 			return
 		}
-		isAwaited, all := w.mu.queued > 0 || w.mu.users > 0, round%seldom == 0
+		isAwaited, all := w.mu.queued > 0, round%seldom == 0
+		for key := range w.mu.watches {
+			isAwaited = isAwaited || key.Observed
+		}
 		if conn == 0 || !isAwaited && !all {
 			w.mu.Unlock()
 			continue
 		}
-		type check struct {
-			node string
-			done func(now *wire.Stat, err error)
-		}
-		var checks []check
+		var checks []func()
 		for _, on := range w.mu.watches {
-			if on.IsArmed() && (all || on.Use == OfObservers || on.users > 1 || !held[on.Path]) {
-				checks = append(checks, check{on.Path, func(now *wire.Stat, err error) {
-					if on.hasMissed(now, err) { // an event would have arrived before a response that shows its change
+			if on.IsArmed() && (all || on.Observed || on.users > 1 || !held[on.Path]) {
+				checks = append(checks, func() {
+					if on.hasMissed(w.z.Stat(on.Path)) { // an event would have arrived before a response that shows its change
 						w.wakeUsers(on)
 					}
-				}})
+				})
 			}
 		}
 		w.mu.Unlock()
 		for _, on := range w.nodes.Waiting() {
-			checks = append(checks, check{on.Node, func(_ *wire.Stat, err error) {
-				if errors.Is(err, zk.ErrNoNode) {
+			checks = append(checks, func() {
+				if _, err := w.z.Stat(on.Node); errors.Is(err, zk.ErrNoNode) {
 					on.Notify(queue.NodeDeleted)
 				}
-			}})
+			})
 		}
-		for _, l := range checks {
+		for _, check := range checks {
 			slots <- struct{}{}
 			if !w.z.Carrier.Spawn(func() {
 				defer func() { <-slots }()
-				l.done(w.z.Stat(l.node))
+				check()
 			}) {
 				return
 			}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -207,15 +208,36 @@ func (c *Create) resolve() error {
 	return err
 }
 
-// FindMade returns the nodes that creates with that id have created under root. If READ is denied,
-// findMade logs that, and registers the id so that a later list is searched for it: no client can
-// acquire here, and the node, if it exists, blocks every client (R74).
+// FindMade looks below root for the nodes that a create with that protection id has made, after a
+// sync, until the list succeeds or is rejected. It returns the nodes in the order of their numbers:
+// all nodes of one transaction have the same id. Concurrent calls share one sync and one list
+// (R69).
+//
+// If READ is denied, FindMade logs that, and registers the id so that a later list is searched for
+// it: no client can acquire here, and the node, if it exists, blocks every client (R74).
 func (e *ZKSession) FindMade(root *Root, id string, withRoot bool) (found []string, err error) {
-	if found, err = e.Reaper.find(root.path, id); reply.IsRefusal(err) {
-		e.Reaper.NoteOrphan(root.path, id, withRoot)
-		e.Log.Error("zklock: cannot determine whether a lock node was created; if it was, it blocks the lock until READ is granted again or this ZooKeeper session ends", "path", root.ShownPath(), "err", err)
+	for backoff := (link.Backoff{}); ; {
+		l := e.Lists.ListSynced(root.path)
+		err := l.Wait(context.Background(), e.ZKSession)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return nil, nil
+		case reply.IsRefusal(err):
+			e.Reaper.NoteOrphan(root.path, id, withRoot)
+			e.Log.Error("zklock: cannot determine whether a lock node was created; if it was, it blocks the lock until READ is granted again or this ZooKeeper session ends", "path", root.ShownPath(), "err", err)
+			return nil, err
+		case err == nil:
+			for _, n := range l.Names {
+				if got, ok := queue.ProtectionID(n); ok && got == id {
+					found = append(found, root.path+"/"+n)
+				}
+			}
+			slices.Sort(found)
+			return found, nil
+		case !e.Pause(backoff.Next()):
+			return nil, e.EndErr()
+		}
 	}
-	return found, err
 }
 
 // StatOf returns the Stat of a node that a list has shown, which identifies the session that

@@ -34,6 +34,7 @@ type Deletion struct {
 	handsOff bool         // the next waiter gets the lock
 	record   *GrantRecord // removed in the same transaction; nil if there is no record, or nothing left to remove
 	root     bool         // the lock root is deleted in the same transaction, unless a waiter of ours is behind the node
+	after    *Deletion    // ends before this one begins; nil for none
 	toBegin  bool         // Begin has not been called; guarded by the Reaper
 
 	Last       link.LastError // of its requests
@@ -49,9 +50,10 @@ type Deletion struct {
 
 	withRoot atomic.Bool // the last request deletes the lock root, too; false if the deletion was given up
 
-	Done chan struct{} // closed when the fields below are set
-	OK   bool          // our own delete succeeded, or may have done so although its response was lost
-	Err  error         // ErrNoNode: it was deleted before our first try; otherwise why the deletion was given up
+	Done chan struct{} // closed when the field below is set
+	// Nil: our own delete succeeded, or may have done so although its response was lost.
+	// ErrNoNode: the node was deleted before our first try. Otherwise why the deletion was given up.
+	Err error
 }
 
 // goOn continues the tries on a separate goroutine.
@@ -61,28 +63,21 @@ func (x *Deletion) goOn(wait bool) {
 	}
 }
 
-// goOnAfter continues when another deletion has ended.
-func (x *Deletion) goOnAfter(first *Deletion) {
-	if !x.r.z.Carrier.Spawn(func() {
-		x.awaitFirst(first)
-		x.run(false)
-	}) {
-		x.end(x.r.z.Carrier.ClosedErr())
+// awaitFirst waits until the deletion before this one has ended, if there is one. If the servers
+// reject that one, this one counts as rejected too: it cannot begin.
+func (x *Deletion) awaitFirst() {
+	if x.after == nil {
+		return
 	}
-}
-
-// awaitFirst waits until another deletion has ended. If the servers reject that one, this one
-// counts as rejected too: it cannot begin.
-func (x *Deletion) awaitFirst(first *Deletion) {
-	for refused := first.Refused; ; {
+	for refused := x.after.Refused; ; {
 		select {
-		case <-first.Done:
+		case <-x.after.Done:
 			return
 		case <-x.r.z.Ended():
 			return
 		case <-refused:
 			refused = nil
-			x.refuse(first.Refusal)
+			x.refuse(x.after.Refusal)
 		}
 	}
 }
@@ -90,6 +85,7 @@ func (x *Deletion) awaitFirst(first *Deletion) {
 // run backs off between tries. It ends when the node is deleted, or when the session ends, which
 // deletes the node (R25, R27).
 func (x *Deletion) run(wait bool) {
+	x.awaitFirst()
 	var backoff link.Backoff
 	for {
 		if wait && !x.r.z.Pause(backoff.Next()) {
@@ -185,7 +181,7 @@ func (r *Reaper) Begin(xs ...*Deletion) {
 		if !r.begins(x) {
 			continue
 		}
-		if x.record != nil && !x.record.IsKnown {
+		if x.after != nil || x.record != nil && !x.record.IsKnown {
 			x.goOn(false)
 			continue
 		}
@@ -259,7 +255,7 @@ func (r *Reaper) send(xs []*Deletion) {
 //	  NoNode for one of two nodes
 //	4 NoNode for one of several nodes   nothing was deleted: delete singly         at once
 //	5 success, or NoNode for our node   these are deleted; some are left           at once
-//	6   … and none is left              OK, or ErrNoNode if one was missing        end
+//	6   … and none is left              success, or ErrNoNode if one was missing   end
 //	7 the session or Session has ended  the session deletes its nodes              end
 //	8 no response, throttled, rejected  no response: unanswered; reject: Refused   pause
 //
@@ -313,7 +309,7 @@ func (x *Deletion) tried(w *Waiter, failed int, err error) (ended, wait bool) {
 		if x.gone += n; x.gone <= len(x.rest) {
 			return false, false
 		}
-		if x.OK, err = !x.missing, nil; x.missing {
+		if err = nil; x.missing {
 			err = zk.ErrNoNode
 		}
 		x.end(err)

@@ -106,16 +106,13 @@ func (u *RootUse) Finish(c *Create) (step queue.CreateStep, err error) {
 	}
 	if u.learns {
 		u.learns = false
-		u.r.o.Notes.learn(c.MadeRoot || errors.Is(c.denied, zk.ErrNoNode))
+		if notes := u.r.o.Notes; c.MadeRoot || errors.Is(c.denied, zk.ErrNoNode) {
+			notes.found.Store(0)
+		} else {
+			notes.found.Add(1)
+		}
 	}
 	return step, err
-}
-
-// learn notes whether the lock root of a new name was missing.
-func (n *Notes) learn(wasMissing bool) {
-	if n.found.Add(1); wasMissing {
-		n.found.Store(0)
-	}
 }
 
 // afterRejection returns the next step after a create that failed.

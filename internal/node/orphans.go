@@ -4,46 +4,17 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/reply"
 )
-
-// find looks below root for the nodes that a create with our protection id has made, after a sync,
-// until the list succeeds or is rejected. It returns the nodes in the order of their numbers: all
-// nodes of one transaction have the same id. Concurrent calls share one sync and one list (R69).
-func (r *Reaper) find(root, id string) (found []string, err error) {
-	for backoff := (link.Backoff{}); ; {
-		l := r.lists.ListSynced(root)
-		err := l.Wait(context.Background(), r.z)
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			return nil, nil
-		case reply.IsRefusal(err):
-			return nil, err
-		case err == nil:
-			for _, n := range l.Names {
-				if got, ok := queue.ProtectionID(n); ok && got == id {
-					found = append(found, root+"/"+n)
-				}
-			}
-			slices.Sort(found)
-			return found, nil
-		case !r.z.Pause(backoff.Next()):
-			return nil, r.z.EndErr()
-		}
-	}
-}
 
 // NoteOrphan remembers a create whose node no list has shown, although the node may exist:
 //
-//	create ──▶ no response ──▶ Find ─┬─▶ a node with the id: the caller takes it
-//	                                 ├─▶ no node ──────────┐
-//	                                 └─▶ list rejected ────┴─▶ NoteOrphan
+//	create ──▶ no response ──▶ FindMade ─┬─▶ a node with the id: the caller takes it
+//	                                     ├─▶ no node ──────────┐
+//	                                     └─▶ list rejected ────┴─▶ NoteOrphan
 //
 //	noted ─┬─▶ any list of the root shows a node with the id: deleteOrphans, Delete
 //	       └─▶ a list that begins T/3 or more later shows none: forgotten

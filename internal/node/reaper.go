@@ -39,11 +39,7 @@ func (r *Reaper) Deleting() int {
 }
 
 // Delete deletes a node of ours. If the node is being deleted already, it returns that deletion.
-func (r *Reaper) Delete(node string) *Deletion {
-	x := r.add(&Deletion{node: node})
-	r.Begin(x)
-	return x
-}
+func (r *Reaper) Delete(node string) *Deletion { return r.DeleteAfter(nil, node) }
 
 // ToDelete is Delete for nodes of one lock root, in one transaction, and the caller begins it
 // (Begin). If one of the nodes is missing, the rest are deleted one by one.
@@ -54,25 +50,9 @@ func (r *Reaper) ToDelete(nodes ...string) *Deletion {
 // DeleteAfter is Delete, and begins when the first deletion has ended: until then, a transaction
 // whose response was lost could create the node again. first may be nil.
 func (r *Reaper) DeleteAfter(first *Deletion, node string) *Deletion {
-	x := r.add(&Deletion{node: node})
-	if first == nil {
-		r.Begin(x)
-	} else if r.begins(x) {
-		x.goOnAfter(first)
-	}
+	x := r.add(&Deletion{node: node, after: first})
+	r.Begin(x)
 	return x
-}
-
-// handOff deletes the node of a hold that is released. If the hold may hand off the lock
-// (queue.Rule.HandsOff), the next waiter gets it: a waiter of this ZooKeeper session that is
-// directly behind the node. The same transaction removes the record. If withRoot is set and no such
-// waiter exists, the lock root is deleted in the same transaction.
-func (r *Reaper) handOff(node string, rule queue.Rule, downgraded, withRoot bool, record *GrantRecord) *Deletion {
-	x := &Deletion{node: node, root: withRoot}
-	if rule.HandsOff(downgraded) {
-		x.record, x.handsOff = record, true
-	}
-	return r.add(x)
 }
 
 // add returns a deletion that Begin has to begin. If the node is being deleted already, that is the

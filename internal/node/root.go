@@ -124,14 +124,7 @@ func Note[N comparable](root *Root, change func(*N)) (before N) {
 }
 
 // NotesOn returns the Session's notes of type N on a lock root.
-func NotesOn[N comparable](root *Root) (now N) {
-	root.o.Notes.mu.Lock()
-	defer root.o.Notes.mu.Unlock()
-	if n, ok := root.o.Notes.notes[noteKey{root.path, (*N)(nil)}].(*N); ok {
-		now = *n
-	}
-	return now
-}
+func NotesOn[N comparable](root *Root) N { return Note(root, func(*N) {}) }
 
 // evictLocked deletes notes if there are too many, because most of them only save round trips and
 // warnings: first the notes that have a method isEvictedFirst, and then all but those that have a
@@ -363,11 +356,16 @@ func (r *Root) DeleteNode(e *ZKSession, withRoot bool, record *GrantRecord, node
 	return xs, restarted
 }
 
-// HandOff is DeleteNode for the node of a hold, and the caller begins it. It also hands the lock to
-// the next waiter, if that waiter's node belongs to this ZooKeeper session. paired reports that
-// another node of the owner depends on it. No lock root is deleted in a handoff.
+// HandOff is DeleteNode for the node of a hold, and the caller begins it. If the hold may hand off
+// the lock (queue.Rule.HandsOff), the next waiter gets it in the same transaction: a waiter of this
+// ZooKeeper session that is directly behind the node. paired reports that another node of the owner
+// depends on it. No lock root is deleted in a handoff.
 func (r *Root) HandOff(e *ZKSession, node string, paired, withRoot bool, record *GrantRecord) *Deletion {
-	x := e.Reaper.handOff(node, r.o.Rule, paired, withRoot, record)
+	x := &Deletion{node: node, root: withRoot}
+	if r.o.Rule.HandsOff(paired) {
+		x.record, x.handsOff = record, true
+	}
+	x = e.Reaper.add(x)
 	r.noteDeletion(withRoot, x)
 	r.RestartAfter(e, node, x)
 	return x
@@ -457,7 +455,7 @@ func (r *Root) startAgain(e *ZKSession) error {
 // HoldsInFront reports whether the first node in a root's queue holds, or is about to hold.
 func (r *Root) HoldsInFront(node string) bool {
 	mem, isMember := queue.Parse(path.Base(node), r.o.Rule.Markers)
-	return isMember && queue.HoldersOf([]queue.Member{mem})[0]
+	return isMember && !mem.PastTheEnd()
 }
 
 // errChrootLost is for a chroot that Connect has found or created.

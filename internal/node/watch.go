@@ -38,25 +38,18 @@ type Watch struct {
 // the node's deletion and changes of its data; exists, its creation too; getChildren2, its deletion
 // and changes of its children.
 type WatchKey struct {
-	Path string
-	Op   wire.Op
-	Use  WatchUse
+	Path     string
+	Op       wire.Op
+	Observed bool // its users are observers, which get all of the data; waiters have a watch of their own
 }
-
-// WatchUse distinguishes the users of a watch. Each use has a watch of its own on a node.
-type WatchUse uint8
-
-const (
-	ofWaiters   WatchUse = iota
-	OfObservers          // they get all of the data
-)
 
 func (k WatchKey) isOfChildren() bool { return k.Op == wire.OpGetChildren2 }
 
 // MaxShown limits the bytes of a node's data that logs and errors show.
 const MaxShown = 64
 
-// WaitArmed waits until the watch is set or has failed.
+// WaitArmed waits until the watch is set or has failed: the error is that of the read that sets it,
+// zk.ErrNoNode if the node does not exist.
 func (w *Watch) WaitArmed(ctx context.Context, z *link.ZKSession) error {
 	if _, err := link.Await(ctx, z, w.armed); err != nil {
 		return err

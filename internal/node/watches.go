@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"slices"
 
@@ -25,7 +24,6 @@ type Watches struct {
 		invariants.Mutex
 		watches  map[WatchKey]*Watch // watches that have not fired
 		queued   int                 // attempts that have a node and wait
-		users    int                 // users of observed watches
 		checking bool                // checkWatches is running
 		since    int64               // restore the watches as of this zxid, the last one of the last connection on which all of them were set
 		missing  int                 // requests without a response that restore watches on the present connection
@@ -44,30 +42,17 @@ func (w *Watches) checkInvariants() {
 	if !invariants.Enabled {
 		return
 	}
-	observers := 0
 	for key, on := range invariants.Sample(w.mu.watches) {
 		invariants.Check(on.WatchKey == key, "a watch is kept under its key", "under %v there is the watch %v", key, on.WatchKey)
 		invariants.Check(on.users > 0, "a watch is not kept without a caller (I7)", "%v has %d callers", key, on.users)
 		invariants.Check(!on.HasFired() && !on.HasFailed(), "a watch is kept until it fires or fails", "%v: fired %t, failed %t", key, on.HasFired(), on.HasFailed())
-		if on.Use == OfObservers {
-			observers += on.users
-		}
 	}
-	invariants.Check(w.mu.users >= observers && w.mu.queued >= 0, "each caller that waits or observes is counted once",
-		"%d callers observe, %d are counted; %d wait", observers, w.mu.users, w.mu.queued)
+	invariants.Check(w.mu.queued >= 0, "each caller that waits is counted once", "%d wait", w.mu.queued)
 	invariants.Check(w.mu.checking || w.mu.queued == 0 && len(w.mu.watches) == 0, "missed events are looked for while anything is watched or waits (F30)",
 		"%d watches, %d callers wait", len(w.mu.watches), w.mu.queued)
 }
 
-// Watch joins the watch on path, or sets one. It waits for the server's response under ctx; the
-// watch itself outlives the caller. The error is the error of the read that sets the watch:
-// zk.ErrNoNode if the node does not exist.
-func (w *Watches) Watch(ctx context.Context, path string) (*Watch, error) {
-	on := w.StartWatch(path)
-	return on, on.WaitArmed(ctx, w.z)
-}
-
-// StartWatch is watch without the wait.
+// StartWatch joins the watch on path, or sets one, which outlives the caller.
 func (w *Watches) StartWatch(path string) *Watch {
 	return w.start(WatchKey{Path: path, Op: wire.OpGetData})
 }
@@ -77,15 +62,14 @@ func (w *Watches) StartWatch(path string) *Watch {
 func (w *Watches) start(key WatchKey) *Watch {
 	w.mu.Lock()
 	if on := w.mu.watches[key]; on != nil {
-		w.useLocked(on, 1)
+		on.users++
 		w.mu.Unlock()
 		return on
 	}
 	// Registered before the request is sent, because the event can arrive before the response is
 	// read here.
-	on := &Watch{WatchKey: key, armed: make(chan struct{}), Fired: make(chan struct{})}
+	on := &Watch{WatchKey: key, armed: make(chan struct{}), Fired: make(chan struct{}), users: 1}
 	w.mu.watches[key] = on
-	w.useLocked(on, 1)
 	mustStart := !w.mu.checking
 	w.mu.checking = true
 	w.mu.Unlock()
@@ -97,13 +81,6 @@ func (w *Watches) start(key WatchKey) *Watch {
 		w.armed(on, mux.Reply{Fate: mux.NeverSent})
 	}
 	return on
-}
-
-func (w *Watches) useLocked(on *Watch, n int) {
-	on.users += n
-	if on.Use == OfObservers {
-		w.mu.users += n
-	}
 }
 
 // Keep returns the watch that a user needs from now on. If the user already has that watch and it
@@ -132,12 +109,12 @@ func (w *Watches) Leave(on *Watch) {
 		return
 	}
 	w.mu.Lock()
-	w.useLocked(on, -1)
+	on.users--
 	isLast := on.users == 0 && w.mu.watches[on.WatchKey] == on
 	if isLast {
 		w.endLocked(on, zk.EventNotWatching)
 	}
-	isLast = isLast && len(w.sameLocked(on.WatchKey)) == 0
+	isLast = isLast && len(w.sameLocked(on.Path, on.isOfChildren())) == 0
 	w.mu.Unlock()
 	if !isLast {
 		return
@@ -151,7 +128,7 @@ func (w *Watches) Leave(on *Watch) {
 			return
 		}
 		w.mu.Lock()
-		since := w.sameLocked(on.WatchKey)
+		since := w.sameLocked(on.Path, on.isOfChildren())
 		w.mu.Unlock()
 		for _, other := range since {
 			if other.IsArmed() {
@@ -161,12 +138,13 @@ func (w *Watches) Leave(on *Watch) {
 	}))
 }
 
-// sameLocked returns our watches that share one watch on the server with that key.
-func (w *Watches) sameLocked(key WatchKey) (same []*Watch) {
+// sameLocked returns our watches that share one watch on the server: the watch on a node or, if
+// ofChildren is true, on its children.
+func (w *Watches) sameLocked(path string, ofChildren bool) (same []*Watch) {
 	for _, op := range []wire.Op{wire.OpGetData, wire.OpExists, wire.OpGetChildren2} {
-		for _, use := range []WatchUse{ofWaiters, OfObservers} {
-			other := WatchKey{key.Path, op, use}
-			if on := w.mu.watches[other]; on != nil && other.isOfChildren() == key.isOfChildren() {
+		for _, observed := range []bool{false, true} {
+			on := w.mu.watches[WatchKey{path, op, observed}]
+			if on != nil && on.isOfChildren() == ofChildren {
 				same = append(same, on)
 			}
 		}
@@ -190,7 +168,7 @@ func (w *Watches) armed(on *Watch, a mux.Reply) {
 			}
 		}
 	} else {
-		if on.Use != OfObservers {
+		if !on.Observed {
 			data.Data = data.Data[:min(len(data.Data), MaxShown)]
 		}
 		on.Stat, on.Data = data.Stat, slices.Clone(data.Data)
@@ -300,16 +278,11 @@ func (w *Watches) fire(ev wire.WatcherEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	event := zk.EventType(ev.Type)
-	for _, ofChildren := range []bool{false, true} {
-		if event != zk.EventNodeDeleted && ofChildren != (event == zk.EventNodeChildrenChanged) {
-			continue // the server keeps those watches
-		}
-		op := wire.OpGetData
-		if ofChildren {
-			op = wire.OpGetChildren2
-		}
-		for _, on := range w.sameLocked(WatchKey{Path: ev.Path, Op: op}) {
-			w.endLocked(on, event)
-		}
+	fired := w.sameLocked(ev.Path, event == zk.EventNodeChildrenChanged)
+	if event == zk.EventNodeDeleted { // otherwise the server keeps the watches of the other kind
+		fired = append(fired, w.sameLocked(ev.Path, true)...)
+	}
+	for _, on := range fired {
+		w.endLocked(on, event)
 	}
 }

@@ -16,7 +16,7 @@ func TestWatches_Check(t *testing.T) {
 		"a watch is kept under its key":          func(_ *Watches, on *Watch) { on.Path = "/locks/other" },
 		"a watch is not kept without a caller":   func(_ *Watches, on *Watch) { on.users-- },
 		"a watch is kept until it fires":         func(_ *Watches, on *Watch) { on.Err = errors.New("rejected") },
-		"each caller that waits or observes":     func(w *Watches, _ *Watch) { w.mu.queued-- },
+		"each caller that waits is counted once": func(w *Watches, _ *Watch) { w.mu.queued-- },
 		"missed events are looked for while any": func(w *Watches, _ *Watch) { w.mu.checking = false },
 	} {
 		t.Run(invariant, func(t *testing.T) {

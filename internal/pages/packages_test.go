@@ -62,7 +62,7 @@ func dir(pkg string) string {
 // reaches a rule that a table test specifies.
 var pure = map[string][]string{
 	"internal/lease": {"errors", "fmt", "time", module + "/internal/clock"},
-	"internal/queue": {"slices", "strings", "unicode", "unicode/utf8"},
+	"internal/queue": {"cmp", "math/bits", "slices", "strings", "unicode", "unicode/utf8"},
 	"internal/reply": {"errors", "fmt", "slices", "github.com/go-zookeeper/zk", module + "/internal/mux", module + "/internal/wire"},
 }
 
@@ -82,7 +82,7 @@ var goroutines = map[string]int{
 	"internal/eventlog/eventlog.go":       1, // writes to the user's log handler, which may block; Close waits for it a little
 	"internal/fscall/fscall.go":           1, // a call of the file system, which may hang: no caller waits for it beyond its context
 	"internal/guard/guard.go":             1, // waits for a guard, which may be stopped; Close waits for it, and for no guard
-	"internal/link/link.go":               3, // spawn, which all other goroutines use; the loop; the wait for the client's own end
+	"internal/link/link.go":               2, // spawn, which all other goroutines use; the wait for the client's own end
 	"internal/sessionfile/sessionfile.go": 1, // writes to a file system that may hang: Close and Connect wait for them a little
 	"session.go":                          1, // the Close of a Connect in vain
 	"trace.go":                            2, // the user's HoldLost, and HoldEnd after ReleaseAsync, for which Close does not wait

@@ -1,5 +1,7 @@
 package queue
 
+import "math/bits"
+
 // Machine is the state machine of one node's wait, from its first list to the grant: the next step,
 // and the facts behind it. Its methods are pure. The caller does what Next requests, and
 // explore_test.go tries every possible result.
@@ -249,13 +251,7 @@ func (w Machine) observed(i int, isDeletion bool) (_ Machine, isLast bool) {
 }
 
 // Left returns how many blockers have had no deletion event.
-func (w Machine) Left() int {
-	n := w.Blockers
-	for gone := w.deleted; gone != 0; gone &= gone - 1 {
-		n--
-	}
-	return n
-}
+func (w Machine) Left() int { return w.Blockers - bits.OnesCount16(w.deleted) }
 
 func (w Machine) evidence(conn uint64, ownFired bool) evidence {
 	return evidence{

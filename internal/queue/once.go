@@ -59,20 +59,6 @@ func (o Once) Read(f Finding) Once {
 	return o
 }
 
-// Proved takes the result of the proof: success, that our node does not exist, or neither. Without
-// a response it may have been written, so the mark is read again, and so it is if it had changed.
-func (o Once) Proved(f Finding) Once {
-	switch f {
-	case Exists:
-		o.Next = OnceWork
-	case Absent:
-		o.Next = OnceLost
-	default:
-		o.Next = OnceRead
-	}
-	return o
-}
-
 // Worked takes the success of the work. The mark still is as it was proved, unless a client breaks
 // the rules or work under the same hold was marked: the write reports that.
 func (o Once) Worked() Once {
@@ -80,17 +66,19 @@ func (o Once) Worked() Once {
 	return o
 }
 
-// Wrote takes the result of the write: success, that our node does not exist, or neither. Without a
-// response it may have been written, and if the mark had changed, an earlier write of ours may have
-// done that.
+// Wrote takes the result of the proof, or of the write after the work: success, that our node does
+// not exist, or neither. Without a response it may have been written, so the mark is read again. So
+// it is if it had changed: an earlier write of ours may have done that.
 func (o Once) Wrote(f Finding) Once {
-	switch f {
-	case Exists:
-		o.Next = OnceMarked
-	case Absent:
+	switch {
+	case f == Absent:
 		o.Next = OnceLost
-	default:
+	case f == Unknown:
 		o.Next = OnceRead
+	case o.worked:
+		o.Next = OnceMarked
+	default:
+		o.Next = OnceWork
 	}
 	return o
 }

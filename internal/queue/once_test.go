@@ -159,7 +159,7 @@ func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
 				f = Exists
 			}
 			if c.walk = c.walk.Read(f); c.walk.Next == OnceProve && x.mistakes.grantProves {
-				c.walk = c.walk.Proved(Exists)
+				c.walk = c.walk.Wrote(Exists)
 			}
 		})
 	case OnceWork:
@@ -181,13 +181,13 @@ func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
 				if !n.leader().has(i) {
 					f = Absent
 				}
-				c.walk = c.walk.Proved(f)
+				c.walk = c.walk.Wrote(f)
 			})
 			return
 		}
-		x.writes(w, i, me.read.marks, x.mistakes.rewrites, Once.Proved, add)
+		x.writes(w, i, me.read.marks, x.mistakes.rewrites, add)
 	case OnceWrite:
-		x.writes(w, i, me.read.marks|x.of(&me, i), x.mistakes.unversioned, Once.Wrote, add)
+		x.writes(w, i, me.read.marks|x.of(&me, i), x.mistakes.unversioned, add)
 	case OnceMarked, OnceDone:
 		add("goes on", func(n *oWorld, c *oHolder) {
 			x.done = x.done || c.walk.Next == OnceDone
@@ -228,7 +228,7 @@ func (x *onceExplorer) comesLate(n *oWorld, c *oHolder, i uint8) {
 
 // writes is the proof or the write: both write the mark against the version that was read, and then
 // check the node.
-func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result func(Once, Finding) Once, add oAdd) {
+func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, add oAdd) {
 	me, st := w.h[i], w.leader()
 	switch {
 	case w.denied:
@@ -240,15 +240,15 @@ func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result
 		})
 		return
 	case !st.has(i) && !x.mistakes.unchecked:
-		add("finds its node gone", func(n *oWorld, c *oHolder) { n.answered(i); c.walk = result(c.walk, Absent) })
+		add("finds its node gone", func(n *oWorld, c *oHolder) { n.answered(i); c.walk = c.walk.Wrote(Absent) })
 	case st.ver != me.read.ver && !unversioned:
-		add("meets a version conflict", func(n *oWorld, c *oHolder) { n.answered(i); c.walk = result(c.walk, Unknown) })
+		add("meets a version conflict", func(n *oWorld, c *oHolder) { n.answered(i); c.walk = c.walk.Wrote(Unknown) })
 	case w.canCommit():
 		add("writes the mark", func(n *oWorld, c *oHolder) {
 			x.set(n, i, marks)
 			n.answered(i)
 			c.read.marks, c.read.ver = marks, n.leader().ver
-			c.walk = result(c.walk, Exists)
+			c.walk = c.walk.Wrote(Exists)
 		})
 	}
 	if w.faults == 0 || !w.canCommit() {
@@ -257,7 +257,7 @@ func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result
 	unanswered := func(n *oWorld, c *oHolder) {
 		n.faults--
 		n.lose(i)
-		if c.walk = result(c.walk, Unknown); x.mistakes.believes {
+		if c.walk = c.walk.Wrote(Unknown); x.mistakes.believes {
 			c.walk.Next = OnceMarked
 		}
 	}

@@ -18,6 +18,7 @@
 package queue
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -74,12 +75,7 @@ func Parse(name string, markers []string) (Member, bool) {
 }
 
 func hasMarker(head string, markers []string) bool {
-	for _, m := range markers {
-		if strings.HasSuffix(head, m) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(markers, func(m string) bool { return strings.HasSuffix(head, m) })
 }
 
 // Members returns the children that take part in the queue, in no order.
@@ -118,15 +114,7 @@ const (
 
 // ByNumber orders nodes by their numbers. Negative numbers, which are past the counter's end, come
 // last.
-func ByNumber(a, b Member) int {
-	switch x, y := uint32(a.Seq), uint32(b.Seq); {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
-}
+func ByNumber(a, b Member) int { return cmp.Compare(uint32(a.Seq), uint32(b.Seq)) }
 
 // FrontOf returns the name of the first node in the queue, for observers; "" if the queue is empty.
 func FrontOf(children, markers []string) string {
@@ -340,9 +328,6 @@ const (
 func ProtectedPath(root, id, name string) string {
 	return root + "/" + protectedPrefix + id + "-" + name
 }
-
-// LeasePath is ProtectedPath for a lease of a semaphore.
-func LeasePath(root, id string) string { return root + "/" + protectedPrefix + id + "-" + LeaseName }
 
 // ProtectionID returns the uuid in a protected node's name, _c_<36-char uuid>-….
 func ProtectionID(name string) (string, bool) {

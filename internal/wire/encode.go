@@ -12,9 +12,6 @@ type Encoder struct {
 	buf []byte
 }
 
-// Bytes returns the encoded bytes.
-func (e *Encoder) Bytes() []byte { return e.buf }
-
 // Int32 appends an int.
 func (e *Encoder) Int32(v int32) { e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(v)) }
 
@@ -57,9 +54,6 @@ func (e *Encoder) Strings(v []string) {
 	}
 }
 
-// Raw appends bytes unchanged.
-func (e *Encoder) Raw(b []byte) { e.buf = append(e.buf, b...) }
-
 // Frame returns the records as one frame, including its length.
 func Frame(records ...Record) []byte {
 	e := Encoder{buf: make([]byte, 4, 128)}
@@ -84,4 +78,4 @@ func EncodeRequest[R Record](e *Encoder, op Op, body R) []byte {
 type Raw []byte
 
 // Encode appends the bytes unchanged.
-func (r Raw) Encode(e *Encoder) { e.Raw(r) }
+func (r Raw) Encode(e *Encoder) { e.buf = append(e.buf, r...) }

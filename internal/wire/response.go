@@ -1,11 +1,7 @@
 package wire
 
-// PathResponse is the response to create and sync.
-type PathResponse struct{ Path string }
-
-func (r PathResponse) Encode(e *Encoder) { e.String(r.Path) }
-
-func (r *PathResponse) Decode(d *Decoder) { r.Path = d.Text() }
+// PathResponse is the response to create and sync. It has the same form as their path in a request.
+type PathResponse = PathRequest
 
 // PathStatResponse is the response to create2, createContainer and createTTL.
 type PathStatResponse struct {

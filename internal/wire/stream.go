@@ -88,6 +88,3 @@ func (s *Stream) Next() ([]byte, error) {
 	s.from += 4 + n
 	return have[: 4+n : 4+n], nil
 }
-
-// Rest returns the bytes that are not yet part of a frame.
-func (s *Stream) Rest() []byte { return s.buf[s.from:s.to] }

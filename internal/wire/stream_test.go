@@ -31,7 +31,7 @@ func TestStream(t *testing.T) {
 			require.True(t, bytes.Equal(Frame(Raw(bodies[i])), f), "frame %d", i)
 			i++
 		}
-		require.Empty(t, s.Rest())
+		require.Equal(t, s.from, s.to, "no byte is left")
 		s.Add([]byte{0})
 		require.LessOrEqual(t, len(s.buf), streamKeep, "I7: a long frame's buffer is not kept")
 	}
