@@ -121,7 +121,8 @@ func (l *Link) Start() (*zk.Conn, error) {
 // loop owns the heartbeat and the lease's timer, and detects servers that do not respond or are
 // unreachable. It ends when the state is Closed.
 func (l *Link) loop() {
-	next, expiry := time.NewTimer(0), time.NewTimer(time.Hour)
+	l.Nudge() // the first check
+	next, expiry := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	var seen wakeups
 	for {
 		select {
