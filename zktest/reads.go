@@ -18,15 +18,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-func (c *cluster) readable(path string, req *request) (*node, error) {
-	n := req.conn.ep.tree.nodes[path]
-	if n == nil {
-		return nil, wire.NoNode
-	}
-	if !allowed(n.acl, wire.PermRead, req.ids) {
-		return nil, wire.NoAuth
-	}
-	return n, nil
+func readable(path string, req *request) (*node, error) {
+	return req.conn.ep.tree.permitted(path, wire.PermRead, req.ids)
 }
 
 // read finds the node of a read. If the read succeeds and requests a watch, read adds the watch to
@@ -36,7 +29,7 @@ func (c *cluster) read(req *request, table *watchTable) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := c.readable(ask.Path, req)
+	n, err := readable(ask.Path, req)
 	if err == nil && ask.Watch {
 		table.add(ask.Path, req.conn, oneShot)
 	}
@@ -135,12 +128,9 @@ func (c *cluster) getACL(req *request) (wire.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := req.conn.ep.tree.nodes[ask.Path]
-	if n == nil {
-		return nil, wire.NoNode
-	}
-	if !allowed(n.acl, wire.PermRead|wire.PermAdmin, req.ids) {
-		return nil, wire.NoAuth
+	n, err := req.conn.ep.tree.permitted(ask.Path, wire.PermRead|wire.PermAdmin, req.ids)
+	if err != nil {
+		return nil, err
 	}
 	acl := n.acl
 	if !allowed(n.acl, wire.PermAdmin, req.ids) {
@@ -162,7 +152,7 @@ func (c *cluster) getAllChildrenNumber(req *request) (wire.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.readable(ask.Path, req); err != nil {
+	if _, err := readable(ask.Path, req); err != nil {
 		return nil, err
 	}
 	t := req.conn.ep.tree
@@ -208,7 +198,7 @@ func (c *cluster) multiRead(req *request) (wire.Record, error) {
 	var answer wire.MultiResponse
 	for _, op := range ask.Ops {
 		res := wire.MultiResult{Op: op.Op}
-		switch n, err := c.readable(op.Path, req); {
+		switch n, err := readable(op.Path, req); {
 		case op.Op != wire.OpGetData && op.Op != wire.OpGetChildren:
 			return nil, wire.MarshallingError
 		case err != nil:

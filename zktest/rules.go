@@ -65,12 +65,9 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 		return change{}, err
 	}
 	parentPath, _ := splitPath(path)
-	parent := r.tree.nodes[parentPath]
-	if parent == nil {
-		return change{}, wire.NoNode
-	}
-	if !allowed(parent.acl, wire.PermCreate, ids) {
-		return change{}, wire.NoAuth
+	parent, err := r.tree.permitted(parentPath, wire.PermCreate, ids)
+	if err != nil {
+		return change{}, err
 	}
 	creates, waiting := r.pending[parentPath]
 	if !waiting {
@@ -119,12 +116,8 @@ func (r rules) delete(req wire.PathVersionRequest, ids []wire.ID) (change, error
 		return change{}, wire.BadArguments
 	}
 	parentPath, _ := splitPath(req.Path)
-	parent := r.tree.nodes[parentPath]
-	if parent == nil {
-		return change{}, wire.NoNode
-	}
-	if !allowed(parent.acl, wire.PermDelete, ids) {
-		return change{}, wire.NoAuth
+	if _, err := r.tree.permitted(parentPath, wire.PermDelete, ids); err != nil {
+		return change{}, err
 	}
 	n := r.tree.nodes[req.Path]
 	switch {
@@ -142,12 +135,9 @@ func (r rules) setData(req wire.SetDataRequest, ids []wire.ID) (change, error) {
 	if !validPath(req.Path) {
 		return change{}, wire.BadArguments
 	}
-	n := r.tree.nodes[req.Path]
-	switch {
-	case n == nil:
-		return change{}, wire.NoNode
-	case !allowed(n.acl, wire.PermWrite, ids):
-		return change{}, wire.NoAuth
+	n, err := r.tree.permitted(req.Path, wire.PermWrite, ids)
+	if err != nil {
+		return change{}, err
 	}
 	if err := r.quota(req.Path, 0, int64(len(req.Data)-len(n.data))); err != nil {
 		return change{}, err
@@ -166,13 +156,11 @@ func (r rules) setACL(req wire.SetACLRequest, ids []wire.ID) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
-	n := r.tree.nodes[req.Path]
-	switch {
-	case n == nil:
-		return change{}, wire.NoNode
-	case !allowed(n.acl, wire.PermAdmin, ids):
-		return change{}, wire.NoAuth
-	case req.Version != -1 && req.Version != n.aversion:
+	n, err := r.tree.permitted(req.Path, wire.PermAdmin, ids)
+	if err != nil {
+		return change{}, err
+	}
+	if req.Version != -1 && req.Version != n.aversion {
 		return change{}, wire.BadVersion
 	}
 	return change{kind: changeACL, path: req.Path, acl: acl, version: n.aversion + 1}, nil
@@ -182,13 +170,11 @@ func (r rules) check(req wire.PathVersionRequest, ids []wire.ID) (change, error)
 	if !validPath(req.Path) {
 		return change{}, wire.BadArguments
 	}
-	n := r.tree.nodes[req.Path]
-	switch {
-	case n == nil:
-		return change{}, wire.NoNode
-	case !allowed(n.acl, wire.PermRead, ids):
-		return change{}, wire.NoAuth
-	case req.Version != -1 && req.Version != n.version:
+	n, err := r.tree.permitted(req.Path, wire.PermRead, ids)
+	if err != nil {
+		return change{}, err
+	}
+	if req.Version != -1 && req.Version != n.version {
 		return change{}, wire.BadVersion
 	}
 	return change{kind: changeNothing, path: req.Path}, nil

@@ -121,6 +121,18 @@ func (n *node) configure(members string, millis int64) {
 	n.data, n.version, n.mzxid, n.mtime = []byte(members), -1, 0, millis
 }
 
+// permitted returns a node for which the ids have one of the permissions.
+func (t *tree) permitted(path string, perm int32, ids []wire.ID) (*node, error) {
+	n := t.nodes[path]
+	if n == nil {
+		return nil, wire.NoNode
+	}
+	if !allowed(n.acl, perm, ids) {
+		return nil, wire.NoAuth
+	}
+	return n, nil
+}
+
 // splitPath splits a path at its last slash; the parent of "/a" is "".
 func splitPath(path string) (parent, name string) {
 	i := strings.LastIndexByte(path, '/')
