@@ -142,7 +142,7 @@ func (ep *endpoint) accept(ln net.Listener) {
 		if err != nil {
 			return
 		}
-		if v := ep.c.faults.match(happening{when: onAccept, op: Connect, member: ep.id}); v.close {
+		if v := ep.c.faults.match(happening{when: onAccept, member: ep.id}); v.close {
 			nc.Close()
 			continue
 		}

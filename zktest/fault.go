@@ -253,8 +253,8 @@ func (f Fault) check() error {
 // happening is a possible moment of a fault; faults are matched with it.
 type happening struct {
 	when    moment
-	op      Op
-	event   EventType
+	op      Op        // of a request or reply; otherwise 0
+	event   EventType // of an event; otherwise 0
 	paths   []string
 	session int64
 	member  int       // to which the connection leads; 0 at a proxy
@@ -265,15 +265,8 @@ func (f Fault) matches(h happening) bool {
 	if f.when != h.when || f.session != 0 && f.session != h.session || f.member != 0 && f.member != h.member {
 		return false
 	}
-	switch f.when {
-	case beforeOp, afterOp:
-		if !f.op.covers(h.op) {
-			return false
-		}
-	case onEvent:
-		if f.event != AnyEvent && f.event != h.event {
-			return false
-		}
+	if !f.op.covers(h.op) || f.event != AnyEvent && f.event != h.event {
+		return false
 	}
 	return f.path == "" || slices.ContainsFunc(h.paths, func(p string) bool { return globMatch(f.path, p) })
 }

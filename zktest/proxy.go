@@ -145,7 +145,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		if p.match(happening{when: onAccept, op: Connect}).close {
+		if p.match(happening{when: onAccept}).close {
 			client.Close()
 			continue
 		}
