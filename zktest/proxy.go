@@ -390,18 +390,7 @@ func (pc *proxyConn) answer(first bool, body []byte) bool {
 	if v.fail != 0 && !first {
 		body = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})[4:]
 	}
-	if !pc.act(v) {
-		return false
-	}
-	for n := 0; !v.dropReply && n <= v.duplicates; n++ {
-		if !pc.send(body) {
-			return false
-		}
-	}
-	if v.expire {
-		pc.expire()
-	}
-	return !v.close && !v.expire
+	return pc.act(v) && pc.deliver(v, v.dropReply, body)
 }
 
 func (pc *proxyConn) event(body []byte, d *wire.Decoder) bool {
@@ -410,22 +399,21 @@ func (pc *proxyConn) event(body []byte, d *wire.Decoder) bool {
 		return pc.send(body)
 	}
 	v := pc.p.match(happening{when: onEvent, event: EventType(ev.Type), paths: []string{ev.Path}, session: pc.session()})
-	if !pc.act(v) {
-		return false
-	}
-	if v.expire {
-		pc.expire()
-		return false
-	}
-	if v.close {
-		return false
-	}
-	for n := 0; !v.drop && n <= v.duplicates; n++ {
+	return pc.act(v) && pc.deliver(v, v.drop || v.close || v.expire, body)
+}
+
+// deliver forwards a reply or event, unless it is dropped, and returns false to close the
+// connection.
+func (pc *proxyConn) deliver(v verdict, dropped bool, body []byte) bool {
+	for n := 0; !dropped && n <= v.duplicates; n++ {
 		if !pc.send(body) {
 			return false
 		}
 	}
-	return true
+	if v.expire {
+		pc.expire()
+	}
+	return !v.close && !v.expire
 }
 
 func (pc *proxyConn) send(body []byte) bool {
