@@ -5,6 +5,7 @@ package zktest
 // share one state.
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -71,9 +72,12 @@ func (ep *endpoint) start() error {
 	if running {
 		return nil
 	}
-	ln, err := ep.listen()
+	ln, err := ep.c.cfg.listen(ep.addr)
 	if err != nil {
 		return fmt.Errorf("zktest: %w", err)
+	}
+	if ep.c.cfg.tls != nil {
+		ln = tls.NewListener(ln, ep.c.cfg.tls)
 	}
 	// Only the first time: later, other goroutines may be reading it.
 	if addr := ln.Addr().String(); ep.addr != addr {
@@ -91,20 +95,12 @@ func (ep *endpoint) start() error {
 	return nil
 }
 
-func (ep *endpoint) listen() (ln net.Listener, err error) {
-	addr := ep.addr
-	if ep.c.cfg.network != nil {
-		ln, err = ep.c.cfg.network.Listen(addr)
-	} else {
-		if addr == "" {
-			addr = "127.0.0.1:0"
-		}
-		ln, err = net.Listen("tcp", addr)
+// listen opens an address of the network or of TCP; an empty one is any.
+func (c config) listen(addr string) (net.Listener, error) {
+	if c.network != nil {
+		return c.network.Listen(addr)
 	}
-	if err != nil || ep.c.cfg.tls == nil {
-		return ln, err
-	}
-	return tls.NewListener(ln, ep.c.cfg.tls), nil
+	return net.Listen("tcp", cmp.Or(addr, "127.0.0.1:0"))
 }
 
 // halt closes the listener and all connections, and returns when their goroutines have ended.

@@ -60,22 +60,12 @@ func NewProxy(backend string, opts ...Option) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr := cfg.addrs[0]
-	p := &Proxy{backend: backend, done: make(chan struct{})}
+	p := &Proxy{backend: backend, dial: net.DialTimeout, done: make(chan struct{})}
 	p.mu.conns = make(map[*proxyConn]struct{})
 	if cfg.network != nil {
 		p.dial = cfg.network.Dial
-		p.ln, err = cfg.network.Listen(addr)
-	} else {
-		p.dial = func(network, addr string, timeout time.Duration) (net.Conn, error) {
-			return net.DialTimeout(network, addr, timeout)
-		}
-		if addr == "" {
-			addr = "127.0.0.1:0"
-		}
-		p.ln, err = net.Listen("tcp", addr)
 	}
-	if err != nil {
+	if p.ln, err = cfg.listen(cfg.addrs[0]); err != nil {
 		return nil, fmt.Errorf("zktest: proxy: %w", err)
 	}
 	p.wg.Go(p.accept)
