@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -41,7 +42,6 @@ type Proxy struct {
 	mu struct {
 		sync.Mutex // never held across I/O
 		conns      map[*proxyConn]struct{}
-		closed     bool
 		thawed     chan struct{} // not nil while frozen
 	}
 }
@@ -80,9 +80,6 @@ func (p *Proxy) Close() {
 	p.once.Do(func() {
 		close(p.done)
 		p.ln.Close()
-		p.mu.Lock()
-		p.mu.closed = true
-		p.mu.Unlock()
 		p.CloseConnections()
 	})
 	p.wg.Wait()
@@ -91,10 +88,7 @@ func (p *Proxy) Close() {
 // CloseConnections closes all current connections; clients may reconnect.
 func (p *Proxy) CloseConnections() {
 	p.mu.Lock()
-	conns := make([]*proxyConn, 0, len(p.mu.conns))
-	for pc := range p.mu.conns {
-		conns = append(conns, pc)
-	}
+	conns := slices.Collect(maps.Keys(p.mu.conns))
 	p.mu.Unlock()
 	for _, pc := range conns {
 		pc.cut()
@@ -153,10 +147,9 @@ func (p *Proxy) serve(client net.Conn) {
 	pc := &proxyConn{p: p, client: client, server: server, done: make(chan struct{})}
 	pc.mu.pending = make(map[int32][]*proxied)
 	p.mu.Lock()
-	closed := p.mu.closed
 	p.mu.conns[pc] = struct{}{}
 	p.mu.Unlock()
-	if closed {
+	if isClosed(p.done) { // CloseConnections may have missed this one
 		pc.cut()
 	}
 	var both sync.WaitGroup
