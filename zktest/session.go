@@ -27,34 +27,27 @@ func firstSessionID(server int64, now time.Time) int64 {
 	return server<<56 | int64(uint64(now.UnixMilli())<<24>>8)
 }
 
-// expiry returns the time when a session touched now expires: the first tick boundary after its
-// timeout, so up to one tick later than requested.
-func (c *cluster) expiry(now time.Time, timeout time.Duration) time.Time {
-	ticks := (now.Sub(c.epoch) + timeout) / c.cfg.tick
-	return c.epoch.Add((ticks + 1) * c.cfg.tick)
-}
-
+// touch renews a session. It expires at the first tick boundary after its timeout, so up to one
+// tick later than requested.
 func (c *cluster) touch(s *session, now time.Time) {
-	s.expires = c.expiry(now, s.timeout)
-	if c.wakeAt.IsZero() || s.expires.Before(c.wakeAt) {
-		c.wakeAt = s.expires
-	}
+	s.expires = c.boundary(now.Add(s.timeout), c.cfg.tick)
+	c.wakeAt = earlier(c.wakeAt, s.expires)
 }
 
 // expireDue ends the sessions that have timed out, and sets wakeAt, which may have been too early
 // because a touch does not move it.
 func (c *cluster) expireDue(now time.Time) {
-	var due []*session
+	var over []*session
 	c.wakeAt = time.Time{}
 	for _, s := range c.sessions {
 		if !now.Before(s.expires) {
-			due = append(due, s)
-		} else if c.wakeAt.IsZero() || s.expires.Before(c.wakeAt) {
-			c.wakeAt = s.expires
+			over = append(over, s)
+		} else {
+			c.wakeAt = earlier(c.wakeAt, s.expires)
 		}
 	}
-	slices.SortFunc(due, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
-	for _, s := range due {
+	slices.SortFunc(over, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
+	for _, s := range over {
 		c.expire(s)
 	}
 }
