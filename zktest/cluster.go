@@ -67,10 +67,10 @@ type cluster struct {
 	pings    int
 	events   int
 	handler  func(Request) (Reply, bool)
-	deferred []func()      // actions of a fault, to run after the current transaction
-	changed  chan struct{} // closed by the next transaction; nil unless a caller waits for it
-	quorum   *quorum       // nil for a single server
-	members  string        // the configuration node's data; empty for a single server
+	deferred []func() // actions of a fault, to run after the current transaction
+	changed  signal   // by the next transaction
+	quorum   *quorum  // nil for a single server
+	members  string   // the configuration node's data; empty for a single server
 }
 
 func newCluster(cfg config) *cluster {
@@ -127,19 +127,17 @@ func (c *cluster) run() {
 		select {
 		case fn := <-c.calls:
 			fn()
-			c.runLater()
 		case m := <-inbox:
 			c.handle(m)
 			if !m.more {
 				clear(c.pending)
 			}
-			c.runLater()
 		case <-tick:
 			c.onTime(time.Now())
-			c.runLater()
 		case <-c.closing:
 			return
 		}
+		c.runLater()
 	}
 }
 

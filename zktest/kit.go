@@ -34,7 +34,7 @@ func (a admin) wait(ctx context.Context, so func() bool) error {
 		var changed <-chan struct{}
 		a.c.call(func() {
 			if !so() {
-				changed = a.c.nextChange()
+				changed = a.c.changed.next()
 			}
 		})
 		if changed == nil {
@@ -48,14 +48,6 @@ func (a admin) wait(ctx context.Context, so func() bool) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// nextChange returns a channel that the next transaction closes.
-func (c *cluster) nextChange() <-chan struct{} {
-	if c.changed == nil {
-		c.changed = make(chan struct{})
-	}
-	return c.changed
 }
 
 // Load creates persistent nodes with the given data, by path, with their parents, and sets the data
