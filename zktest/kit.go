@@ -109,7 +109,7 @@ func (c *cluster) restore(to *tree) {
 	tx := c.begin(0)
 	for _, path := range slices.Backward(c.tree.sortedNodes()) { // children come after their parents
 		n, want := c.tree.nodes[path], to.nodes[path]
-		if path == configPath {
+		if path == configNode {
 			continue
 		}
 		if want == nil || n.kind == ephemeral || n.kind != want.kind || n.ttl != want.ttl {
@@ -119,7 +119,7 @@ func (c *cluster) restore(to *tree) {
 	for _, path := range to.sortedNodes() {
 		n, want := c.tree.nodes[path], to.nodes[path]
 		switch {
-		case want.kind == ephemeral, path == configPath:
+		case want.kind == ephemeral, path == configNode:
 			continue
 		case n == nil:
 			parent, _ := splitPath(path)
@@ -136,7 +136,7 @@ func (c *cluster) restore(to *tree) {
 		}
 	}
 	for path, want := range to.nodes {
-		if want.kind != ephemeral && path != "" && path != configPath {
+		if want.kind != ephemeral && path != "" && path != configNode {
 			c.do(tx, change{kind: changeCreates, path: path, creates: want.creates})
 		}
 	}
