@@ -2,6 +2,7 @@ package zktest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -149,13 +150,8 @@ func (c Counts) String() string {
 			sum[op] += n
 		}
 	}
-	ops := make([]Op, 0, len(sum))
-	for op := range sum {
-		ops = append(ops, op)
-	}
-	slices.Sort(ops)
 	s := ""
-	for _, op := range ops {
+	for _, op := range slices.Sorted(maps.Keys(sum)) {
 		s += fmt.Sprintf("%v=%d ", op, sum[op])
 	}
 	return s + fmt.Sprintf("pings=%d events=%d", c.Pings, c.Events)

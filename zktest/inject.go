@@ -57,9 +57,7 @@ func (i *Injection) Wait(ctx context.Context) error {
 func (i *Injection) Release() {
 	i.set.mu.Lock()
 	defer i.set.mu.Unlock()
-	select {
-	case <-i.released:
-	default:
+	if !isClosed(i.released) {
 		close(i.released)
 	}
 }

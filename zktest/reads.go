@@ -9,6 +9,8 @@ package zktest
 
 import (
 	"cmp"
+	"hash/fnv"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -93,19 +95,18 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 		hash uint64
 		name string
 	}
-	seed := fnv(fnv(14695981039346656037, ep.addr), strconv.FormatInt(n.czxid, 16))
+	seed := ep.addr + strconv.FormatInt(n.czxid, 16)
 	all := make([]hashed, 0, len(n.children))
 	for name := range n.children {
-		h := fnv(seed, name)
+		sum := fnv.New64a()
+		io.WriteString(sum, seed+name)
+		h := sum.Sum64()
 		// Without this step, names that differ only in their last byte have similar hashes.
 		h = (h ^ h>>32) * 0x9e3779b97f4a7c15
 		all = append(all, hashed{h ^ h>>29, name})
 	}
 	slices.SortFunc(all, func(a, b hashed) int {
-		if a.hash != b.hash {
-			return cmp.Compare(a.hash, b.hash)
-		}
-		return cmp.Compare(a.name, b.name)
+		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.name, b.name))
 	})
 	names := make([]string, len(all))
 	for i, h := range all {
@@ -113,14 +114,6 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 	}
 	n.listed = names
 	return names
-}
-
-// fnv continues an FNV-1a hash.
-func fnv(h uint64, s string) uint64 {
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
 }
 
 func (c *cluster) getACL(req *request) (wire.Record, error) {
@@ -246,7 +239,5 @@ func (c *cluster) auth(req *request) {
 }
 
 func (t *tree) sortedNodes() []string {
-	paths := slices.Collect(maps.Keys(t.nodes))
-	slices.SortFunc(paths, cmp.Compare)
-	return slices.DeleteFunc(paths, func(p string) bool { return p == "" })
+	return slices.Sorted(maps.Keys(t.nodes))[1:] // the first is the root's other name, ""
 }
