@@ -13,12 +13,11 @@ import (
 )
 
 type session struct {
-	id       int64
-	password []byte
-	timeout  time.Duration
-	expires  time.Time // on a tick boundary
-	conn     *conn     // nil while no client is attached
-	moved    bool      // to another server, by MoveSession
+	id      int64
+	timeout time.Duration
+	expires time.Time // on a tick boundary
+	conn    *conn     // nil while no client is attached
+	moved   bool      // to another server, by MoveSession
 }
 
 // firstSessionID has ZooKeeper's format: the server in the top byte, milliseconds in the middle,
@@ -116,7 +115,7 @@ func (c *cluster) connect(req *request) {
 	timeout = min(max(timeout, c.cfg.minTimeout), c.cfg.maxTimeout)
 	var s *session
 	if ask.SessionID == 0 {
-		s = &session{id: cn.ep.nextSession, password: wire.SessionPassword(cn.ep.nextSession)}
+		s = &session{id: cn.ep.nextSession}
 		cn.ep.nextSession++
 		c.sessions[s.id] = s
 		tx := c.begin(s.id)
@@ -128,13 +127,13 @@ func (c *cluster) connect(req *request) {
 		if old := cn.ep.attached[ask.SessionID]; old != nil {
 			c.forget(old)
 		}
-		if s != nil && !bytes.Equal(ask.Password, s.password) {
+		if s != nil && !bytes.Equal(ask.Password, wire.SessionPassword(s.id)) {
 			s = nil
 		}
 	}
 	answer := wire.ConnectResponse{Password: make([]byte, 16), HasReadOnly: ask.HasReadOnly}
 	if s == nil {
-		c.send(req, wire.Frame(answer), nil)
+		c.send(req, wire.Frame(answer), wire.ReplyHeader{})
 		c.finish(cn)
 		return
 	}
@@ -145,10 +144,10 @@ func (c *cluster) connect(req *request) {
 		c.touch(s, time.Now())
 	}
 	answer.Timeout = int32(timeout.Milliseconds())
-	answer.SessionID, answer.Password = s.id, s.password
+	answer.SessionID, answer.Password = s.id, wire.SessionPassword(s.id)
 	c.whenApplied(req, func() {
 		cn.accepted = true
-		c.send(req, wire.Frame(answer), nil)
+		c.send(req, wire.Frame(answer), wire.ReplyHeader{})
 	})
 }
 
