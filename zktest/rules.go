@@ -14,21 +14,6 @@ import (
 // maxTTL is the longest TTL, in milliseconds, that fits into ZooKeeper's 40 bits.
 const maxTTL = 0xffffffffff
 
-// createAs returns the kind of node that a create request of this type creates. The type decides
-// about containers and TTL, the flags about ephemerals: go-zookeeper's Create with FlagContainer
-// creates a plain persistent node.
-func createAs(op wire.Op, flags int32) nodeKind {
-	switch {
-	case op == wire.OpCreateContainer:
-		return container
-	case op == wire.OpCreateTTL:
-		return ttl
-	case flags == wire.FlagEphemeral || flags == wire.FlagEphemeralSequential:
-		return ephemeral
-	}
-	return persistent
-}
-
 // rules decides writes. pending holds counts of creates that were assigned beyond the wrap; see
 // suffix.
 type rules struct {
@@ -95,15 +80,16 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 	if creates++; creates == math.MinInt32 || waiting {
 		r.pending[parentPath] = creates
 	}
-	ch := change{
-		kind: changeCreate, path: path, data: req.Data, acl: acl, node: createAs(op, req.Flags),
-		creates: creates,
-	}
-	switch ch.node {
-	case ephemeral:
-		ch.owner = session
-	case ttl:
-		ch.ttl = ms
+	ch := change{kind: changeCreate, path: path, data: req.Data, acl: acl, creates: creates}
+	// The type decides about containers and TTL, the flags about ephemerals: go-zookeeper's Create
+	// with FlagContainer creates a plain persistent node.
+	switch {
+	case op == wire.OpCreateContainer:
+		ch.node = container
+	case op == wire.OpCreateTTL:
+		ch.node, ch.ttl = ttl, ms
+	case req.Flags == wire.FlagEphemeral || req.Flags == wire.FlagEphemeralSequential:
+		ch.node, ch.owner = ephemeral, session
 	}
 	return ch, nil
 }
