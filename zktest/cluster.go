@@ -251,12 +251,9 @@ func (m message) overtakes() bool {
 // accepted starts the goroutines of a new connection.
 func (c *cluster) accepted(cn *conn) {
 	ep := cn.ep
-	if ep.listener == nil { // stopped in between
-		cn.nc.Close()
-		return
-	}
 	host := cn.host()
-	if c.cfg.maxConns > 0 && ep.connsFrom[host] >= c.cfg.maxConns {
+	stopped := ep.listener == nil // in between
+	if stopped || c.cfg.maxConns > 0 && ep.connsFrom[host] >= c.cfg.maxConns {
 		cn.nc.Close()
 		return
 	}
@@ -354,13 +351,6 @@ func (c *cluster) close() {
 	c.wg.Wait()
 }
 
-// stopped runs in the loop when an endpoint stops.
-func (c *cluster) stopped(ep *endpoint) {
-	if c.quorum != nil {
-		c.quorum.stopped(ep)
-	}
-}
-
 // decisive reports whether transactions can be committed: always on a single server, and in an
 // ensemble while a leader has a majority.
 func (c *cluster) decisive() bool { return c.quorum == nil || c.quorum.decisive() }
@@ -383,16 +373,7 @@ func (c *cluster) elsewhere(w wait) wait {
 	return w
 }
 
-// started gives every session its full timeout, as a server does after a restart. In an ensemble
-// the next leader does so.
-func (c *cluster) started(ep *endpoint) {
-	if c.quorum != nil {
-		c.quorum.started(ep)
-		return
-	}
-	c.touchAll()
-}
-
+// touchAll gives every session its full timeout, as a server does after a restart, and a new leader.
 func (c *cluster) touchAll() {
 	now := time.Now()
 	for _, s := range c.sessions {

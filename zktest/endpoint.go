@@ -50,6 +50,7 @@ func newEndpoint(c *cluster, id int) *endpoint {
 		traceMask:   306,
 		nextSession: firstSessionID(int64(id), c.epoch),
 		c:           c, id: id, conns: make(map[*conn]struct{}), connsFrom: make(map[string]int), attached: make(map[int64]*conn), tree: c.tree, zxid: c.zxid,
+		addr: c.cfg.addrs[id-1],
 		data: newWatchTable(c.cfg), child: newWatchTable(c.cfg),
 	}
 }
@@ -89,7 +90,11 @@ func (ep *endpoint) start() error {
 	ep.c.call(func() {
 		ep.listener = ln
 		ep.stats = newServerStats(time.Now())
-		ep.c.started(ep)
+		if q := ep.c.quorum; q != nil {
+			q.started(ep)
+		} else {
+			ep.c.touchAll()
+		}
 	})
 	ep.wg.Go(func() { ep.accept(ln) })
 	return nil
@@ -116,12 +121,11 @@ func (ep *endpoint) halt() {
 		ep.stop.Lock()
 		close(ep.stop.ch)
 		ep.stop.Unlock()
-		ep.c.stopped(ep)
+		if q := ep.c.quorum; q != nil {
+			q.stopped(ep)
+		}
 		for c := range ep.conns {
 			ep.c.forget(c)
-		}
-		if ep.replica != nil {
-			ep.c.readUnread(ep) // a connection that is not accepted yet is closed
 		}
 	})
 	if ln == nil {

@@ -79,11 +79,7 @@ func (q *quorum) enqueue(ep *endpoint, tx *txn) {
 		q.c.later(func() { ep.applyDue(time.Now()) })
 		return
 	}
-	for len(r.queue) > 0 && !r.queue[0].at.After(time.Now()) { // in particular before the reply
-		due := r.queue[0].tx
-		r.queue = r.queue[1:]
-		ep.apply(due)
-	}
+	ep.applyDue(time.Now()) // in particular before the reply
 }
 
 // halfTick is the interval of the leader's pings.
@@ -163,7 +159,11 @@ func (q *quorum) giveUp(ep *endpoint, now time.Time) {
 	}
 	r.role, r.leader, r.heard = looking, nil, nil
 	r.actAt = now.Add(election)
-	q.dropClients(ep)
+	for cn := range ep.conns {
+		q.c.forget(cn)
+	}
+	r.queue, r.held, r.parked, r.waiters = nil, nil, nil, nil
+	clear(r.touched)
 	if !wasLeading {
 		return
 	}
@@ -173,15 +173,6 @@ func (q *quorum) giveUp(ep *endpoint, now time.Time) {
 			q.giveUp(f, now)
 		}
 	}
-}
-
-func (q *quorum) dropClients(ep *endpoint) {
-	r := ep.replica
-	for cn := range ep.conns {
-		q.c.forget(cn)
-	}
-	r.queue, r.held, r.parked, r.waiters = nil, nil, nil, nil
-	clear(r.touched)
 }
 
 // settle applies the consequences of the current roles and connections.
@@ -343,6 +334,7 @@ func (q *quorum) stopped(ep *endpoint) {
 	q.giveUp(ep, now)
 	ep.replica.role, ep.replica.actAt, ep.replica.frozen = down, time.Time{}, false
 	q.settle(now)
+	q.c.readUnread(ep) // a connection that is not accepted yet is closed
 }
 
 // look makes a member that has looked in vain look again.
