@@ -373,7 +373,8 @@ func (c *cluster) elsewhere(w wait) wait {
 	return w
 }
 
-// touchAll gives every session its full timeout, as a server does after a restart, and a new leader.
+// touchAll gives every session its full timeout, as a server does after a restart, and a new
+// leader.
 func (c *cluster) touchAll() {
 	now := time.Now()
 	for _, s := range c.sessions {

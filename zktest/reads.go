@@ -219,7 +219,6 @@ func (c *cluster) auth(req *request) {
 			cn.ids = append(slices.Clip(cn.ids), id)
 		}
 	}
-	code := wire.OK
 	switch {
 	case ask.Scheme == "digest" && ask.Auth != nil:
 		digest := Digest(string(ask.Auth))
@@ -230,12 +229,10 @@ func (c *cluster) auth(req *request) {
 	case ask.Scheme == "ip":
 		add(wire.ID{Scheme: "ip", ID: cn.host()})
 	default:
-		code = wire.AuthFailed
+		c.refuse(req, wire.AuthFailed, nil)
+		return
 	}
-	c.reply(req, wire.ReplyHeader{Xid: req.xid, Err: code}, nil)
-	if code != wire.OK {
-		c.finish(cn)
-	}
+	c.reply(req, wire.ReplyHeader{Xid: req.xid}, nil)
 }
 
 func (t *tree) sortedNodes() []string {

@@ -165,7 +165,7 @@ func (c *cluster) perform(req *request) {
 		c.sasl(req)
 		return
 	}
-	if c.lacksSASL(cn) {
+	if c.cfg.saslRequired && cn.sasl.User == "" {
 		c.refuse(req, wire.AuthRequired, nil)
 		return
 	}
