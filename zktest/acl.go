@@ -106,7 +106,9 @@ func (r rules) fixACL(acl []wire.ACL, ids []wire.ID) ([]wire.ACL, error) {
 			return nil, wire.InvalidACL
 		case a.NullID && (a.Scheme == "world" || a.Scheme == "digest" || a.Scheme == "ip"):
 			return nil, wire.MarshallingError // a real server's response to its NullPointerException
-		case a.Scheme == "world" && a.ID.ID == "anyone":
+		case a.Scheme == "world" && a.ID.ID == "anyone",
+			a.Scheme == "digest" && validDigest(a.ID.ID),
+			r.sasl && a.Scheme == "sasl" && !a.NullID && saslPrincipal.MatchString(a.ID.ID):
 			fixed = append(fixed, a)
 		case a.Scheme == "auth":
 			before := len(fixed)
@@ -118,10 +120,6 @@ func (r rules) fixACL(acl []wire.ACL, ids []wire.ID) ([]wire.ACL, error) {
 			if len(fixed) == before {
 				return nil, wire.InvalidACL
 			}
-		case a.Scheme == "digest" && validDigest(a.ID.ID):
-			fixed = append(fixed, a)
-		case r.sasl && a.Scheme == "sasl" && !a.NullID && saslPrincipal.MatchString(a.ID.ID):
-			fixed = append(fixed, a)
 		case a.Scheme == "ip":
 			if prefix, ok := parseIP(a.ID.ID); !ok || prefix.Addr().Is6() && !r.ipv6 {
 				return nil, wire.InvalidACL
@@ -139,11 +137,7 @@ func (r rules) fixACL(acl []wire.ACL, ids []wire.ID) ([]wire.ACL, error) {
 
 // validDigest is Java's split(":").length == 2, which ignores empty parts at the end.
 func validDigest(id string) bool {
-	parts := strings.Split(id, ":")
-	for len(parts) > 0 && parts[len(parts)-1] == "" {
-		parts = parts[:len(parts)-1]
-	}
-	return len(parts) == 2
+	return strings.Count(strings.TrimRight(id, ":"), ":") == 1
 }
 
 // hideDigests returns the ACL as it is shown to clients that may not administer the node.

@@ -236,10 +236,9 @@ func (c *cluster) make(tx *txn, path string, data []byte, mode Mode, acl []zk.AC
 			continue
 		}
 		ch, err := c.rules().create(wire.OpCreate, wire.CreateRequest{Path: path[:i], ACL: worldAnyone}, 0, god)
-		if err != nil {
-			return "", codeError(err)
+		if err := c.doIf(tx, ch, err); err != nil {
+			return "", err
 		}
-		c.do(tx, ch)
 	}
 	req := wire.CreateRequest{Path: path, Data: data, ACL: worldAnyone, Flags: int32(mode)}
 	if len(acl) > 0 {
@@ -253,28 +252,23 @@ func (c *cluster) make(tx *txn, path string, data []byte, mode Mode, acl []zk.AC
 		op = wire.OpCreateContainer
 	}
 	ch, err := c.rules().create(op, req, tx.session, god)
-	if err == nil {
-		c.do(tx, ch)
-	}
-	return ch.path, codeError(err)
+	return ch.path, c.doIf(tx, ch, err)
 }
 
-// codeError converts an error of the rules to the error that a test gets.
-func codeError(err error) error {
-	if err == nil {
-		return nil
+// doIf makes the change that the rules allow, or returns their error as a test gets it.
+func (c *cluster) doIf(tx *txn, ch change, err error) error {
+	if err != nil {
+		return Code(codeOf(err))
 	}
-	return Code(codeOf(err))
+	c.do(tx, ch)
+	return nil
 }
 
 // Delete deletes a node as another client would, regardless of ACLs and version.
 func (a admin) Delete(path string) error {
 	return a.transact(0, func(tx *txn) error {
 		ch, err := a.c.rules().delete(wire.PathVersionRequest{Path: path, Version: -1}, god)
-		if err == nil {
-			a.c.do(tx, ch)
-		}
-		return codeError(err)
+		return a.c.doIf(tx, ch, err)
 	})
 }
 
@@ -285,10 +279,7 @@ func (a admin) SetData(path string, data []byte) error {
 
 func (c *cluster) set(tx *txn, path string, data []byte) error {
 	ch, err := c.rules().setData(wire.SetDataRequest{Path: path, Data: data, Version: -1}, god)
-	if err == nil {
-		c.do(tx, ch)
-	}
-	return codeError(err)
+	return c.doIf(tx, ch, err)
 }
 
 // transact runs a transaction for the test. If fill returns an error, nothing has changed.

@@ -67,10 +67,10 @@ type cluster struct {
 	pings    int
 	events   int
 	handler  func(Request) (Reply, bool)
-	deferred []func()      // actions of a fault, to run after the current transaction
-	changed  chan struct{} // closed by the next transaction; nil unless a caller waits for it
-	quorum   *quorum       // nil for a single server
-	members  string        // the configuration node's data; empty for a single server
+	deferred []func() // actions of a fault, to run after the current transaction
+	changed  signal   // by the next transaction
+	quorum   *quorum  // nil for a single server
+	members  string   // the configuration node's data; empty for a single server
 }
 
 func newCluster(cfg config) *cluster {
@@ -127,19 +127,17 @@ func (c *cluster) run() {
 		select {
 		case fn := <-c.calls:
 			fn()
-			c.runLater()
 		case m := <-inbox:
 			c.handle(m)
 			if !m.more {
 				clear(c.pending)
 			}
-			c.runLater()
 		case <-tick:
 			c.onTime(time.Now())
-			c.runLater()
 		case <-c.closing:
 			return
 		}
+		c.runLater()
 	}
 }
 
@@ -160,28 +158,39 @@ func (c *cluster) nextWake() time.Time {
 		return time.Time{}
 	}
 	var wake time.Time
-	earlier := func(t time.Time) {
-		if !t.IsZero() && (wake.IsZero() || t.Before(wake)) {
-			wake = t
-		}
-	}
 	if c.quorum != nil {
-		earlier(c.quorum.nextWake())
+		wake = c.quorum.nextWake()
 	}
 	if !c.decisive() {
 		return wake
 	}
-	earlier(c.wakeAt)
-	earlier(c.sessionlessAt)
+	wake = earlier(earlier(wake, c.wakeAt), c.sessionlessAt)
 	if len(c.tree.reapable) > 0 {
 		// While there was nothing to reap, no intervals were counted. Advance by as many whole
 		// intervals as have passed.
 		if late := time.Since(c.reapAt); late > 0 {
 			c.reapAt = c.reapAt.Add(late / c.cfg.containerCheck * c.cfg.containerCheck)
 		}
-		earlier(c.reapAt)
+		wake = earlier(wake, c.reapAt)
 	}
 	return wake
+}
+
+// earlier returns the earlier one of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// due reports whether a time has come, of which zero is never.
+func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
+
+// boundary returns the end of the interval that contains t. All intervals of that length follow
+// each other from the start of the cluster.
+func (c *cluster) boundary(t time.Time, interval time.Duration) time.Time {
+	return c.epoch.Add((t.Sub(c.epoch)/interval + 1) * interval)
 }
 
 // running reports whether any endpoint is running. While none is, no session's timeout advances.
@@ -190,10 +199,10 @@ func (c *cluster) running() bool {
 }
 
 func (c *cluster) onTime(now time.Time) {
-	if !c.sessionlessAt.IsZero() && !now.Before(c.sessionlessAt) {
+	if due(c.sessionlessAt, now) {
 		c.closeSessionless(now)
 	}
-	if c.decisive() && !c.wakeAt.IsZero() && !now.Before(c.wakeAt) {
+	if c.decisive() && due(c.wakeAt, now) {
 		c.expireDue(now)
 	}
 	if c.quorum != nil {
@@ -242,12 +251,9 @@ func (m message) overtakes() bool {
 // accepted starts the goroutines of a new connection.
 func (c *cluster) accepted(cn *conn) {
 	ep := cn.ep
-	if ep.listener == nil { // stopped in between
-		cn.nc.Close()
-		return
-	}
 	host := cn.host()
-	if c.cfg.maxConns > 0 && ep.connsFrom[host] >= c.cfg.maxConns {
+	stopped := ep.listener == nil // in between
+	if stopped || c.cfg.maxConns > 0 && ep.connsFrom[host] >= c.cfg.maxConns {
 		cn.nc.Close()
 		return
 	}
@@ -257,9 +263,7 @@ func (c *cluster) accepted(cn *conn) {
 	cn.stats = connStats{opened: time.Now(), lastOp: "null", latency: latency{}}
 	ep.conns[cn] = struct{}{}
 	ep.connsFrom[host]++
-	if at := cn.sessionlessUntil(); c.sessionlessAt.IsZero() || at.Before(c.sessionlessAt) {
-		c.sessionlessAt = at
-	}
+	c.sessionlessAt = earlier(c.sessionlessAt, cn.sessionlessUntil())
 	ep.wg.Go(func() { cn.read(c.inbox) })
 	ep.wg.Go(cn.write)
 }
@@ -267,8 +271,8 @@ func (c *cluster) accepted(cn *conn) {
 // sessionlessUntil returns the time when the server closes a connection that has no session by
 // then. ZooKeeper checks in intervals of the same length.
 func (c *conn) sessionlessUntil() time.Time {
-	epoch, sessionless := c.ep.c.epoch, c.ep.c.cfg.sessionless
-	return epoch.Add(((c.stats.opened.Sub(epoch)+sessionless)/sessionless + 1) * sessionless)
+	sessionless := c.ep.c.cfg.sessionless
+	return c.ep.c.boundary(c.stats.opened.Add(sessionless), sessionless)
 }
 
 // closeSessionless closes the connections that have had no session for too long, except those whose
@@ -281,10 +285,10 @@ func (c *cluster) closeSessionless(now time.Time) {
 			if cn.session != nil || cn.waiting > 0 || cn.deafened || ep.frozen() {
 				continue
 			}
-			if at := cn.sessionlessUntil(); !now.Before(at) {
+			if at := cn.sessionlessUntil(); due(at, now) {
 				c.forget(cn)
-			} else if c.sessionlessAt.IsZero() || at.Before(c.sessionlessAt) {
-				c.sessionlessAt = at
+			} else {
+				c.sessionlessAt = earlier(c.sessionlessAt, at)
 			}
 		}
 	}
@@ -347,13 +351,6 @@ func (c *cluster) close() {
 	c.wg.Wait()
 }
 
-// stopped runs in the loop when an endpoint stops.
-func (c *cluster) stopped(ep *endpoint) {
-	if c.quorum != nil {
-		c.quorum.stopped(ep)
-	}
-}
-
 // decisive reports whether transactions can be committed: always on a single server, and in an
 // ensemble while a leader has a majority.
 func (c *cluster) decisive() bool { return c.quorum == nil || c.quorum.decisive() }
@@ -376,16 +373,8 @@ func (c *cluster) elsewhere(w wait) wait {
 	return w
 }
 
-// started gives every session its full timeout, as a server does after a restart. In an ensemble
-// the next leader does so.
-func (c *cluster) started(ep *endpoint) {
-	if c.quorum != nil {
-		c.quorum.started(ep)
-		return
-	}
-	c.touchAll()
-}
-
+// touchAll gives every session its full timeout, as a server does after a restart, and a new
+// leader.
 func (c *cluster) touchAll() {
 	now := time.Now()
 	for _, s := range c.sessions {

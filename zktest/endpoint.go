@@ -5,6 +5,7 @@ package zktest
 // share one state.
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -49,6 +50,7 @@ func newEndpoint(c *cluster, id int) *endpoint {
 		traceMask:   306,
 		nextSession: firstSessionID(int64(id), c.epoch),
 		c:           c, id: id, conns: make(map[*conn]struct{}), connsFrom: make(map[string]int), attached: make(map[int64]*conn), tree: c.tree, zxid: c.zxid,
+		addr: c.cfg.addrs[id-1],
 		data: newWatchTable(c.cfg), child: newWatchTable(c.cfg),
 	}
 }
@@ -71,9 +73,12 @@ func (ep *endpoint) start() error {
 	if running {
 		return nil
 	}
-	ln, err := ep.listen()
+	ln, err := ep.c.cfg.listen(ep.addr)
 	if err != nil {
 		return fmt.Errorf("zktest: %w", err)
+	}
+	if ep.c.cfg.tls != nil {
+		ln = tls.NewListener(ln, ep.c.cfg.tls)
 	}
 	// Only the first time: later, other goroutines may be reading it.
 	if addr := ln.Addr().String(); ep.addr != addr {
@@ -85,26 +90,22 @@ func (ep *endpoint) start() error {
 	ep.c.call(func() {
 		ep.listener = ln
 		ep.stats = newServerStats(time.Now())
-		ep.c.started(ep)
+		if q := ep.c.quorum; q != nil {
+			q.started(ep)
+		} else {
+			ep.c.touchAll()
+		}
 	})
 	ep.wg.Go(func() { ep.accept(ln) })
 	return nil
 }
 
-func (ep *endpoint) listen() (ln net.Listener, err error) {
-	addr := ep.addr
-	if ep.c.cfg.network != nil {
-		ln, err = ep.c.cfg.network.Listen(addr)
-	} else {
-		if addr == "" {
-			addr = "127.0.0.1:0"
-		}
-		ln, err = net.Listen("tcp", addr)
+// listen opens an address of the network or of TCP; an empty one is any.
+func (c config) listen(addr string) (net.Listener, error) {
+	if c.network != nil {
+		return c.network.Listen(addr)
 	}
-	if err != nil || ep.c.cfg.tls == nil {
-		return ln, err
-	}
-	return tls.NewListener(ln, ep.c.cfg.tls), nil
+	return net.Listen("tcp", cmp.Or(addr, "127.0.0.1:0"))
 }
 
 // halt closes the listener and all connections, and returns when their goroutines have ended.
@@ -120,12 +121,11 @@ func (ep *endpoint) halt() {
 		ep.stop.Lock()
 		close(ep.stop.ch)
 		ep.stop.Unlock()
-		ep.c.stopped(ep)
+		if q := ep.c.quorum; q != nil {
+			q.stopped(ep)
+		}
 		for c := range ep.conns {
 			ep.c.forget(c)
-		}
-		if ep.replica != nil {
-			ep.c.readUnread(ep) // a connection that is not accepted yet is closed
 		}
 	})
 	if ln == nil {
@@ -142,7 +142,7 @@ func (ep *endpoint) accept(ln net.Listener) {
 		if err != nil {
 			return
 		}
-		if v := ep.c.faults.match(happening{when: onAccept, op: Connect, member: ep.id}); v.close {
+		if v := ep.c.faults.match(happening{when: onAccept, member: ep.id}); v.close {
 			nc.Close()
 			continue
 		}

@@ -40,10 +40,7 @@ type Ensemble struct {
 }
 
 // Member is one server of an [Ensemble].
-type Member struct {
-	e  *Ensemble
-	ep *endpoint
-}
+type Member struct{ ep *endpoint }
 
 // StartEnsemble starts n servers for the duration of a test, as [Start] starts one.
 func StartEnsemble(t TB, n int, opts ...Option) *Ensemble {
@@ -68,9 +65,8 @@ func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	for id := 1; id <= n; id++ {
 		ep := newEndpoint(c, id)
 		ep.replica = &replica{touched: make(map[*session]struct{})}
-		ep.addr = cfg.addrs[id-1]
 		c.endpoints = append(c.endpoints, ep)
-		e.members = append(e.members, &Member{e: e, ep: ep})
+		e.members = append(e.members, &Member{ep})
 	}
 	go c.run()
 	for _, m := range e.members {
@@ -154,7 +150,7 @@ func (m *Member) Addr() string { return m.ep.addr }
 
 // Role returns the role that the member believes it has: "leader", "follower", "looking" or "down".
 func (m *Member) Role() (r string) {
-	m.e.c.call(func() { r = m.ep.replica.role.String() })
+	m.ep.c.call(func() { r = m.ep.replica.role.String() })
 	return r
 }
 
@@ -173,19 +169,19 @@ func (m *Member) Start() error { return m.ep.start() }
 // reads nothing and sends nothing, and the other members do not reach it. After syncLimit ticks
 // they treat it as stopped, and elect another leader if it was the leader. On a stopped member,
 // Freeze has no effect.
-func (m *Member) Freeze() { m.e.c.call(func() { m.e.c.quorum.freeze(m.ep) }) }
+func (m *Member) Freeze() { m.ep.c.call(func() { m.ep.c.quorum.freeze(m.ep) }) }
 
 // Thaw ends Freeze, and so does Stop. If the ensemble has given the member up, the member closes
 // its clients' connections and joins again after the duration of an election. A leader may first
 // answer reads for up to a tick, with outdated results. Otherwise the member receives the changes
 // that it missed before it serves its clients, so the connections of sessions that have expired
 // meanwhile are closed.
-func (m *Member) Thaw() { m.e.c.call(func() { m.e.c.quorum.thaw(m.ep) }) }
+func (m *Member) Thaw() { m.ep.c.call(func() { m.ep.c.quorum.thaw(m.ep) }) }
 
 // Isolate cuts the member off from every other member, and does not change the other connections.
 // Clients still reach it.
 func (m *Member) Isolate() {
-	c := m.e.c
+	c := m.ep.c
 	c.call(func() {
 		groups := make(map[int]int)
 		for _, ep := range c.endpoints {
@@ -199,7 +195,7 @@ func (m *Member) Isolate() {
 // SetLag delays the member by d: it shows each later commit d after the leader. If d is smaller
 // than before, commits that are already on their way arrive sooner, too. A leader does not lag.
 func (m *Member) SetLag(d time.Duration) {
-	m.e.c.call(func() {
+	m.ep.c.call(func() {
 		r := m.ep.replica
 		r.lag = d
 		now := time.Now()
@@ -214,12 +210,12 @@ func (m *Member) SetLag(d time.Duration) {
 
 // Zxid returns the zxid of the last transaction that the member shows.
 func (m *Member) Zxid() (zxid int64) {
-	m.e.c.call(func() { zxid = m.ep.zxid })
+	m.ep.c.call(func() { zxid = m.ep.zxid })
 	return zxid
 }
 
 // Children returns the names of the node's children as the member shows them, or nil if it shows no
 // such node.
 func (m *Member) Children(path string) []string {
-	return childrenIn(m.e.c, func() *tree { return m.ep.tree }, path)
+	return childrenIn(m.ep.c, func() *tree { return m.ep.tree }, path)
 }

@@ -37,6 +37,7 @@ type Fault struct {
 	times     int
 	optional  bool
 	actions   []action
+	wrong     string // why an action can never have an effect; empty if each can
 }
 
 type moment int
@@ -48,26 +49,10 @@ const (
 	onAccept
 )
 
-type actionKind int
-
-const (
-	actClose actionKind = iota + 1
-	actDropReply
-	actDrop
-	actDuplicate
-	actDelay
-	actHold
-	actFail
-	actExpire
-	actCall
-	actFreeze
-)
-
+// action is what a fault does when it fires.
 type action struct {
-	kind actionKind
-	d    time.Duration
-	code Code
-	fn   func()
+	text  string // as it is written
+	apply func(*verdict, *Injection)
 }
 
 // Before is the moment when a request has arrived and the server has not begun to execute it.
@@ -117,43 +102,82 @@ func (f Fault) Optional() Fault { f.optional = true; return f }
 
 // Close cuts the connection. Before an operation, the operation is never executed; after it, the
 // reply is sent first, unless DropReply is given; at an event, the event is not sent.
-func (f Fault) Close() Fault { return f.then(action{kind: actClose}) }
+func (f Fault) Close() Fault {
+	return f.then(".Close()", func(v *verdict, _ *Injection) { v.close = true })
+}
 
 // DropReply executes the operation but loses the reply. Use it together with Close. Without Close
 // the connection stays open, and its client waits, or fails at the next reply.
-func (f Fault) DropReply() Fault { return f.then(action{kind: actDropReply}) }
+func (f Fault) DropReply() Fault {
+	f = f.require(f.when == afterOp, "there is a reply to drop only After")
+	return f.then(".DropReply()", func(v *verdict, _ *Injection) { v.dropReply = true })
+}
 
 // Drop loses the event.
-func (f Fault) Drop() Fault { return f.then(action{kind: actDrop}) }
+func (f Fault) Drop() Fault {
+	f = f.require(f.when == onEvent, "only events can be dropped; a reply takes DropReply")
+	return f.then(".Drop()", func(v *verdict, _ *Injection) { v.drop = true })
+}
 
 // Duplicate sends the event or the reply twice. No real server sends a reply twice. When no request
 // waits for the second reply, go-zookeeper ignores it, and Java's client closes the connection.
-func (f Fault) Duplicate() Fault { return f.then(action{kind: actDuplicate}) }
+func (f Fault) Duplicate() Fault {
+	f = f.require(f.when == onEvent || f.when == afterOp, "only events and replies can be duplicated")
+	f = f.require(f.op != Connect, "the answer to a connect has no header by which a client could tell a second one")
+	return f.then(".Duplicate()", func(v *verdict, _ *Injection) { v.duplicates++ })
+}
 
 // Delay waits for d before the request is executed, or before the reply or event is sent.
-func (f Fault) Delay(d time.Duration) Fault { return f.then(action{kind: actDelay, d: d}) }
+func (f Fault) Delay(d time.Duration) Fault {
+	return f.then(fmt.Sprintf(".Delay(%v)", d), func(v *verdict, _ *Injection) { v.wait.delay += d })
+}
 
 // Hold waits like Delay, but until [Injection.Release].
-func (f Fault) Hold() Fault { return f.then(action{kind: actHold}) }
+func (f Fault) Hold() Fault {
+	return f.then(".Hold()", func(v *verdict, i *Injection) { v.wait.gates = append(v.wait.gates, i.released) })
+}
 
 // Fail replies with the code. With Before the operation is not executed; with After it is.
-func (f Fault) Fail(code Code) Fault { return f.then(action{kind: actFail, code: code}) }
+func (f Fault) Fail(code Code) Fault {
+	f = f.require(f.when == beforeOp || f.when == afterOp, "only an operation can fail")
+	return f.then(fmt.Sprintf(".Fail(%s)", wire.Code(code).String()), func(v *verdict, _ *Injection) { v.fail = wire.Code(code) })
+}
 
 // Expire ends the session at that moment, as if it had timed out, and closes its connection.
-func (f Fault) Expire() Fault { return f.then(action{kind: actExpire}) }
+func (f Fault) Expire() Fault {
+	return f.then(".Expire()", func(v *verdict, _ *Injection) { v.expire = true })
+}
 
 // Call runs fn, and the request, reply or event waits until fn returns. fn may call the server's
 // own methods, including Stop and Start, but not Close.
-func (f Fault) Call(fn func()) Fault { return f.then(action{kind: actCall, fn: fn}) }
+func (f Fault) Call(fn func()) Fault {
+	return f.then(".Call(func)", func(v *verdict, _ *Injection) { v.wait.calls = append(v.wait.calls, fn) })
+}
 
 // FreezeFor stops the server for d, as a long garbage collection would; see [Server.Freeze]. With
 // [Fault.Member] it stops that member of an [Ensemble], and otherwise all members. Before an
 // operation, the operation is executed afterwards; after it, or at an event, the reply or event is
 // sent afterwards.
-func (f Fault) FreezeFor(d time.Duration) Fault { return f.then(action{kind: actFreeze, d: d}) }
+func (f Fault) FreezeFor(d time.Duration) Fault {
+	return f.then(fmt.Sprintf(".FreezeFor(%v)", d), func(v *verdict, i *Injection) {
+		if i.fault.member != 0 {
+			v.freezeOne = max(v.freezeOne, d)
+		} else {
+			v.freeze = max(v.freeze, d)
+		}
+	})
+}
 
-func (f Fault) then(a action) Fault {
-	f.actions = append(slices.Clip(f.actions), a)
+func (f Fault) then(text string, apply func(*verdict, *Injection)) Fault {
+	f.actions = append(slices.Clip(f.actions), action{text, apply})
+	return f
+}
+
+// require notes what is wrong with an action that has no effect at the fault's moment.
+func (f Fault) require(effective bool, wrong string) Fault {
+	if !effective && f.wrong == "" {
+		f.wrong = wrong
+	}
 	return f
 }
 
@@ -193,28 +217,7 @@ func (f Fault) String() string {
 		fmt.Fprintf(&b, ".Times(%d)", f.times)
 	}
 	for _, a := range f.actions {
-		switch a.kind {
-		case actClose:
-			b.WriteString(".Close()")
-		case actDropReply:
-			b.WriteString(".DropReply()")
-		case actDrop:
-			b.WriteString(".Drop()")
-		case actDuplicate:
-			b.WriteString(".Duplicate()")
-		case actDelay:
-			fmt.Fprintf(&b, ".Delay(%v)", a.d)
-		case actHold:
-			b.WriteString(".Hold()")
-		case actFail:
-			fmt.Fprintf(&b, ".Fail(%s)", wire.Code(a.code).String())
-		case actExpire:
-			b.WriteString(".Expire()")
-		case actCall:
-			b.WriteString(".Call(func)")
-		case actFreeze:
-			fmt.Fprintf(&b, ".FreezeFor(%v)", a.d)
-		}
+		b.WriteString(a.text)
 	}
 	if f.optional && f.chance == 0 {
 		b.WriteString(".Optional()")
@@ -241,19 +244,8 @@ func (f Fault) check() error {
 	if _, err := path.Match(strings.TrimSuffix(f.path, "/**"), ""); err != nil {
 		return fmt.Errorf("zktest: %v: %w", f, err)
 	}
-	for _, a := range f.actions {
-		switch {
-		case a.kind == actDropReply && f.when != afterOp:
-			return fmt.Errorf("zktest: %v: there is a reply to drop only After", f)
-		case a.kind == actDrop && f.when != onEvent:
-			return fmt.Errorf("zktest: %v: only events can be dropped; a reply takes DropReply", f)
-		case a.kind == actDuplicate && f.when != onEvent && f.when != afterOp:
-			return fmt.Errorf("zktest: %v: only events and replies can be duplicated", f)
-		case a.kind == actDuplicate && f.op == Connect:
-			return fmt.Errorf("zktest: %v: the answer to a connect has no header by which a client could tell a second one", f)
-		case a.kind == actFail && f.when != beforeOp && f.when != afterOp:
-			return fmt.Errorf("zktest: %v: only an operation can fail", f)
-		}
+	if f.wrong != "" {
+		return fmt.Errorf("zktest: %v: %s", f, f.wrong)
 	}
 	return nil
 }
@@ -261,8 +253,8 @@ func (f Fault) check() error {
 // happening is a possible moment of a fault; faults are matched with it.
 type happening struct {
 	when    moment
-	op      Op
-	event   EventType
+	op      Op        // of a request or reply; otherwise 0
+	event   EventType // of an event; otherwise 0
 	paths   []string
 	session int64
 	member  int       // to which the connection leads; 0 at a proxy
@@ -273,15 +265,8 @@ func (f Fault) matches(h happening) bool {
 	if f.when != h.when || f.session != 0 && f.session != h.session || f.member != 0 && f.member != h.member {
 		return false
 	}
-	switch f.when {
-	case beforeOp, afterOp:
-		if !f.op.covers(h.op) {
-			return false
-		}
-	case onEvent:
-		if f.event != AnyEvent && f.event != h.event {
-			return false
-		}
+	if !f.op.covers(h.op) || f.event != AnyEvent && f.event != h.event {
+		return false
 	}
 	return f.path == "" || slices.ContainsFunc(h.paths, func(p string) bool { return globMatch(f.path, p) })
 }

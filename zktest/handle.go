@@ -99,7 +99,7 @@ func (c *cluster) answer(req *request, reply Reply) bool {
 	stat := reply.Stat.wire()
 	var rec wire.Record
 	switch req.op {
-	case wire.OpCreate:
+	case wire.OpCreate, wire.OpSync:
 		rec = wire.PathResponse{Path: reply.Path}
 	case wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
 		rec = wire.PathStatResponse{Path: reply.Path, Stat: stat}
@@ -111,8 +111,6 @@ func (c *cluster) answer(req *request, reply Reply) bool {
 		rec = wire.StringsResponse{Strings: reply.Children}
 	case wire.OpGetChildren2:
 		rec = wire.ChildrenStatResponse{Children: reply.Children, Stat: stat}
-	case wire.OpSync:
-		rec = wire.PathResponse{Path: reply.Path}
 	case wire.OpDelete:
 	default:
 		return false

@@ -2,6 +2,7 @@ package zktest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -85,6 +86,10 @@ func (h *history) add(a Applied) {
 
 func (a Applied) size() int { return len(a.Path) + len(a.Data) }
 
+// shownKinds has the changes that a history shows. A check changes nothing, and a count is the
+// test's.
+var shownKinds = map[changeKind]Kind{changeCreate: Created, changeDelete: Deleted, changeData: DataSet, changeACL: ACLSet}
+
 func (c *cluster) record(tx *txn) {
 	add := func(a Applied) {
 		a.Session, a.Zxid, a.Time = tx.session, tx.zxid, tx.at
@@ -94,15 +99,8 @@ func (c *cluster) record(tx *txn) {
 		add(Applied{Kind: Opened})
 	}
 	for _, ch := range tx.changes {
-		switch ch.kind {
-		case changeCreate:
-			add(Applied{Kind: Created, Path: ch.path, Owner: ch.owner, Data: ch.data})
-		case changeDelete:
-			add(Applied{Kind: Deleted, Path: ch.path, Owner: ch.owner})
-		case changeData:
-			add(Applied{Kind: DataSet, Path: ch.path, Owner: ch.owner, Data: ch.data})
-		case changeACL:
-			add(Applied{Kind: ACLSet, Path: ch.path})
+		if kind, shown := shownKinds[ch.kind]; shown {
+			add(Applied{Kind: kind, Path: ch.path, Owner: ch.owner, Data: ch.data})
 		}
 	}
 	switch {
@@ -149,13 +147,8 @@ func (c Counts) String() string {
 			sum[op] += n
 		}
 	}
-	ops := make([]Op, 0, len(sum))
-	for op := range sum {
-		ops = append(ops, op)
-	}
-	slices.Sort(ops)
 	s := ""
-	for _, op := range ops {
+	for _, op := range slices.Sorted(maps.Keys(sum)) {
 		s += fmt.Sprintf("%v=%d ", op, sum[op])
 	}
 	return s + fmt.Sprintf("pings=%d events=%d", c.Pings, c.Events)

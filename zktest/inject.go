@@ -57,9 +57,7 @@ func (i *Injection) Wait(ctx context.Context) error {
 func (i *Injection) Release() {
 	i.set.mu.Lock()
 	defer i.set.mu.Unlock()
-	select {
-	case <-i.released:
-	default:
+	if !isClosed(i.released) {
 		close(i.released)
 	}
 }
@@ -254,32 +252,7 @@ func (s *faultSet) match(h happening) verdict {
 		}
 		v.close = v.close || f.when == onAccept
 		for _, a := range f.actions {
-			switch a.kind {
-			case actClose:
-				v.close = true
-			case actDropReply:
-				v.dropReply = true
-			case actDrop:
-				v.drop = true
-			case actDuplicate:
-				v.duplicates++
-			case actDelay:
-				v.wait.delay += a.d
-			case actHold:
-				v.wait.gates = append(v.wait.gates, i.released)
-			case actFail:
-				v.fail = wire.Code(a.code)
-			case actExpire:
-				v.expire = true
-			case actCall:
-				v.wait.calls = append(v.wait.calls, a.fn)
-			case actFreeze:
-				if f.member != 0 {
-					v.freezeOne = max(v.freezeOne, a.d)
-				} else {
-					v.freeze = max(v.freeze, a.d)
-				}
-			}
+			a.apply(&v, i)
 		}
 	}
 	return v

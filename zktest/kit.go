@@ -34,7 +34,7 @@ func (a admin) wait(ctx context.Context, so func() bool) error {
 		var changed <-chan struct{}
 		a.c.call(func() {
 			if !so() {
-				changed = a.c.nextChange()
+				changed = a.c.changed.next()
 			}
 		})
 		if changed == nil {
@@ -48,14 +48,6 @@ func (a admin) wait(ctx context.Context, so func() bool) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// nextChange returns a channel that the next transaction closes.
-func (c *cluster) nextChange() <-chan struct{} {
-	if c.changed == nil {
-		c.changed = make(chan struct{})
-	}
-	return c.changed
 }
 
 // Load creates persistent nodes with the given data, by path, with their parents, and sets the data
@@ -117,7 +109,7 @@ func (c *cluster) restore(to *tree) {
 	tx := c.begin(0)
 	for _, path := range slices.Backward(c.tree.sortedNodes()) { // children come after their parents
 		n, want := c.tree.nodes[path], to.nodes[path]
-		if path == configPath {
+		if path == configNode {
 			continue
 		}
 		if want == nil || n.kind == ephemeral || n.kind != want.kind || n.ttl != want.ttl {
@@ -127,7 +119,7 @@ func (c *cluster) restore(to *tree) {
 	for _, path := range to.sortedNodes() {
 		n, want := c.tree.nodes[path], to.nodes[path]
 		switch {
-		case want.kind == ephemeral, path == configPath:
+		case want.kind == ephemeral, path == configNode:
 			continue
 		case n == nil:
 			parent, _ := splitPath(path)
@@ -144,7 +136,7 @@ func (c *cluster) restore(to *tree) {
 		}
 	}
 	for path, want := range to.nodes {
-		if want.kind != ephemeral && path != "" && path != configPath {
+		if want.kind != ephemeral && path != "" && path != configNode {
 			c.do(tx, change{kind: changeCreates, path: path, creates: want.creates})
 		}
 	}

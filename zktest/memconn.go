@@ -120,10 +120,8 @@ func (d *deadline) wait() <-chan struct{} {
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.timer != nil && !d.timer.Stop() {
-		// The timer has fired or is firing, so its channel cannot be used again.
-		d.passed = make(chan struct{})
-	} else if isClosed(d.passed) {
+	// A timer that has fired or is firing closes the channel, which then cannot be used again.
+	if d.timer != nil && !d.timer.Stop() || isClosed(d.passed) {
 		d.passed = make(chan struct{})
 	}
 	d.timer = nil

@@ -3,6 +3,7 @@ package zktest
 // An in-process network for bubbles of testing/synctest, in which a real socket would stop time.
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -238,10 +239,9 @@ func (l *listener) Close() error {
 			select {
 			case c := <-l.backlog:
 				c.Close()
-				continue
 			default:
+				return
 			}
-			break
 		}
 	})
 	return nil
@@ -260,43 +260,29 @@ type stream struct {
 		sync.Mutex // never held across a wait
 		segments   []segment
 		size       int
-		stalled    bool          // a partition
-		closed     bool          // by the writer: buffered data can still be read
-		dropped    bool          // by the reader: writing fails
-		changed    chan struct{} // closed at the next change, if a caller waits
+		stalled    bool // a partition
+		closed     bool // by the writer: buffered data can still be read
+		dropped    bool // by the reader: writing fails
+		changed    signal
 	}
 }
 
 type segment struct {
 	data []byte
-	at   time.Time // when it arrives; zero without latency
-}
-
-func (s *stream) changedLocked() {
-	if s.mu.changed != nil {
-		close(s.mu.changed)
-		s.mu.changed = nil
-	}
-}
-
-func (s *stream) waiterLocked() <-chan struct{} {
-	if s.mu.changed == nil {
-		s.mu.changed = make(chan struct{})
-	}
-	return s.mu.changed
+	at   time.Time // when it arrives
 }
 
 func (s *stream) stall(on bool) {
 	s.mu.Lock()
 	s.mu.stalled = on
-	s.changedLocked()
+	s.mu.changed.send()
 	s.mu.Unlock()
 }
 
 func (s *stream) close() {
 	s.mu.Lock()
 	s.mu.closed = true
-	s.changedLocked()
+	s.mu.changed.send()
 	s.mu.Unlock()
 }
 
@@ -308,14 +294,14 @@ func (s *stream) discard() {
 	if s.mu.stalled || s.latency > 0 {
 		s.mu.segments, s.mu.size = nil, 0
 	}
-	s.changedLocked()
+	s.mu.changed.send()
 }
 
 func (s *stream) drop() {
 	s.mu.Lock()
 	s.mu.dropped = true
 	s.mu.segments, s.mu.size = nil, 0
-	s.changedLocked()
+	s.mu.changed.send()
 	s.mu.Unlock()
 }
 
@@ -335,9 +321,9 @@ func (s *stream) read(b []byte, deadline, closed <-chan struct{}) (int, error) {
 			return 0, os.ErrDeadlineExceeded
 		case s.mu.stalled: // wait
 		case len(s.mu.segments) > 0:
-			if d := time.Until(s.mu.segments[0].at); s.mu.segments[0].at.IsZero() || d <= 0 {
+			if d := time.Until(s.mu.segments[0].at); d <= 0 {
 				n := s.takeLocked(b)
-				s.changedLocked()
+				s.mu.changed.send()
 				s.mu.Unlock()
 				return n, nil
 			} else {
@@ -348,7 +334,7 @@ func (s *stream) read(b []byte, deadline, closed <-chan struct{}) (int, error) {
 			s.mu.Unlock()
 			return 0, io.EOF
 		}
-		changed := s.waiterLocked()
+		changed := s.mu.changed.next()
 		s.mu.Unlock()
 		select {
 		case <-changed:
@@ -367,7 +353,7 @@ func (s *stream) takeLocked(b []byte) int {
 	total := 0
 	for len(b) > total && len(s.mu.segments) > 0 {
 		seg := &s.mu.segments[0]
-		if !seg.at.IsZero() && time.Until(seg.at) > 0 {
+		if time.Until(seg.at) > 0 {
 			break
 		}
 		n := copy(b[total:], seg.data)
@@ -399,26 +385,40 @@ func (s *stream) write(b []byte, deadline, closed <-chan struct{}) (int, error) 
 		}
 		if room := streamBuffer - s.mu.size; room > 0 && len(b) > 0 {
 			n := min(room, len(b))
-			seg := segment{data: append([]byte(nil), b[:n]...)}
-			if s.latency > 0 {
-				seg.at = time.Now().Add(s.latency)
-			}
-			s.mu.segments = append(s.mu.segments, seg)
+			s.mu.segments = append(s.mu.segments, segment{data: bytes.Clone(b[:n]), at: time.Now().Add(s.latency)})
 			s.mu.size += n
 			written, b = written+n, b[n:]
-			s.changedLocked()
+			s.mu.changed.send()
 		}
 		if len(b) == 0 {
 			s.mu.Unlock()
 			return written, nil
 		}
-		changed := s.waiterLocked()
+		changed := s.mu.changed.next()
 		s.mu.Unlock()
 		select {
 		case <-changed:
 		case <-deadline:
 		case <-closed:
 		}
+	}
+}
+
+// signal is for callers that wait for the next change of something. Its owner guards it.
+type signal struct{ ch chan struct{} }
+
+// next returns a channel that the next send closes.
+func (s *signal) next() <-chan struct{} {
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
+func (s *signal) send() {
+	if s.ch != nil {
+		close(s.ch)
+		s.ch = nil
 	}
 }
 

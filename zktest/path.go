@@ -28,7 +28,7 @@ func validPath(path string) bool {
 // specialPath reports whether the node is the server's own, which no client can delete.
 func specialPath(path string) bool {
 	switch path {
-	case "/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config":
+	case "/", "/zookeeper", quotaRoot, configNode:
 		return true
 	}
 	return false

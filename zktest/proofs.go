@@ -29,7 +29,7 @@ func (a admin) MoveSession(id int64) (ok bool) {
 // although the clients have had their replies. A race in a real follower's table loses some in this
 // way. LoseTouches returns the number of sessions that lose a renewal: 0 at the leader.
 func (m *Member) LoseTouches() (sessions int) {
-	m.e.c.call(func() {
+	m.ep.c.call(func() {
 		sessions = len(m.ep.replica.touched)
 		clear(m.ep.replica.touched)
 	})

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -41,7 +42,6 @@ type Proxy struct {
 	mu struct {
 		sync.Mutex // never held across I/O
 		conns      map[*proxyConn]struct{}
-		closed     bool
 		thawed     chan struct{} // not nil while frozen
 	}
 }
@@ -60,22 +60,12 @@ func NewProxy(backend string, opts ...Option) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr := cfg.addrs[0]
-	p := &Proxy{backend: backend, done: make(chan struct{})}
+	p := &Proxy{backend: backend, dial: net.DialTimeout, done: make(chan struct{})}
 	p.mu.conns = make(map[*proxyConn]struct{})
 	if cfg.network != nil {
 		p.dial = cfg.network.Dial
-		p.ln, err = cfg.network.Listen(addr)
-	} else {
-		p.dial = func(network, addr string, timeout time.Duration) (net.Conn, error) {
-			return net.DialTimeout(network, addr, timeout)
-		}
-		if addr == "" {
-			addr = "127.0.0.1:0"
-		}
-		p.ln, err = net.Listen("tcp", addr)
 	}
-	if err != nil {
+	if p.ln, err = cfg.listen(cfg.addrs[0]); err != nil {
 		return nil, fmt.Errorf("zktest: proxy: %w", err)
 	}
 	p.wg.Go(p.accept)
@@ -90,9 +80,6 @@ func (p *Proxy) Close() {
 	p.once.Do(func() {
 		close(p.done)
 		p.ln.Close()
-		p.mu.Lock()
-		p.mu.closed = true
-		p.mu.Unlock()
 		p.CloseConnections()
 	})
 	p.wg.Wait()
@@ -101,10 +88,7 @@ func (p *Proxy) Close() {
 // CloseConnections closes all current connections; clients may reconnect.
 func (p *Proxy) CloseConnections() {
 	p.mu.Lock()
-	conns := make([]*proxyConn, 0, len(p.mu.conns))
-	for pc := range p.mu.conns {
-		conns = append(conns, pc)
-	}
+	conns := slices.Collect(maps.Keys(p.mu.conns))
 	p.mu.Unlock()
 	for _, pc := range conns {
 		pc.cut()
@@ -145,7 +129,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		if p.match(happening{when: onAccept, op: Connect}).close {
+		if p.match(happening{when: onAccept}).close {
 			client.Close()
 			continue
 		}
@@ -163,10 +147,9 @@ func (p *Proxy) serve(client net.Conn) {
 	pc := &proxyConn{p: p, client: client, server: server, done: make(chan struct{})}
 	pc.mu.pending = make(map[int32][]*proxied)
 	p.mu.Lock()
-	closed := p.mu.closed
 	p.mu.conns[pc] = struct{}{}
 	p.mu.Unlock()
-	if closed {
+	if isClosed(p.done) { // CloseConnections may have missed this one
 		pc.cut()
 	}
 	var both sync.WaitGroup
@@ -390,18 +373,7 @@ func (pc *proxyConn) answer(first bool, body []byte) bool {
 	if v.fail != 0 && !first {
 		body = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})[4:]
 	}
-	if !pc.act(v) {
-		return false
-	}
-	for n := 0; !v.dropReply && n <= v.duplicates; n++ {
-		if !pc.send(body) {
-			return false
-		}
-	}
-	if v.expire {
-		pc.expire()
-	}
-	return !v.close && !v.expire
+	return pc.act(v) && pc.deliver(v, v.dropReply, body)
 }
 
 func (pc *proxyConn) event(body []byte, d *wire.Decoder) bool {
@@ -410,22 +382,21 @@ func (pc *proxyConn) event(body []byte, d *wire.Decoder) bool {
 		return pc.send(body)
 	}
 	v := pc.p.match(happening{when: onEvent, event: EventType(ev.Type), paths: []string{ev.Path}, session: pc.session()})
-	if !pc.act(v) {
-		return false
-	}
-	if v.expire {
-		pc.expire()
-		return false
-	}
-	if v.close {
-		return false
-	}
-	for n := 0; !v.drop && n <= v.duplicates; n++ {
+	return pc.act(v) && pc.deliver(v, v.drop || v.close || v.expire, body)
+}
+
+// deliver forwards a reply or event, unless it is dropped, and returns false to close the
+// connection.
+func (pc *proxyConn) deliver(v verdict, dropped bool, body []byte) bool {
+	for n := 0; !dropped && n <= v.duplicates; n++ {
 		if !pc.send(body) {
 			return false
 		}
 	}
-	return true
+	if v.expire {
+		pc.expire()
+	}
+	return !v.close && !v.expire
 }
 
 func (pc *proxyConn) send(body []byte) bool {

@@ -79,11 +79,7 @@ func (q *quorum) enqueue(ep *endpoint, tx *txn) {
 		q.c.later(func() { ep.applyDue(time.Now()) })
 		return
 	}
-	for len(r.queue) > 0 && !r.queue[0].at.After(time.Now()) { // in particular before the reply
-		due := r.queue[0].tx
-		r.queue = r.queue[1:]
-		ep.apply(due)
-	}
+	ep.applyDue(time.Now()) // in particular before the reply
 }
 
 // halfTick is the interval of the leader's pings.
@@ -91,34 +87,28 @@ func (q *quorum) halfTick() time.Duration { return q.c.cfg.tick / 2 }
 
 // lastPing returns the time of the leader's last ping.
 func (q *quorum) lastPing(now time.Time) time.Time {
-	return q.c.epoch.Add(now.Sub(q.c.epoch) / q.halfTick() * q.halfTick())
+	return q.c.boundary(now, q.halfTick()).Add(-q.halfTick())
 }
 
 func (q *quorum) nextWake() (wake time.Time) {
-	earlier := func(t time.Time) {
-		if !t.IsZero() && (wake.IsZero() || t.Before(wake)) {
-			wake = t
-		}
-	}
 	for _, ep := range q.c.endpoints {
 		r := ep.replica
 		if r.role == down || r.frozen {
 			continue
 		}
-		earlier(r.actAt)
+		wake = earlier(wake, r.actAt)
 		if len(r.queue) > 0 {
-			earlier(r.queue[0].at)
+			wake = earlier(wake, r.queue[0].at)
 		}
 		if len(r.touched) > 0 && r.inTouch() && q.relayAt.IsZero() {
-			q.relayAt = q.lastPing(time.Now()).Add(q.halfTick())
+			q.relayAt = q.c.boundary(time.Now(), q.halfTick())
 		}
 	}
-	earlier(q.relayAt)
-	return wake
+	return earlier(wake, q.relayAt)
 }
 
 func (q *quorum) onTime(now time.Time) {
-	if !q.relayAt.IsZero() && !now.Before(q.relayAt) {
+	if due(q.relayAt, now) {
 		q.relayAt = time.Time{}
 		q.relay(now)
 	}
@@ -135,7 +125,7 @@ func (q *quorum) onTime(now time.Time) {
 
 // outOfTime reports whether the member must give up its leader, or its leadership.
 func (r *replica) outOfTime(now time.Time) bool {
-	return !r.frozen && (r.role == following || r.role == leading) && !r.actAt.IsZero() && !now.Before(r.actAt)
+	return !r.frozen && (r.role == following || r.role == leading) && due(r.actAt, now)
 }
 
 // relay delivers the followers' replies to the leader's ping: the sessions that were renewed since
@@ -169,7 +159,11 @@ func (q *quorum) giveUp(ep *endpoint, now time.Time) {
 	}
 	r.role, r.leader, r.heard = looking, nil, nil
 	r.actAt = now.Add(election)
-	q.dropClients(ep)
+	for cn := range ep.conns {
+		q.c.forget(cn)
+	}
+	r.queue, r.held, r.parked, r.waiters = nil, nil, nil, nil
+	clear(r.touched)
 	if !wasLeading {
 		return
 	}
@@ -179,15 +173,6 @@ func (q *quorum) giveUp(ep *endpoint, now time.Time) {
 			q.giveUp(f, now)
 		}
 	}
-}
-
-func (q *quorum) dropClients(ep *endpoint) {
-	r := ep.replica
-	for cn := range ep.conns {
-		q.c.forget(cn)
-	}
-	r.queue, r.held, r.parked, r.waiters = nil, nil, nil, nil
-	clear(r.touched)
 }
 
 // settle applies the consequences of the current roles and connections.
@@ -272,13 +257,12 @@ func (q *quorum) leaderGivesUp(leader *endpoint, now time.Time) time.Time {
 		return time.Time{}
 	}
 	tick := q.c.cfg.tick
-	next := q.c.epoch.Add((now.Sub(q.c.epoch)/tick + 1) * tick)
+	next := q.c.boundary(now, tick)
 	if len(heard) < need {
 		return next
 	}
 	slices.SortFunc(heard, func(a, b time.Time) int { return b.Compare(a) })
-	last := heard[need-1].Sub(q.c.epoch) / tick
-	late := q.c.epoch.Add((last + time.Duration(q.c.cfg.syncLimit) + 1) * tick)
+	late := q.c.boundary(heard[need-1].Add(time.Duration(q.c.cfg.syncLimit)*tick), tick)
 	if late.Before(next) {
 		return next
 	}
@@ -350,6 +334,7 @@ func (q *quorum) stopped(ep *endpoint) {
 	q.giveUp(ep, now)
 	ep.replica.role, ep.replica.actAt, ep.replica.frozen = down, time.Time{}, false
 	q.settle(now)
+	q.c.readUnread(ep) // a connection that is not accepted yet is closed
 }
 
 // look makes a member that has looked in vain look again.

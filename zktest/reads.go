@@ -9,6 +9,8 @@ package zktest
 
 import (
 	"cmp"
+	"hash/fnv"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -18,15 +20,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-func (c *cluster) readable(path string, req *request) (*node, error) {
-	n := req.conn.ep.tree.nodes[path]
-	if n == nil {
-		return nil, wire.NoNode
-	}
-	if !allowed(n.acl, wire.PermRead, req.ids) {
-		return nil, wire.NoAuth
-	}
-	return n, nil
+func readable(path string, req *request) (*node, error) {
+	return req.conn.ep.tree.permitted(path, wire.PermRead, req.ids)
 }
 
 // read finds the node of a read. If the read succeeds and requests a watch, read adds the watch to
@@ -36,7 +31,7 @@ func (c *cluster) read(req *request, table *watchTable) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := c.readable(ask.Path, req)
+	n, err := readable(ask.Path, req)
 	if err == nil && ask.Watch {
 		table.add(ask.Path, req.conn, oneShot)
 	}
@@ -100,19 +95,18 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 		hash uint64
 		name string
 	}
-	seed := fnv(fnv(14695981039346656037, ep.addr), strconv.FormatInt(n.czxid, 16))
+	seed := ep.addr + strconv.FormatInt(n.czxid, 16)
 	all := make([]hashed, 0, len(n.children))
 	for name := range n.children {
-		h := fnv(seed, name)
+		sum := fnv.New64a()
+		io.WriteString(sum, seed+name)
+		h := sum.Sum64()
 		// Without this step, names that differ only in their last byte have similar hashes.
 		h = (h ^ h>>32) * 0x9e3779b97f4a7c15
 		all = append(all, hashed{h ^ h>>29, name})
 	}
 	slices.SortFunc(all, func(a, b hashed) int {
-		if a.hash != b.hash {
-			return cmp.Compare(a.hash, b.hash)
-		}
-		return cmp.Compare(a.name, b.name)
+		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.name, b.name))
 	})
 	names := make([]string, len(all))
 	for i, h := range all {
@@ -122,25 +116,14 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 	return names
 }
 
-// fnv continues an FNV-1a hash.
-func fnv(h uint64, s string) uint64 {
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
-}
-
 func (c *cluster) getACL(req *request) (wire.Record, error) {
 	ask, err := decode[wire.PathRequest](req.body)
 	if err != nil {
 		return nil, err
 	}
-	n := req.conn.ep.tree.nodes[ask.Path]
-	if n == nil {
-		return nil, wire.NoNode
-	}
-	if !allowed(n.acl, wire.PermRead|wire.PermAdmin, req.ids) {
-		return nil, wire.NoAuth
+	n, err := req.conn.ep.tree.permitted(ask.Path, wire.PermRead|wire.PermAdmin, req.ids)
+	if err != nil {
+		return nil, err
 	}
 	acl := n.acl
 	if !allowed(n.acl, wire.PermAdmin, req.ids) {
@@ -162,7 +145,7 @@ func (c *cluster) getAllChildrenNumber(req *request) (wire.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.readable(ask.Path, req); err != nil {
+	if _, err := readable(ask.Path, req); err != nil {
 		return nil, err
 	}
 	t := req.conn.ep.tree
@@ -208,7 +191,7 @@ func (c *cluster) multiRead(req *request) (wire.Record, error) {
 	var answer wire.MultiResponse
 	for _, op := range ask.Ops {
 		res := wire.MultiResult{Op: op.Op}
-		switch n, err := c.readable(op.Path, req); {
+		switch n, err := readable(op.Path, req); {
 		case op.Op != wire.OpGetData && op.Op != wire.OpGetChildren:
 			return nil, wire.MarshallingError
 		case err != nil:
@@ -236,7 +219,6 @@ func (c *cluster) auth(req *request) {
 			cn.ids = append(slices.Clip(cn.ids), id)
 		}
 	}
-	code := wire.OK
 	switch {
 	case ask.Scheme == "digest" && ask.Auth != nil:
 		digest := Digest(string(ask.Auth))
@@ -247,16 +229,12 @@ func (c *cluster) auth(req *request) {
 	case ask.Scheme == "ip":
 		add(wire.ID{Scheme: "ip", ID: cn.host()})
 	default:
-		code = wire.AuthFailed
+		c.refuse(req, wire.AuthFailed, nil)
+		return
 	}
-	c.reply(req, wire.ReplyHeader{Xid: req.xid, Err: code}, nil)
-	if code != wire.OK {
-		c.finish(cn)
-	}
+	c.reply(req, wire.ReplyHeader{Xid: req.xid}, nil)
 }
 
 func (t *tree) sortedNodes() []string {
-	paths := slices.Collect(maps.Keys(t.nodes))
-	slices.SortFunc(paths, cmp.Compare)
-	return slices.DeleteFunc(paths, func(p string) bool { return p == "" })
+	return slices.Sorted(maps.Keys(t.nodes))[1:] // the first is the root's other name, ""
 }

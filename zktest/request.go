@@ -100,7 +100,7 @@ func (c *cluster) decided(req *request, v verdict) {
 	case v.close:
 		c.forget(req.conn)
 	case v.fail != 0 && req.op == wire.OpConnect:
-		c.send(req, wire.Frame(wire.ConnectResponse{Password: make([]byte, 16)}), nil)
+		c.send(req, wire.Frame(wire.ConnectResponse{Password: make([]byte, 16)}), wire.ReplyHeader{})
 		c.finish(req.conn)
 	case v.fail != 0:
 		c.fail(req, v.fail)
@@ -165,7 +165,7 @@ func (c *cluster) perform(req *request) {
 		c.sasl(req)
 		return
 	}
-	if c.lacksSASL(cn) {
+	if c.cfg.saslRequired && cn.sasl.User == "" {
 		c.refuse(req, wire.AuthRequired, nil)
 		return
 	}
@@ -310,28 +310,21 @@ func (c *cluster) reply(req *request, h wire.ReplyHeader, rec wire.Record) {
 	if rec != nil {
 		records = append(records, rec)
 	}
-	c.send(req, wire.Frame(records...), &h)
+	c.send(req, wire.Frame(records...), h)
 }
 
-// send queues a reply, unless a fault prevents it. The connect exchange has no header.
-func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
+// send queues a reply, unless a fault prevents it. The connect exchange has no header: h is zero.
+func (c *cluster) send(req *request, frame []byte, h wire.ReplyHeader) {
 	cn := req.conn
 	size := int64(0) // the size of the connect response does not count
-	if h != nil {
+	if req.op != wire.OpConnect {
 		if size = int64(len(frame) - 4); req.op != wire.OpPing {
 			cn.ep.stats.bytesSent += size
 		}
 	}
 	cn.gave(size)
-	var v verdict
-	if c.faults.active() {
-		code := wire.OK
-		if h != nil {
-			code = h.Err
-		}
-		v = c.faults.match(happening{when: afterOp, code: code, op: Op(req.op), paths: req.paths, session: cn.sessionID(), member: cn.ep.id})
-	}
-	if v.fail != 0 && h != nil {
+	v := c.faults.match(happening{when: afterOp, code: h.Err, op: Op(req.op), paths: req.paths, session: cn.sessionID(), member: cn.ep.id})
+	if v.fail != 0 && req.op != wire.OpConnect {
 		frame = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})
 	}
 	frame = bytes.Repeat(frame, 1+v.duplicates)

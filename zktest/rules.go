@@ -14,21 +14,6 @@ import (
 // maxTTL is the longest TTL, in milliseconds, that fits into ZooKeeper's 40 bits.
 const maxTTL = 0xffffffffff
 
-// createAs returns the kind of node that a create request of this type creates. The type decides
-// about containers and TTL, the flags about ephemerals: go-zookeeper's Create with FlagContainer
-// creates a plain persistent node.
-func createAs(op wire.Op, flags int32) nodeKind {
-	switch {
-	case op == wire.OpCreateContainer:
-		return container
-	case op == wire.OpCreateTTL:
-		return ttl
-	case flags == wire.FlagEphemeral || flags == wire.FlagEphemeralSequential:
-		return ephemeral
-	}
-	return persistent
-}
-
 // rules decides writes. pending holds counts of creates that were assigned beyond the wrap; see
 // suffix.
 type rules struct {
@@ -65,12 +50,9 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 		return change{}, err
 	}
 	parentPath, _ := splitPath(path)
-	parent := r.tree.nodes[parentPath]
-	if parent == nil {
-		return change{}, wire.NoNode
-	}
-	if !allowed(parent.acl, wire.PermCreate, ids) {
-		return change{}, wire.NoAuth
+	parent, err := r.tree.permitted(parentPath, wire.PermCreate, ids)
+	if err != nil {
+		return change{}, err
 	}
 	creates, waiting := r.pending[parentPath]
 	if !waiting {
@@ -98,15 +80,16 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 	if creates++; creates == math.MinInt32 || waiting {
 		r.pending[parentPath] = creates
 	}
-	ch := change{
-		kind: changeCreate, path: path, data: req.Data, acl: acl, node: createAs(op, req.Flags),
-		creates: creates,
-	}
-	switch ch.node {
-	case ephemeral:
-		ch.owner = session
-	case ttl:
-		ch.ttl = ms
+	ch := change{kind: changeCreate, path: path, data: req.Data, acl: acl, creates: creates}
+	// The type decides about containers and TTL, the flags about ephemerals: go-zookeeper's Create
+	// with FlagContainer creates a plain persistent node.
+	switch {
+	case op == wire.OpCreateContainer:
+		ch.node = container
+	case op == wire.OpCreateTTL:
+		ch.node, ch.ttl = ttl, ms
+	case req.Flags == wire.FlagEphemeral || req.Flags == wire.FlagEphemeralSequential:
+		ch.node, ch.owner = ephemeral, session
 	}
 	return ch, nil
 }
@@ -119,12 +102,8 @@ func (r rules) delete(req wire.PathVersionRequest, ids []wire.ID) (change, error
 		return change{}, wire.BadArguments
 	}
 	parentPath, _ := splitPath(req.Path)
-	parent := r.tree.nodes[parentPath]
-	if parent == nil {
-		return change{}, wire.NoNode
-	}
-	if !allowed(parent.acl, wire.PermDelete, ids) {
-		return change{}, wire.NoAuth
+	if _, err := r.tree.permitted(parentPath, wire.PermDelete, ids); err != nil {
+		return change{}, err
 	}
 	n := r.tree.nodes[req.Path]
 	switch {
@@ -142,12 +121,9 @@ func (r rules) setData(req wire.SetDataRequest, ids []wire.ID) (change, error) {
 	if !validPath(req.Path) {
 		return change{}, wire.BadArguments
 	}
-	n := r.tree.nodes[req.Path]
-	switch {
-	case n == nil:
-		return change{}, wire.NoNode
-	case !allowed(n.acl, wire.PermWrite, ids):
-		return change{}, wire.NoAuth
+	n, err := r.tree.permitted(req.Path, wire.PermWrite, ids)
+	if err != nil {
+		return change{}, err
 	}
 	if err := r.quota(req.Path, 0, int64(len(req.Data)-len(n.data))); err != nil {
 		return change{}, err
@@ -166,13 +142,11 @@ func (r rules) setACL(req wire.SetACLRequest, ids []wire.ID) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
-	n := r.tree.nodes[req.Path]
-	switch {
-	case n == nil:
-		return change{}, wire.NoNode
-	case !allowed(n.acl, wire.PermAdmin, ids):
-		return change{}, wire.NoAuth
-	case req.Version != -1 && req.Version != n.aversion:
+	n, err := r.tree.permitted(req.Path, wire.PermAdmin, ids)
+	if err != nil {
+		return change{}, err
+	}
+	if req.Version != -1 && req.Version != n.aversion {
 		return change{}, wire.BadVersion
 	}
 	return change{kind: changeACL, path: req.Path, acl: acl, version: n.aversion + 1}, nil
@@ -182,13 +156,11 @@ func (r rules) check(req wire.PathVersionRequest, ids []wire.ID) (change, error)
 	if !validPath(req.Path) {
 		return change{}, wire.BadArguments
 	}
-	n := r.tree.nodes[req.Path]
-	switch {
-	case n == nil:
-		return change{}, wire.NoNode
-	case !allowed(n.acl, wire.PermRead, ids):
-		return change{}, wire.NoAuth
-	case req.Version != -1 && req.Version != n.version:
+	n, err := r.tree.permitted(req.Path, wire.PermRead, ids)
+	if err != nil {
+		return change{}, err
+	}
+	if req.Version != -1 && req.Version != n.version {
 		return change{}, wire.BadVersion
 	}
 	return change{kind: changeNothing, path: req.Path}, nil

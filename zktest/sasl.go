@@ -56,8 +56,5 @@ func (c *cluster) refuse(req *request, code wire.Code, rec wire.Record) {
 	c.finish(req.conn)
 }
 
-// lacksSASL reports whether a connection still needs SASL before its first request.
-func (c *cluster) lacksSASL(cn *conn) bool { return c.cfg.saslRequired && cn.sasl.User == "" }
-
 // saslPrincipal matches the names that Java's KerberosName accepts: without an @, or with a realm.
 var saslPrincipal = regexp.MustCompile(`^([^@]*|[^/@]*(/[^/@]*)?@[^/@]*)$`)

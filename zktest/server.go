@@ -32,7 +32,6 @@ func NewServer(opts ...Option) (*Server, error) {
 	}
 	c := newCluster(cfg)
 	ep := newEndpoint(c, 1)
-	ep.addr = cfg.addrs[0]
 	c.endpoints = []*endpoint{ep}
 	go c.run()
 	s := &Server{admin: admin{&c.faults, c}, ep: ep}

@@ -13,12 +13,11 @@ import (
 )
 
 type session struct {
-	id       int64
-	password []byte
-	timeout  time.Duration
-	expires  time.Time // on a tick boundary
-	conn     *conn     // nil while no client is attached
-	moved    bool      // to another server, by MoveSession
+	id      int64
+	timeout time.Duration
+	expires time.Time // on a tick boundary
+	conn    *conn     // nil while no client is attached
+	moved   bool      // to another server, by MoveSession
 }
 
 // firstSessionID has ZooKeeper's format: the server in the top byte, milliseconds in the middle,
@@ -27,34 +26,27 @@ func firstSessionID(server int64, now time.Time) int64 {
 	return server<<56 | int64(uint64(now.UnixMilli())<<24>>8)
 }
 
-// expiry returns the time when a session touched now expires: the first tick boundary after its
-// timeout, so up to one tick later than requested.
-func (c *cluster) expiry(now time.Time, timeout time.Duration) time.Time {
-	ticks := (now.Sub(c.epoch) + timeout) / c.cfg.tick
-	return c.epoch.Add((ticks + 1) * c.cfg.tick)
-}
-
+// touch renews a session. It expires at the first tick boundary after its timeout, so up to one
+// tick later than requested.
 func (c *cluster) touch(s *session, now time.Time) {
-	s.expires = c.expiry(now, s.timeout)
-	if c.wakeAt.IsZero() || s.expires.Before(c.wakeAt) {
-		c.wakeAt = s.expires
-	}
+	s.expires = c.boundary(now.Add(s.timeout), c.cfg.tick)
+	c.wakeAt = earlier(c.wakeAt, s.expires)
 }
 
 // expireDue ends the sessions that have timed out, and sets wakeAt, which may have been too early
 // because a touch does not move it.
 func (c *cluster) expireDue(now time.Time) {
-	var due []*session
+	var over []*session
 	c.wakeAt = time.Time{}
 	for _, s := range c.sessions {
 		if !now.Before(s.expires) {
-			due = append(due, s)
-		} else if c.wakeAt.IsZero() || s.expires.Before(c.wakeAt) {
-			c.wakeAt = s.expires
+			over = append(over, s)
+		} else {
+			c.wakeAt = earlier(c.wakeAt, s.expires)
 		}
 	}
-	slices.SortFunc(due, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
-	for _, s := range due {
+	slices.SortFunc(over, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
+	for _, s := range over {
 		c.expire(s)
 	}
 }
@@ -123,7 +115,7 @@ func (c *cluster) connect(req *request) {
 	timeout = min(max(timeout, c.cfg.minTimeout), c.cfg.maxTimeout)
 	var s *session
 	if ask.SessionID == 0 {
-		s = &session{id: cn.ep.nextSession, password: wire.SessionPassword(cn.ep.nextSession)}
+		s = &session{id: cn.ep.nextSession}
 		cn.ep.nextSession++
 		c.sessions[s.id] = s
 		tx := c.begin(s.id)
@@ -135,13 +127,13 @@ func (c *cluster) connect(req *request) {
 		if old := cn.ep.attached[ask.SessionID]; old != nil {
 			c.forget(old)
 		}
-		if s != nil && !bytes.Equal(ask.Password, s.password) {
+		if s != nil && !bytes.Equal(ask.Password, wire.SessionPassword(s.id)) {
 			s = nil
 		}
 	}
 	answer := wire.ConnectResponse{Password: make([]byte, 16), HasReadOnly: ask.HasReadOnly}
 	if s == nil {
-		c.send(req, wire.Frame(answer), nil)
+		c.send(req, wire.Frame(answer), wire.ReplyHeader{})
 		c.finish(cn)
 		return
 	}
@@ -152,10 +144,10 @@ func (c *cluster) connect(req *request) {
 		c.touch(s, time.Now())
 	}
 	answer.Timeout = int32(timeout.Milliseconds())
-	answer.SessionID, answer.Password = s.id, s.password
+	answer.SessionID, answer.Password = s.id, wire.SessionPassword(s.id)
 	c.whenApplied(req, func() {
 		cn.accepted = true
-		c.send(req, wire.Frame(answer), nil)
+		c.send(req, wire.Frame(answer), wire.ReplyHeader{})
 	})
 }
 

@@ -14,8 +14,6 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-const configPath = "/zookeeper/config"
-
 // savedNode is a node of a snapshot outside the server.
 type savedNode struct {
 	Path      string     `json:"path"`
@@ -41,7 +39,7 @@ func (s Snapshot) MarshalJSON() ([]byte, error) {
 	}
 	for _, path := range s.tree.sortedNodes() {
 		n := s.tree.nodes[path]
-		if n.kind == ephemeral || path == configPath {
+		if n.kind == ephemeral || path == configNode {
 			continue
 		}
 		saved := savedNode{Path: path, Data: n.data, Container: n.kind == container, Creates: n.creates}
@@ -89,7 +87,7 @@ func treeOf(nodes []savedNode) (*tree, error) {
 			return nil, fmt.Errorf("zktest: the snapshot has %.100q before its parent, or without it", saved.Path)
 		case saved.TTL < 0, saved.TTL > 0 && saved.Container, (saved.TTL > 0 || saved.Container) && specialPath(saved.Path):
 			return nil, fmt.Errorf("zktest: %.100q can be a container or have a TTL of 1 ms or more, and not both", saved.Path)
-		case saved.Path == configPath:
+		case saved.Path == configNode:
 			continue
 		case n == nil:
 			n = &node{children: make(map[string]struct{})}

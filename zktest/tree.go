@@ -4,6 +4,7 @@ package zktest
 // connection or a clock.
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/zklock/zklock/internal/wire"
@@ -88,24 +89,24 @@ type tree struct {
 var worldAnyone = []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
 
 func newTree() *tree {
-	open := func(data []byte, children ...string) *node {
-		n := &node{data: data, acl: worldAnyone, children: make(map[string]struct{})}
+	open := func(children ...string) *node {
+		n := &node{data: []byte{}, acl: worldAnyone, children: make(map[string]struct{})}
 		for _, c := range children {
 			n.children[c] = struct{}{}
 		}
 		return n
 	}
-	root := open([]byte{}, "zookeeper")
-	config := open([]byte{})
+	root := open("zookeeper")
+	config := open()
 	config.acl = []wire.ACL{{Perms: wire.PermRead, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
 	config.aversion = -1
 	return &tree{
 		nodes: map[string]*node{
-			"":                 root,
-			"/":                root,
-			"/zookeeper":       open([]byte{}, "config", "quota"),
-			configNode:         config,
-			"/zookeeper/quota": open([]byte{}),
+			"":           root,
+			"/":          root,
+			"/zookeeper": open("config", "quota"),
+			configNode:   config,
+			quotaRoot:    open(),
 		},
 		ephemerals: make(map[int64]map[string]struct{}),
 		reapable:   make(map[string]struct{}),
@@ -119,6 +120,18 @@ const configNode = "/zookeeper/config"
 // is the version of the configuration, and the version of the node is -1.
 func (n *node) configure(members string, millis int64) {
 	n.data, n.version, n.mzxid, n.mtime = []byte(members), -1, 0, millis
+}
+
+// permitted returns a node for which the ids have one of the permissions.
+func (t *tree) permitted(path string, perm int32, ids []wire.ID) (*node, error) {
+	n := t.nodes[path]
+	if n == nil {
+		return nil, wire.NoNode
+	}
+	if !allowed(n.acl, perm, ids) {
+		return nil, wire.NoAuth
+	}
+	return n, nil
 }
 
 // splitPath splits a path at its last slash; the parent of "/a" is "".
@@ -247,10 +260,7 @@ func (t *tree) clone() *tree {
 		}
 		dup := *n
 		dup.listed = nil // another server has a different order
-		dup.children = make(map[string]struct{}, len(n.children))
-		for name := range n.children {
-			dup.children[name] = struct{}{}
-		}
+		dup.children = maps.Clone(n.children)
 		c.insert(path, &dup)
 	}
 	c.nodes[""] = c.nodes["/"]

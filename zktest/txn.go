@@ -49,8 +49,8 @@ func (c *cluster) do(tx *txn, ch change) {
 
 // rollback undoes all changes. The zxid remains used.
 func (c *cluster) rollback(tx *txn) {
-	for i := len(tx.undo) - 1; i >= 0; i-- {
-		tx.undo[i]()
+	for _, undo := range slices.Backward(tx.undo) {
+		undo()
 	}
 	tx.changes, tx.undo = nil, nil
 	clear(c.pending)
@@ -60,10 +60,7 @@ func (c *cluster) rollback(tx *txn) {
 func (c *cluster) commit(tx *txn) {
 	tx.undo = nil
 	c.record(tx)
-	if c.changed != nil {
-		close(c.changed)
-		c.changed = nil
-	}
+	c.changed.send()
 	for _, ep := range c.endpoints {
 		if ep.replica == nil {
 			ep.apply(tx)
@@ -133,10 +130,7 @@ func (c *cluster) event(cn *conn, event EventType, path string, zxid int64) {
 	if cn.gone || cn.deafened {
 		return
 	}
-	var v verdict
-	if c.faults.active() {
-		v = c.faults.match(happening{when: onEvent, event: event, paths: []string{path}, session: cn.sessionID(), member: cn.ep.id})
-	}
+	v := c.faults.match(happening{when: onEvent, event: event, paths: []string{path}, session: cn.sessionID(), member: cn.ep.id})
 	c.freezeBy(&v, cn.ep)
 	if !c.cfg.since("3.9.3") {
 		zxid = noZxid

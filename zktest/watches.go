@@ -137,8 +137,5 @@ func (w *watchTable) fire(path string, event EventType) []*conn {
 			}
 		}
 	}
-	if len(told) == 0 {
-		return nil
-	}
 	return slices.SortedFunc(maps.Keys(told), func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
 }

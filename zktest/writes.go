@@ -107,15 +107,14 @@ func (c *cluster) multi(req *request) (wire.Record, error) {
 		r.stats = c.tree.allStats()
 	}
 	var answer wire.MultiResponse
-	failed := -1
 	for i, op := range ask.Ops {
 		ch, as, err := c.multiOp(r, op, req)
-		if code := codeOf(err); err != nil && code == wire.MarshallingError {
+		if err != nil {
 			c.rollback(tx)
-			return nil, err
-		} else if err != nil {
-			failed = i
-			c.rollback(tx)
+			code := codeOf(err)
+			if code == wire.MarshallingError {
+				return nil, err
+			}
 			answer.Results = make([]wire.MultiResult, len(ask.Ops))
 			for j := range answer.Results {
 				answer.Results[j].Op = wire.OpError
@@ -138,7 +137,7 @@ func (c *cluster) multi(req *request) (wire.Record, error) {
 		}
 		answer.Results = append(answer.Results, res)
 	}
-	if failed < 0 && req.paths != nil {
+	if req.paths != nil {
 		for _, ch := range tx.changes {
 			req.paths = append(req.paths, ch.path)
 		}

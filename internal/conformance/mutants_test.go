@@ -27,7 +27,7 @@ var planted = []mutant{
 	{"a deletion does not raise the parent's pzxid", "tree.delete",
 		"parent.pzxid = max(pzxid, zxid)", "parent.pzxid = max(pzxid, 0)"},
 	{"a failed multi is not taken back", "cluster.rollback",
-		"tx.undo[i]()", "_ = tx.undo[i]"},
+		"undo()", "_ = undo"},
 	{"setWatches tells of what the client has seen", "cluster.setWatches",
 		"n.mzxid > ask.RelativeZxid", "n.mzxid >= ask.RelativeZxid"},
 	{"whoever watches a node twice is told twice of its deletion", "endpoint.notify",

@@ -3,10 +3,8 @@ package zkserver
 // The four-letter words, with which a server reports its state.
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,11 +15,10 @@ import (
 // never does.
 const askTimeout = 2 * time.Second
 
-// FourLetter sends a four-letter word to the server at addr and returns the response.
-func FourLetter(addr, word string) (string, error) { return fourLetter(member{}.dial, addr, word) }
-
-func fourLetter(dial func(addr string) (net.Conn, error), addr, word string) (string, error) {
-	conn, err := dial(addr)
+// FourLetter sends a four-letter word and returns the response.
+func (s *Server) FourLetter(word string) (string, error) {
+	addr := s.addr
+	conn, err := s.self.dial(addr)
 	if err != nil {
 		return "", fmt.Errorf("%s to %s: %w", word, addr, err)
 	}
@@ -40,47 +37,50 @@ func fourLetter(dial func(addr string) (net.Conn, error), addr, word string) (st
 }
 
 // Mntr returns the metrics of the server at addr, by name.
-func Mntr(addr string) (map[string]string, error) { return mntr(member{}.dial, addr) }
+func Mntr(addr string) (map[string]string, error) { return (&Server{addr: addr}).Mntr() }
 
-func mntr(dial func(addr string) (net.Conn, error), addr string) (map[string]string, error) {
-	answer, err := fourLetter(dial, addr, "mntr")
+// Mntr returns the server's metrics by name.
+func (s *Server) Mntr() (map[string]string, error) {
+	answer, err := s.FourLetter("mntr")
 	if err != nil {
 		return nil, err
 	}
 	values := parseMntr(answer)
 	if len(values) == 0 {
-		return nil, fmt.Errorf("mntr to %s: %s", addr, strings.TrimSpace(answer))
+		return nil, fmt.Errorf("mntr to %s: %s", s.addr, strings.TrimSpace(answer))
 	}
 	return values, nil
 }
 
 // Mode returns "standalone", "leader" or "follower", or an error while the server at addr does not
 // serve.
-func Mode(addr string) (string, error) { return mode(member{}.dial, addr) }
+func Mode(addr string) (string, error) { return (&Server{addr: addr}).Mode() }
 
-func mode(dial func(addr string) (net.Conn, error), addr string) (string, error) {
-	answer, err := fourLetter(dial, addr, "srvr")
+// Mode returns "standalone", "leader" or "follower", or an error while the server does not serve.
+func (s *Server) Mode() (string, error) {
+	answer, err := s.FourLetter("srvr")
 	if err != nil {
 		return "", err
 	}
 	says, serves := parseMode(answer)
 	if !serves {
-		return "", fmt.Errorf("srvr to %s: %s", addr, strings.TrimSpace(answer))
+		return "", fmt.Errorf("srvr to %s: %s", s.addr, strings.TrimSpace(answer))
 	}
 	return says, nil
 }
 
 // Version returns the version of the ZooKeeper at addr, for example "3.8.0".
-func Version(addr string) (string, error) { return version(member{}.dial, addr) }
+func Version(addr string) (string, error) { return (&Server{addr: addr}).Version() }
 
-func version(dial func(addr string) (net.Conn, error), addr string) (string, error) {
-	answer, err := fourLetter(dial, addr, "srvr")
+// Version returns the server's version, for example "3.8.0".
+func (s *Server) Version() (string, error) {
+	answer, err := s.FourLetter("srvr")
 	if err != nil {
 		return "", err
 	}
 	version, ok := parseVersion(answer)
 	if !ok {
-		return "", fmt.Errorf("srvr to %s: %s", addr, strings.TrimSpace(answer))
+		return "", fmt.Errorf("srvr to %s: %s", s.addr, strings.TrimSpace(answer))
 	}
 	return version, nil
 }
@@ -111,9 +111,8 @@ func parseVersion(answer string) (string, bool) {
 // parseMntr parses the response to mntr: a name, a tab and a value in each line.
 func parseMntr(answer string) map[string]string {
 	values := make(map[string]string)
-	lines := bufio.NewScanner(strings.NewReader(answer))
-	for lines.Scan() {
-		if name, value, ok := strings.Cut(lines.Text(), "\t"); ok {
+	for line := range strings.Lines(answer) {
+		if name, value, ok := strings.Cut(line, "\t"); ok {
 			values[name] = strings.TrimSpace(value)
 		}
 	}

@@ -36,7 +36,6 @@ type Server struct {
 	self    member
 	all     []member // the ensemble; nil when alone
 	dir     string
-	tempDir bool // Close deletes dir
 
 	mu struct {
 		sync.Mutex
@@ -65,7 +64,7 @@ func newServer(in installation, cfg Config, self member, all []member) (*Server,
 		if err != nil {
 			return nil, err
 		}
-		s.dir, s.tempDir = dir, true
+		s.dir = dir
 	} else if len(all) > 0 {
 		s.dir = filepath.Join(s.dir, strconv.Itoa(self.id))
 	}
@@ -95,8 +94,9 @@ func (s *Server) confDir() string  { return filepath.Join(s.dir, "conf") }
 func (s *Server) jaasFile() string { return filepath.Join(s.confDir(), "jaas.conf") }
 func (s *Server) logFile() string  { return filepath.Join(s.dir, "server.log") }
 
+// removeDir deletes a temporary directory.
 func (s *Server) removeDir() error {
-	if !s.tempDir {
+	if s.cfg.DataDir != "" {
 		return nil
 	}
 	return os.RemoveAll(s.dir)
@@ -280,14 +280,6 @@ func (s *Server) Close() error {
 	return errors.Join(err, s.removeDir())
 }
 
-// FourLetter sends a four-letter word and returns the response.
-func (s *Server) FourLetter(word string) (string, error) {
-	return fourLetter(s.self.dial, s.addr, word)
-}
-
-// Mntr returns the server's metrics by name.
-func (s *Server) Mntr() (map[string]string, error) { return mntr(s.self.dial, s.addr) }
-
 // WatchCount returns the number of watches that clients of this server have set, of every kind.
 // (The word wchs would omit child watches.)
 func (s *Server) WatchCount() (int, error) { return s.counter("zk_watch_count") }
@@ -306,12 +298,6 @@ func (s *Server) counter(name string) (int, error) {
 	}
 	return n, nil
 }
-
-// Mode returns "standalone", "leader" or "follower", or an error while the server does not serve.
-func (s *Server) Mode() (string, error) { return mode(s.self.dial, s.addr) }
-
-// Version returns the server's version, for example "3.8.0".
-func (s *Server) Version() (string, error) { return version(s.self.dial, s.addr) }
 
 // checkVersion returns an error if the server's version differs from its jar's name, because
 // another jar has added another ZooKeeper to the class path.

@@ -61,20 +61,11 @@ func Single(t TB, opts ...Option) *Server {
 	if skipped(t) {
 		return nil
 	}
-	s, err := Start(NewConfig(opts...))
-	if err != nil {
-		refuse(t, err)
+	c, err := startMembers(1, NewConfig(opts...))
+	if c = tied(t, c, err); c == nil {
 		return nil
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("ZooKeeper at %s said:\n%s", s.Addr(), s.LogTail())
-		}
-		if err := s.Close(); err != nil {
-			t.Logf("zkserver: %v", err)
-		}
-	})
-	return s
+	return c.servers[0]
 }
 
 // Ensemble returns n servers that form an ensemble and end with the test. It skips or fails as
@@ -85,6 +76,12 @@ func Ensemble(t TB, n int, opts ...Option) *Cluster {
 		return nil
 	}
 	c, err := StartEnsemble(n, NewConfig(opts...))
+	return tied(t, c, err)
+}
+
+// tied ends the servers with the test. Without servers it ends the test, and returns nil.
+func tied(t TB, c *Cluster, err error) *Cluster {
+	t.Helper()
 	if err != nil {
 		refuse(t, err)
 		return nil
