@@ -60,8 +60,7 @@ func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 	}
 	switch {
 	case errors.Is(listed, zk.ErrNoNode):
-		_, err = l.noteMissing(ctx, path)
-		return q, err
+		return q, l.noteMissing(ctx, path)
 	case listed != nil:
 		return q, classify(listed)
 	case len(names) > 0:
@@ -174,23 +173,23 @@ func (l *lister) limitNode(path string, names []string) string {
 	return l.limit
 }
 
-// noteMissing reports whether there is no node at path, and then prints that on stderr: an empty
-// list alone could mean an unused lock or a typing error.
-func (l *lister) noteMissing(ctx context.Context, path string) (isMissing bool, err error) {
+// noteMissing prints on stderr if there is no node at path: an empty list alone could mean an
+// unused lock or a typing error.
+func (l *lister) noteMissing(ctx context.Context, path string) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
 	node := strings.TrimSuffix(chrootOf(l.servers)+path, "/")
 	if node == "" {
-		return false, nil
+		return nil
 	}
-	there, err := exists(ctx, l.s, node)
+	stat, err := statOf(ctx, l.s, node)
 	if err != nil {
-		return false, classify(err)
+		return classify(err)
 	}
-	if !there {
+	if stat == nil {
 		fmt.Fprintf(l.stderr, "zklock: %s: there is no node %s: no lock was ever taken there, or an unused one was removed\n", path, node)
 	}
-	return !there, nil
+	return nil
 }
 
 // noteNotEphemeral names on stderr a lock node that is not ephemeral, and so survives the end of
@@ -274,7 +273,7 @@ func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err
 		return locks, &exitError{code: exitRefused}
 	}
 	if len(locks) == 0 {
-		_, err = l.noteMissing(ctx, path)
+		err = l.noteMissing(ctx, path)
 	}
 	return locks, err
 }

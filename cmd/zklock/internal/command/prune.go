@@ -128,8 +128,7 @@ func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err err
 		return nil, classify(err)
 	}
 	if top == nil {
-		_, err := p.noteMissing(ctx, path)
-		return nil, err
+		return nil, p.noteMissing(ctx, path)
 	}
 	plan := planPruning(top, p.withTop, time.Time{})
 	if p.olderThan > 0 && len(plan.removals) > 0 {

@@ -110,7 +110,7 @@ func (r *revoking) revoke(ctx context.Context) error {
 		return err
 	}
 	if len(q.all()) == 0 {
-		if _, err := r.noteMissing(ctx, r.path); err != nil {
+		if err := r.noteMissing(ctx, r.path); err != nil {
 			return err
 		}
 	}
