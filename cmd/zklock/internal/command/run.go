@@ -299,7 +299,7 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 }
 
 func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (*zklock.Hold, error) {
-	if !o.queues() {
+	if o.noWait {
 		ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
 		defer cancel()
 		return r.TryAcquire(ctx)

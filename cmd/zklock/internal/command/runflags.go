@@ -26,10 +26,9 @@ type runOptions struct {
 	wait        time.Duration
 	lockDelay   time.Duration
 	atLeast     time.Duration
-	once        string // the key
-	onceKeep    int64  // how many keys are kept
-	waits       bool   // --wait was given
-	noWait      bool
+	once        string        // the key
+	onceKeep    int64         // how many keys are kept
+	noWait      bool          // also with --wait 0
 	killAfter   time.Duration // negative: not given
 	container   bool
 	chroot      bool // --create-chroot
@@ -221,7 +220,6 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 
 // check rejects flags that contradict each other.
 func (o *runOptions) check(given func(flag string) bool) error {
-	o.waits = given("wait")
 	if err := o.recipeFlags.check(given); err != nil {
 		return err
 	}
@@ -238,6 +236,7 @@ func (o *runOptions) check(given func(flag string) bool) error {
 	if o.noWait && o.wait > 0 {
 		return exitf(exitUsage, "--no-wait and --wait %v contradict each other: give one of them", o.wait)
 	}
+	o.noWait = o.noWait || given("wait") && o.wait == 0
 	if err := o.checkRevocable(); err != nil {
 		return err
 	}

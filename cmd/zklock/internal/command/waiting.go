@@ -359,11 +359,8 @@ func (o *runOptions) undraw() {
 	}
 }
 
-// queues reports whether the run waits for the lock if another client holds it.
-func (o *runOptions) queues() bool { return !o.noWait && !(o.waits && o.wait == 0) }
-
 func (o *runOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
-	if o.waits && o.wait > 0 {
+	if o.wait > 0 {
 		return context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
 	}
 	return context.WithCancel(ctx)
