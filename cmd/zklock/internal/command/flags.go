@@ -166,7 +166,7 @@ func classify(err error) error {
 	}
 	var e *zklock.Error
 	if errors.Is(err, zklock.ErrNoChroot) && errors.As(err, &e) && e.Op == "connect" {
-		return &exitError{exitUsage, noChroot{chrootOf(e.Path), err}}
+		return &exitError{exitUsage, trimmed{fmt.Sprintf("the chroot %s of --servers does not exist: create it", chrootOf(e.Path)), err}}
 	}
 	code := exitUsage
 	var late errNoServer
@@ -182,17 +182,6 @@ func classify(err error) error {
 	}
 	return &exitError{code, trim(err)}
 }
-
-// noChroot describes ErrNoChroot in terms of the flags.
-type noChroot struct {
-	chroot string
-	err    error
-}
-
-func (n noChroot) Error() string {
-	return fmt.Sprintf("the chroot %s of --servers does not exist: create it", n.chroot)
-}
-func (n noChroot) Unwrap() error { return n.err }
 
 // refused reports whether a server has rejected the request: with one of the ZooKeeper client's
 // errors, or with a code for which the client has none, such as the code of an exceeded quota.
@@ -223,6 +212,7 @@ func trim(err error) error {
 	return err
 }
 
+// trimmed is an error with another text.
 type trimmed struct {
 	s   string
 	err error
