@@ -101,8 +101,8 @@ func (e *ending) endKnown(gone supervise.Moment) (was bool, err error) {
 		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", at); err != nil {
 			return nil, shown, err
 		}
-		if base != nil {
-			conn = tls.Client(conn, configFor(base, files, server))
+		if config := configFor(base, files, server); config != nil {
+			conn = tls.Client(conn, config)
 		}
 		if shown, err = creds.forOne(ctx, server); err != nil {
 			_ = conn.Close()
