@@ -68,7 +68,7 @@ func newPruneCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&p.olderThan, "older-than", 0, "keep nodes that were in use within this `time`, as far as that can be determined")
 	cmd.Flags().BoolVar(&p.withTop, "with-path", false, "also remove PATH itself, by the same rules")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
-	_ = cmd.RegisterFlagCompletionFunc("older-than", cobra.NoFileCompletions)
+	completesNothing(cmd, "older-than")
 	return cmd
 }
 

@@ -81,9 +81,7 @@ func newRevokeCommand() *cobra.Command {
 	f.DurationVarP(&r.wait, "wait", "w", revokeWait, "how long to wait for the holder to give way; 0: only ask")
 	f.StringVar(&r.holder, "holder", "", "ask only the holder with this `NODE`, as ls or ls --json prints it")
 	f.BoolVar(&r.all, "all-holders", false, "ask all holders")
-	for _, name := range []string{"wait", "holder"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
+	completesNothing(cmd, "wait", "holder")
 	return cmd
 }
 

@@ -213,9 +213,7 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("metrics-file", "prom")
 	_ = cmd.MarkFlagFilename("session-file")
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator", "user"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once", "once-keep", "name"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
+	completesNothing(cmd, "leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once", "once-keep", "name")
 }
 
 // check rejects flags that contradict each other.

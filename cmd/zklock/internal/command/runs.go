@@ -82,7 +82,7 @@ func newRunsCommand() *cobra.Command {
 	f.BoolVar(&d.asJSON, "json", false, "print a JSON array")
 	f.StringVar(&d.forget, "forget", "", "remove the mark of this `KEY`")
 	f.BoolVar(&d.yes, "yes", false, "with --forget: do not ask")
-	_ = cmd.RegisterFlagCompletionFunc("forget", cobra.NoFileCompletions)
+	completesNothing(cmd, "forget")
 	return cmd
 }
 

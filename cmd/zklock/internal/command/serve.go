@@ -95,9 +95,7 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	s.flags(cmd)
-	for _, name := range []string{"listen", "tick", "max-session-timeout", "members", "control", "admin", "metrics", "max-client-cnxns", "super-digest", "container-check", "whitelist"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
+	completesNothing(cmd, "listen", "tick", "max-session-timeout", "members", "control", "admin", "metrics", "max-client-cnxns", "super-digest", "container-check", "whitelist")
 	return cmd
 }
 
