@@ -61,6 +61,9 @@ func statOf(ctx context.Context, s *zklock.Session, path string) (*zk.Stat, erro
 	})
 }
 
+// at returns the absolute path of a node below the chroot of --servers.
+func (c *connection) at(path string) string { return chrootOf(c.servers) + path }
+
 // chrootOf returns the chroot of an accepted connection string, without a trailing slash, "" for
 // none.
 func chrootOf(servers string) string {

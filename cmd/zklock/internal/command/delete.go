@@ -112,7 +112,7 @@ func isDoing(p zklock.Participant, holds, waits string) string {
 
 // find returns the participant with the node, and the version of the node's data.
 func (d *deleting) find(ctx context.Context) (p zklock.Participant, version int32, err error) {
-	root := chrootOf(d.servers) + d.path
+	root := d.at(d.path)
 	// This server may lag behind the one that ls has read from.
 	if _, err := ask(ctx, d.s, func(c *zk.Conn) (string, error) { return c.Sync(root) }); err != nil {
 		return p, 0, classify(err)

@@ -221,17 +221,6 @@ func (p *pruner) deny(path string, err error) error {
 	return nil
 }
 
-func (p *pruner) at(path string) string { return chrootOf(p.servers) + path }
-
-func (p *pruner) data(ctx context.Context, path string) ([]byte, error) {
-	ctx, cancel := p.within(ctx)
-	defer cancel()
-	return ask(ctx, p.s, func(c *zk.Conn) ([]byte, error) {
-		data, _, err := c.Get(p.at(path))
-		return data, err
-	})
-}
-
 func (p *pruner) acl(ctx context.Context, path string) ([]zk.ACL, error) {
 	ctx, cancel := p.within(ctx)
 	defer cancel()

@@ -99,7 +99,7 @@ func (r *revoking) check() error {
 }
 
 func (r *revoking) revoke(ctx context.Context) error {
-	names, _, err := r.children(ctx, chrootOf(r.servers)+r.path)
+	names, _, err := r.children(ctx, r.at(r.path))
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return classify(err)
 	}

@@ -141,7 +141,7 @@ func (d *doneRuns) forgetOne(ctx context.Context) error {
 	ctx, cancel := d.within(ctx)
 	defer cancel()
 	for {
-		isMarked, err := d.rewrite(ctx, chrootOf(d.servers)+d.path+"-done")
+		isMarked, err := d.rewrite(ctx, d.at(d.path+"-done"))
 		switch {
 		case errors.Is(err, zk.ErrBadVersion): // a run was marked meanwhile
 			continue
