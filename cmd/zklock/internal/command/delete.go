@@ -64,11 +64,7 @@ func newDeleteCommand() *cobra.Command {
 			if !isQueued(nameOf(d.node)) {
 				return exitf(exitUsage, "%s is not the name of a lock node: nothing was done. zklock ls %s lists them", d.node, d.path)
 			}
-			if err := d.open(cmd.Context()); err != nil {
-				return err
-			}
-			defer d.s.Close()
-			return d.delete(cmd.Context())
+			return d.connected(cmd.Context(), d.delete)
 		},
 	}
 	d.addFlags(cmd)

@@ -35,6 +35,15 @@ func (l *lister) open(ctx context.Context) error {
 	return err
 }
 
+// connected connects, calls f, and closes the Session.
+func (l *lister) connected(ctx context.Context, f func(context.Context) error) error {
+	if err := l.open(ctx); err != nil {
+		return err
+	}
+	defer l.s.Close()
+	return f(ctx)
+}
+
 // queue reads the queue of the lock on path. If that is empty, it reports on stderr that the node
 // is missing, or that there may be locks further down.
 func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {

@@ -69,11 +69,7 @@ func newRevokeCommand() *cobra.Command {
 			if err := r.check(); err != nil {
 				return err
 			}
-			if err := r.open(cmd.Context()); err != nil {
-				return err
-			}
-			defer r.s.Close()
-			return r.revoke(cmd.Context())
+			return r.connected(cmd.Context(), r.revoke)
 		},
 	}
 	r.addFlags(cmd)

@@ -67,14 +67,10 @@ func newRunsCommand() *cobra.Command {
 			case d.yes && !isForget:
 				return exitf(exitUsage, "--yes is for --forget")
 			}
-			if err := d.open(cmd.Context()); err != nil {
-				return err
-			}
-			defer d.s.Close()
 			if isForget {
-				return d.forgetOne(cmd.Context())
+				return d.connected(cmd.Context(), d.forgetOne)
 			}
-			return d.list(cmd.Context())
+			return d.connected(cmd.Context(), d.list)
 		},
 	}
 	d.addFlags(cmd)

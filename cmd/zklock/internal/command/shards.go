@@ -69,11 +69,7 @@ func newShardsCommand() *cobra.Command {
 			if err := zklock.ValidatePath(g.path); err != nil {
 				return &exitError{exitUsage, err}
 			}
-			if err := g.open(cmd.Context()); err != nil {
-				return err
-			}
-			defer g.s.Close()
-			return g.show(cmd.Context())
+			return g.connected(cmd.Context(), g.show)
 		},
 	}
 	g.addFlags(cmd)
