@@ -161,23 +161,18 @@ func (f *recipeFlags) otherRecipe(children []string, isSemaphore bool) string {
 	for _, name := range children {
 		mode := modeOf(name)
 		_, isQueued := queue.Parse(name, append([]string{queue.LatchName}, queue.Markers...))
-		_, isKazoo := queue.Parse(name, []string{"__lock__"})
+		_, isNoCandidate := queue.Parse(name, []string{"__lock__", queue.WriteName}) // kazoo's mutex, a writer
 		switch {
 		case !isQueued:
 		case f.semaphore > 0:
 			return fmt.Sprintf("%s belongs to another kind of lock: give the semaphore another PATH", name)
 		case mode == modeLatch:
 			return fmt.Sprintf("%s belongs to Curator's LeaderLatch: give another PATH", name)
-		case f.elect && (mode == modeShared || isKazoo || isWriter(name)):
+		case f.elect && (mode == modeShared || isNoCandidate):
 			return fmt.Sprintf("%s belongs to another kind of lock: give the election another PATH", name)
 		}
 	}
 	return ""
-}
-
-func isWriter(name string) bool {
-	_, is := queue.Parse(name, []string{queue.WriteName})
-	return is
 }
 
 // mayBeSemaphore reports whether a node with these children may be a semaphore. It is one if its
