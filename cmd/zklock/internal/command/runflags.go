@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -235,8 +236,8 @@ func (o *runOptions) check(given func(flag string) bool) error {
 		return exitf(exitUsage, "--no-wait and --wait %v contradict each other: give one of them", o.wait)
 	}
 	o.noWait = o.noWait || given("wait") && o.wait == 0
-	if err := o.checkRevocable(); err != nil {
-		return err
+	if o.revocable && runtime.GOOS == "windows" {
+		return exitf(exitUsage, "--revocable: this system has no SIGTERM, with which COMMAND would be asked to end: leave it out")
 	}
 	if err := o.checkOnce(given); err != nil {
 		return err
