@@ -151,14 +151,12 @@ func (l queueLook) heldBy() string {
 // describe names a participant, and since when it is in the queue. No node shows when it got the
 // lock: at once if it had no blocker, otherwise later.
 func describe(p zklock.Participant) string {
-	var b strings.Builder
 	e := entryOf(p)
-	b.WriteString(nameIn(e) + ", " + e.lifetime())
-	fmt.Fprintf(&b, ", token %d, queued since %s (%v)", e.Token, e.queued(), e.since())
+	text := fmt.Sprintf("%s, %s, token %d, queued since %s (%v)", nameIn(e), e.lifetime(), e.Token, e.queued(), e.since())
 	if e.DelayUntil != nil {
-		fmt.Fprintf(&b, ", and waits for the lock-delay until %s", e.DelayUntil.Local().Format(time.RFC3339))
+		text += ", and waits for the lock-delay until " + e.DelayUntil.Local().Format(time.RFC3339)
 	}
-	return b.String()
+	return text
 }
 
 // lifetime names the session of the node, at whose end the servers delete it.
