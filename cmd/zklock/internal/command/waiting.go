@@ -320,10 +320,7 @@ func (o *runOptions) progress(head, tail string) {
 		return
 	}
 	o.drawn = true
-	path := o.path
-	if o.columns != nil {
-		path = cutFront(max(o.columns()-mostColumns("zklock: : "+head+"…")-1, shortestPath), path)
-	}
+	path := cutFront(max(o.columns()-mostColumns("zklock: : "+head+"…")-1, shortestPath), o.path)
 	fmt.Fprintf(o.stderr, "\rzklock: %s: %s", path, head+tail)
 }
 
