@@ -67,8 +67,6 @@ func (c *connection) at(path string) string { return chrootOf(c.servers) + path 
 // chrootOf returns the chroot of an accepted connection string, without a trailing slash, "" for
 // none.
 func chrootOf(servers string) string {
-	if i := strings.IndexByte(servers, '/'); i >= 0 {
-		return strings.TrimSuffix(servers[i:], "/")
-	}
-	return ""
+	_, chroot, _ := strings.Cut(servers, "/")
+	return strings.TrimSuffix("/"+chroot, "/")
 }
