@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/spf13/cobra"
@@ -121,12 +122,7 @@ func (d *deleting) find(ctx context.Context) (p zklock.Participant, version int3
 	if err != nil {
 		return p, 0, err
 	}
-	var found []zklock.Participant
-	for _, p := range q.all() {
-		if isNamed(p, d.node) {
-			found = append(found, p)
-		}
-	}
+	found := slices.DeleteFunc(q.all(), func(p zklock.Participant) bool { return !isNamed(p, d.node) })
 	switch {
 	case len(found) == 0:
 		return p, 0, exitf(exitNoNode, "%s: there is no lock node %s", d.path, d.node)
