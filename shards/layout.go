@@ -178,21 +178,17 @@ func (l layout) settings() (set settings, version int32, err error) {
 	if err != nil {
 		return set, 0, err
 	}
-	if len(data) > 0 {
-		set, err = parseSettings(data)
+	if len(data) == 0 {
+		return set, stat.Version, nil
 	}
-	return set, stat.Version, err
-}
-
-func parseSettings(data []byte) (set settings, err error) {
 	err = json.Unmarshal(data, &set)
 	switch {
 	case set.Format > format: // whatever else is there
-		return set, fmt.Errorf("%w: the group has format %d, and this program supports %d: update the program", errLayout, set.Format, format)
+		err = fmt.Errorf("%w: the group has format %d, and this program supports %d: update the program", errLayout, set.Format, format)
 	case err != nil, set.Format < 1, set.Shards < 1:
-		return set, fmt.Errorf("%w: the node's data %.40q does not belong to a group: give the path of a group, or a new one a path of its own", errLayout, data)
+		err = fmt.Errorf("%w: the node's data %.40q does not belong to a group: give the path of a group, or a new one a path of its own", errLayout, data)
 	}
-	return set, nil
+	return set, stat.Version, err
 }
 
 // parts are the requests that create the nodes below PATH.

@@ -159,26 +159,14 @@ func setQuotas(seats []seat, n int) {
 		}
 	}
 	for range n {
-		best := nobody
-		for i := range seats {
-			s := &seats[i]
-			if !s.takes() {
-				continue
-			}
-			if best == nobody {
-				best = i
-				continue
-			}
-			b := &seats[best]
+		i := first(seats, (*seat).takes, func(s, b *seat) bool {
 			order := cmp.Compare(s.Weight*(2*b.quota+1), b.Weight*(2*s.quota+1))
-			if order > 0 || order == 0 && s.load > s.quota && b.load <= b.quota {
-				best = i
-			}
-		}
-		if best == nobody {
+			return order > 0 || order == 0 && s.load > s.quota && b.load <= b.quota
+		})
+		if i == nobody {
 			return
 		}
-		seats[best].quota++
+		seats[i].quota++
 	}
 }
 
@@ -186,19 +174,19 @@ func setQuotas(seats []seat, n int) {
 // weight, with balance among those below their quota. The names and the shard decide between
 // members that are equal, so that small differences do not always favor one name.
 func taker(seats []seat, shard int, balance bool) int {
+	mayTake := func(s *seat) bool { return s.takes() && (!balance || s.load < s.quota) }
+	return first(seats, mayTake, func(s, b *seat) bool {
+		order := cmp.Compare(s.Weight*(2*b.load+1), b.Weight*(2*s.load+1))
+		return order > 0 || order == 0 && mix(s.hash, shard) > mix(b.hash, shard)
+	})
+}
+
+// first returns the index of the seat that precedes all others of those that may take a shard, or
+// nobody.
+func first(seats []seat, mayTake func(*seat) bool, precedes func(s, b *seat) bool) int {
 	best := nobody
 	for i := range seats {
-		s := &seats[i]
-		if !s.takes() || balance && s.load >= s.quota {
-			continue
-		}
-		if best == nobody {
-			best = i
-			continue
-		}
-		b := &seats[best]
-		order := cmp.Compare(s.Weight*(2*b.load+1), b.Weight*(2*s.load+1))
-		if order > 0 || order == 0 && mix(s.hash, shard) > mix(b.hash, shard) {
+		if s := &seats[i]; mayTake(s) && (best == nobody || precedes(s, &seats[best])) {
 			best = i
 		}
 	}

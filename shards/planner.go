@@ -180,12 +180,10 @@ func (r *run) lead(ctx context.Context, hold *zklock.Hold) error {
 // sleep waits for an event or the end of ctx, for the given time, and a minute at most. Zero means
 // a minute.
 func (p *planner) sleep(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(min(cmp.Or(wait, lookAgain), lookAgain))
-	defer timer.Stop()
 	select {
 	case <-p.watch:
 		p.watch = nil
-	case <-timer.C:
+	case <-time.After(min(cmp.Or(wait, lookAgain), lookAgain)):
 	case <-ctx.Done():
 	}
 }

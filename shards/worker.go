@@ -286,13 +286,11 @@ func (w *worker) work(hold *zklock.Hold, done <-chan struct{}) (isAsked bool) {
 // takes.
 func (w *worker) awaitReturn(done <-chan struct{}) {
 	w.enter(returning)
-	since := time.Now()
-	for ticker := time.NewTicker(sayAgain); ; {
+	for since := time.Now(); ; {
 		select {
 		case <-done:
-			ticker.Stop()
 			return
-		case <-ticker.C:
+		case <-time.After(sayAgain):
 			w.r.g.o.log.Warn("shards: the function has not returned, and no member gets the shard before it has", "path", w.r.l.path, "shard", w.shard,
 				"for", time.Since(since).Round(time.Second))
 		}

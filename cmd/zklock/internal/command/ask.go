@@ -44,27 +44,29 @@ func ask[T any](ctx context.Context, s *zklock.Session, read func(c *zk.Conn) (T
 	}
 }
 
-// exists reports whether there is a node at an absolute path. A server without it may lag behind
-// the one that created it, so exists asks again after a sync.
-func exists(ctx context.Context, s *zklock.Session, path string) (bool, error) {
-	return ask(ctx, s, func(c *zk.Conn) (bool, error) {
-		there, _, err := c.Exists(path)
-		if err != nil || there {
-			return there, err
+// statOf returns the stat of the node at an absolute path, nil if there is none. A server without
+// it may lag behind the one that created it, so statOf asks again after a sync.
+func statOf(ctx context.Context, s *zklock.Session, path string) (*zk.Stat, error) {
+	return ask(ctx, s, func(c *zk.Conn) (*zk.Stat, error) {
+		there, stat, err := c.Exists(path)
+		if err == nil && !there {
+			if _, err = c.Sync(path); err == nil {
+				there, stat, err = c.Exists(path)
+			}
 		}
-		if _, err := c.Sync(path); err != nil {
-			return false, err
+		if err != nil || !there {
+			return nil, err
 		}
-		there, _, err = c.Exists(path)
-		return there, err
+		return stat, nil
 	})
 }
+
+// at returns the absolute path of a node below the chroot of --servers.
+func (c *connection) at(path string) string { return chrootOf(c.servers) + path }
 
 // chrootOf returns the chroot of an accepted connection string, without a trailing slash, "" for
 // none.
 func chrootOf(servers string) string {
-	if i := strings.IndexByte(servers, '/'); i >= 0 {
-		return strings.TrimSuffix(servers[i:], "/")
-	}
-	return ""
+	_, chroot, _ := strings.Cut(servers, "/")
+	return strings.TrimSuffix("/"+chroot, "/")
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/spf13/cobra"
@@ -64,11 +65,7 @@ func newDeleteCommand() *cobra.Command {
 			if !isQueued(nameOf(d.node)) {
 				return exitf(exitUsage, "%s is not the name of a lock node: nothing was done. zklock ls %s lists them", d.node, d.path)
 			}
-			if err := d.open(cmd.Context()); err != nil {
-				return err
-			}
-			defer d.s.Close()
-			return d.delete(cmd.Context())
+			return d.connected(cmd.Context(), d.delete)
 		},
 	}
 	d.addFlags(cmd)
@@ -112,7 +109,7 @@ func isDoing(p zklock.Participant, holds, waits string) string {
 
 // find returns the participant with the node, and the version of the node's data.
 func (d *deleting) find(ctx context.Context) (p zklock.Participant, version int32, err error) {
-	root := chrootOf(d.servers) + d.path
+	root := d.at(d.path)
 	// This server may lag behind the one that ls has read from.
 	if _, err := ask(ctx, d.s, func(c *zk.Conn) (string, error) { return c.Sync(root) }); err != nil {
 		return p, 0, classify(err)
@@ -125,12 +122,7 @@ func (d *deleting) find(ctx context.Context) (p zklock.Participant, version int3
 	if err != nil {
 		return p, 0, err
 	}
-	var found []zklock.Participant
-	for _, p := range q.all() {
-		if isNamed(p, d.node) {
-			found = append(found, p)
-		}
-	}
+	found := slices.DeleteFunc(q.all(), func(p zklock.Participant) bool { return !isNamed(p, d.node) })
 	switch {
 	case len(found) == 0:
 		return p, 0, exitf(exitNoNode, "%s: there is no lock node %s", d.path, d.node)

@@ -63,15 +63,11 @@ func carryOut(will []byte, since supervise.Moment) {
 			e.Lock, err, e.Timeout)
 		return
 	}
-	fmt.Fprintf(guardianStderr(), "zklock: %s: ended its ZooKeeper session: %s\n", e.Lock, e.after())
-}
-
-// after describes when another client can get the lock after the end of the session.
-func (e *ending) after() string {
+	after := "the lock is free"
 	if e.Delay > 0 {
-		return fmt.Sprintf("others get the lock after the lock-delay of %v", e.Delay)
+		after = fmt.Sprintf("others get the lock after the lock-delay of %v", e.Delay)
 	}
-	return "the lock is free"
+	fmt.Fprintf(guardianStderr(), "zklock: %s: ended its ZooKeeper session: %s\n", e.Lock, after)
 }
 
 // end ends the session. It gives up one and a half session timeouts after the session's own client
@@ -101,8 +97,8 @@ func (e *ending) endKnown(gone supervise.Moment) (was bool, err error) {
 		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", at); err != nil {
 			return nil, shown, err
 		}
-		if base != nil {
-			conn = tls.Client(conn, configFor(base, files, server))
+		if config := configFor(base, files, server); config != nil {
+			conn = tls.Client(conn, config)
 		}
 		if shown, err = creds.forOne(ctx, server); err != nil {
 			_ = conn.Close()

@@ -114,7 +114,7 @@ func parseSession(s string) (uint64, error) {
 func (c *connection) dialInTurn(server string) func(timeout time.Duration) (net.Conn, error) {
 	lookup := func(ctx context.Context) ([]string, error) { return expire.Addresses(ctx, server) }
 	return expire.InTurn(lookup, func(at string, timeout time.Duration) (net.Conn, error) {
-		config := c.tlsConfig(server)
+		config := configFor(c.tlsBase, c.files, server)
 		d := &net.Dialer{Timeout: timeout}
 		if config == nil {
 			return d.Dial("tcp", at)

@@ -60,9 +60,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
 	f.StringVar(&c.logLevel, "log-level", "error", "log level of the ZooKeeper session on stderr: error, warn, info or debug")
 	_ = cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"servers", "session-timeout", "connect-timeout"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
+	completesNothing(cmd, "servers", "session-timeout", "connect-timeout")
 	c.addIdentityFlags(cmd)
 }
 
@@ -85,8 +83,13 @@ func (c *connection) addIdentityFlags(cmd *cobra.Command) {
 	f.StringVar(&c.logFormat, "log-format", logText, "format of zklock's and the ZooKeeper session's lines on stderr: text, or json, one object per line")
 	_ = cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{logText, logJSON}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sasl", cobra.FixedCompletions([]string{saslDigest, saslKerberos}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"principal", "server-principal", "tls-server-name"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	completesNothing(cmd, "principal", "server-principal", "tls-server-name")
+}
+
+// completesNothing keeps the shell from completing the values of flags, by default to files.
+func completesNothing(cmd *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 }
 
@@ -166,7 +169,7 @@ func classify(err error) error {
 	}
 	var e *zklock.Error
 	if errors.Is(err, zklock.ErrNoChroot) && errors.As(err, &e) && e.Op == "connect" {
-		return &exitError{exitUsage, noChroot{chrootOf(e.Path), err}}
+		return &exitError{exitUsage, trimmed{fmt.Sprintf("the chroot %s of --servers does not exist: create it", chrootOf(e.Path)), err}}
 	}
 	code := exitUsage
 	var late errNoServer
@@ -182,17 +185,6 @@ func classify(err error) error {
 	}
 	return &exitError{code, trim(err)}
 }
-
-// noChroot describes ErrNoChroot in terms of the flags.
-type noChroot struct {
-	chroot string
-	err    error
-}
-
-func (n noChroot) Error() string {
-	return fmt.Sprintf("the chroot %s of --servers does not exist: create it", n.chroot)
-}
-func (n noChroot) Unwrap() error { return n.err }
 
 // refused reports whether a server has rejected the request: with one of the ZooKeeper client's
 // errors, or with a code for which the client has none, such as the code of an exceeded quota.
@@ -223,6 +215,7 @@ func trim(err error) error {
 	return err
 }
 
+// trimmed is an error with another text.
 type trimmed struct {
 	s   string
 	err error

@@ -4,18 +4,10 @@ package command
 
 import (
 	"fmt"
-	"runtime"
 	"syscall"
 
 	"github.com/zklock/zklock"
 )
-
-func (o *runOptions) checkRevocable() error {
-	if o.revocable && runtime.GOOS == "windows" {
-		return exitf(exitUsage, "--revocable: this system has no SIGTERM, with which COMMAND would be asked to end: leave it out")
-	}
-	return nil
-}
 
 // heard is called when another client asks for a hold. The call may be late, and for an earlier
 // hold: giveWay compares them.

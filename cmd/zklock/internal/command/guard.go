@@ -93,7 +93,7 @@ Exit codes:
 	f := cmd.Flags()
 	f.StringVarP(&g.servers, "servers", "s", "", "connect to these ZooKeeper `servers` only, host:port,host:port (default $"+envServers+", or the servers of each process)")
 	f.StringVarP(&g.listen, "listen", "l", "", "create this Unix `socket`, and serve until a signal arrives")
-	_ = cmd.RegisterFlagCompletionFunc("servers", cobra.NoFileCompletions)
+	completesNothing(cmd, "servers")
 	g.addIdentityFlags(cmd)
 	return cmd
 }

@@ -35,10 +35,19 @@ func (l *lister) open(ctx context.Context) error {
 	return err
 }
 
+// connected connects, calls f, and closes the Session.
+func (l *lister) connected(ctx context.Context, f func(context.Context) error) error {
+	if err := l.open(ctx); err != nil {
+		return err
+	}
+	defer l.s.Close()
+	return f(ctx)
+}
+
 // queue reads the queue of the lock on path. If that is empty, it reports on stderr that the node
 // is missing, or that there may be locks further down.
 func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
-	names, _, listed := l.children(ctx, chrootOf(l.servers)+path)
+	names, _, listed := l.children(ctx, l.at(path))
 	q, err := l.read(ctx, path, names)
 	switch over := q.overLimit(); {
 	case err != nil:
@@ -60,8 +69,7 @@ func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 	}
 	switch {
 	case errors.Is(listed, zk.ErrNoNode):
-		_, err = l.noteMissing(ctx, path)
-		return q, err
+		return q, l.noteMissing(ctx, path)
 	case listed != nil:
 		return q, classify(listed)
 	case len(names) > 0:
@@ -74,7 +82,7 @@ func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 // path.
 func (l *lister) read(ctx context.Context, path string, names []string) (lockQueue, error) {
 	if mayBeSemaphore(names) {
-		leases, _, err := l.children(ctx, chrootOf(l.servers)+path+"/leases")
+		leases, _, err := l.children(ctx, l.at(path+"/leases"))
 		if err == nil && areLeases(leases) {
 			return l.semaphore(ctx, path, names)
 		}
@@ -111,13 +119,8 @@ func (l *lister) isLimited(ctx context.Context, path string, names []string) boo
 	if !slices.Contains(names, "limit") || slices.ContainsFunc(names, isOther) {
 		return false
 	}
-	ctx, cancel := l.within(ctx)
-	defer cancel()
 	node := path + "/limit"
-	data, err := ask(ctx, l.s, func(c *zk.Conn) ([]byte, error) {
-		data, _, err := c.Get(chrootOf(l.servers) + node)
-		return data, err
-	})
+	data, err := l.data(ctx, node)
 	limit, _ := limitIn(node, data)
 	return err == nil && limit != nil
 }
@@ -127,12 +130,13 @@ func (l *lister) isLimited(ctx context.Context, path string, names []string) boo
 func (l *lister) semaphore(ctx context.Context, path string, names []string) (q lockQueue, err error) {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	n, opts := 1, []zklock.SemaphoreOption(nil) // without a limit, the first in the queue still waits
-	if node := l.limitNode(path, names); node != "" {
-		data, err := ask(ctx, l.s, func(c *zk.Conn) ([]byte, error) {
-			data, _, err := c.Get(chrootOf(l.servers) + node)
-			return data, err
-		})
+	node := l.limit
+	if node == "" && slices.Contains(names, "limit") {
+		node = path + "/limit"
+	}
+	var opts []zklock.SemaphoreOption
+	if node != "" {
+		data, err := l.data(ctx, node)
 		switch q.limit, q.noLimit = limitIn(node, data); {
 		case err != nil && l.limit != "":
 			return q, classify(fmt.Errorf("--semaphore-limit %s: %w", node, err))
@@ -144,7 +148,7 @@ func (l *lister) semaphore(ctx context.Context, path string, names []string) (q 
 			return q, exitf(exitUsage, "--semaphore-limit %s: give the node that zklock run --semaphore-limit names", q.noLimit)
 		}
 	}
-	sem, err := zklock.NewSemaphore(l.s, path, n, opts...)
+	sem, err := zklock.NewSemaphore(l.s, path, 1, opts...) // without a limit, the first in the queue still waits
 	if err == nil {
 		q.holders, q.waiters, err = sem.Participants(ctx)
 	}
@@ -165,32 +169,23 @@ func limitIn(node string, data []byte) (limit *int, noLimit string) {
 	return &is, ""
 }
 
-// limitNode returns the node with the limit of the semaphore on path, whose children are names, or
-// "".
-func (l *lister) limitNode(path string, names []string) string {
-	if l.limit == "" && slices.Contains(names, "limit") {
-		return path + "/limit"
-	}
-	return l.limit
-}
-
-// noteMissing reports whether there is no node at path, and then prints that on stderr: an empty
-// list alone could mean an unused lock or a typing error.
-func (l *lister) noteMissing(ctx context.Context, path string) (isMissing bool, err error) {
+// noteMissing prints on stderr if there is no node at path: an empty list alone could mean an
+// unused lock or a typing error.
+func (l *lister) noteMissing(ctx context.Context, path string) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	node := strings.TrimSuffix(chrootOf(l.servers)+path, "/")
+	node := strings.TrimSuffix(l.at(path), "/")
 	if node == "" {
-		return false, nil
+		return nil
 	}
-	there, err := exists(ctx, l.s, node)
+	stat, err := statOf(ctx, l.s, node)
 	if err != nil {
-		return false, classify(err)
+		return classify(err)
 	}
-	if !there {
+	if stat == nil {
 		fmt.Fprintf(l.stderr, "zklock: %s: there is no node %s: no lock was ever taken there, or an unused one was removed\n", path, node)
 	}
-	return !there, nil
+	return nil
 }
 
 // noteNotEphemeral names on stderr a lock node that is not ephemeral, and so survives the end of
@@ -274,9 +269,18 @@ func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err
 		return locks, &exitError{code: exitRefused}
 	}
 	if len(locks) == 0 {
-		_, err = l.noteMissing(ctx, path)
+		err = l.noteMissing(ctx, path)
 	}
 	return locks, err
+}
+
+func (l *lister) data(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	return ask(ctx, l.s, func(c *zk.Conn) ([]byte, error) {
+		data, _, err := c.Get(l.at(path))
+		return data, err
+	})
 }
 
 func (l *lister) children(ctx context.Context, node string) (names []string, stat *zk.Stat, err error) {

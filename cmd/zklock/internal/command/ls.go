@@ -96,7 +96,7 @@ func newListCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&l.asJSON, "json", false, "print a JSON array; with --watch, one object per line")
 	f.StringVar(&l.limit, "semaphore-limit", "", "the `NODE` that has the limit of the semaphore on PATH (default PATH/limit)")
-	_ = cmd.RegisterFlagCompletionFunc("semaphore-limit", cobra.NoFileCompletions)
+	completesNothing(cmd, "semaphore-limit")
 	f.BoolVarP(&l.recursive, "recursive", "r", false, "list the locks on PATH and below")
 	f.BoolVarP(&l.all, "all", "a", false, "with --recursive, also list unused locks")
 	f.BoolVar(&l.held, "held", false, "list only holders; with --recursive, only the locks that have one")

@@ -124,7 +124,7 @@ func TestNotEphemeral_IsNamedWithTheRemedy(t *testing.T) {
 		require.NoError(t, err)
 		node, err := srv.Create("/locks/x/lock-", []byte("legacy"), zk.FlagSequence)
 		require.NoError(t, err)
-		o := &runOptions{path: "/locks/x", waits: true, wait: 2 * time.Minute}
+		o := &runOptions{path: "/locks/x", wait: 2 * time.Minute}
 		var said bytes.Buffer
 		o.servers, o.stderr = srv.Addr(), &said
 		r, err := o.recipe(s, nil)

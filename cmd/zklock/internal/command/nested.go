@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/queue"
 )
@@ -103,21 +101,9 @@ func (o *runOptions) waitsFor(h outerHold, permits, limit int64) string {
 	return ""
 }
 
-// stands reports whether the node of a hold exists. A server without the node may lag behind the
-// one that has granted the hold.
+// stands reports whether the node of a hold exists.
 func stands(ctx context.Context, s *zklock.Session, h outerHold) bool {
-	stat, _ := ask(ctx, s, func(c *zk.Conn) (*zk.Stat, error) {
-		there, stat, err := c.Exists(h.node)
-		if err == nil && !there {
-			if _, err = c.Sync(h.node); err == nil {
-				there, stat, err = c.Exists(h.node)
-			}
-		}
-		if err != nil || !there {
-			return nil, err
-		}
-		return stat, nil
-	})
+	stat, _ := statOf(ctx, s, h.node)
 	return stat != nil && (h.token == 0 || stat.Czxid == h.token)
 }
 

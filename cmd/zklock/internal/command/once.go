@@ -122,13 +122,13 @@ var errFailed = errors.New("the command failed")
 // describes its end.
 func (t *taking) runCommand(hold *zklock.Hold) (out supervise.Outcome, err error) {
 	if t.once == "" {
-		return t.runner.Run(t.job(t.program, hold, t.plan)), nil
+		return t.runner.Run(t.job(hold)), nil
 	}
 	ctx, cancel := context.WithCancelCause(zklock.WithOwner(hold.Context(), hold.Owner()))
 	defer cancel(nil)
 	defer context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })()
 	ran, err := t.recipe.Lock.(*zklock.Mutex).Once(ctx, t.once, func(context.Context, *zklock.Hold) error {
-		if out = t.runner.Run(t.job(t.program, hold, t.plan)); out.Lost != nil || out.Err != nil || out.Died != nil || out.Exit != 0 {
+		if out = t.runner.Run(t.job(hold)); out.Lost != nil || out.Err != nil || out.Died != nil || out.Exit != 0 {
 			return errFailed
 		}
 		return nil

@@ -68,7 +68,7 @@ func newPruneCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&p.olderThan, "older-than", 0, "keep nodes that were in use within this `time`, as far as that can be determined")
 	cmd.Flags().BoolVar(&p.withTop, "with-path", false, "also remove PATH itself, by the same rules")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
-	_ = cmd.RegisterFlagCompletionFunc("older-than", cobra.NoFileCompletions)
+	completesNothing(cmd, "older-than")
 	return cmd
 }
 
@@ -128,8 +128,7 @@ func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err err
 		return nil, classify(err)
 	}
 	if top == nil {
-		_, err := p.noteMissing(ctx, path)
-		return nil, err
+		return nil, p.noteMissing(ctx, path)
 	}
 	plan := planPruning(top, p.withTop, time.Time{})
 	if p.olderThan > 0 && len(plan.removals) > 0 {
@@ -220,17 +219,6 @@ func (p *pruner) deny(path string, err error) error {
 	p.refused = true
 	fmt.Fprintf(p.stderr, "zklock: %s: left out: %v\n", path, cause(err))
 	return nil
-}
-
-func (p *pruner) at(path string) string { return chrootOf(p.servers) + path }
-
-func (p *pruner) data(ctx context.Context, path string) ([]byte, error) {
-	ctx, cancel := p.within(ctx)
-	defer cancel()
-	return ask(ctx, p.s, func(c *zk.Conn) ([]byte, error) {
-		data, _, err := c.Get(p.at(path))
-		return data, err
-	})
 }
 
 func (p *pruner) acl(ctx context.Context, path string) ([]zk.ACL, error) {

@@ -74,7 +74,7 @@ type recipe struct {
 
 // recipe makes the lock of a run. opts are the options that every recipe takes.
 func (o *runOptions) recipe(s *zklock.Session, opts []zklock.LockOption) (r recipe, err error) {
-	root := chrootOf(o.servers) + o.path
+	root := o.at(o.path)
 	r.queued, r.held = root, root
 	participants := func(read func(context.Context) ([]zklock.Participant, error)) func(context.Context) (lockQueue, error) {
 		return func(ctx context.Context) (lockQueue, error) {
@@ -136,8 +136,8 @@ func optionsOf[O any](opts []zklock.LockOption) []O {
 func (o *runOptions) checkPath(ctx context.Context, s *zklock.Session) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
 	defer cancel()
-	children := childrenOf(ctx, s, chrootOf(o.servers)+o.path)
-	isSemaphore := mayBeSemaphore(children) && areLeases(childrenOf(ctx, s, chrootOf(o.servers)+o.path+"/leases"))
+	children := childrenOf(ctx, s, o.at(o.path))
+	isSemaphore := mayBeSemaphore(children) && areLeases(childrenOf(ctx, s, o.at(o.path+"/leases")))
 	if what := o.otherRecipe(children, isSemaphore); what != "" {
 		return exitf(exitUsage, "%s: %s", o.path, what)
 	}
@@ -161,23 +161,18 @@ func (f *recipeFlags) otherRecipe(children []string, isSemaphore bool) string {
 	for _, name := range children {
 		mode := modeOf(name)
 		_, isQueued := queue.Parse(name, append([]string{queue.LatchName}, queue.Markers...))
-		_, isKazoo := queue.Parse(name, []string{"__lock__"})
+		_, isNoCandidate := queue.Parse(name, []string{"__lock__", queue.WriteName}) // kazoo's mutex, a writer
 		switch {
 		case !isQueued:
 		case f.semaphore > 0:
 			return fmt.Sprintf("%s belongs to another kind of lock: give the semaphore another PATH", name)
 		case mode == modeLatch:
 			return fmt.Sprintf("%s belongs to Curator's LeaderLatch: give another PATH", name)
-		case f.elect && (mode == modeShared || isKazoo || isWriter(name)):
+		case f.elect && (mode == modeShared || isNoCandidate):
 			return fmt.Sprintf("%s belongs to another kind of lock: give the election another PATH", name)
 		}
 	}
 	return ""
-}
-
-func isWriter(name string) bool {
-	_, is := queue.Parse(name, []string{queue.WriteName})
-	return is
 }
 
 // mayBeSemaphore reports whether a node with these children may be a semaphore. It is one if its

@@ -179,7 +179,7 @@ func TestRun_Waiting_InPlace(t *testing.T) {
 		foreground.Store(true)
 		r, written := drawing(200)
 		r.foreground = foreground.Load
-		o := &runOptions{path: "/locks/x", stderr: r, redraws: r.foreground}
+		o := &runOptions{path: "/locks/x", stderr: r, redraws: r.foreground, columns: r.width}
 		s, waiter := open()
 		time.AfterFunc(35*time.Second, func() {
 			synctest.Wait()

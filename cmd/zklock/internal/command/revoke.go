@@ -69,11 +69,7 @@ func newRevokeCommand() *cobra.Command {
 			if err := r.check(); err != nil {
 				return err
 			}
-			if err := r.open(cmd.Context()); err != nil {
-				return err
-			}
-			defer r.s.Close()
-			return r.revoke(cmd.Context())
+			return r.connected(cmd.Context(), r.revoke)
 		},
 	}
 	r.addFlags(cmd)
@@ -81,9 +77,7 @@ func newRevokeCommand() *cobra.Command {
 	f.DurationVarP(&r.wait, "wait", "w", revokeWait, "how long to wait for the holder to give way; 0: only ask")
 	f.StringVar(&r.holder, "holder", "", "ask only the holder with this `NODE`, as ls or ls --json prints it")
 	f.BoolVar(&r.all, "all-holders", false, "ask all holders")
-	for _, name := range []string{"wait", "holder"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
+	completesNothing(cmd, "wait", "holder")
 	return cmd
 }
 
@@ -101,7 +95,7 @@ func (r *revoking) check() error {
 }
 
 func (r *revoking) revoke(ctx context.Context) error {
-	names, _, err := r.children(ctx, chrootOf(r.servers)+r.path)
+	names, _, err := r.children(ctx, r.at(r.path))
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return classify(err)
 	}
@@ -110,7 +104,7 @@ func (r *revoking) revoke(ctx context.Context) error {
 		return err
 	}
 	if len(q.all()) == 0 {
-		if _, err := r.noteMissing(ctx, r.path); err != nil {
+		if err := r.noteMissing(ctx, r.path); err != nil {
 			return err
 		}
 	}

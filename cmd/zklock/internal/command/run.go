@@ -215,31 +215,31 @@ func (t *taking) term(wctx context.Context) (again string, err error) {
 	return again, err
 }
 
-func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) supervise.Job {
-	name := fmt.Sprintf("%s (token %d, node %s, process %d)", o.path, hold.Token(), hold.Node(), os.Getpid())
+func (t *taking) job(hold *zklock.Hold) supervise.Job {
+	name := fmt.Sprintf("%s (token %d, node %s, process %d)", t.path, hold.Token(), hold.Node(), os.Getpid())
 	return supervise.Job{
 		Name:      name,
-		Program:   program,
-		Argv:      o.argv,
-		Env:       o.environ(hold),
+		Program:   t.program,
+		Argv:      t.argv,
+		Env:       t.environ(hold),
 		Hold:      hold,
-		Plan:      p,
-		Leftovers: supervise.Leftovers(o.leftovers),
-		Note:      o.note,
+		Plan:      t.plan,
+		Leftovers: supervise.Leftovers(t.leftovers),
+		Note:      t.note,
 		Began: func() {
-			if o.verbose || o.waited {
-				o.note("acquired, token %d", hold.Token())
+			if t.verbose || t.waited {
+				t.note("acquired, token %d", hold.Token())
 			}
 		},
 		Will: func() []byte {
-			e := o.ending(name)
-			e.Delay, e.Report = o.lockDelay, o.report.ifKilled()
+			e := t.ending(name)
+			e.Delay, e.Report = t.lockDelay, t.report.ifKilled()
 			return e.will()
 		},
-		Keep: o.keep,
+		Keep: t.keep,
 		Abandon: func(err error) {
-			fmt.Fprintf(o.stderr, "zklock: %s: %v; others get the lock when the session ends\n", name, err)
-			o.report.end(exitUsage)
+			fmt.Fprintf(t.stderr, "zklock: %s: %v; others get the lock when the session ends\n", name, err)
+			t.report.end(exitUsage)
 			exit(exitUsage)
 		},
 	}
@@ -299,7 +299,7 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 }
 
 func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (*zklock.Hold, error) {
-	if !o.queues() {
+	if o.noWait {
 		ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
 		defer cancel()
 		return r.TryAcquire(ctx)

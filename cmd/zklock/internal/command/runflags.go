@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -26,10 +27,9 @@ type runOptions struct {
 	wait        time.Duration
 	lockDelay   time.Duration
 	atLeast     time.Duration
-	once        string // the key
-	onceKeep    int64  // how many keys are kept
-	waits       bool   // --wait was given
-	noWait      bool
+	once        string        // the key
+	onceKeep    int64         // how many keys are kept
+	noWait      bool          // also with --wait 0
 	killAfter   time.Duration // negative: not given
 	container   bool
 	chroot      bool // --create-chroot
@@ -214,14 +214,11 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("metrics-file", "prom")
 	_ = cmd.MarkFlagFilename("session-file")
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator", "user"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once", "once-keep", "name"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
+	completesNothing(cmd, "leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once", "once-keep", "name")
 }
 
 // check rejects flags that contradict each other.
 func (o *runOptions) check(given func(flag string) bool) error {
-	o.waits = given("wait")
 	if err := o.recipeFlags.check(given); err != nil {
 		return err
 	}
@@ -238,8 +235,9 @@ func (o *runOptions) check(given func(flag string) bool) error {
 	if o.noWait && o.wait > 0 {
 		return exitf(exitUsage, "--no-wait and --wait %v contradict each other: give one of them", o.wait)
 	}
-	if err := o.checkRevocable(); err != nil {
-		return err
+	o.noWait = o.noWait || given("wait") && o.wait == 0
+	if o.revocable && runtime.GOOS == "windows" {
+		return exitf(exitUsage, "--revocable: this system has no SIGTERM, with which COMMAND would be asked to end: leave it out")
 	}
 	if err := o.checkOnce(given); err != nil {
 		return err

@@ -67,14 +67,10 @@ func newRunsCommand() *cobra.Command {
 			case d.yes && !isForget:
 				return exitf(exitUsage, "--yes is for --forget")
 			}
-			if err := d.open(cmd.Context()); err != nil {
-				return err
-			}
-			defer d.s.Close()
 			if isForget {
-				return d.forgetOne(cmd.Context())
+				return d.connected(cmd.Context(), d.forgetOne)
 			}
-			return d.list(cmd.Context())
+			return d.connected(cmd.Context(), d.list)
 		},
 	}
 	d.addFlags(cmd)
@@ -82,7 +78,7 @@ func newRunsCommand() *cobra.Command {
 	f.BoolVar(&d.asJSON, "json", false, "print a JSON array")
 	f.StringVar(&d.forget, "forget", "", "remove the mark of this `KEY`")
 	f.BoolVar(&d.yes, "yes", false, "with --forget: do not ask")
-	_ = cmd.RegisterFlagCompletionFunc("forget", cobra.NoFileCompletions)
+	completesNothing(cmd, "forget")
 	return cmd
 }
 
@@ -141,7 +137,7 @@ func (d *doneRuns) forgetOne(ctx context.Context) error {
 	ctx, cancel := d.within(ctx)
 	defer cancel()
 	for {
-		isMarked, err := d.rewrite(ctx, chrootOf(d.servers)+d.path+"-done")
+		isMarked, err := d.rewrite(ctx, d.at(d.path+"-done"))
 		switch {
 		case errors.Is(err, zk.ErrBadVersion): // a run was marked meanwhile
 			continue

@@ -95,9 +95,7 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	s.flags(cmd)
-	for _, name := range []string{"listen", "tick", "max-session-timeout", "members", "control", "admin", "metrics", "max-client-cnxns", "super-digest", "container-check", "whitelist"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
+	completesNothing(cmd, "listen", "tick", "max-session-timeout", "members", "control", "admin", "metrics", "max-client-cnxns", "super-digest", "container-check", "whitelist")
 	return cmd
 }
 
@@ -238,7 +236,8 @@ func (s serving) addrs(ctx context.Context) ([]string, error) {
 	return s.portsFrom(ctx, "--listen", s.listen, s.members)
 }
 
-// portsFrom returns n addresses on consecutive ports, starting with the flag's address.
+// portsFrom returns n addresses on consecutive ports, starting with the flag's address. It rejects
+// one that other hosts can reach, unless that is allowed.
 func (s serving) portsFrom(ctx context.Context, flag, addr string, n int64) (addrs []string, err error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -248,8 +247,10 @@ func (s serving) portsFrom(ctx context.Context, flag, addr string, n int64) (add
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %q is not a port", flag, addr, service)
 	}
-	if err := s.onlyHere(ctx, flag, addr, host); err != nil {
-		return nil, err
+	if !s.allowRemote {
+		if err := isLoopback(ctx, host); err != nil {
+			return nil, fmt.Errorf("%s %s: %w; this server is for development only, so give --allow-remote to confirm", flag, addr, err)
+		}
 	}
 	for i := range uint64(n) {
 		p := port
@@ -304,17 +305,6 @@ func (s serving) serveHTTP(ctx context.Context, srv zkServer, stderr io.Writer) 
 		fmt.Fprintf(stderr, "zklock: %s at %s\n", port.what, strings.Join(urls, ","))
 	}
 	return stop, nil
-}
-
-// onlyHere rejects an address that other hosts can reach, unless that is allowed.
-func (s serving) onlyHere(ctx context.Context, flag, addr, host string) error {
-	if s.allowRemote {
-		return nil
-	}
-	if err := isLoopback(ctx, host); err != nil {
-		return fmt.Errorf("%s %s: %w; this server is for development only, so give --allow-remote to confirm", flag, addr, err)
-	}
-	return nil
 }
 
 var errReachable = errors.New("other hosts can reach it")

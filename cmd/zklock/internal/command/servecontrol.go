@@ -69,13 +69,18 @@ func (c *control) handler() http.Handler {
 				http.Error(w, "not for browsers", http.StatusForbidden)
 				return
 			}
-			switch what, err := do(r); {
+			what, err := do(r)
+			text, isText := what.(string)
+			switch {
 			case err != nil:
 				http.Error(w, err.Error(), http.StatusBadRequest)
 			case what == nil:
 				w.WriteHeader(http.StatusNoContent)
+			case isText:
+				_, _ = io.WriteString(w, text)
 			default:
-				answer(w, what)
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(what)
 			}
 		})
 	}
@@ -102,15 +107,6 @@ func (c *control) handler() http.Handler {
 	on("GET /snapshot", func(*http.Request) (any, error) { return c.srv.Snapshot(), nil })
 	on("PUT /snapshot", withBody(func(nodes zktest.Snapshot) error { c.srv.Restore(nodes); return nil }))
 	return mux
-}
-
-func answer(w http.ResponseWriter, what any) {
-	if text, ok := what.(string); ok {
-		_, _ = io.WriteString(w, text)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(what)
 }
 
 // withBody passes the JSON of a request to do.

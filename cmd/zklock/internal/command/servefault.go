@@ -15,14 +15,13 @@ import (
 
 // faultSteps are the methods of a fault, except for Call, which takes a function.
 var faultSteps = map[string]func(f zktest.Fault, arg string) (zktest.Fault, error){
-	"Path": func(f zktest.Fault, arg string) (zktest.Fault, error) {
-		pattern, err := strconv.Unquote(arg)
-		return f.Path(pattern), err
-	},
-	"Session": func(f zktest.Fault, arg string) (zktest.Fault, error) {
-		id, err := strconv.ParseInt(arg, 0, 64)
-		return f.Session(id), err
-	},
+	"Path":      parsed(strconv.Unquote, zktest.Fault.Path),
+	"Session":   parsed(func(arg string) (int64, error) { return strconv.ParseInt(arg, 0, 64) }, zktest.Fault.Session),
+	"Member":    parsed(strconv.Atoi, zktest.Fault.Member),
+	"Nth":       parsed(strconv.Atoi, zktest.Fault.Nth),
+	"Times":     parsed(strconv.Atoi, zktest.Fault.Times),
+	"Delay":     parsed(time.ParseDuration, zktest.Fault.Delay),
+	"FreezeFor": parsed(time.ParseDuration, zktest.Fault.FreezeFor),
 	"Chance": func(f zktest.Fault, arg string) (zktest.Fault, error) {
 		p, seed, both := strings.Cut(arg, ",")
 		if !both {
@@ -35,11 +34,6 @@ var faultSteps = map[string]func(f zktest.Fault, arg string) (zktest.Fault, erro
 		n, err := strconv.ParseUint(strings.TrimSpace(seed), 0, 64)
 		return f.Chance(chance, n), err
 	},
-	"Member":    counting(zktest.Fault.Member),
-	"Nth":       counting(zktest.Fault.Nth),
-	"Times":     counting(zktest.Fault.Times),
-	"Delay":     lasting(zktest.Fault.Delay),
-	"FreezeFor": lasting(zktest.Fault.FreezeFor),
 	"Fail": func(f zktest.Fault, arg string) (zktest.Fault, error) {
 		code, err := strconv.ParseInt(faultCode.FindString(arg), 10, 32)
 		return f.Fail(zktest.Code(code)), err
@@ -63,17 +57,10 @@ func plainly(step func(zktest.Fault) zktest.Fault) func(zktest.Fault, string) (z
 	}
 }
 
-func counting(step func(zktest.Fault, int) zktest.Fault) func(zktest.Fault, string) (zktest.Fault, error) {
+func parsed[T any](parse func(string) (T, error), step func(zktest.Fault, T) zktest.Fault) func(zktest.Fault, string) (zktest.Fault, error) {
 	return func(f zktest.Fault, arg string) (zktest.Fault, error) {
-		n, err := strconv.Atoi(arg)
-		return step(f, n), err
-	}
-}
-
-func lasting(step func(zktest.Fault, time.Duration) zktest.Fault) func(zktest.Fault, string) (zktest.Fault, error) {
-	return func(f zktest.Fault, arg string) (zktest.Fault, error) {
-		d, err := time.ParseDuration(arg)
-		return step(f, d), err
+		v, err := parse(arg)
+		return step(f, v), err
 	}
 }
 

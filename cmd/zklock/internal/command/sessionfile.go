@@ -23,7 +23,7 @@ func (o *runOptions) connectWithFile(ctx context.Context, opts []zklock.Option) 
 		slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has replied"))) })
 		s, err := o.connect(ctx, opts)
 		o.waited = o.waited || !slow.Stop()
-		if !isFileInUse(err) || !o.queues() || ctx.Err() != nil {
+		if !isFileInUse(err) || o.noWait || ctx.Err() != nil {
 			return s, err
 		}
 		if !isNoted {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,11 +69,7 @@ func newShardsCommand() *cobra.Command {
 			if err := zklock.ValidatePath(g.path); err != nil {
 				return &exitError{exitUsage, err}
 			}
-			if err := g.open(cmd.Context()); err != nil {
-				return err
-			}
-			defer g.s.Close()
-			return g.show(cmd.Context())
+			return g.connected(cmd.Context(), g.show)
 		},
 	}
 	g.addFlags(cmd)
@@ -191,12 +186,13 @@ func (g *groupEntry) addMembers(sn shards.Snapshot) {
 		}
 		g.Members = append(g.Members, e)
 	}
-	counts := map[string]*memberEntry{}
+	present := len(g.Members)
 	of := func(name string) *memberEntry {
-		if counts[name] == nil {
-			counts[name] = &memberEntry{Name: name, State: "absent"}
+		if _, is := index[name]; !is {
+			index[name] = len(g.Members)
+			g.Members = append(g.Members, memberEntry{Name: name, State: "absent"})
 		}
-		return counts[name]
+		return &g.Members[index[name]]
 	}
 	for _, q := range g.Queues {
 		if q.Planned != "" {
@@ -210,15 +206,7 @@ func (g *groupEntry) addMembers(sn shards.Snapshot) {
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		c := counts[name]
-		if i, is := index[name]; is {
-			m := &g.Members[i]
-			m.Planned, m.Holds, m.Waits = c.Planned, c.Holds, c.Waits
-			continue
-		}
-		g.Members = append(g.Members, *c)
-	}
+	slices.SortFunc(g.Members[present:], func(a, b memberEntry) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // imbalance returns how much more the plan gives to one member that is present than to another, for

@@ -74,11 +74,10 @@ func (r *redrawing) Write(text []byte) (int, error) {
 	line, over := bytes.CutPrefix(text, []byte("\r"))
 	r.drawn = over && len(line) > 0
 	if over {
-		var shown bytes.Buffer
-		_, _ = printable{&shown}.Write(bytes.Map(inOneRow, line))
-		out.WriteString(cut(shown.String(), r.width()-1)) // in the last column some terminals begin the next line
+		shown := escaped(inOneRow.Replace(string(line)))
+		out.WriteString(cut(shown, r.width()-1)) // in the last column some terminals begin the next line
 	} else {
-		_, _ = printable{&out}.Write(line)
+		out.WriteString(escaped(string(line)))
 	}
 	if _, err := r.w.Write(out.Bytes()); err != nil {
 		return 0, err
@@ -88,12 +87,7 @@ func (r *redrawing) Write(text []byte) (int, error) {
 
 // inOneRow replaces by a space the characters that printable keeps and that would move to another
 // row or column.
-func inOneRow(r rune) rune {
-	if r == '\n' || r == '\t' {
-		return ' '
-	}
-	return r
-}
+var inOneRow = strings.NewReplacer("\n", " ", "\t", " ")
 
 // cut shortens a text to this number of columns. A character that is not ASCII may take two.
 func cut(text string, columns int) string {

@@ -50,18 +50,13 @@ func (c *connection) tlsNames() certs.Names {
 	return certs.Names{CA: c.tlsCA, Cert: c.tlsCert, Key: c.tlsKey}
 }
 
-// tlsConfig returns the configuration for a connection that the command itself opens to a server,
-// nil for plain text.
-func (c *connection) tlsConfig(addr string) *tls.Config {
-	if c.tlsBase == nil {
+// configFor returns a configuration for a connection that the command itself opens to a server:
+// with the current certificates, and the name that the server's certificate must have. It returns
+// nil for plain text, which has no base.
+func configFor(base *tls.Config, files *certs.Files, addr string) *tls.Config {
+	if base == nil {
 		return nil
 	}
-	return configFor(c.tlsBase, c.files, addr)
-}
-
-// configFor returns a configuration with the current certificates, and the name that the server's
-// certificate must have.
-func configFor(base *tls.Config, files *certs.Files, addr string) *tls.Config {
 	config := base.Clone()
 	if files != nil {
 		config, _ = files.Config(base)

@@ -151,14 +151,12 @@ func (l queueLook) heldBy() string {
 // describe names a participant, and since when it is in the queue. No node shows when it got the
 // lock: at once if it had no blocker, otherwise later.
 func describe(p zklock.Participant) string {
-	var b strings.Builder
 	e := entryOf(p)
-	b.WriteString(nameIn(e) + ", " + e.lifetime())
-	fmt.Fprintf(&b, ", token %d, queued since %s (%v)", e.Token, e.queued(), e.since())
+	text := fmt.Sprintf("%s, %s, token %d, queued since %s (%v)", nameIn(e), e.lifetime(), e.Token, e.queued(), e.since())
 	if e.DelayUntil != nil {
-		fmt.Fprintf(&b, ", and waits for the lock-delay until %s", e.DelayUntil.Local().Format(time.RFC3339))
+		text += ", and waits for the lock-delay until " + e.DelayUntil.Local().Format(time.RFC3339)
 	}
-	return b.String()
+	return text
 }
 
 // lifetime names the session of the node, at whose end the servers delete it.
@@ -322,10 +320,7 @@ func (o *runOptions) progress(head, tail string) {
 		return
 	}
 	o.drawn = true
-	path := o.path
-	if o.columns != nil {
-		path = cutFront(max(o.columns()-mostColumns("zklock: : "+head+"…")-1, shortestPath), path)
-	}
+	path := cutFront(max(o.columns()-mostColumns("zklock: : "+head+"…")-1, shortestPath), o.path)
 	fmt.Fprintf(o.stderr, "\rzklock: %s: %s", path, head+tail)
 }
 
@@ -359,11 +354,8 @@ func (o *runOptions) undraw() {
 	}
 }
 
-// queues reports whether the run waits for the lock if another client holds it.
-func (o *runOptions) queues() bool { return !o.noWait && !(o.waits && o.wait == 0) }
-
 func (o *runOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
-	if o.waits && o.wait > 0 {
+	if o.wait > 0 {
 		return context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
 	}
 	return context.WithCancel(ctx)

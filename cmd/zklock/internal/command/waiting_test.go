@@ -118,7 +118,7 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 		require.Equal(t, 2, srv.Requests().Of(s.Stats().SessionID, zktest.GetData, zktest.GetChildren), "a list, and the holder")
 		require.True(t, strings.HasPrefix(l.String(), "101 in the queue; held by db1, pid 4711, session 0x"), l)
 
-		o.waits, o.wait, o.quiet = true, time.Second, true
+		o.wait, o.quiet = time.Second, true
 		ctx, cancel := context.WithTimeoutCause(t.Context(), o.wait, errWaited{o.wait})
 		defer cancel()
 		_, err = o.acquire(ctx, s, r)
@@ -151,7 +151,7 @@ func TestRun_WaitIsOver_121OnlyIfAServerHasReportedAClientAhead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				network := zktest.NewNetwork()
 				srv := zktest.Start(t, zktest.WithNetwork(network))
-				o := &runOptions{path: "/locks/x", recipeFlags: tt.flags, waits: true, wait: 6 * time.Second, quiet: true, conflict: 77}
+				o := &runOptions{path: "/locks/x", recipeFlags: tt.flags, wait: 6 * time.Second, quiet: true, conflict: 77}
 				o.servers = srv.Addr()
 				open := func() (*zklock.Session, recipe) {
 					s, err := zklock.Connect(t.Context(), srv.Addr(), zklock.WithDialer(network.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))
@@ -259,7 +259,7 @@ func TestRun_Waiting_ReportsTheHolderAndOurPosition(t *testing.T) {
 		time.Sleep(time.Minute)
 
 		var stderr bytes.Buffer
-		o := &runOptions{path: "/locks/x", stderr: &stderr, waits: true, wait: 150 * time.Second}
+		o := &runOptions{path: "/locks/x", stderr: &stderr, wait: 150 * time.Second}
 		o.servers = srv.Addr()
 		s := open()
 		ours := []zklock.LockOption{zklock.WithData([]byte("db3:1"))}
@@ -293,7 +293,7 @@ func TestRun_Waiting_ReportsTheHolderAndOurPosition(t *testing.T) {
 		require.Empty(t, stderr.String())
 
 		// With --quiet nothing is said of the wait. Whether to say why it ended is for skip.
-		o = &runOptions{path: "/locks/x", stderr: &stderr, waits: true, wait: 10 * time.Second, quiet: true}
+		o = &runOptions{path: "/locks/x", stderr: &stderr, wait: 10 * time.Second, quiet: true}
 		s = open()
 		o.servers = srv.Addr()
 		r, err = o.recipe(s, ours)

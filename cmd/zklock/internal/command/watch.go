@@ -130,7 +130,7 @@ func (l *lister) lastChange(ctx context.Context, path string) (zxids string, err
 	defer cancel()
 	for _, node := range []string{path, path + "/locks", path + "/leases", cmp.Or(l.limit, path+"/limit")} {
 		stat, err := ask(ctx, l.s, func(c *zk.Conn) (*zk.Stat, error) {
-			_, stat, err := c.Exists(chrootOf(l.servers) + node)
+			_, stat, err := c.Exists(l.at(node))
 			return stat, err
 		})
 		if err != nil {

@@ -19,12 +19,7 @@ func Child(program string, argv, env []string) Outcome {
 		defer child.reapOthers()()
 	}
 	kept := make(chan os.Signal, 64)
-	d := openDesk(func(s os.Signal) {
-		select {
-		case kept <- s:
-		default: // as in KeepSignals
-		}
-	})
+	d := openDesk(func(s os.Signal) { keep(kept, s) })
 	defer d.close()
 	attr := &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}}
 	p, err := os.StartProcess(program, argv, attr)

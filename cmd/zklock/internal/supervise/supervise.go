@@ -127,19 +127,18 @@ func (r *Runner) KeepSignals(see func(os.Signal)) {
 	r.kept = kept
 	r.desk.route(func(s os.Signal) {
 		see(s)
-		select {
-		case kept <- s:
-		default: // 64 signals are waiting: like the kernel, we do not count them
-		}
+		keep(kept, s)
 	})
 }
 
 // Send sends the command a signal as if this process had received it. Call it between KeepSignals
 // and the return of Run, from any goroutine.
-func (r *Runner) Send(s os.Signal) {
+func (r *Runner) Send(s os.Signal) { keep(r.kept, s) }
+
+func keep(kept chan<- os.Signal, s os.Signal) {
 	select {
-	case r.kept <- s:
-	default: // as in KeepSignals
+	case kept <- s:
+	default: // 64 signals are waiting: like the kernel, we do not count them
 	}
 }
 
