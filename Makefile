@@ -23,7 +23,8 @@ all: check test
 ##	every test under the detector, without -short                          make race, in make nightly
 ##	vet                                                                    make check, in .ci/run
 ##
-## The tests of the command's module mostly wait: they run beside the others. The build compiles for both modules what they share.
+## The tests of the command's module mostly wait, and so do those under the detector: they run beside the others. The build compiles for
+## both modules what they share.
 INVARIANTS := -tags invariants
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 RACED := . ./internal/link ./internal/mux ./internal/node
@@ -33,10 +34,10 @@ test: export ZKLOCK_TEST_REAL = 0
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
 	$(GO) build $(INVARIANTS) ./...
-	$(GO) test -C cmd/zklock $(SHORT_TEST) $(INVARIANTS) -parallel 8 ./... & command=$$!; \
-		nice $(GO) test $(SHORT_TEST) $(INVARIANTS) -skip '^TestReal_' $(LONGEST) ./... \
-		$(if $(RACE),&& nice $(GO) test $(SHORT_TEST) $(RACE) -parallel 8 -skip '^Test(Virtual|Real)_' $(RACED)); \
-		library=$$?; wait $$command && exit $$library
+	{ $(GO) test -C cmd/zklock $(SHORT_TEST) $(INVARIANTS) -parallel 8 ./... \
+		$(if $(RACE),&& $(GO) test $(SHORT_TEST) $(RACE) -parallel 8 -skip '^Test(Virtual|Real)_' $(RACED)); } & others=$$!; \
+		nice $(GO) test $(SHORT_TEST) $(INVARIANTS) -skip '^TestReal_' $(LONGEST) ./...; \
+		library=$$?; wait $$others && exit $$library
 
 ## gofmt, go vet for Linux, macOS and Windows, staticcheck, and the sizes in BUDGET
 check:

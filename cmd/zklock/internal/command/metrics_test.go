@@ -249,6 +249,8 @@ func TestRun_MetricsFile_Elect_LossIsSeenUntilItLeadsAgain(t *testing.T) {
 	other.signal(syscall.SIGTERM)
 	require.Equal(t, 143, other.wait())
 	seen("it leads again", 1, 1, 0)
+	p.signal(syscall.SIGTERM) // if it were killed, its guardian would write while the directory is removed
+	require.Equal(t, 143, p.wait())
 }
 
 // When a job last succeeded stays in its file through runs that fail or do not get the lock.
