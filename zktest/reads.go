@@ -9,8 +9,6 @@ package zktest
 
 import (
 	"cmp"
-	"hash/fnv"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -95,12 +93,10 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 		hash uint64
 		name string
 	}
-	seed := ep.addr + strconv.FormatInt(n.czxid, 16)
+	seed := fnv(fnv(14695981039346656037, ep.addr), strconv.FormatInt(n.czxid, 16))
 	all := make([]hashed, 0, len(n.children))
 	for name := range n.children {
-		sum := fnv.New64a()
-		io.WriteString(sum, seed+name)
-		h := sum.Sum64()
+		h := fnv(seed, name)
 		// Without this step, names that differ only in their last byte have similar hashes.
 		h = (h ^ h>>32) * 0x9e3779b97f4a7c15
 		all = append(all, hashed{h ^ h>>29, name})
@@ -114,6 +110,14 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 	}
 	n.listed = names
 	return names
+}
+
+// fnv continues an FNV-1a hash. Those of hash/fnv allocate for each name.
+func fnv(h uint64, s string) uint64 {
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
 }
 
 func (c *cluster) getACL(req *request) (wire.Record, error) {

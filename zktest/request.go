@@ -323,7 +323,10 @@ func (c *cluster) send(req *request, frame []byte, h wire.ReplyHeader) {
 		}
 	}
 	cn.gave(size)
-	v := c.faults.match(happening{when: afterOp, code: h.Err, op: Op(req.op), paths: req.paths, session: cn.sessionID(), member: cn.ep.id})
+	var v verdict
+	if c.faults.active() {
+		v = c.faults.match(happening{when: afterOp, code: h.Err, op: Op(req.op), paths: req.paths, session: cn.sessionID(), member: cn.ep.id})
+	}
 	if v.fail != 0 && req.op != wire.OpConnect {
 		frame = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})
 	}

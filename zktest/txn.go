@@ -130,7 +130,10 @@ func (c *cluster) event(cn *conn, event EventType, path string, zxid int64) {
 	if cn.gone || cn.deafened {
 		return
 	}
-	v := c.faults.match(happening{when: onEvent, event: event, paths: []string{path}, session: cn.sessionID(), member: cn.ep.id})
+	var v verdict
+	if c.faults.active() {
+		v = c.faults.match(happening{when: onEvent, event: event, paths: []string{path}, session: cn.sessionID(), member: cn.ep.id})
+	}
 	c.freezeBy(&v, cn.ep)
 	if !c.cfg.since("3.9.3") {
 		zxid = noZxid

@@ -137,5 +137,8 @@ func (w *watchTable) fire(path string, event EventType) []*conn {
 			}
 		}
 	}
+	if len(told) == 0 { // as after most changes; SortedFunc would allocate
+		return nil
+	}
 	return slices.SortedFunc(maps.Keys(told), func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
 }
