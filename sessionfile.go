@@ -124,10 +124,12 @@ func (s *Session) endSessionLeft(k sessionkey.Key) {
 	was, err := s.link.EndOfDead(k, f.taken.Add(k.Timeout+k.Timeout/2), func(err error) {
 		f.log.Info("zklock: a server did not end the session of a crashed process; zklock asks the others", "session", id, "err", err)
 	})
-	_, _, closed := s.link.AttachedNow()
+	if err != nil && !errors.Is(err, expire.ErrRefused) {
+		if _, _, closed := s.link.AttachedNow(); closed != nil {
+			return
+		}
+	}
 	switch {
-	case err != nil && !errors.Is(err, expire.ErrRefused) && closed != nil:
-		return
 	case err != nil:
 		f.log.Warn("zklock: the session of a crashed process was not ended; it expires", "session", id, "timeout", k.Timeout, "err", err)
 	case was:

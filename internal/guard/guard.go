@@ -225,8 +225,8 @@ func (c *Client) Close() {
 	if c == nil {
 		return
 	}
-	c.stop()
 	c.mu.Lock()
+	c.stop() // a connection that was opened before gets the sessions, and this message
 	c.sendLocked(encode(Message{Bye: true}))
 	c.dropLocked()
 	c.mu.Unlock()
