@@ -121,9 +121,11 @@ func (k *worker) enter(ctx context.Context, s *zklock.Session, l zklock.Lock, tr
 	return h
 }
 
-// tries makes an op a try of some locks, whose bound is two heartbeats for each.
+// tries makes an op a try of some locks, whose bound is two heartbeats for each. Of several, the
+// one that is not granted deletes its node, then the others are released: each takes the grace.
 func (c *client) tries(s *zklock.Session, g *op, locks int) {
-	g.did, g.bound = tried, min(g.bound, time.Duration(2*locks)*max(s.Stats().SessionTimeout/10, 250*time.Millisecond))
+	limit := time.Duration(2*locks)*max(s.Stats().SessionTimeout/10, 250*time.Millisecond) + time.Duration(min(locks, 2)-1)*simGrace
+	g.did, g.bound = tried, min(g.bound, limit)
 }
 
 // got records the result of an attempt.
