@@ -9,8 +9,8 @@ import (
 
 const replyHeader = 16 // bytes
 
-// inbound has the server's bytes, which it splits into frames. Only the reading goroutine uses it.
-// Until the handshake is complete, the client has one goroutine for both directions.
+// inbound has the server's bytes that nextFrame has not returned yet. Only the reading goroutine
+// uses it. Until the handshake is complete, the client has one goroutine for both directions.
 type inbound struct {
 	stream wire.Stream
 	now    clock.Instant // when bytes last arrived: the server replied before that
